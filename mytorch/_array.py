@@ -1,0 +1,329 @@
+"""Array: one n-dimensional array type for every device.
+
+NumPy has no GPU and CuPy has no CPU, but they speak the same language: both answer to `np.exp(x)` through the
+dispatch protocols of NumPy. `Array` holds one or the other in `._array` and forwards the call.
+
+    np.exp(Array([1.0, 2.0]))                    # runs in NumPy
+    np.exp(Array([1.0, 2.0], device="cuda"))     # runs in CuPy, on the GPU
+
+Source: NEP 13 (`__array_ufunc__`) and NEP 18 (`__array_function__`), https://numpy.org/neps/
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .device import CPU, array_module, as_device, device, device_of, is_raw, move, on
+from .printing import array_text
+
+
+class Array(np.lib.mixins.NDArrayOperatorsMixin):
+    """A NumPy or CuPy array, with a device.
+
+    Args:
+        data: an Array, a NumPy or CuPy array (kept as it is, not copied), a number, or nested lists of these.
+        dtype: defaults to that of `data`; Python floats get the default dtype (float32), Python ints int64.
+        device: "cpu", "cuda" or "cuda:N"; defaults to where `data` is.
+
+    Raises:
+        TypeError: `data` is not numeric.
+        RuntimeError: the device is not there.
+    """
+
+    __slots__ = ("_array", "__weakref__")
+    __array_priority__ = 100
+
+    def __init__(self, data: Any, dtype: Any = None, device: Any = None):
+        raw = data._array if isinstance(data, Array) else data
+        if not is_raw(raw):
+            raw = _from_python(raw, dtype)
+        if device is not None:
+            raw = move(raw, as_device(device))
+        wanted = dtypes.as_dtype(raw.dtype if dtype is None else dtype)
+        if raw.dtype != wanted:
+            with on(device_of(raw)):
+                raw = raw.astype(wanted)
+        self._array = raw
+
+    # The two doors that every `np.` function comes in by.
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        outs = kwargs.get("out", ())
+        if any(_outranks(type(x)) for x in (*inputs, *outs)):
+            return NotImplemented
+        result = _dispatch(getattr(ufunc, method), inputs, kwargs)
+        return result if not outs else outs[0] if len(outs) == 1 else outs
+
+    def __array_function__(self, function, types, args, kwargs):
+        if any(map(_outranks, types)):
+            return NotImplemented
+        result = _dispatch(function, args, kwargs, like=self)
+        return kwargs["out"] if isinstance(kwargs.get("out"), Array) else result
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    shape = property(lambda self: self._array.shape)
+    dtype = property(lambda self: self._array.dtype)
+    ndim = property(lambda self: self._array.ndim)
+    size = property(lambda self: self._array.size)
+    nbytes = property(lambda self: self._array.nbytes)
+    T = property(lambda self: _wrap(self._array.T))
+
+    @property
+    def device(self) -> device:
+        return device_of(self._array)
+
+    def to(self, target: Any = None, dtype: Any = None) -> Array:
+        """This array on a device and/or with a dtype: `to("cuda:0")`, `to("float16")`; itself if it is so."""
+        where = None
+        if isinstance(target, device) or (isinstance(target, str) and target.startswith(("cpu", "cuda"))):
+            where = target
+        elif target is not None:
+            dtype = target
+        return Array(self, dtype=dtype, device=where)
+
+    def cpu(self) -> Array:
+        return self.to(CPU)
+
+    def cuda(self, index: int | None = None) -> Array:
+        return self.to(device("cuda", index))
+
+    def numpy(self) -> np.ndarray:
+        """The NumPy array behind this one.
+
+        Raises:
+            TypeError: it is on a GPU; `.cpu()` copies it first.
+        """
+        if self.device is not CPU:
+            raise TypeError(f"can't convert an Array on {self.device} to NumPy; use .cpu() to copy it first")
+        return self._array
+
+    def item(self) -> int | float | bool | complex:
+        """The one element, as a Python number; on a GPU this waits for it."""
+        if self.size != 1:
+            raise RuntimeError(f"item(): expected one element, got an array of shape {self.shape}")
+        return self._array.item()
+
+    def tolist(self) -> Any:
+        return self._array.tolist()
+
+    def numel(self) -> int:
+        return self._array.size
+
+    def dim(self) -> int:
+        return self._array.ndim
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __bool__(self) -> bool:
+        return bool(self._array)
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.ndim == 0 and spec else format(repr(self), spec)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value) -> bool:
+        return bool((self == value).any())
+
+    def __getitem__(self, index):
+        return _dispatch(type(self._array).__getitem__, (self, index), {})
+
+    def __setitem__(self, index, value):
+        _dispatch(type(self._array).__setitem__, (self, index, value), {})
+
+    def __dlpack__(self, **kwargs):
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+    def __reduce__(self):
+        return _rebuild, (move(self._array, CPU), str(self.device))
+
+    def __repr__(self) -> str:
+        return array_text(self)
+
+    # What training loops do with a gradient.
+
+    def norm(self, p: float = 2) -> Array:
+        """The p-norm of all elements, (sum |x|^p)^(1/p), as a 0-d Array; halves are summed in float32."""
+        size = abs(self.to(dtypes.float32) if self.dtype == dtypes.float16 else self)
+        if p == 2:
+            norm = np.sqrt(np.sum(size * size))
+        elif p == float("inf"):
+            norm = np.max(size)
+        else:
+            norm = np.sum(size**p) ** (1 / p)
+        return norm.to(self.dtype)
+
+    def zero_(self) -> Array:
+        return self.fill_(0)
+
+    def fill_(self, value) -> Array:
+        self[...] = value
+        return self
+
+    def copy_(self, source) -> Array:
+        self[...] = source
+        return self
+
+    def add_(self, other, *, alpha=1) -> Array:
+        self += other if alpha == 1 else alpha * other
+        return self
+
+    def mul_(self, other) -> Array:
+        self *= other
+        return self
+
+    def div_(self, other) -> Array:
+        self /= other
+        return self
+
+    def clamp_(self, min=None, max=None) -> Array:
+        self[...] = np.clip(self, min, max)
+        return self
+
+    def clone(self) -> Array:
+        return self.copy()
+
+    def detach(self) -> Array:
+        return self
+
+    def abs(self) -> Array:
+        return abs(self)
+
+
+def _method(name):
+    def method(self, *args, **kwargs):
+        return _dispatch(getattr(type(self._array), name), (self, *args), kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+# The methods that a NumPy and a CuPy array share.
+for _name in [
+    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal",
+    "dot", "fill", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round",
+    "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
+]:  # fmt: skip
+    if not hasattr(Array, _name) and hasattr(np.ndarray, _name):
+        setattr(Array, _name, _method(_name))
+
+
+def _from_python(data: Any, dtype: Any) -> np.ndarray:
+    """A NumPy array of a number or of nested lists; Python floats get the default dtype."""
+    leaf = data
+    while isinstance(leaf, (list, tuple)):
+        leaf = leaf[0] if leaf else 0.0
+    if leaf is not data and hasattr(leaf, "dtype"):
+        data = _to_numpy(data)
+        dtype = functools.reduce(dtypes.promote_types, _leaf_dtypes(data)) if dtype is None else dtype
+    try:
+        raw = np.asarray(data)
+        if raw.dtype.kind not in "biufc":  # given the dtype, NumPy would parse text, and make None a NaN
+            raise TypeError(f"can't make an array of {type(leaf).__name__}: {str(data)[:80]}")
+        if dtype is not None:
+            return np.asarray(data, dtypes.as_dtype(dtype))
+    except ValueError as error:
+        raise ValueError(f"can't make an array of this: {error}") from None
+    except OverflowError as error:
+        raise RuntimeError(f"can't make an array of this: {error}") from None
+    if hasattr(leaf, "dtype"):
+        return raw
+    if raw.dtype.kind == "u":
+        raise ValueError(f"can't make an array of {str(data)[:80]}: an integer is above the range of int64")
+    if raw.dtype.kind in "fc":
+        raw = raw.astype(dtypes.dtype_of_number(0j if raw.dtype.kind == "c" else 0.0))
+    return raw
+
+
+def _to_numpy(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_to_numpy(x) for x in data]
+    inner = getattr(data, "data", None)  # a Tensor's Array
+    data = inner if isinstance(inner, Array) else data
+    return data.cpu().numpy() if isinstance(data, Array) else data
+
+
+def _leaf_dtypes(data: Any) -> Iterator[np.dtype]:
+    if isinstance(data, (list, tuple)):
+        for x in data:
+            yield from _leaf_dtypes(x)
+    else:
+        yield data.dtype if hasattr(data, "dtype") else dtypes.dtype_of_number(data)
+
+
+def _outranks(kind: type) -> bool:
+    """Is it a class that builds on Array (Tensor), and handles the call itself?"""
+    priority = getattr(kind, "__array_priority__", 0)  # of NumPy's own classes it is a descriptor
+    return isinstance(priority, (int, float)) and priority > Array.__array_priority__
+
+
+def _dispatch(function, args, kwargs, like=None):
+    """Call `function` on the raw arrays inside `args`, on the one device that they share."""
+    found: list[device] = []
+    args = _unwrap(args, found)
+    kwargs = {name: _unwrap(value, found) for name, value in kwargs.items()}
+    if any(where is not found[0] for where in found):
+        names = " and ".join(sorted(set(found)))
+        raise RuntimeError(f"{function.__name__}: expected all arrays on one device, got {names}")
+    if not found:  # a factory with like=array, which NumPy has taken out
+        where = like.device
+        function = getattr(array_module(where), function.__name__)
+        kwargs = {name: value for name, value in kwargs.items() if value is not None}
+    elif (where := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
+        args = [x[()] if isinstance(x, np.ndarray) else x for x in args]
+    with on(where):
+        return _wrap(function(*args, **kwargs))
+
+
+def _unwrap(x: Any, found: list[device]) -> Any:
+    if isinstance(x, Array):
+        found.append(x.device)
+        return x._array
+    if is_raw(x):
+        if x.ndim:  # a 0-d array counts as a number
+            found.append(device_of(x))
+        return x
+    if type(x) in (tuple, list):
+        return type(x)(_unwrap(item, found) for item in x)
+    return x
+
+
+def _wrap(x: Any) -> Any:
+    if is_raw(x):
+        array = Array.__new__(Array)
+        array._array = x
+        return array
+    if isinstance(x, np.generic):
+        return _wrap(np.asarray(x))
+    if isinstance(x, tuple) and hasattr(x, "_make"):  # a named tuple, as np.linalg returns
+        return x._make(map(_wrap, x))
+    return type(x)(map(_wrap, x)) if type(x) in (tuple, list) else x
+
+
+def _rebuild(raw: np.ndarray, where: str) -> Array:
+    return Array(raw, device=where)
+
+
+wrap = _wrap

@@ -1,0 +1,1 @@
+"""What touches a vendor library, the C allocator or a thread pool."""

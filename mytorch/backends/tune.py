@@ -1,0 +1,84 @@
+"""
+What is set once for the process at import, to make NumPy faster; `MYTORCH_TUNE=0` turns all of it off.
+
+- `blas`: on AMD chips with AVX-512, NumPy's OpenBLAS takes its AVX2 kernels. Its AVX-512 ones are up to twice
+  as fast there. OpenBLAS reads the choice from the environment when NumPy loads it, so this works only while
+  NumPy isn't loaded; a choice that the user made stays, and the user's child processes don't inherit ours.
+- `malloc`: glibc hands the memory of every large array back to the kernel when it is freed, and the next one
+  pays for fresh pages. With higher thresholds a training step reuses what it had.
+
+`report()` says what is on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import sys
+
+CORE_VARIABLE = "OPENBLAS_CORETYPE"
+_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEEP_BYTES = (1 << 30, 1 << 25)  # older glibc takes at most 32 MiB
+
+_done: dict[str, str] = {}
+
+
+def at_import() -> None:
+    """Tune BLAS (by loading NumPy) and malloc, unless `MYTORCH_TUNE=0`."""
+    if os.environ.get("MYTORCH_TUNE") == "0":
+        _done.update(blas="off (MYTORCH_TUNE=0)", malloc="off (MYTORCH_TUNE=0)")
+        return
+    _done["blas"] = _tune_blas()
+    _done["malloc"] = _tune_malloc()
+
+
+def report() -> dict[str, str]:
+    """What was tuned, or why not, by name."""
+    return dict(_done)
+
+
+def _tune_blas() -> str:
+    if os.environ.get(CORE_VARIABLE):
+        return f"{CORE_VARIABLE}={os.environ[CORE_VARIABLE]} (the user's choice)"
+    if "numpy" in sys.modules:
+        return "left as it is: NumPy was loaded before mytorch"
+    vendor, flags = _cpu()
+    if not flags >= _AVX512:
+        return "left as it is: the CPU has no AVX-512"
+    if vendor != "AuthenticAMD":
+        return "left as it is: OpenBLAS chooses AVX-512 by itself on this CPU"
+    os.environ[CORE_VARIABLE] = "SkylakeX"
+    try:
+        import numpy  # noqa: F401 - OpenBLAS reads the variable now
+    finally:
+        del os.environ[CORE_VARIABLE]
+    return "AVX-512 kernels (SkylakeX) instead of the AVX2 ones"
+
+
+def _cpu() -> tuple[str, set[str]]:
+    """The vendor and the flags of the first CPU, on Linux; elsewhere nothing is known."""
+    vendor, flags = "", set()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() == "vendor_id":
+                vendor = value.strip()
+            elif name.strip() == "flags":
+                flags = set(value.split())
+                break
+    return vendor, flags
+
+
+def _tune_malloc() -> str:
+    if platform.libc_ver()[0] != "glibc":
+        return "left as it is: not glibc"
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ or "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        return "left as it is: the user's choice"
+    mallopt = ctypes.CDLL(None).mallopt
+    for size in _KEEP_BYTES:
+        if mallopt(_M_MMAP_THRESHOLD, size) and mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES[0]):
+            return f"freed arrays up to {size >> 20} MiB stay with the process"
+    return "refused by mallopt"

@@ -1,0 +1,145 @@
+"""Devices: "cpu", "cuda:0", "cuda:1", … and CuPy, which is imported when the first GPU is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+
+class device(str):  # noqa: N801 - PyTorch's name
+    """Where an array lives. It is a string, so `x.device == "cuda:0"` reads as it should.
+
+    Args:
+        name: "cpu", "cuda" (the current GPU), "cuda:N", another device, or the number of a GPU.
+        index: the number of the GPU, if the name has none.
+    """
+
+    __slots__ = ("type", "index")
+
+    def __new__(cls, name: Any, index: int | None = None) -> device:
+        if isinstance(name, device):
+            return name
+        kind, number = _parse(name, index)
+        text = kind if number is None or kind == "cpu" else f"{kind}:{number}"
+        self = super().__new__(cls, text)
+        self.type, self.index = kind, number
+        return self
+
+    def __repr__(self) -> str:
+        return f"device({str(self)!r})"
+
+    def __reduce__(self):
+        return device, (str(self),)
+
+
+def _parse(name: Any, index: int | None) -> tuple[str, int | None]:
+    if isinstance(name, int) and not isinstance(name, bool):
+        name, index = "cuda", name
+    if not isinstance(name, str):
+        raise TypeError(f"a device is 'cpu', 'cuda' or 'cuda:N', got {name!r}")
+    kind, colon, number = name.partition(":")
+    if colon:
+        if index is not None:
+            raise RuntimeError(f"device {name!r} has a number already, got index={index} as well")
+        if not number.isdecimal():
+            raise RuntimeError(f"device {name!r}: expected a number after the colon")
+        index = int(number)
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and index):
+        raise RuntimeError(f"a device is 'cpu', 'cuda' or 'cuda:N', got {name!r}")
+    return kind, index
+
+
+CPU = device("cpu")
+_CUDA: dict[int, device] = {}
+
+
+def cupy() -> Any:
+    """The CuPy module, or an error that says how to install it."""
+    module = sys.modules.get("cupy")
+    if module is None:
+        try:
+            module = importlib.import_module("cupy")
+        except ImportError as error:
+            raise RuntimeError(
+                "a cuda device needs CuPy, which can't be imported "
+                f"({error}): pip install 'mytorch[cuda12]' or 'mytorch[cuda13]'"
+            ) from error
+    return module
+
+
+def device_count() -> int:
+    """How many GPUs CuPy finds; 0 without CuPy or without a driver."""
+    try:
+        module = cupy()
+    except RuntimeError:
+        return 0
+    try:
+        return module.cuda.runtime.getDeviceCount()
+    except module.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+def is_available() -> bool:
+    return device_count() > 0
+
+
+def as_device(name: Any) -> device:
+    """The device that `name` means, with a number if it is a GPU; None means the CPU."""
+    if name is None:
+        return CPU
+    found = device(name)
+    if found.type == "cpu":
+        return CPU
+    if found is _CUDA.get(found.index):
+        return found
+    module, count = cupy(), device_count()
+    if count <= (found.index or 0):
+        raise RuntimeError(f"device '{found}' was asked for, but there are {count} GPUs")
+    return cuda_device(module.cuda.Device().id if found.index is None else found.index)
+
+
+def cuda_device(index: int) -> device:
+    if index not in _CUDA:
+        _CUDA[index] = device("cuda", index)
+    return _CUDA[index]
+
+
+def device_of(raw: Any) -> device:
+    """Where a raw NumPy or CuPy array is."""
+    return CPU if isinstance(raw, np.ndarray) else cuda_device(raw.device.id)
+
+
+def array_module(where: device) -> Any:
+    """The module that makes arrays on `where`: NumPy or CuPy."""
+    return np if where is CPU else cupy()
+
+
+_NOTHING_TO_DO = nullcontext()
+
+
+def on(where: device) -> AbstractContextManager:
+    """Context in which new arrays and kernels go to `where`; nothing to do for the CPU."""
+    return _NOTHING_TO_DO if where is CPU else cupy().cuda.Device(where.index)
+
+
+def is_raw(x: Any) -> bool:
+    """Is `x` a NumPy or CuPy array?"""
+    if isinstance(x, np.ndarray):
+        return True
+    module = sys.modules.get("cupy")
+    return module is not None and isinstance(x, getattr(module, "ndarray", ()))
+
+
+def move(raw: Any, where: device) -> Any:
+    """The raw array on device `where`: itself if it is there already."""
+    here = device_of(raw)
+    if here is where:
+        return raw
+    if where is CPU:
+        return cupy().asnumpy(raw)
+    with on(where):
+        return cupy().asarray(raw)
