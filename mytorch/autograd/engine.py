@@ -1,0 +1,222 @@
+"""
+The autograd engine: a depth-first walk with a gate at every node.
+
+A node passes its gradient on only when every path from the loss has reached it; until then it waits. Counting
+the paths first (`_count_consumers`) tells each gate how many gradients to expect. Both walks keep their own
+stack, so a graph may be as deep as memory allows.
+
+Everything here is raw NumPy or CuPy arrays; what an op computes is the op's business (see `ops.op`).
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backends.blas import column_sums
+from ..device import CPU, device, move, on
+
+_BLAS = (np.dtype("float32"), np.dtype("float64"))
+
+
+class Version:
+    """How often an array was written in place; shared by all the tensors that see its memory."""
+
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+
+class Node:
+    """One step of the forward pass, and the way back through it.
+
+    name:    the op.
+    parents: the node of each positional input; None where no gradient is wanted; () for a leaf.
+    vjp:     from the gradient of the output to those of the inputs (see `ops.op`); None once it is spent.
+    shape, dtype, device: of the output, and so of its gradient; shape is None for several outputs.
+    saved:   (version, count) of each array that the vjp needs unchanged.
+    tensor:  weak reference to the Tensor that this node made, or that is this leaf.
+    retain:  keep the gradient in that tensor's `.grad`.
+    hooks:   called with the complete gradient; may return another.
+    """
+
+    __slots__ = (
+        "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
+        "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=()):
+        self.name: str = name
+        self.parents: tuple[Node | None, ...] = parents
+        self.vjp: Any = vjp
+        self.shape: tuple[int, ...] | None = shape
+        self.dtype: np.dtype = dtype
+        self.device: device = device
+        self.saved: Sequence[tuple[Version, int]] = saved
+        self.tensor: weakref.ref | None = None
+        self.retain = False
+        self.hooks: dict[int, Callable] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.shape}>"
+
+
+class Parts(dict):
+    """The gradients of a node with several outputs, by the output's number, while they are collected."""
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts({**self, **other})
+
+    __iadd__ = __add__
+
+
+def backward(
+    roots: Sequence[tuple[Node, Any]],
+    retain_graph: bool = False,
+    accumulate: Callable[[Node, Any, bool], None] | None = None,
+) -> None:
+    """Carry each root's gradient down to the leaves.
+
+    Args:
+        roots: (node, gradient) pairs; the gradient is a raw array of the node's shape and dtype.
+        retain_graph: keep what the graph saved, for another walk, and every intermediate `.grad`.
+        accumulate: called with (node, gradient, is it complete and wanted in `.grad`) for every node that is
+            reached; by default adds to the `.grad` of leaves and of tensors that retain theirs.
+
+    Raises:
+        RuntimeError: the graph was spent by an earlier walk, or an array that it needs was overwritten.
+    """
+    accumulate = accumulate or add_to_tensor
+    waiting_for = _count_consumers([node for node, _ in roots])
+    arrived: dict[Node, Any] = {}
+    owned: set[Node] = set()  # their gradients are sums made here: nobody else sees them grow in place
+    for node, grad in roots:
+        _collect(arrived, owned, node, grad)
+    ready = [node for node in dict.fromkeys(node for node, _ in roots) if not waiting_for[node]]
+    with np.errstate(all="ignore"):  # as the forward pass: inf and NaN are values, not warnings
+        while ready:
+            node = ready.pop()
+            grad = arrived.pop(node, None)
+            owned.discard(node)
+            with on(node.device):
+                if node.hooks is not None and grad is not None:
+                    grad = _run_hooks(node, grad)
+                if grad is not None:
+                    accumulate(node, grad, node.retain or retain_graph)
+                for parent, part in _pull(node, grad):
+                    if part is not None:
+                        _collect(arrived, owned, parent, part)
+                    waiting_for[parent] -= 1
+                    if waiting_for[parent] == 0:
+                        ready.append(parent)
+            if not retain_graph and node.parents:
+                node.vjp = None  # let go of the saved activations
+                node.saved = ()
+
+
+def _count_consumers(roots: list[Node]) -> Counter:
+    """How many gradients each node below the roots will receive."""
+    consumers: Counter = Counter()
+    stack, seen = list(dict.fromkeys(roots)), set(roots)
+    while stack:
+        for parent in stack.pop().parents:
+            if parent is not None:
+                consumers[parent] += 1
+                if parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+    return consumers
+
+
+def _collect(arrived: dict, owned: set, node: Node, part: Any) -> None:
+    if node not in arrived:
+        arrived[node] = part
+        return
+    with on(node.device):
+        if node in owned:
+            arrived[node] += part
+        else:
+            total = arrived[node] + part
+            arrived[node] = np.asarray(total) if isinstance(total, np.generic) else total
+            owned.add(node)
+
+
+def _pull(node: Node, grad: Any) -> Iterator[tuple[Node, Any]]:
+    """Yield (parent, gradient or None) for each input, the gradient in its shape, dtype and device."""
+    if not node.parents:
+        return
+    if node.vjp is None:
+        raise RuntimeError(
+            f"{node.name}: trying to go backward through the graph a second time, but what it saved was "
+            "freed by the first; call backward(retain_graph=True) the first time"
+        )
+    if grad is None:
+        parts: Any = (None,) * len(node.parents)
+    else:
+        _check_versions(node)
+        if isinstance(node.vjp, tuple):
+            parts = tuple(vjp and vjp(grad) for vjp in node.vjp)
+        else:
+            parts = node.vjp(grad)
+            parts = parts if isinstance(parts, tuple) else (parts,)
+    for parent, part in zip(node.parents, parts, strict=False):  # a trailing argument may have no gradient
+        if parent is not None:
+            yield parent, None if part is None else fit(part, parent)
+
+
+def _check_versions(node: Node) -> None:
+    for version, count in node.saved:
+        if version.count != count:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: {node.name} (output of shape {node.shape}) needs it at version {count}, "
+                f"it is at version {version.count}"
+            )
+
+
+def fit(grad: Any, node: Node) -> Any:
+    """`grad` in the shape, dtype and device of the node's output: broadcasting and casting undone."""
+    if node.shape is None:
+        return grad
+    if grad.shape != node.shape:
+        grad = unbroadcast(grad, node.shape)
+    if grad.dtype != node.dtype:
+        grad = grad.real if grad.dtype.kind == "c" and node.dtype.kind != "c" else grad
+        grad = grad.astype(node.dtype)
+    if type(grad) is np.ndarray and node.device is CPU:
+        return grad
+    if isinstance(grad, np.generic):  # NumPy's result where an array has no dimensions
+        grad = np.asarray(grad)
+    return move(grad, node.device)
+
+
+def unbroadcast(grad: Any, shape: tuple[int, ...]) -> Any:
+    """Sum `grad` down to `shape`; half precision is summed in float32."""
+    extra = grad.ndim - len(shape)
+    if grad.size > 4096 and grad.shape[extra:] == shape and grad.dtype in _BLAS:  # a bias, usually
+        return np.reshape(column_sums(np.reshape(grad, (math.prod(grad.shape[:extra]), -1))), shape)
+    stretched = tuple(extra + i for i, n in enumerate(shape) if n == 1 and grad.shape[extra + i] != 1)
+    axes = (*range(extra), *stretched)
+    wide = np.float32 if grad.dtype == np.float16 else None
+    return np.reshape(np.sum(grad, axis=axes, keepdims=True, dtype=wide), shape)
+
+
+def _run_hooks(node: Node, grad: Any) -> Any:
+    for hook in list(node.hooks.values()):
+        grad = hook(grad)
+    return grad
+
+
+def add_to_tensor(node: Node, grad: Any, wanted: bool) -> None:
+    """Add to the tensor's `.grad`: for a leaf always, for a result of an op if it is wanted there."""
+    if node.tensor is None or (node.parents and not wanted):
+        return
+    tensor = node.tensor()
+    if tensor is not None:
+        tensor._accumulate_grad(grad)

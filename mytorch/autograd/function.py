@@ -1,0 +1,138 @@
+"""Custom functions: a forward and a backward written by the user, on Tensors, as in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ops.op import connect
+from ..tensor import Tensor, from_raw, raw_of
+from .grad_mode import no_grad
+
+
+class Context:
+    """What forward leaves for backward; any attribute may be set on it.
+
+    Attributes:
+        needs_input_grad: for each input of `apply`, whether it wants a gradient.
+        saved_tensors: what `save_for_backward` was given.
+    """
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]):
+        self.needs_input_grad = needs_input_grad
+        self._saved: tuple[Tensor | None, ...] = ()
+        self._fixed: tuple = ()
+        self._dirty: tuple = ()
+        self._materialize = True
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for backward; it raises there if one of them was overwritten in between."""
+        for t in tensors:
+            if t is not None and not isinstance(t, Tensor):
+                raise TypeError(f"save_for_backward can only save tensors, got {type(t).__name__}")
+        self._saved = tuple(None if t is None else t.detach() for t in tensors)
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        return self._saved
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        """These outputs get no gradient."""
+        self._fixed = outputs
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """These inputs are written in place by forward, and returned."""
+        self._dirty = inputs
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros (default) or None for an output that has no gradient."""
+        self._materialize = value
+
+
+class Function:
+    """Base of custom differentiable functions.
+
+        class Square(Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return 2 * x * g
+
+        y = Square.apply(x)
+
+    `forward` may also be written without `ctx`, with a `setup_context(ctx, inputs, output)` beside it.
+    `backward` gets the gradient of each output and returns one, or None, for each input of `apply`.
+    """
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a Function must implement forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: Tensor) -> Any:
+        raise NotImplementedError("a Function must implement backward(ctx, ...) to be differentiated")
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple, output: Any) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward on the inputs and record the way back."""
+        ctx = Context(tuple(isinstance(a, Tensor) and a.requires_grad for a in args))
+        with no_grad():
+            if cls.setup_context is Function.setup_context:
+                result = cls.forward(ctx, *args, **kwargs)
+            else:
+                result = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, result)
+        several = isinstance(result, tuple)
+        outs = [cls._output(ctx, args, r) for r in (result if several else (result,))]
+        tensors = [o for o in outs if isinstance(o, Tensor)]
+        node = connect(cls.__name__, args, tensors, cls._vjp(ctx, len(args), tensors), several=True)
+        if node is not None:
+            node.saved = [(t._version, t._version.count) for t in ctx._saved if t is not None]
+            for t in tensors:
+                if any(t is fixed for fixed in ctx._fixed):
+                    t._node = None
+        return tuple(outs) if several else outs[0]
+
+    @classmethod
+    def _output(cls, ctx: Context, args: tuple, r: Any) -> Any:
+        """An output with a node of its own: an input that is handed back unchanged becomes a new tensor."""
+        if not isinstance(r, Tensor):
+            return r
+        if any(r is d for d in ctx._dirty):
+            r._version.count += 1
+            return r
+        return r.detach() if any(r is a for a in args) else r
+
+    @classmethod
+    def _vjp(cls, ctx: Context, count: int, outs: list[Tensor]):
+        zeros = [(o.data.shape, o.data.dtype) for o in outs]
+
+        def vjp(gradients):
+            if ctx._materialize:
+                like = next(g for g in gradients if g is not None)
+                gradients = [_zeros(like, *zeros[i]) if g is None else g for i, g in enumerate(gradients)]
+            with no_grad():
+                parts = cls.backward(ctx, *(None if g is None else from_raw(g) for g in gradients))
+            parts = parts if isinstance(parts, tuple) else (parts,)
+            if len(parts) < count or any(p is not None for p in parts[count:]):
+                raise RuntimeError(
+                    f"{cls.__name__}.backward returned {len(parts)} gradients for the {count} inputs of "
+                    "forward"
+                )
+            return tuple(None if p is None else raw_of(p) for p in parts[:count])
+
+        return vjp
+
+
+def _zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return np.zeros_like(like, shape=shape, dtype=dtype)

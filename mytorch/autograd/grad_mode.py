@@ -1,0 +1,127 @@
+"""Is the forward pass being recorded? One switch a thread, as a context and as a decorator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+
+
+class _State(threading.local):
+    recording = True
+
+
+_state = _State()
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded for backward, in this thread."""
+    return _state.recording
+
+
+class _GradMode:
+    """A mode for a `with` block or each call of a decorated function; may be entered again inside itself."""
+
+    def __init__(self, mode: bool):
+        self.mode = bool(mode)
+        self.previous: list[bool] = []
+
+    def __enter__(self):
+        self.previous.append(_state.recording)
+        _state.recording = self.mode
+        return self
+
+    def __exit__(self, *exception):
+        _state.recording = self.previous.pop()
+
+    def __call__(self, function):
+        mode = self.mode
+        if inspect.isgeneratorfunction(function):
+            return _generator(function, mode)
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            with _GradMode(mode):
+                return function(*args, **kwargs)
+
+        return call
+
+
+class _Named(_GradMode):
+    """A mode that its name says: takes no argument, and also decorates without brackets (`@no_grad`)."""
+
+    fixed: bool
+
+    def __new__(cls, function=None):
+        self = super().__new__(cls)
+        if function is None:
+            return self
+        self.__init__()
+        return self(function)
+
+    def __init__(self):
+        super().__init__(self.fixed)
+
+
+class no_grad(_Named):  # noqa: N801 - PyTorch's names
+    """Record nothing inside: `with no_grad(): …` or `@no_grad()`."""
+
+    fixed = False
+
+
+class enable_grad(_Named):  # noqa: N801
+    """Record inside, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`."""
+
+    fixed = True
+
+
+class inference_mode(_GradMode):  # noqa: N801
+    """The same as `no_grad`; views and version counters cost too little here to be worth a third mode."""
+
+    def __init__(self, mode: bool = True):
+        super().__init__(not mode)
+
+
+class set_grad_enabled(_GradMode):  # noqa: N801
+    """Record operations or not: from now on as a plain call, inside as a context, each call as a decorator.
+
+    Args:
+        mode: True to record.
+    """
+
+    def __init__(self, mode: bool):
+        super().__init__(mode)
+        self.before, _state.recording = _state.recording, self.mode
+
+    def __exit__(self, *exception):
+        self.previous.pop()
+        _state.recording = self.before
+
+    def __call__(self, function):
+        _state.recording = self.before
+        return super().__call__(function)
+
+
+def _generator(function, mode):
+    """A generator whose body runs in `mode`, and whose consumer keeps its own mode between two items."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        running = function(*args, **kwargs)
+        step, arguments = running.send, (None,)
+        while True:
+            try:
+                with _GradMode(mode):
+                    item = step(*arguments)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                step, arguments = running.send, ((yield item),)
+            except GeneratorExit:
+                with _GradMode(mode):
+                    running.close()
+                raise
+            except BaseException as error:  # thrown in by the consumer: the body's to handle
+                step, arguments = running.throw, (error,)
+
+    return call

@@ -1,0 +1,106 @@
+"""Is a gradient right? Compare it with finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor, from_raw
+from .grad_mode import no_grad
+from .gradients import grad
+
+
+def gradcheck(
+    function: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+) -> bool:
+    """Check the gradients of `function` at `inputs` against central differences,
+
+        d f / d x_i  ≈  (f(x + eps e_i) - f(x - eps e_i)) / (2 eps).
+
+    Args:
+        function: takes the inputs, returns a Tensor or several; random in nothing.
+        inputs: the arguments; those that are float64 tensors requiring grad are checked.
+        eps: half the distance of the two points.
+        atol, rtol: allowed difference of the two Jacobians.
+        raise_exception: raise on a difference, else return False.
+
+    Returns:
+        True if all agree.
+
+    Raises:
+        RuntimeError: they differ (the message has both numbers), or an output depends on no input.
+        ValueError: no input requires grad, or one that does is not float64.
+    """
+    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    if not checked:
+        raise ValueError("gradcheck expects at least one input tensor that requires grad")
+    for i in checked:
+        if inputs[i].dtype != np.float64:
+            raise ValueError(f"gradcheck needs float64 for its differences; input {i} is {inputs[i].dtype}")
+    for i in checked:
+        numeric = _numeric(function, inputs, i, eps)
+        for o, (n, a) in enumerate(zip(numeric, _analytic(function, inputs, i), strict=True)):
+            wrong = ~np.isclose(a, n, rtol=rtol, atol=atol, equal_nan=True)
+            if wrong.any():
+                if not raise_exception:
+                    return False
+                row, column = np.argwhere(wrong)[0]
+                raise RuntimeError(
+                    f"Jacobian mismatch for output {o} with respect to input {i}: element {column} of the "
+                    f"output by element {row} of the input is {n[row, column]:.8g} by differences, "
+                    f"{a[row, column]:.8g} by backward ({wrong.sum()} of {wrong.size} entries differ)"
+                )
+    return True
+
+
+def _outputs(function: Callable, inputs: tuple) -> list[Tensor]:
+    result = function(*inputs)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return [r for r in results if isinstance(r, Tensor) and r.is_floating_point()]
+
+
+def _numeric(function: Callable, inputs: tuple, i: int, eps: float) -> list[np.ndarray]:
+    """One (input size, output size) Jacobian for each output, by differences."""
+    base = inputs[i].detach().cpu().numpy()
+    rows = []
+    for index in np.ndindex(base.shape):
+        sides = []
+        for step in (eps, -eps):
+            moved = base.copy()
+            moved[index] += step
+            x = from_raw(moved).to(inputs[i].device)
+            with no_grad():
+                outs = _outputs(function, (*inputs[:i], x, *inputs[i + 1 :]))
+            sides.append([o.cpu().numpy().ravel().copy() for o in outs])
+        rows.append([(up - down) / (2 * eps) for up, down in zip(*sides, strict=True)])
+    return [np.stack(columns) for columns in zip(*rows, strict=True)]
+
+
+def _analytic(function: Callable, inputs: tuple, i: int) -> list[np.ndarray]:
+    """The same Jacobians, a column for each backward."""
+    results = []
+    for out in _outputs(function, inputs):
+        if not out.requires_grad:
+            raise RuntimeError(
+                "gradcheck: an output does not depend on the inputs by anything differentiable"
+            )
+        columns = []
+        for index in np.ndindex(out.shape):
+            one = np.zeros(out.shape)
+            one[index] = 1
+            (g,) = grad(
+                out, inputs[i], from_raw(one).to(out.device),
+                retain_graph=True, allow_unused=True, materialize_grads=True,
+            )  # fmt: skip
+            columns.append(g.cpu().numpy().ravel())
+        results.append(np.stack(columns, axis=1))
+    return results

@@ -1,0 +1,350 @@
+"""Tensor: an Array that remembers how it was made. Its operators and methods are listed in `methods.py`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._array import Array, wrap
+from .autograd import engine
+from .autograd.grad_mode import enable_grad
+from .autograd.hook import RemovableHandle
+from .autograd.view import View, replay_views
+from .device import CPU, as_device, device, device_of, is_raw, move, on
+from .printing import tensor_text
+from .size import Size
+
+
+class Tensor:
+    """An n-dimensional array with a gradient.
+
+    Args:
+        data: whatever `Array` takes; an Array, NumPy or CuPy array is not copied.
+        requires_grad: whether operations on it are recorded and `backward()` fills its `.grad`.
+        dtype, device: as for `Array`.
+
+    Attributes:
+        data: the Array (`.data._array` is the raw NumPy or CuPy array).
+        grad: the gradient, an Array of the same shape, or None.
+    """
+
+    __slots__ = ("data", "_grad", "_node", "_version", "_view", "_slot", "_post_hooks", "__weakref__")
+    __array_priority__ = 200
+
+    def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None):
+        if isinstance(data, Tensor):
+            data = data.data
+        as_is = isinstance(data, Array) and dtype is None and device is None
+        self._set(data if as_is else Array(data, dtype, device))
+        if requires_grad:
+            self.requires_grad_()
+
+    def _set(self, data: Array) -> None:
+        self.data = data
+        self._grad = self._node = self._view = self._slot = self._post_hooks = None
+        self._version = engine.Version()
+
+    shape = property(lambda self: Size(self.data._array.shape))
+    dtype = property(lambda self: self.data._array.dtype)
+    ndim = property(lambda self: self.data._array.ndim)
+    itemsize = property(lambda self: self.data._array.dtype.itemsize)
+    nbytes = property(lambda self: self.data._array.nbytes)
+    is_leaf = property(lambda self: self.node is None or not self.node.parents)
+    is_cuda = property(lambda self: self.device is not CPU)
+
+    @property
+    def device(self) -> device:
+        return device_of(self.data._array)
+
+    # How it was made.
+
+    @property
+    def node(self) -> engine.Node | None:
+        """The step of the graph that made this tensor; None if no gradient is wanted."""
+        view = self._view
+        if view is not None:
+            now = view.base._node
+            if now is not view.origin and now is not None and now.parents:  # the base was written in place
+                with enable_grad():
+                    replayed = replay_views(view.replay, view.base)
+                view.origin = now
+                self._watch(replayed._node)
+        return self._node
+
+    grad_fn = property(lambda self: self.node if self.node is not None and self.node.parents else None)
+
+    def _watch(self, node: engine.Node | None) -> None:
+        self._node = node
+        if node is not None:
+            node.tensor = weakref.ref(self)
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, mode: bool) -> None:
+        self.requires_grad_(mode)
+
+    def requires_grad_(self, mode: bool = True) -> Tensor:
+        """Ask for a gradient, or no longer, in place.
+
+        Raises:
+            RuntimeError: the dtype has no gradient; `mode` is False and the tensor is an operation's result.
+        """
+        if not mode:
+            if not self.is_leaf:
+                raise RuntimeError("you can only change requires_grad flags of leaf tensors; use detach()")
+            self._node = None
+        elif self.node is None:
+            if self.dtype.kind not in "fc":
+                raise RuntimeError(f"only floating-point tensors can require gradients, got {self.dtype}")
+            self._watch(engine.Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
+        return self
+
+    @property
+    def grad(self) -> Array | None:
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            value = value.data if isinstance(value, Tensor) else Array(value)
+            if value.shape != self.data.shape or value.dtype != self.dtype or value.device is not self.device:
+                raise RuntimeError(
+                    f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
+                    f"{self.device}, got {value.shape}, {value.dtype}, {value.device}"
+                )
+        self._grad = value
+
+    def retain_grad(self) -> None:
+        """Keep the `.grad` of this tensor although it is the result of an operation."""
+        if self.node is None:
+            raise RuntimeError("can't retain_grad() on a tensor that has requires_grad=False")
+        self.node.retain = True
+
+    def detach(self) -> Tensor:
+        """The same memory without history; writes through either are seen, and counted, by both."""
+        out = from_raw(self.data._array)
+        out._version = self._version
+        return out
+
+    def detach_(self) -> Tensor:
+        """Forget the history, in place."""
+        if self._view is not None:
+            raise RuntimeError("can't detach a view in place; use detach()")
+        self._node = None
+        return self
+
+    def backward(self, gradient: Any = None, retain_graph: bool = False, *, inputs: Any = None) -> None:
+        """Add the derivative of this tensor to the `.grad` of every leaf that it was computed from.
+
+        Args:
+            gradient: the derivative of some scalar with respect to this tensor, in its shape; 1 for a scalar.
+            retain_graph: keep the graph for another walk, and every intermediate `.grad`.
+            inputs: fill the `.grad` of this tensor or these tensors only.
+
+        Raises:
+            RuntimeError: nothing was recorded; not a scalar and no gradient; wrong shape; the graph is spent;
+                an array that it needs was overwritten.
+        """
+        accumulate = engine.add_to_tensor
+        if inputs is not None:
+            inputs = [inputs] if isinstance(inputs, Tensor) else inputs
+            wanted = {node_of(x, "backward(inputs=)") for x in inputs}
+
+            def accumulate(node, grad, _):
+                if node in wanted:
+                    engine.add_to_tensor(node, grad, True)
+
+        engine.backward([root(self, gradient)], retain_graph, accumulate)
+
+    def _accumulate_grad(self, raw: Any) -> None:
+        """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer."""
+        if self._grad is not None:
+            self._grad._array[...] += raw
+        elif self._slot is not None:
+            self._grad = self._slot.take(raw)
+        else:
+            self._grad = wrap(np.array(raw) if device_of(raw) is CPU else raw.copy())
+        if self._post_hooks:
+            for hook in list(self._post_hooks.values()):
+                hook(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+        """Call `hook(gradient)` when the gradient is complete; what it returns, if anything, replaces it."""
+        if self.node is None:
+            raise RuntimeError("can't register a hook on a tensor that doesn't require gradient")
+        if self.node.hooks is None:
+            self.node.hooks = {}
+
+        def on_raw(grad):
+            changed = hook(from_raw(grad))
+            if changed is None:
+                return grad
+            changed = raw_of(changed)
+            if changed.shape != grad.shape:
+                raise RuntimeError(f"hook: expected a gradient of shape {grad.shape}, got {changed.shape}")
+            return changed
+
+        return RemovableHandle(self.node.hooks, on_raw)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call `hook(tensor)` after a backward has added to this leaf's `.grad`."""
+        if self.node is None or not self.is_leaf:
+            raise RuntimeError("post accumulate grad hooks are for leaf tensors that require grad")
+        if self._post_hooks is None:
+            self._post_hooks = {}
+        return RemovableHandle(self._post_hooks, hook)
+
+    # Out of the graph.
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """The NumPy array behind this tensor, sharing its memory.
+
+        Raises:
+            RuntimeError: it requires grad (use `detach()`), unless `force`.
+            TypeError: it is on a GPU (use `cpu()`), unless `force`.
+        """
+        if force:
+            return move(self.data._array, CPU)
+        if self.requires_grad:
+            raise RuntimeError("can't call numpy() on a tensor that requires grad; use detach().numpy()")
+        return self.data.numpy()
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def item(self) -> int | float | bool | complex:
+        """The one element, as a Python number."""
+        if self.data.size != 1:
+            count, shape = self.data.size, self.data.shape
+            raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
+        return self.data.item()
+
+    def tolist(self) -> Any:
+        return self.data.tolist()
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        if self.data.size != 1:
+            raise RuntimeError(f"truth of a tensor of shape {self.data.shape} is ambiguous: use any(), all()")
+        return bool(self.data._array)
+
+    def _only_element(self) -> int | float | bool | complex:
+        if self.data.size != 1:
+            raise ValueError(f"only a tensor of one element can be a number, got shape {self.data.shape}")
+        return self.data.item()
+
+    def __int__(self) -> int:
+        return int(self._only_element())
+
+    def __float__(self) -> float:
+        return float(self._only_element())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iub" or self.data.size != 1:
+            raise TypeError(
+                "only an integer tensor of one element can be an index, "
+                f"got {self.dtype} of shape {self.data.shape}"
+            )
+        return int(self.data.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.ndim == 0 and spec else format(repr(self), spec)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __dlpack__(self, **kwargs):
+        if self.requires_grad:
+            raise BufferError("can't export a tensor that requires grad; use tensor.detach()")
+        return self.data.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.data.__dlpack_device__()
+
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError("only leaf tensors support deepcopy; use detach() first")
+        out = self._rebuild(type(self), self.data.clone(), self.requires_grad)
+        if self._grad is not None:
+            out.grad = self._grad.clone()
+        memo[id(self)] = out
+        return out
+
+    def __reduce__(self):
+        if not self.is_leaf:
+            raise RuntimeError("only leaf tensors can be pickled; use detach() first")
+        return Tensor._rebuild, (type(self), self.data, self.requires_grad)
+
+    @staticmethod
+    def _rebuild(kind: type, data: Any, requires_grad: bool) -> Tensor:
+        out = kind.__new__(kind)
+        out._set(Array(data))
+        return out.requires_grad_(requires_grad)
+
+    def __repr__(self) -> str:
+        marks = []
+        if self.grad_fn is not None:
+            marks.append(f"grad_fn=<{self.grad_fn.name}>")
+        elif self.requires_grad:
+            marks.append("requires_grad=True")
+        return tensor_text(self.data, marks)
+
+
+def from_raw(raw: Any) -> Tensor:
+    """A Tensor around a raw array, without history."""
+    out = Tensor.__new__(Tensor)
+    out._set(wrap(raw))
+    return out
+
+
+def raw_of(x: Any, where: Any = None) -> Any:
+    """The raw array in a Tensor, an Array, a raw array or numbers; on device `where` if given."""
+    if isinstance(x, Tensor):
+        x = x.data
+    raw = x._array if isinstance(x, Array) else x
+    if not is_raw(raw):
+        raw = Array(raw)._array
+    return raw if where is None else move(raw, as_device(where))
+
+
+def node_of(x: Tensor, what: str) -> engine.Node:
+    """The node of a tensor that must have one."""
+    if x.node is None:
+        shape = x.data.shape
+        raise RuntimeError(f"{what}: a tensor of shape {shape} does not require grad and has no grad_fn")
+    return x.node
+
+
+def root(x: Tensor, gradient: Any) -> tuple[engine.Node, Any]:
+    """Where a walk begins: the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
+    node = node_of(x, "backward()")
+    raw = x.data._array
+    if gradient is None:
+        if raw.size != 1:
+            shape = raw.shape
+            raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got shape {shape}")
+        with on(x.device):
+            return node, np.ones_like(raw)
+    gradient = raw_of(gradient)
+    if gradient.shape != raw.shape:
+        shape = gradient.shape
+        raise RuntimeError(f"mismatch in shape: the gradient has shape {shape}, the tensor {raw.shape}")
+    if device_of(gradient) is not x.device:
+        raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {x.device}")
+    with on(x.device):
+        return node, gradient.astype(raw.dtype)  # a copy: what arrives at a leaf is never the caller's array
+
+
+__all__ = [
+    "RemovableHandle", "Size", "Tensor", "View", "from_raw", "node_of", "raw_of", "replay_views", "root",
+]  # fmt: skip
