@@ -1,0 +1,80 @@
+"""Draws from the distributions that a tensor's rows are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..device import on
+from ..random import Generator, generator_on
+from ..tensor import Tensor, from_raw
+from .create import integer
+from .random import tensor_argument
+
+__all__ = ["multinomial"]
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Draw `num_samples` indices from each row, each with its row's probability.
+
+    Without replacement these are the indices of the least E / p, E exponentially distributed (Efraimidis and
+    Spirakis 2006, https://doi.org/10.1016/j.ipl.2005.11.003); with it, the cumulative sums are searched.
+
+    Args:
+        input: probabilities, not necessarily of sum 1, of shape (categories) or (rows, categories).
+
+    Returns:
+        int64, (num_samples) or (rows, num_samples).
+
+    Raises:
+        RuntimeError: wrong shape or dtype, negative or infinite probabilities, a row of zeros; without
+            replacement, more samples than categories with a probability above 0.
+    """
+    num_samples = integer(num_samples, "multinomial")
+    p = tensor_argument(input, "multinomial").data._array
+    if p.ndim not in (1, 2) or p.dtype.kind != "f":
+        raise RuntimeError(
+            f"multinomial(): expected floats in 1 or 2 dimensions, got {p.dtype} of shape {p.shape}"
+        )
+    if num_samples <= 0:
+        raise RuntimeError(f"multinomial(): num_samples must be positive, got {num_samples}")
+    rng = generator_on(input.device, generator).rng
+    with on(input.device):
+        rows = p.reshape((1, *p.shape) if p.ndim == 1 else p.shape).astype(np.float64)
+        _check_distributions(rows, num_samples, replacement)
+        draw = with_replacement if replacement and num_samples > 1 else without_replacement
+        return from_raw(draw(rows, num_samples, rng).reshape((*p.shape[:-1], num_samples)))
+
+
+def _check_distributions(rows: Any, num_samples: int, replacement: bool) -> None:
+    if not replacement and num_samples > rows.shape[1]:
+        raise RuntimeError(f"multinomial(): can't draw {num_samples} of {rows.shape[1]} without replacement")
+    if not (np.all(np.isfinite(rows)) and np.all(rows >= 0)):
+        raise RuntimeError("multinomial(): the probabilities contain inf, NaN or negative numbers")
+    if not np.all(np.any(rows > 0, axis=1)):
+        raise RuntimeError("multinomial(): a distribution has no probability above 0")
+    if not replacement and np.any(np.sum(rows > 0, axis=1) < num_samples):
+        raise RuntimeError(f"multinomial(): fewer than {num_samples} categories have a probability above 0")
+
+
+def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
+    """Also the shortest way to one sample."""
+    with np.errstate(all="ignore"):
+        keys = np.where(p > 0, rng.standard_exponential(p.shape, dtype=np.float64) / p, math.inf)
+    if num_samples == 1:
+        return np.argmin(keys, axis=1).astype(np.int64, copy=False)
+    return np.argsort(keys, axis=1)[:, :num_samples].astype(np.int64, copy=False)
+
+
+def with_replacement(p: Any, num_samples: int, rng: Any) -> Any:
+    """The category in whose part of the cumulative sum a uniform number falls."""
+    drawn = np.empty((p.shape[0], num_samples), np.int64, like=p)
+    for row, total in enumerate(np.cumsum(p, axis=1)):
+        last = np.searchsorted(total, total[-1:], side="left")  # where rounding would lead past the end
+        found = np.searchsorted(total, rng.random(num_samples, dtype=np.float64) * total[-1], side="right")
+        drawn[row] = np.minimum(found, last)
+    return drawn

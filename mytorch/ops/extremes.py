@@ -1,0 +1,160 @@
+"""The largest and smallest elements, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._array import Array
+from ..device import is_raw
+from ..tensor import Tensor
+from .dims import canonical_dim, canonical_dims, numpy_names
+from .elementwise import maximum, minimum
+from .op import op
+from .reduce import axes_of, reduced, restored, total
+
+__all__ = ["max", "min", "amax", "amin", "argmax", "argmin"]
+
+
+class ValuesIndices(NamedTuple):
+    """Elements of a tensor, and where along a dim they were found (int64)."""
+
+    values: Tensor
+    indices: Tensor
+
+
+@numpy_names
+def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    """The largest element; with `dim` (values, indices) along it; of two tensors the elementwise maximum.
+
+    NaN is larger than any number. Without `dim`, equal elements share the gradient evenly; with `dim` all of
+    it goes to the one at the index, which is the first.
+
+    Raises:
+        RuntimeError: there are no elements.
+        IndexError: there is no such dim, or it has size 0.
+    """
+    if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
+        return maximum(x, dim if other is None else other)
+    if dim is None:
+        return _largest(x, keepdim)
+    return ValuesIndices(*_largest_along(x, dim, keepdim))
+
+
+@numpy_names
+def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    """The smallest element; with `dim` (values, indices) along it; of two tensors the elementwise minimum.
+
+    As `max`, with NaN smaller than any number.
+    """
+    if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
+        return minimum(x, dim if other is None else other)
+    if dim is None:
+        return _smallest(x, keepdim)
+    return ValuesIndices(*_smallest_along(x, dim, keepdim))
+
+
+@numpy_names
+@op
+def amax(x, dim=None, keepdim=False):
+    """The largest element over one dim, several or all; equal ones share the gradient evenly."""
+    _check_any("amax", x, dim, RuntimeError)
+    return _extreme(np.max, np.equal, x, dim, keepdim)
+
+
+@numpy_names
+@op
+def amin(x, dim=None, keepdim=False):
+    """The smallest element over one dim, several or all; equal ones share the gradient evenly."""
+    _check_any("amin", x, dim, RuntimeError)
+    return _extreme(np.min, np.equal, x, dim, keepdim)
+
+
+@op
+def _largest(x, keepdim):
+    _check_any("max", x, None, RuntimeError)
+    return _extreme(np.max, _equal_or_nan, x, None, keepdim)
+
+
+@op
+def _smallest(x, keepdim):
+    _check_any("min", x, None, RuntimeError)
+    return _extreme(np.min, _equal_or_nan, x, None, keepdim)
+
+
+@op
+def _largest_along(x, dim, keepdim):
+    _check_any("max", x, dim, RuntimeError)
+    return _extreme_along(np.argmax, x, dim, keepdim)
+
+
+@op
+def _smallest_along(x, dim, keepdim):
+    _check_any("min", x, dim, RuntimeError)
+    return _extreme_along(np.argmin, x, dim, keepdim)
+
+
+@numpy_names
+@op
+def argmax(x, dim=None, keepdim=False):
+    """Where the largest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
+    return _position("argmax", np.argmax, x, dim, keepdim), None
+
+
+@numpy_names
+@op
+def argmin(x, dim=None, keepdim=False):
+    """Where the smallest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
+    return _position("argmin", np.argmin, x, dim, keepdim), None
+
+
+def _extreme(function: Callable, same: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+    axes = axes_of(dim, x.ndim)
+    y = function(x, axis=axes, keepdims=True)
+
+    def share(g):
+        winners = same(x, y)
+        return winners * (restored(g, axes, keepdim) / total(winners, axes, True, np.float32))
+
+    return reduced(y, axes, keepdim), share
+
+
+def _equal_or_nan(x: Any, y: Any) -> Any:
+    return np.where(np.isnan(y), np.isnan(x), np.equal(x, y))
+
+
+def _extreme_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    x = np.reshape(x, shape or 1)
+    index = np.expand_dims(locate(x, axis=axis), axis)
+    values = np.take_along_axis(x, index, axis)
+    axes, along = (axis,) if shape else None, (-1,) + (1,) * (x.ndim - 1 - axis)
+    n = x.shape[axis]
+
+    def pull(g):
+        g = np.reshape(g, index.shape)
+        places = np.reshape(np.arange(n, like=index), along)
+        return np.reshape(np.where(np.equal(places, index), g, 0), shape)
+
+    return (reduced(values, axes, keepdim and shape), reduced(index, axes, keepdim and shape)), pull
+
+
+def _position(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> Any:
+    _check_any(name, x, dim, IndexError)
+    if x.dtype == bool:
+        raise RuntimeError(f"{name}(): does not support bool tensors")
+    axis = None if dim is None or not x.ndim else canonical_dim(dim, x.ndim)
+    return locate(x, axis=axis, keepdims=keepdim)
+
+
+def _check_any(name: str, x: Any, dim: Any, error: type) -> None:
+    """Raise if there is nothing to choose from."""
+    if dim is None or dim == ():
+        if 0 in x.shape:
+            raise error(f"{name}(): expected a dim to reduce: the tensor of shape {x.shape} has no elements")
+        return
+    for d in canonical_dims(dim, x.ndim):
+        if x.ndim and x.shape[d] == 0:
+            raise IndexError(f"{name}(): expected dim {d} to have non-zero size, got shape {x.shape}")

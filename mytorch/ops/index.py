@@ -1,0 +1,274 @@
+"""x[index] and x[index] = value.
+
+An index is read into two parts, as PyTorch does: the basic one (ints, slices, None, …), which gives a view,
+and the arrays (integers or masks), which pick elements from that view. NumPy differs only where a slice comes
+between an int and an array: here `x[0, :, [1, 2]]` is `x[0][:, [1, 2]]`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .._array import Array
+from ..device import CPU, device_of, is_raw, move, on
+from ..tensor import Tensor, raw_of
+from .accumulate import scatter_sum
+from .dims import canonical_dim
+from .inplace import write
+from .op import NUMBERS, op
+
+__all__ = ["select", "narrow"]
+
+_PLAIN = {int, slice, type(None), type(Ellipsis)}
+_FULL = slice(None)
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """x[index]: a view if the index has only ints, slices, None and `…`, a copy if it has arrays or bools.
+
+    Raises:
+        IndexError: out of bounds (for arrays on a GPU nobody looks: CuPy takes them modulo the size of the
+            dim), too many indices, a mask of another shape, or something that is no index.
+        ValueError: a slice with a step that isn't positive.
+    """
+    basic, arrays = _read(x, index)
+    if basic is not None:
+        x = view_at(x, basic)
+    if not arrays:
+        return x
+    if len(arrays) == 1:
+        [(dim, array)] = arrays.items()
+        return (mask_at if array.dtype == bool else take_at)(x, array, dim)
+    return arrays_at(x, *arrays.values(), dims=tuple(arrays))
+
+
+def setitem(x: Tensor, index: Any, value: Any) -> None:
+    """x[index] = value, broadcast and cast; differentiable in both.
+
+    Raises:
+        IndexError, ValueError: as for `getitem`.
+        RuntimeError: the value can't be broadcast to x[index], or `x` can't be written (see `ops.inplace`).
+        TypeError: the value is no tensor, array, number or nested list of numbers.
+    """
+    if not isinstance(value, (Tensor, Array, *NUMBERS)) and not is_raw(value):
+        value = Array(value, device=x.device)
+    basic, arrays = _read(x, index)
+    if not arrays:
+        write(x, value, basic, "__setitem__")
+        return
+    if basic is not None:
+        x = view_at(x, basic)
+    with on(x.device):
+        where = _raw_index(_without_masks(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
+    write(x, value, where, "__setitem__")
+
+
+def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
+    """The index arrays at their dims, ready for a raw array; copies, as backward reads them later."""
+    where = [_FULL] * ndim
+    for dim, array in arrays.items():
+        where[dim] = raw_of(array).copy()
+        if array.dtype == bool:
+            del where[dim + 1 : dim + array.ndim]
+    return tuple(where)
+
+
+# The ops.
+
+
+@op(view=True)
+def view_at(x, index):
+    """x[index] for a basic index."""
+    shape = x.shape
+
+    def vjp(g):
+        whole = np.zeros(shape, g.dtype, like=g)
+        whole[index] = g
+        return whole
+
+    return x[index], vjp
+
+
+@op
+def take_at(x, index, dim):
+    """x[:, …, index] for one array of integers at `dim`: what an embedding does."""
+    shape = x.shape
+    return np.take(x, index, axis=dim), lambda g: scatter_sum(g, (index,), (dim,), shape)
+
+
+@op
+def arrays_at(x, *indices, dims):
+    """x[…, i, …, j, …] for several arrays of integers, at `dims`."""
+    shape = x.shape
+    where = [_FULL] * len(shape)
+    for dim, index in zip(dims, indices, strict=True):
+        where[dim] = index
+    return x[tuple(where)], lambda g: scatter_sum(g, indices, dims, shape)
+
+
+@op
+def mask_at(x, mask, dim):
+    """x[:, …, mask] for a mask of the dims from `dim` on: the elements where it is True, in order."""
+    shape = x.shape
+    flat = (*shape[:dim], math.prod(mask.shape), *shape[dim + mask.ndim :])
+    chosen = np.flatnonzero(mask)
+
+    def vjp(g):
+        whole = np.zeros(flat, g.dtype, like=g)
+        whole[(*(_FULL,) * dim, chosen)] = g
+        return whole.reshape(shape)
+
+    return np.take(x.reshape(flat), chosen, axis=dim), vjp
+
+
+@op(view=True)
+def select(x, dim, index):
+    """x[:, …, index] with `index` at `dim`: a view without that dim."""
+    if x.ndim == 0:
+        raise IndexError("select() cannot be applied to a 0-d tensor")
+    dim, index = canonical_dim(dim, x.ndim), operator.index(index)
+    size = x.shape[dim]
+    if not -size <= index < size:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}"
+        )
+    return view_at.forward(x, (*(_FULL,) * dim, index, ...))
+
+
+@op(view=True)
+def narrow(x, dim, start, length):
+    """x[:, …, start : start + length] with the slice at `dim`: a view."""
+    if x.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-d tensor")
+    dim, start, length = canonical_dim(dim, x.ndim), operator.index(start), operator.index(length)
+    size = x.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"narrow(): start is expected to be in range of [{-size}, {size}], got {start}")
+    start += size if start < 0 else 0
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"narrow(): start ({start}) + length ({length}) exceeds dimension size ({size})")
+    return view_at.forward(x, (*(_FULL,) * dim, slice(start, start + length)))
+
+
+# Reading an index.
+
+
+def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
+    """The basic part (None: all of x), and the index arrays by their dim in what the basic part gives."""
+    items = index if isinstance(index, tuple) else (index,)
+    if all(type(i) in _PLAIN for i in items):
+        for i in items:
+            _check_step(i)
+        return (items if Ellipsis in items else (*items, ...)), {}
+    read = []
+    for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
+        read.append(_item(i, x))
+    taken = sum(_dims_taken(i) for i in read)
+    if taken > x.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim}, got {taken}")
+    if sum(i is Ellipsis for i in read) > 1:
+        raise IndexError("an index can have only one ellipsis (`...`)")
+    with on(x.device):
+        basic, arrays = _apart(x, read, x.ndim - taken)
+        return basic, _without_masks(arrays) if len(arrays) > 1 else arrays
+
+
+def _apart(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Any]]:
+    """The items in two parts; `rest` is how many dims an ellipsis stands for."""
+    basic, arrays = [], {}
+    source = target = 0  # the next dim of x, and of what the basic part gives
+    for i in items:
+        taken = rest if i is Ellipsis else _dims_taken(i)
+        if i is Ellipsis:
+            here = [_FULL] * rest
+        elif type(i) in _PLAIN:
+            here = [i]
+        elif i.ndim == 0:  # a single True or False: a new dim of size 1 or 0
+            here = [None]
+            arrays[target] = np.zeros(int(i), np.int64, like=x.data._array)
+        else:
+            here = [_FULL] * taken
+            if i.dtype == bool and i.shape != x.shape[source : source + taken]:
+                raise IndexError(
+                    f"the shape of the mask {list(i.shape)} does not match the shape of the indexed tensor "
+                    f"{list(x.shape)} at dimension {source}"
+                )
+            arrays[target] = i
+        basic += here
+        source += taken
+        target += 0 if type(i) is int else len(here)
+    whole = all(type(b) is slice and b == _FULL for b in basic)
+    return None if whole else (*basic, ...), arrays
+
+
+def _item(i: Any, x: Tensor) -> Any:
+    """One item of an index: an int, slice, None, `…`, or an array of integers or bools on x's device."""
+    if type(i) in _PLAIN:
+        _check_step(i)
+        return i
+    if isinstance(i, (bool, np.bool_)):
+        return np.asarray(i)
+    if isinstance(i, (list, tuple, range)):
+        i = _array_of(i)
+    if isinstance(i, (Tensor, Array)) or is_raw(i):
+        return _index_array(i, x)
+    try:
+        return operator.index(i)
+    except TypeError:
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), None and arrays of integers or bools are valid "
+            f"indices, got {type(i).__name__}"
+        ) from None
+
+
+def _array_of(i: Any) -> np.ndarray:
+    try:
+        array = np.asarray(i)
+    except ValueError as error:
+        raise IndexError(f"this list can't be an index: {error}") from None
+    return array if array.size else array.astype(np.int64)
+
+
+def _index_array(i: Any, x: Tensor) -> Any:
+    raw, where = raw_of(i), x.device
+    if raw.dtype.kind not in "iub":
+        raise IndexError(f"tensors used as indices must be of an integer dtype or bool, got {raw.dtype}")
+    if device_of(raw) is not where and device_of(raw) is not CPU:
+        raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {where}")
+    if raw.dtype == np.uint8:
+        warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
+        raw = raw.astype(bool)
+    if raw.ndim == 0:
+        return raw if raw.dtype == bool else int(raw)
+    if raw.dtype.kind == "u":
+        raw = raw.astype(np.int64)
+    same = isinstance(i, Tensor) and raw is i.data._array and device_of(raw) is where
+    return i if same else move(raw, where)  # a Tensor stays one: autograd notices if it is written to later
+
+
+def _check_step(i: Any) -> None:
+    if type(i) is slice and i.step is not None and i.step <= 0:
+        raise ValueError(f"step must be greater than zero, got {i.step}")
+
+
+def _dims_taken(i: Any) -> int:
+    """How many dims of the tensor an item of an index stands for."""
+    if type(i) in _PLAIN:
+        return 0 if i is None or i is Ellipsis else 1
+    return i.ndim if i.dtype == bool else 1
+
+
+def _without_masks(arrays: dict[int, Any]) -> dict[int, Any]:
+    """Masks as the integer arrays of the places where they are True."""
+    found = {}
+    for dim, array in arrays.items():
+        if array.dtype == bool:
+            found.update({dim + i: where for i, where in enumerate(raw_of(array).nonzero())})
+        else:
+            found[dim] = array
+    return found

@@ -1,0 +1,67 @@
+"""Questions about a tensor that need no arithmetic: its sizes, strides and kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..device import CPU
+from ..tensor import Tensor
+
+__all__ = ["is_complex", "is_floating_point", "is_tensor", "numel"]
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def is_floating_point(x: Tensor) -> bool:
+    return x.dtype.kind == "f"
+
+
+def is_complex(x: Tensor) -> bool:
+    return x.dtype.kind == "c"
+
+
+def numel(x: Tensor) -> int:
+    """The number of elements."""
+    return x.data.size
+
+
+def dim(x: Tensor) -> int:
+    """The number of dimensions."""
+    return x.ndim
+
+
+def size(x: Tensor, dim: int | None = None) -> Any:
+    """The shape, or the size of one dim."""
+    return x.shape if dim is None else _entry(x.shape, dim)
+
+
+def stride(x: Tensor, dim: int | None = None) -> Any:
+    """The steps between neighbours along each dim, in elements."""
+    steps = tuple(step // x.itemsize for step in x.data._array.strides)
+    return steps if dim is None else _entry(steps, dim)
+
+
+def _entry(values: tuple, dim: int) -> int:
+    n = len(values)
+    if not -n <= dim < n:
+        expected = f"expected to be in range of [{-n}, {n - 1}]" if n else "a 0-d tensor has none"
+        raise IndexError(f"Dimension out of range ({expected}, but got {dim})")
+    return values[dim]
+
+
+def element_size(x: Tensor) -> int:
+    """The size of an element in bytes."""
+    return x.itemsize
+
+
+def data_ptr(x: Tensor) -> int:
+    """The address of the first element, on its device."""
+    raw = x.data._array
+    return raw.ctypes.data if x.device is CPU else raw.data.ptr
+
+
+def is_contiguous(x: Tensor) -> bool:
+    """Do the elements lie in memory in the order of the indices, without gaps?"""
+    return bool(x.data._array.flags.c_contiguous)

@@ -1,0 +1,154 @@
+"""
+Writing into a tensor: `write` is the one place where memory that a graph may know about changes.
+
+Every in-place form (`x += y`, `x.exp_()`, `x[i] = v`) computes its result as the ordinary op does and writes
+it. Three things have to stay true. Whoever saved the old values for backward must notice: the version
+counter. A tensor that is a view writes into its base, so the base's history must go through the write, and
+with it that of all the base's other views (`View.origin` tells them). A leaf that collects a gradient can't
+be overwritten while recording.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..autograd import engine
+from ..autograd.grad_mode import is_grad_enabled
+from ..device import CPU, is_raw, move, on
+from ..tensor import Tensor, from_raw, raw_of, replay_views
+from .cast import clone
+from .op import NUMBERS, as_raw
+
+
+def inplace(function: Callable, name: str | None = None) -> Callable:
+    """The in-place form of an op: `inplace(add)(x, y)` makes `x += y`.
+
+    Raises (when called):
+        RuntimeError: `x` is a leaf that requires grad, or a view of one, or has elements that share memory;
+            the result has another shape than `x`, or a dtype of a higher kind.
+    """
+    name = name or f"{function.__name__}_"
+
+    @functools.wraps(function)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        recorded = _recorded((x, *args))
+        check_writable(x, name, recorded)
+        out = function(clone(x) if recorded else x, *args, **kwargs)  # the vjp may need the old values
+        if out.data.shape != x.data.shape:
+            raise RuntimeError(f"{name}(): the result has shape {out.data.shape}, the tensor {x.data.shape}")
+        if not _can_cast(out.dtype, x.dtype):
+            raise RuntimeError(
+                f"{name}(): result type {out.dtype} can't be cast to the tensor's type {x.dtype}"
+            )
+        return write(x, out, name=name)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tensor:
+    """x[index] = value, broadcast, cast and moved to x's device; differentiable in both.
+
+    Args:
+        index: whatever indexes the raw array.
+        value: a Tensor, an Array, a raw array or a number.
+
+    Raises:
+        RuntimeError: see `check_writable`; the value can't be broadcast to x[index].
+    """
+    recorded = _recorded((x, value)) and x.dtype.kind in "fc"
+    check_writable(x, name, recorded)
+    target, where = x.data._array, x.device
+    source = value if isinstance(value, NUMBERS) else move(raw_of(value), where)
+    with np.errstate(all="ignore"), on(where):
+        if where is not CPU and is_raw(source) and np.may_share_memory(target, source):
+            source = source.copy()  # CuPy, unlike NumPy, copies overlapping memory as it comes
+        try:
+            target[index] = source
+        except (ValueError, OverflowError) as error:
+            raise RuntimeError(
+                f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
+            ) from None
+    x._version.count += 1
+    if recorded:
+        _record_write(x, value, index, name)
+    return x
+
+
+def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
+    """Let the history of `x`, and of the tensor that it is a view of, go through the write."""
+    owner, replay = (x, ()) if x._view is None else (x._view.base, x._view.replay)
+    raw, before = owner.data._array, owner._node
+    parents = (before, value.node if isinstance(value, Tensor) else None)
+    order, value_ndim = _memory_order(raw), getattr(value, "ndim", 0)
+    value_wanted = parents[1] is not None
+
+    def vjp(g):
+        """What was overwritten gets no gradient, the value that of the part where it is now."""
+        g = _copied(g, order)
+        part = replay_views(replay, from_raw(g)).data._array
+        to_value = None
+        if value_wanted:
+            to_value = as_raw(part[index]).copy()
+            if to_value.ndim < value_ndim:  # leading dims of size 1 were dropped
+                to_value = to_value.reshape((1,) * (value_ndim - to_value.ndim) + to_value.shape)
+        part[index] = 0
+        return g, to_value
+
+    if before is not None:
+        before.tensor = None
+    owner._watch(engine.Node(name, parents, vjp, raw.shape, raw.dtype, owner.device))
+
+
+def _memory_order(raw: Any) -> list[int]:
+    """The dims from the one with the longest stride to the one with the shortest."""
+    return sorted(range(raw.ndim), key=lambda d: -abs(raw.strides[d]))
+
+
+def _copied(g: Any, order: list[int]) -> Any:
+    """A copy of `g`, in memory its dims in this order: then views of the tensor are views of its gradient."""
+    return np.transpose(np.transpose(g, order).copy(), sorted(range(g.ndim), key=order.__getitem__))
+
+
+def check_writable(x: Tensor, name: str, recorded: bool) -> None:
+    """Raise if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
+    collects a gradient, a view of one, or one of the several views that one op returned."""
+    raw = x.data._array
+    if raw.size and any(step == 0 and n > 1 for step, n in zip(raw.strides, raw.shape, strict=True)):
+        raise RuntimeError(
+            f"{name}(): more than one element of the written-to tensor (shape {raw.shape}, strides "
+            f"{x.stride()}) refers to a single memory location; clone() it first"
+        )
+    if x.device is CPU and not raw.flags.writeable:
+        raise RuntimeError(
+            f"{name}(): the memory of this tensor of shape {raw.shape} is read-only; clone() it first"
+        )
+    if not recorded:
+        return
+    view = x._view
+    owner = x if view is None or (x.node is not None and x.is_leaf) else view.base
+    if owner.node is not None and owner.is_leaf:
+        what = "a leaf tensor" if owner is x else "a view of a leaf tensor"
+        raise RuntimeError(
+            f"{name}(): {what} that requires grad is being used in an in-place operation; "
+            "use no_grad() or clone()"
+        )
+    if view is not None and view.multiple:
+        raise RuntimeError(
+            f"{name}(): this tensor is one of several views that one function returned (split, unbind, …); "
+            "under autograd they can't be written in place; index the tensor or clone() it instead"
+        )
+
+
+def _recorded(inputs: tuple) -> bool:
+    return is_grad_enabled() and any(isinstance(t, Tensor) and t.node is not None for t in inputs)
+
+
+def _can_cast(source: np.dtype, target: np.dtype) -> bool:
+    """Down within a kind is fine, to a lower kind it is not, nor from a number to bool."""
+    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+    return rank[source.kind] <= rank[target.kind]

@@ -1,0 +1,326 @@
+"""Random tensors. Without `generator=` they are drawn from the default generator of the device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..device import as_device, on
+from ..random import Generator, generator_on
+from ..tensor import Tensor, from_raw
+from .create import integer, same_kind, size_argument, size_of
+from .inplace import write
+from .op import op
+
+__all__ = [
+    "rand", "randn", "randint", "randperm", "normal", "bernoulli", "rand_like", "randn_like", "randint_like",
+]  # fmt: skip
+
+# Draws of raw arrays.
+
+
+def uniform(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+    """Floats in [0, 1)."""
+    if dtype == dtypes.float16:  # a multiple of 2 ** -11, which rounding can't turn into 1
+        return (np.floor(rng.random(shape, dtype=np.float32) * 2048) / 2048).astype(dtype)
+    return rng.random(shape, dtype=_floating(dtype, "uniform"))
+
+
+def standard_normal(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+    """Floats of mean 0 and variance 1."""
+    wide = dtypes.float32 if dtype == dtypes.float16 else _floating(dtype, "normal")
+    return rng.standard_normal(shape, dtype=wide).astype(dtype, copy=False)
+
+
+def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+    """Integers in [low, high), which the dtype must hold."""
+    low, high = integer(low, "random integers"), integer(high, "random integers")
+    if low >= high:
+        raise RuntimeError(f"random integers: the range is empty, from {low} to {high}")
+    least, most = _range_of(dtype)
+    if low < least or high - 1 > most:
+        raise RuntimeError(f"random integers from {low} to {high - 1} are out of bounds for {dtype}")
+    return rng.integers(low, high, size=shape, dtype=np.int64).astype(dtype, copy=False)
+
+
+def _range_of(dtype: np.dtype) -> tuple[int, int]:
+    """The integers that a dtype holds exactly, as far as they are drawn here."""
+    if dtype.kind == "f":
+        limit = 2 ** (np.finfo(dtype).nmant + 1)
+        return -limit, limit
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind not in "iu":
+        raise NotImplementedError(f"random integers are not implemented for dtype {dtype}")
+    return np.iinfo(dtype).min, min(np.iinfo(dtype).max, 2**63 - 1)
+
+
+def _floating(dtype: np.dtype, name: str) -> np.dtype:
+    if dtype.kind != "f":
+        raise NotImplementedError(f"{name} random numbers are not implemented for dtype {dtype}")
+    return dtype
+
+
+def tensor_argument(x: Any, name: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}(): expected a Tensor, got {type(x).__name__}")
+    return x
+
+
+def _check_std(std: Any, name: str) -> None:
+    if not np.all(np.greater_equal(std, 0)):
+        raise RuntimeError(
+            f"{name}(): std must not be negative, got {std if np.ndim(std) == 0 else np.min(std)}"
+        )
+
+
+def _check_probability(p: Any, name: str) -> None:
+    if not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # said so, NaN is refused too
+        found = p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
+        raise RuntimeError(f"{name}(): probabilities lie in [0, 1], got {found}")
+
+
+# Functions.
+
+
+def _new(draw: Any, size: tuple, dtype: Any, device: Any, generator: Any, requires_grad: bool) -> Tensor:
+    """The tensor `draw(size, dtype, rng)`, on the device."""
+    where = as_device(device)
+    rng = generator_on(where, generator).rng
+    with on(where):
+        out = from_raw(draw(size, dtypes.as_dtype(dtype), rng))
+    return out.requires_grad_() if requires_grad else out
+
+
+def rand(
+    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, **keywords: Any,
+) -> Tensor:  # fmt: skip
+    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 unless `dtype` says otherwise."""
+    size = size_argument(size, keywords, "rand")
+    return _new(uniform, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
+
+
+def randn(
+    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, **keywords: Any,
+) -> Tensor:  # fmt: skip
+    """Normal numbers of mean 0 and variance 1: `randn(2, 3)` or `randn((2, 3))`; float32 by default."""
+    size = size_argument(size, keywords, "randn")
+    return _new(standard_normal, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
+
+
+def randint(
+    *bounds: Any, low: int | None = None, high: int | None = None, size: Any = None,
+    generator: Generator | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Integers from `low` to `high - 1`, each as likely: `randint(high, size)` or `randint(low, high, size)`.
+
+    Args:
+        size: a tuple.
+        dtype: int64 by default; a floating-point one is possible.
+
+    Raises:
+        RuntimeError: low >= high, or the dtype can't hold them.
+    """
+    bounds = list(bounds)
+    size = bounds.pop() if size is None and bounds else size
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"randint(): the size must be a tuple of integers, got {size!r}")
+    high = bounds.pop() if high is None and bounds else high
+    low = bounds.pop() if low is None and bounds else low
+    if bounds or high is None:
+        raise TypeError("randint() takes (high, size) or (low, high, size)")
+    size = size_of((size,), "randint")
+    return _integers(low or 0, high, size, dtype or dtypes.int64, device, generator, requires_grad)
+
+
+def _integers(low, high, size, dtype, device, generator, requires_grad) -> Tensor:
+    def draw(shape, dtype, rng):
+        return integers(low, high, shape, dtype, rng)
+
+    return _new(draw, size, dtype, device, generator, requires_grad)
+
+
+def rand_like(
+    input: Tensor, *, generator=None, dtype=None, device=None, requires_grad: bool = False
+) -> Tensor:
+    """Uniform numbers in [0, 1), in the shape, dtype and on the device of `input`."""
+    kind = same_kind(input, dtype, device, "rand_like")
+    return rand(input.shape, generator=generator, **kind, requires_grad=requires_grad)
+
+
+def randn_like(
+    input: Tensor, *, generator=None, dtype=None, device=None, requires_grad: bool = False
+) -> Tensor:
+    """Normal numbers of mean 0 and variance 1, in the shape, dtype and on the device of `input`."""
+    kind = same_kind(input, dtype, device, "randn_like")
+    return randn(input.shape, generator=generator, **kind, requires_grad=requires_grad)
+
+
+def randint_like(
+    input: Tensor, *bounds: Any, low: int | None = None, high: int | None = None,
+    generator=None, dtype=None, device=None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Integers from `low` (or 0) to `high - 1`, in the shape, dtype and on the device of `input`."""
+    kind = same_kind(input, dtype, device, "randint_like")
+    size = tuple(input.shape)
+    return randint(
+        *bounds, low=low, high=high, size=size, generator=generator, **kind, requires_grad=requires_grad
+    )
+
+
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """The integers from 0 to n - 1 in random order; int64 unless `dtype` says otherwise."""
+    (n,) = size_of((n,), "randperm")
+
+    def draw(shape, dtype, rng):
+        if n - 1 > _range_of(dtype)[1]:
+            raise RuntimeError(f"randperm(): {n - 1} is out of bounds for {dtype}")
+        order = rng.permutation(n) if isinstance(rng, np.random.Generator) else np.argsort(rng.random(n))
+        return order.astype(dtype, copy=False)
+
+    return _new(draw, (n,), dtype or dtypes.int64, device, generator, requires_grad)
+
+
+@op
+def _normal(mean, std, *, rng):
+    _check_std(std, "normal")
+    try:
+        shape = np.broadcast_shapes(np.shape(mean), np.shape(std))
+    except ValueError as error:
+        raise RuntimeError(
+            f"normal(): mean {np.shape(mean)} and std {np.shape(std)} don't fit: {error}"
+        ) from None
+    dtype = getattr(mean, "dtype", None) or std.dtype
+    noise = standard_normal(shape, dtype, rng)
+    return (mean + std * noise).astype(dtype, copy=False), (np.zeros_like, np.zeros_like)
+
+
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Normal numbers, with a mean and a standard deviation an element, or in a size: `normal(0, 1, (2, 3))`.
+
+    Args:
+        mean, std: tensors, which are broadcast, or numbers; the result has the first tensor's dtype.
+        size, dtype, device, requires_grad: only where both are numbers.
+
+    Raises:
+        RuntimeError: a negative standard deviation.
+    """
+    tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if tensors:
+        if size is not None or dtype is not None or device is not None or requires_grad:
+            raise TypeError(
+                "normal(): where mean or std is a tensor, it says size, dtype and device of the result"
+            )
+        return _normal(mean, std, rng=generator_on(tensors[0].device, generator).rng)
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"normal(): the size must be a tuple of integers, got {size!r}")
+    _check_std(std, "normal")
+
+    def draw(shape, dtype, rng):
+        return standard_normal(shape, dtype, rng) * dtype.type(std) + dtype.type(mean)
+
+    size = size_of((size,), "normal")
+    return _new(draw, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
+
+
+@op
+def _bernoulli(p, *, rng):
+    _floating(p.dtype, "bernoulli")
+    _check_probability(p, "bernoulli")
+    return (_draw(p.shape, p.dtype, rng) < p).astype(p.dtype), np.zeros_like
+
+
+def _draw(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+    """Uniform numbers, in at least single precision."""
+    return rng.random(shape, dtype=np.float64 if dtype == dtypes.float64 else np.float32)
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that `input` says, else 0, in its shape and dtype.
+
+    Args:
+        input: probabilities; if `p` is given, only its shape, dtype and device count.
+        p: one probability for all elements.
+
+    Raises:
+        RuntimeError: a probability outside [0, 1].
+    """
+    rng = generator_on(tensor_argument(input, "bernoulli").device, generator).rng
+    if p is None:
+        return _bernoulli(input, rng=rng)
+    with on(input.device):
+        return from_raw(_with_probability(input, p, rng))
+
+
+def _with_probability(x: Tensor, p: Any, rng: Any) -> Any:
+    raw = p.data._array if isinstance(p, Tensor) else p
+    _check_probability(raw, "bernoulli")
+    try:
+        return (_draw(x.data.shape, getattr(raw, "dtype", dtypes.float64), rng) < raw).astype(x.dtype)
+    except ValueError as error:
+        raise RuntimeError(
+            f"bernoulli(): p has shape {raw.shape}, the tensor {x.data.shape}: {error}"
+        ) from None
+
+
+# Methods that fill a tensor.
+
+
+def _fill(x: Tensor, name: str, generator: Any, draw: Any) -> Tensor:
+    """Overwrite `x` with `draw(shape, dtype, rng)`."""
+    rng = generator_on(x.device, generator).rng
+    with on(x.device):
+        raw = draw(x.data.shape, x.dtype, rng)
+    return write(x, raw, name=name)
+
+
+def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with uniform numbers in [a, b)."""
+    if not (math.isfinite(a) and math.isfinite(b)) or a > b:
+        raise RuntimeError(f"uniform_(): expected finite bounds with a <= b, got a={a}, b={b}")
+    return _fill(x, "uniform_", generator, lambda *how: uniform(*how) * x.dtype.type(b - a) + x.dtype.type(a))
+
+
+def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with normal numbers."""
+    _check_std(std, "normal_")
+    return _fill(
+        x, "normal_", generator, lambda *how: standard_normal(*how) * x.dtype.type(std) + x.dtype.type(mean)
+    )
+
+
+def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fill with 1, with probability `p` (a number, or a tensor that broadcasts), else 0."""
+    return _fill(x, "bernoulli_", generator, lambda shape, dtype, rng: _with_probability(x, p, rng))
+
+
+def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exponentially distributed numbers of mean 1 / lambd."""
+    if not lambd > 0:
+        raise RuntimeError(f"exponential_(): lambd must be positive, got {lambd}")
+    _floating(x.dtype, "exponential")
+
+    def draw(shape, dtype, rng):
+        return rng.standard_exponential(shape, dtype=np.float64) / lambd
+
+    return _fill(x, "exponential_", generator, draw)
+
+
+def random_(
+    x: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill with integers in [low, high), in [0, low) without `high`, or all from 0 that the dtype holds."""
+    if high is None:
+        low, high = 0, (_range_of(x.dtype)[1] + (x.dtype.kind != "f")) if low is None else low
+    return _fill(x, "random_", generator, lambda *how: integers(low or 0, high, *how))

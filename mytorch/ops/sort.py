@@ -1,0 +1,117 @@
+"""Putting elements in order."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .dims import canonical_dim, numpy_names
+from .extremes import ValuesIndices
+from .op import op
+
+__all__ = ["sort", "argsort", "topk"]
+
+
+@numpy_names
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:
+    """The elements in order along `dim`, and where they come from, as (values, indices).
+
+    NaN is larger than any number. Equal elements keep their order, whether `stable` asks for it or not.
+    """
+    return ValuesIndices(*_sort(x, dim=dim, descending=descending))
+
+
+@numpy_names
+@op
+def argsort(x, dim=-1, descending=False, stable=False):
+    """The indices that put `x` in order along `dim`, see `sort`."""
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    return np.reshape(_order(np.reshape(x, shape or 1), axis, descending), shape), None
+
+
+@numpy_names
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+    """The k largest (or smallest) elements along `dim`, and where they are, as (values, indices).
+
+    NaN is larger than any number. Unless `sorted`, they come in any order.
+
+    Raises:
+        RuntimeError: there are fewer than k elements, k is negative, or `x` is bool.
+    """
+    return ValuesIndices(*_topk(x, k=operator.index(k), dim=dim, largest=largest, ordered=sorted))
+
+
+@op
+def _sort(x, *, dim, descending):
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    x = np.reshape(x, shape or 1)
+    index = _order(x, axis, descending)
+    values = np.take_along_axis(x, index, axis)
+    return (np.reshape(values, shape), np.reshape(index, shape)), _giver_back(index, axis, shape)
+
+
+@op
+def _topk(x, *, k, dim, largest, ordered):
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    x = np.reshape(x, shape or 1)
+    n = x.shape[axis]
+    if not 0 <= k <= n:
+        raise RuntimeError(f"topk(): selected index k out of range: {k} of {n} in dim {axis}, shape {shape}")
+    if x.dtype == bool:
+        raise RuntimeError("topk(): does not support bool tensors")
+    index = _extreme_places(x, k, axis, largest)
+    if ordered and 0 < k < n:
+        index = np.sort(index, axis)  # so that equal elements keep their order
+        index = np.take_along_axis(index, _order(np.take_along_axis(x, index, axis), axis, largest), axis)
+    values = np.take_along_axis(x, index, axis)
+    out = index.shape if shape else ()
+    return (np.reshape(values, out), np.reshape(index, out)), _giver_back(index, axis, shape)
+
+
+def _order(x: Any, axis: int, descending: bool) -> Any:
+    """The stable order. The descending one comes from the mirrored array, so that ties stay in order too."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    mirrored = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(mirrored, axis)
+
+
+def _extreme_places(x: Any, k: int, axis: int, largest: bool) -> Any:
+    """Where the k largest or smallest are, in no order: partitioning is O(n), sorting O(n log n)."""
+    n = x.shape[axis]
+    if k in (0, n):
+        return _order(x, axis, largest)[(slice(None),) * axis + (slice(0, k),)]
+    first = n - k if largest else 0
+    parted = np.argpartition(x, first if largest else k - 1, axis)
+    return parted[(slice(None),) * axis + (slice(first, first + k),)]
+
+
+def _giver_back(index: Any, axis: int, shape: tuple[int, ...]):
+    """The function that returns each gradient to where its element was taken from."""
+
+    def pull(g):
+        g = np.reshape(g, index.shape)
+        whole = shape or (1,)
+        if not g.shape[axis]:
+            return np.zeros(whole, g.dtype, like=index)
+        rank = np.full_like(index, -1, shape=whole)  # of the element among the chosen ones
+        rank[_grid(index, axis)] = _along(np.arange(index.shape[axis], like=index), axis, index.ndim)
+        given = np.take_along_axis(g, np.maximum(rank, 0), axis)
+        return np.reshape(np.where(np.less(rank, 0), 0, given), shape)
+
+    return pull
+
+
+def _grid(index: Any, axis: int) -> tuple:
+    """What to index with so that x[_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
+    places = [_along(np.arange(n, like=index), d, index.ndim) for d, n in enumerate(index.shape)]
+    places[axis] = index
+    return tuple(places)
+
+
+def _along(x: Any, axis: int, ndim: int) -> Any:
+    """A vector as an array of `ndim` dims that varies along the axis only."""
+    return np.reshape(x, (1,) * axis + (-1,) + (1,) * (ndim - 1 - axis))

@@ -1,0 +1,195 @@
+"""Where random numbers come from: a generator for each device, with a seed and a state that can be saved.
+
+    mytorch.manual_seed(0)                                  # the default generators of all devices
+    mytorch.rand(3, generator=mytorch.Generator().manual_seed(0))
+
+On the CPU it is the PCG64 of NumPy, on a GPU the XORWOW of CuPy: the numbers are not the same on both.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .device import CPU, as_device, cupy, on
+from .tensor import Tensor, from_raw
+
+_SEED_OF_A_NEW_GENERATOR = 67280421310721  # PyTorch's
+
+
+class Generator:
+    """A stream of random numbers: the same seed gives the same numbers.
+
+    Args:
+        device: where the numbers are made.
+    """
+
+    def __init__(self, device: Any = "cpu"):
+        self.device = as_device(device)
+        self.manual_seed(_SEED_OF_A_NEW_GENERATOR)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin the stream of this seed.
+
+        Raises:
+            TypeError: `seed` isn't an integer.
+            ValueError: it doesn't fit in 64 bits.
+        """
+        if not hasattr(seed, "__index__"):
+            raise TypeError(f"manual_seed(): the seed must be an integer, got {seed!r}")
+        seed = operator.index(seed)
+        if not -(2**63) <= seed < 2**64:
+            raise ValueError(f"manual_seed(): the seed must fit in 64 bits, got {seed}")
+        self._seed = seed % 2**64
+        self._rng = np.random.default_rng(self._seed) if self.device is CPU else None
+        return self
+
+    @property
+    def rng(self) -> Any:
+        """The NumPy or CuPy generator, for code that works on raw arrays."""
+        if self._rng is None:  # seeding all devices doesn't wait for a GPU; its first draw does
+            with on(self.device):
+                self._rng = cupy().random.default_rng(self._seed)
+        return self._rng
+
+    def seed(self) -> int:
+        """Begin the stream of a seed that nobody can foresee, and return it."""
+        self.manual_seed(secrets.randbits(64))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        """The seed that this stream began with."""
+        return self._seed
+
+    def get_state(self) -> Tensor:
+        """Where the stream is now, as a uint8 tensor on the CPU: the seed, then the bit generator's state."""
+        if self.device is CPU:
+            state = _pack(self.rng.bit_generator.state)
+        else:
+            with on(self.device):
+                state = self.rng.bit_generator._state.get().tobytes()
+        return from_raw(np.frombuffer(self._seed.to_bytes(8, "little") + state, np.uint8).copy())
+
+    def set_state(self, state: Tensor) -> Generator:
+        """Go on from where `get_state` was called, on the same kind of device.
+
+        Raises:
+            TypeError: not a uint8 tensor.
+            RuntimeError: its size is not that of a state of this device.
+        """
+        if not isinstance(state, Tensor) or state.dtype != np.uint8:
+            found = getattr(state, "dtype", type(state).__name__)
+            raise TypeError(f"set_state(): expected a uint8 Tensor, got {found}")
+        expected = self.get_state().shape
+        if state.shape != expected:
+            raise RuntimeError(
+                f"set_state(): a state on {self.device} has shape {expected}, got {state.shape}"
+            )
+        data = state.cpu().numpy().tobytes()
+        self.manual_seed(int.from_bytes(data[:8], "little"))
+        if self.device is CPU:
+            self.rng.bit_generator.state = _unpack(data[8:])
+        else:
+            with on(self.device):
+                self.rng.bit_generator._state = cupy().asarray(np.frombuffer(data[8:], np.int8))
+        return self
+
+    def __repr__(self) -> str:
+        return f"Generator(device={str(self.device)!r}, initial_seed={self._seed})"
+
+
+# PCG64 has two numbers of 128 bits, and the half of a 64-bit draw that a 32-bit one left over.
+_PCG64 = (("state", 16), ("inc", 16), ("has_uint32", 1), ("uinteger", 4))
+
+
+def _pack(state: dict) -> bytes:
+    state = {**state, **state["state"]}
+    return b"".join(state[name].to_bytes(size, "little") for name, size in _PCG64)
+
+
+def _unpack(data: bytes) -> dict:
+    state = {}
+    for name, size in _PCG64:
+        state[name], data = int.from_bytes(data[:size], "little"), data[size:]
+    inner = {"state": state.pop("state"), "inc": state.pop("inc")}
+    return {"bit_generator": "PCG64", "state": inner, **state}
+
+
+_default: dict[str, Generator] = {}
+_seed = secrets.randbits(64)
+
+
+def default_generator(device: Any = "cpu") -> Generator:
+    """The generator that is used on a device where none is given."""
+    device = as_device(device)
+    if device not in _default:
+        _default[device] = Generator(device).manual_seed(_seed)
+    return _default[device]
+
+
+def generator_on(device: Any, generator: Generator | None) -> Generator:
+    """The generator that a function was given, or the default one of the device.
+
+    Raises:
+        TypeError: not a Generator.
+        RuntimeError: it is on another device.
+    """
+    if generator is None:
+        return default_generator(device)
+    if not isinstance(generator, Generator):
+        raise TypeError(f"expected a mytorch.Generator, got {type(generator).__name__}")
+    if generator.device != device:
+        raise RuntimeError(f"expected a generator on '{device}', got one on '{generator.device}'")
+    return generator
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generators of all devices, also of those that are used later; returns the CPU's."""
+    global _seed
+    default_generator().manual_seed(seed)
+    _seed = default_generator().initial_seed()
+    for generator in _default.values():
+        generator.manual_seed(_seed)
+    return default_generator()
+
+
+def seed() -> int:
+    """Seed the default generators with a number that nobody can foresee, and return it."""
+    return manual_seed(secrets.randbits(64)).initial_seed()
+
+
+def initial_seed() -> int:
+    """The seed that the CPU's default generator began with."""
+    return default_generator().initial_seed()
+
+
+def get_rng_state(device: Any = "cpu") -> Tensor:
+    """The state of a device's default generator, as a uint8 tensor."""
+    return default_generator(device).get_state()
+
+
+def set_rng_state(new_state: Tensor, device: Any = "cpu") -> None:
+    """Put a device's default generator into a state that `get_rng_state` returned."""
+    default_generator(device).set_state(new_state)
+
+
+@contextmanager
+def fork_rng() -> Iterator[None]:
+    """At the end the default generators are where they were, whatever was seeded and drawn inside."""
+    global _seed
+    seed = _seed
+    before = {device: generator.get_state() for device, generator in _default.items()}
+    try:
+        yield
+    finally:
+        _seed = seed
+        for device, generator in _default.items():
+            if device in before:
+                generator.set_state(before[device])
+            else:  # it was made inside
+                generator.manual_seed(seed)

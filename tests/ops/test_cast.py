@@ -1,0 +1,58 @@
+"""Casts and moves against PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from mytorch import Tensor
+from tests.oracle import check
+
+CASTS = ["half", "float", "double", "bool", "short", "int", "long"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("name", CASTS)
+def test_casts(name, dtype):
+    x = np.array([[0, 1, 2.6], [3, 100, 1]]).astype(dtype)
+    check(lambda t: getattr(t, name)(), lambda t: getattr(t, name)(), x)
+    check(lambda t: t.type_as(t.int()), lambda t: t.type_as(t.int()), x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_gradients_come_back_in_the_old_dtype(dtype):
+    x = np.linspace(-1, 1, 6).astype("float32").reshape(2, 3)
+    check(lambda t: t.to(getattr(mytorch, dtype)) * 2, lambda t: t.to(getattr(torch, dtype)) * 2, x)
+    check(lambda t: t.to(dtype=getattr(mytorch, dtype)), lambda t: t.to(dtype=getattr(torch, dtype)), x)
+
+
+def test_to_takes_a_tensor_a_device_and_both_in_any_form():
+    x = Tensor([1.5, 2.5])
+    other = Tensor(np.array([1, 2]))
+    assert x.to(other).dtype == np.int64 and x.to("cpu", mytorch.float64).dtype == np.float64
+    assert x.to(mytorch.device("cpu")) is x and x.to(mytorch.float32) is x and x.cpu() is x
+    assert x.to(np.float16).dtype == np.float16 and x.to(float).dtype == np.float64
+    same = x.to("cpu", copy=True)
+    same.add_(1.0)
+    assert x.tolist() == [1.5, 2.5] and same.tolist() == [2.5, 3.5]
+
+
+def test_clone_has_memory_of_its_own_and_passes_the_gradient():
+    x = np.array([1.0, 2.0], "float32")
+    check(lambda t: t.clone().mul_(3.0), lambda t: t.clone().mul_(3.0), x)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: x.to("tpu"), TypeError, "'tpu' is not a dtype"),
+        (lambda x: x.to(dtype="complex256"), TypeError, "complex256"),
+        (lambda x: x.to("cuda:0"), RuntimeError, "needs CuPy.*pip install"),
+        (lambda x: x.to(device="cpu:1"), RuntimeError, "'cpu:1'"),
+        (lambda x: x.to("cpu", colour=1), TypeError, "colour"),
+        (lambda x: x.to(object()), TypeError, "is not a dtype"),
+    ],
+)
+def test_wrong_targets(call, error, message):
+    with pytest.raises(error, match=message):
+        call(Tensor([1.0]))

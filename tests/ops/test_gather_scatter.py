@@ -1,0 +1,174 @@
+"""Gathering, scattering and adding along a dim against PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from mytorch import Tensor
+from tests.oracle import check, fails_alike
+
+rng = np.random.default_rng(0)
+
+
+def numbers(shape, dtype="float32"):
+    return np.asarray(rng.uniform(-9, 9, shape), dtype)
+
+
+def in_both(call):
+    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
+
+
+def long(F, *values):
+    return F.tensor(values if len(values) != 1 else values[0], dtype=F.int64)
+
+
+# name: (shapes of the float inputs, the call with either library as F)
+CASES = {
+    "gather": ([(3, 4)], lambda F, x: F.gather(x, 1, F.tensor([[0, 3], [3, 3], [1, 0]]))),
+    "gather smaller": ([(3, 4)], lambda F, x: x.gather(1, F.tensor([[0, 0], [3, 2]]))),
+    "gather dim 0": ([(3, 4)],
+        lambda F, x: x.gather(0, F.tensor([[0, 2, 2], [2, 1, 2], [0, 1, 2], [1, 1, 1]]))),
+    "gather 3-d": ([(2, 3, 4)], lambda F, x: x.gather(-2, F.tensor([[[0, 1], [2, 2], [1, 1], [0, 0]]]))),
+    "gather int32": ([(3, 4)], lambda F, x: x.gather(1, F.tensor([[0]], dtype=F.int32))),
+    "gather nothing": ([(3, 4)], lambda F, x: x.gather(1, F.zeros((0, 4), dtype=F.int64))),
+    "gather 0-d": ([()], lambda F, x: x.gather(0, long(F, 0))),
+    "gather from 0-d": ([()], lambda F, x: x.gather(0, long(F, 0, 0))),
+    "gather 0-d index": ([(3,)], lambda F, x: x.gather(0, long(F, 2))),
+    "scatter": ([(3, 4), (2, 2)], lambda F, x, y: F.scatter(x, 1, F.tensor([[0, 3], [2, 1]]), y)),
+    "scatter dim 0": ([(3, 4), (1, 4)], lambda F, x, y: x.scatter(0, F.tensor([[0, 2, 2, 1]]), y)),
+    "scatter number": ([(3, 4)], lambda F, x: x.scatter(1, F.tensor([[0], [3], [3]]), 2.0)),
+    "scatter value": ([(3, 4)], lambda F, x: x.scatter(1, F.tensor([[0], [3]]), value=2)),
+    "scatter nothing": ([(3, 4)], lambda F, x: x.scatter(1, F.zeros((0, 4), dtype=F.int64), 2)),
+    "scatter 0-d": ([()], lambda F, x: x.scatter(0, long(F, 0), 2)),
+    "scatter_": ([(3, 4), (2, 2)], lambda F, x, y: (x * 2).scatter_(1, F.tensor([[0, 3], [2, 1]]), y)),
+    "scatter_add": ([(3, 4), (2, 3)],
+        lambda F, x, y: F.scatter_add(x, 1, F.tensor([[0, 3, 0], [1, 1, 1]]), y)),
+    "scatter_add dim 0": ([(3, 4), (2, 2)], lambda F, x, y: x.scatter_add(0, F.tensor([[0, 2], [0, 0]]), y)),
+    "scatter_add_": ([(3, 4), (1, 2)], lambda F, x, y: (x * 2).scatter_add_(1, F.tensor([[1, 1]]), y)),
+    "index_select": ([(3, 4)], lambda F, x: F.index_select(x, 0, long(F, 2, 0, 2))),
+    "index_select dim": ([(2, 3, 4)], lambda F, x: x.index_select(-1, long(F, 3, 3))),
+    "index_select 0-d index": ([(3, 4)], lambda F, x: x.index_select(1, long(F, 3))),
+    "index_select nothing": ([(3, 4)], lambda F, x: x.index_select(1, F.zeros(0, dtype=F.int64))),
+    "index_add": ([(3, 4), (3, 4)], lambda F, x, y: F.index_add(x, 0, long(F, 2, 0, 2), y)),
+    "index_add dim, alpha": ([(3, 4), (3, 2)], lambda F, x, y: x.index_add(1, long(F, 3, 3), y, alpha=2)),
+    "index_add_": ([(3, 4), (3, 2)], lambda F, x, y: (x * 2).index_add_(1, long(F, 3, 0), y)),
+    "take": ([(3, 4)], lambda F, x: F.take(x, F.tensor([[0, -1], [11, 11]]))),
+    "take 0-d": ([(3, 4)], lambda F, x: x.take(long(F, 5))),
+    "take_along_dim": ([(3, 4)], lambda F, x: F.take_along_dim(x, F.tensor([[0], [3], [3]]), 1)),
+    "take_along_dim broadcast": ([(3, 4)], lambda F, x: F.take_along_dim(x, F.tensor([[2, -1]]), dim=1)),
+    "take_along_dim broadcast input": ([(1, 4)], lambda F, x: x.take_along_dim(F.tensor([[2], [0]]), 1)),
+    "take_along_dim flat": ([(3, 4)], lambda F, x: F.take_along_dim(x, long(F, 2, 11, 2))),
+    "repeat_interleave": ([(3, 4)], lambda F, x: F.repeat_interleave(x, 2)),
+    "repeat_interleave dim": ([(3, 4)], lambda F, x: x.repeat_interleave(3, dim=0)),
+    "repeat_interleave 0": ([(3, 4)], lambda F, x: x.repeat_interleave(0, dim=-1)),
+    "repeat_interleave each": ([(3, 4)], lambda F, x: x.repeat_interleave(long(F, 1, 0, 2), dim=0)),
+    "repeat_interleave each dim": ([(2, 3)],
+        lambda F, x: x.repeat_interleave(long(F, 1, 0, 2), 1, output_size=3)),
+    "repeat_interleave 1 tensor": ([(3, 4)], lambda F, x: x.repeat_interleave(F.tensor([2]), dim=1)),
+    "repeat_interleave empty": ([(0, 3)], lambda F, x: x.repeat_interleave(F.zeros(0, dtype=F.int64), dim=0)),
+    "repeat_interleave 0-d": ([()], lambda F, x: x.repeat_interleave(2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["contiguous", "reversed"])
+@pytest.mark.parametrize("case", CASES)
+def test_against_pytorch(case, reverse):
+    shapes, call = CASES[case]
+    arrays = [numbers(shape) for shape in shapes]
+    if reverse:
+        arrays = [np.flip(np.flip(a).copy()) if a.ndim else a for a in arrays]
+    check(*in_both(call), *arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32"])
+@pytest.mark.parametrize("case", CASES)
+def test_dtypes(case, dtype):
+    shapes, call = CASES[case]
+    check(*in_both(call), *(numbers(shape, dtype) for shape in shapes))
+
+
+ERRORS = {
+    "gather beyond": (lambda F, x: x.gather(1, F.tensor([[4]])),
+        "index 4 is out of bounds for dimension 1 with size 4"),
+    "gather negative": (lambda F, x: x.gather(1, F.tensor([[-1]])), "index -1 is out of bounds"),
+    "gather dims": (lambda F, x: x.gather(1, F.tensor([0])),
+        r"same number of dimensions.*\[1\] and \[3, 4\]"),
+    "gather larger": (lambda F, x: x.gather(0, F.tensor([[0] * 5])),
+        r"\[1, 5\] to be no larger than \[3, 4\] .* 0"),
+    "gather float": (lambda F, x: x.gather(1, F.tensor([[0.0]])), "int64 or int32 for index, got float32"),
+    "gather list": (lambda F, x: x.gather(1, [[0]]), "index of gather.*expected a Tensor, got list"),
+    "gather dim": (lambda F, x: x.gather(2, F.tensor([[0]])), r"\[-2, 1\], but got 2"),
+    "scatter beyond": (lambda F, x: x.scatter(1, F.tensor([[4]]), 1),
+        "index 4 is out of bounds for dimension 1"),
+    "scatter dtype": (lambda F, x: x.scatter(1, F.tensor([[0]]), F.tensor([[1]])), "float32, got int64"),
+    "scatter src": (lambda F, x: x.scatter(1, F.tensor([[0, 1]]), F.ones(1, 1)), r"\[1, 2\] .* src \[1, 1\]"),
+    "scatter without": (lambda F, x: x.scatter(1, F.tensor([[0]])), "src or value"),
+    "scatter_add number": (lambda F, x: x.scatter_add(1, F.tensor([[0]]), 1.0),
+        "must be a Tensor, got float"),
+    "index_select beyond": (lambda F, x: x.index_select(0, F.tensor([3])), "index 3 is out of bounds"),
+    "index_select negative": (lambda F, x: x.index_select(0, F.tensor([-1])), "index -1 is out of bounds"),
+    "index_select 2-d": (lambda F, x: x.index_select(0, F.tensor([[0]])), "vector"),
+    "index_select float": (lambda F, x: x.index_select(0, F.tensor([0.0])), "got float32"),
+    "index_add beyond": (lambda F, x: x.index_add(0, F.tensor([3]), x[:1]), "index 3 is out of bounds"),
+    "index_add shape": (lambda F, x: x.index_add(0, F.tensor([0]), x), r"\[1, 4\].* got \[3, 4\]"),
+    "index_add dtype": (lambda F, x: x.index_add(0, F.tensor([0]), x[:1].double()),
+        "float32, got .* float64"),
+    "take beyond": (lambda F, x: x.take(F.tensor([12])), "12 .* size 12"),
+    "take int32": (lambda F, x: x.take(F.tensor([0], dtype=F.int32)), "got int32"),
+    "take_along_dim dims": (lambda F, x: x.take_along_dim(F.tensor([0]), 1), "2 dimensions, indices has 1"),
+    "take_along_dim float": (lambda F, x: x.take_along_dim(F.tensor([[0.0]]), 1), "got float32"),
+    "repeat_interleave": (lambda F, x: x.repeat_interleave(-1), "-1 repeats"),
+    "repeat_interleave size": (lambda F, x: x.repeat_interleave(F.tensor([1, 2]), 0),
+        r"\[2\] for 3 slices along dim 0"),
+    "repeat_interleave each": (lambda F, x: x.repeat_interleave(F.tensor([1, -2, 0]), 0), "not negative"),
+    "repeat_interleave output": (
+        lambda F, x: x.repeat_interleave(F.tensor([1, 2, 0]), 0, output_size=4), "output_size is 4, .* 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case):
+    call, match = ERRORS[case]
+    fails_alike(*in_both(call), numbers((3, 4)), match=match)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, mask, index: x.masked_fill(mask, 1.5), lambda x, mask, index: x.scatter(0, index, 2.5),
+    lambda x, mask, index: x.masked_fill(mask, float("nan")),
+    lambda x, mask, index: x.masked_fill(mask, 2**70),
+])  # fmt: skip
+def test_numbers_that_do_not_fit(call):
+    """PyTorch cuts some of them silently; here none is."""
+    x = Tensor([1, 2, 3])
+    with pytest.raises(RuntimeError, match="cannot be converted to int64"):
+        call(x, x > 1, Tensor([0]))
+
+
+def test_scatter_src_may_be_larger_than_index():
+    """PyTorch has no backward for it."""
+    def call(F, x, src):
+        return x.scatter(1, F.tensor([[0, 3], [2, 1]]), src)
+
+    x, src = numbers((3, 4)), numbers((3, 4))
+    check(*in_both(call), x, src, grad=False)
+    src = Tensor(src, requires_grad=True)
+    call(mytorch, Tensor(x), src).backward(np.ones((3, 4), np.float32))
+    np.testing.assert_array_equal(src.grad.numpy(), [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("gather", (0, Tensor([0]))), ("scatter", (0, Tensor([0]), 1)), ("index_select", (0, Tensor([0]))),
+    ("take", (Tensor([0]),)), ("take_along_dim", (Tensor([0]), 0)), ("repeat_interleave", (2,)),
+    ("masked_fill", (Tensor([True]), 1)), ("masked_select", (Tensor([True]),)), ("select", (0, 0)),
+    ("nonzero", ()),
+])  # fmt: skip
+def test_only_tensors(name, arguments):
+    with pytest.raises(TypeError, match="expected a Tensor, got list"):
+        getattr(mytorch, name)([1.0, 2.0], *arguments)
+
+
+def test_repeat_interleave_of_repeats():
+    check(*in_both(lambda F, x: F.repeat_interleave(x)), np.array([1, 0, 2]))
+    for repeats in ([2, 1], np.array([2, 1])):
+        assert Tensor([5, 6]).repeat_interleave(repeats).tolist() == [5, 5, 6]

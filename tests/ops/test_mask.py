@@ -1,0 +1,91 @@
+"""Choosing and replacing by masks against PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from tests.oracle import check, fails_alike
+
+rng = np.random.default_rng(0)
+
+
+def numbers(shape, dtype="float32"):
+    return np.asarray(rng.uniform(-9, 9, shape), dtype)
+
+
+def in_both(call):
+    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
+
+
+# name: (shapes of the float inputs, the call with either library as F)
+CASES = {
+    "where": ([(3, 4), (3, 4)], lambda F, x, y: F.where(x > y, x, y)),
+    "where broadcast": ([(3, 1), (4,)], lambda F, x, y: F.where(F.tensor([[True], [False]])[:, None], x, y)),
+    "where number": ([(3, 4)], lambda F, x: F.where(x > 0, x, 0)),
+    "where numbers": ([(3, 4)], lambda F, x: F.where(x > 0, 1, 0.0)),
+    "where 0-d": ([(), (3,)], lambda F, x, y: F.where(F.tensor(True), x, y)),
+    "where method": ([(3, 4), (4,)], lambda F, x, y: x.where(x > 0, y)),
+    "where empty": ([(0, 4), (4,)], lambda F, x, y: F.where(x > 0, x, y)),
+    "masked_fill": ([(3, 4)], lambda F, x: F.masked_fill(x, x > 0, -1)),
+    "masked_fill -inf": ([(3, 4)],
+        lambda F, x: x.masked_fill(F.tensor([True, False, True, False]), float("-inf"))),
+    "masked_fill broadcast": ([(4,)], lambda F, x: x.masked_fill(F.ones(3, 4) > 0, 2)),
+    "masked_fill tensor": ([(3, 4), ()], lambda F, x, y: x.masked_fill(x > 0, y)),
+    "masked_fill 0-d": ([()], lambda F, x: x.masked_fill(F.tensor(True), 1)),
+    "masked_fill_": ([(3, 4), ()], lambda F, x, y: (x * 2).masked_fill_(x > 0, y)),
+    "masked_select": ([(3, 4)], lambda F, x: F.masked_select(x, x > 0)),
+    "masked_select broadcast": ([(3, 4)], lambda F, x: x.masked_select(F.tensor([True, False, True, False]))),
+    "masked_select broadcast input": ([(4,)],
+        lambda F, x: x.masked_select(F.tensor([[True], [False], [True]]))),
+    "masked_select 0-d": ([()], lambda F, x: x.masked_select(F.tensor(True))),
+    "nonzero": ([(3, 4)], lambda F, x: F.nonzero(x > 0)),
+    "nonzero 0-d": ([()], lambda F, x: x.nonzero()),
+    "nonzero of 0": ([()], lambda F, x: (x * 0).nonzero()),
+    "nonzero empty": ([(0, 3)], lambda F, x: x.nonzero()),
+    "nonzero as_tuple": ([(3, 4)], lambda F, x: F.nonzero(x > 0, as_tuple=True)),
+    "nonzero as_tuple 0-d": ([()], lambda F, x: x.nonzero(as_tuple=True)),
+    "where alone": ([(3, 4)], lambda F, x: F.where(x > 0)),
+    "argwhere": ([(3, 4)], lambda F, x: F.argwhere(x > 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["contiguous", "reversed"])
+@pytest.mark.parametrize("case", CASES)
+def test_against_pytorch(case, reverse):
+    shapes, call = CASES[case]
+    arrays = [numbers(shape) for shape in shapes]
+    if reverse:
+        arrays = [np.flip(np.flip(a).copy()) if a.ndim else a for a in arrays]
+    check(*in_both(call), *arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32"])
+@pytest.mark.parametrize("case", [name for name in CASES if name != "masked_fill -inf"])
+def test_dtypes(case, dtype):
+    shapes, call = CASES[case]
+    check(*in_both(call), *(numbers(shape, dtype) for shape in shapes))
+
+
+ERRORS = {
+    "where half": (lambda F, x: F.where(x > 0, x), "both x and y"),
+    "where int": (lambda F, x: F.where(x, x, x), "bool tensor, got float32"),
+    "where shapes": (lambda F, x: F.where(x > 0, F.ones(3), x), "3"),
+    "masked_fill int": (lambda F, x: x.masked_fill(x.long(), 0), "bool tensor, got int64"),
+    "masked_fill 1-d": (lambda F, x: x.masked_fill(x > 0, F.ones(1)), r"0-d tensor, got shape \(1,\)"),
+    "masked_fill text": (lambda F, x: x.masked_fill(x > 0, "a"), "got str"),
+    "masked_fill half": (lambda F, x: x.half().masked_fill(x > 0, -1e9), r"-1000000000.0 .* float16"),
+    "masked_fill complex": (lambda F, x: x.masked_fill(x > 0, 1j), r"1j .* float32"),
+    "masked_fill uint8": (lambda F, x: x.abs().to(F.uint8).masked_fill(x > 0, 300), r"300 .* uint8"),
+    "masked_fill_ larger": (lambda F, x: x[0].masked_fill_(x > 0, 0), r"\(3, 4\).*\(4,\)"),
+    "masked_select int": (lambda F, x: x.masked_select(x.long()), "bool tensor, got int64"),
+    "masked_select shapes": (lambda F, x: x.masked_select(F.tensor([True, False])), r"\[3, 4\] and \[2\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case):
+    call, match = ERRORS[case]
+    fails_alike(*in_both(call), numbers((3, 4)), match=match)
+
+
