@@ -1,0 +1,21 @@
+"""Fixtures for all tests."""
+
+import pytest
+
+from tests import strict_cupy
+
+
+@pytest.fixture
+def fake_cuda():
+    """`import cupy` gives the strict stand-in, with two GPUs; the value is that module."""
+    cupy = strict_cupy.install(device_count=2)
+    yield cupy
+    strict_cupy.uninstall()
+
+
+@pytest.fixture(params=["cpu", "cuda:0"])
+def device(request):
+    """Runs the test on the CPU, and on a GPU of the stand-in."""
+    if request.param != "cpu":
+        request.getfixturevalue("fake_cuda")
+    return request.param

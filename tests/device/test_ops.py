@@ -1,0 +1,222 @@
+"""Every op on a GPU (the strict stand-in for CuPy) gives what it gives on the CPU, forward and backward."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import ops
+from tests.on_device import DEVICE, LAYOUTS, Library, check, flat, never_waiting, tensor
+from tests.ops import (
+    test_create,
+    test_einsum,
+    test_elementwise,
+    test_extremes,
+    test_gather_scatter,
+    test_index,
+    test_join,
+    test_linalg,
+    test_mask,
+    test_random,
+    test_reduce,
+    test_shape,
+    test_sort,
+)
+
+rng = np.random.default_rng(0)
+
+
+def numbers(shape, low=-9, high=9, dtype="float32"):
+    if dtype == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    values = rng.uniform(low, high, shape)
+    return np.asarray(np.ceil(values) if dtype.startswith(("int", "uint")) else values).astype(dtype)
+
+
+def op(name, *args, **kwargs):
+    """The call of an op on all the tensors, with these arguments after them."""
+    return lambda F, *xs: getattr(F, name)(*xs, *args, **kwargs)
+
+
+# "op and what is special": (arrays, the call with the library and the tensors). The first word is the op.
+
+
+def by_shapes(table):
+    """The tables of the CPU's tests that have shapes and calls."""
+    for name, (shapes, call) in table.items():
+        yield name, [numbers(s) for s in (shapes if isinstance(shapes, list) else [shapes])], call
+
+
+def elementwise():
+    shapes = itertools.cycle(test_elementwise.PAIRS)
+    for name, (low, high) in test_elementwise.UNARY.items():
+        for dtype in ("float32", "float64", "float16", "int64", "int32", "uint8", "bool"):
+            if dtype != "bool" or name in ("logical_not", "sign", "square", "exp", "isnan"):
+                least = max(low, 1) if dtype == "uint8" or low > 0 else low
+                yield f"{name} {dtype}", [numbers((3, 4), least, high, dtype)], op(name)
+        yield f"{name} 0-d", [numbers((), low, high)], op(name)
+    for name, (a, b, c, d) in test_elementwise.BINARY.items():
+        for dtype in ("float32", "float16", "int64"):
+            x, y = next(shapes)
+            pair = [numbers(x, max(a, 0), b, dtype), numbers(y, max(c, 0.1), d, dtype)]
+            yield f"{name} {dtype}", pair, op(name)
+        yield f"{name} mixed", [numbers((3,), 0, b, "int32"), numbers((2, 1), max(c, 0.1), d)], op(name)
+        yield f"{name} number", [numbers((3,), max(a, 0), b)], op(name, 2)
+        yield f"{name} 0-d", [numbers((3,), max(a, 0), b), numbers((), max(c, 0.1), d, "float64")], op(name)
+    for name, values in test_elementwise.SPECIAL.items():
+        yield f"{name} special", [np.array(values, "float32")], op(name)
+    for low, high in test_elementwise.BOUNDS:
+        yield f"clamp {low} {high}", [numbers((3, 4), -3, 3)], op("clamp", low, high)
+        yield f"clamp int {low} {high}", [numbers((5,), -3, 3, "int64")], op("clamp", low, high)
+    yield "clamp tensors", [numbers((3, 4)), numbers((4,), -3, 0), numbers((3, 1), 0, 3)], op("clamp")
+    yield "clamp low tensor", [numbers((3, 4)), numbers((4,), -3, 0)], op("clamp")
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        for dtype in ("int64", "uint8", "bool"):
+            yield f"{name} {dtype}", [numbers((3, 4), 0, 9, dtype), numbers((4,), 0, 9, dtype)], op(name)
+    for dtype in ("int64", "bool"):
+        yield f"bitwise_not {dtype}", [numbers((3, 4), 0, 9, dtype)], op("bitwise_not")
+    for mode in ("floor", "trunc"):
+        for dtype in ("float32", "int64"):
+            pair = [np.array([7, -7, 7, -7], dtype), np.array([2, 2, -2, -2], dtype)]
+            yield f"div {mode} {dtype}", pair, op("div", rounding_mode=mode)
+    yield "add alpha", [numbers((3,)), numbers((3,))], op("add", alpha=2)
+    yield "sub alpha", [numbers((3,)), numbers((3,))], op("sub", alpha=-0.5)
+    yield "round decimals", [numbers((3,))], op("round", decimals=1)
+    yield "fill", [numbers((3,))], op("fill", 2)
+    yield "zero", [numbers((3,), dtype="int64")], op("zero")
+    for name in ("erf", "erfc", "erfinv"):
+        for dtype in ("float32", "float64", "float16", "int64"):
+            yield f"{name} {dtype}", [numbers((5, 4), -0.9, 0.9, dtype)], op(name)
+    yield "erf large", [numbers((9,), -30, 30, "float64")], op("erf")
+
+
+def reductions():
+    for module in (test_reduce, test_extremes):
+        for name, args, kwargs in module.CASES:
+            yield f"{name} {args} {kwargs}", [numbers((2, 3, 4))], op(name, *args, **kwargs)
+            if name in ("sum", "mean", "prod"):
+                yield f"{name} {args} {kwargs} empty", [numbers((2, 0, 3))], op(name, *args, **kwargs)
+        for name in dict.fromkeys(name for name, _, _ in module.CASES):
+            for dtype in ("float16", "float64", "int32", "uint8", "bool"):
+                if dtype[0] == "f" or name in ("sum", "prod", "any", "all", "cumsum", "amax", "max", "min"):
+                    dims = () if name in ("sum", "prod", "any") else (2, 1) if name == "norm" else (1,)
+                    yield f"{name} {dtype}", [numbers((3, 4), 0, 3, dtype)], op(name, *dims)
+            yield f"{name} 0-d", [numbers(())], op(name, *((0,) if name in ("cumsum", "logsumexp") else ()))
+    yield "max of two", [numbers((3, 4)), numbers((4,))], op("max")
+    yield "min of two", [numbers((3, 4)), numbers((4,))], op("min")
+    yield "max NaN", [test_extremes.INPUTS["NaN"]], op("max")
+    yield "amin ties", [test_extremes.INPUTS["ties"]], op("amin", 1)
+    for case in test_sort.CASES:
+        for name in ("sort", "argsort"):
+            for kind in ("3-d", "NaN", "float16", "int64", "bool", "no rows"):
+                yield f"{name} {case} {kind}", [test_sort.INPUTS[kind]], op(name, **case, stable=True)
+        yield f"sort {case} ties", [test_sort.TIES], op("sort", **case, stable=True)
+    for k, dim, largest in itertools.product((0, 2, 3), (0, -1), (True, False)):
+        for dtype in ("float32", "float16", "int64"):
+            x = numbers((3, 5), dtype=dtype)
+            yield f"topk {k} {dim} {largest} {dtype}", [x], op("topk", k, dim, largest)
+    yield "sort 0-d", [numbers(())], op("sort")
+    yield "topk 0-d", [numbers(())], op("topk", 1)
+
+
+def products():
+    for x, y in test_linalg.SHAPES:
+        yield f"matmul {x} {y}", [numbers(x), numbers(y)], op("matmul")
+    for dtype in ("float16", "float64", "int32", "int64"):
+        for x, y in (((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4))):
+            yield f"matmul {dtype} {x} {y}", [numbers(x, dtype=dtype), numbers(y, dtype=dtype)], op("matmul")
+    for name, shapes in test_linalg.RESTRICTED.items():
+        yield name, [numbers(s) for s in shapes], op(name)
+    for equation, *shapes in test_einsum.CASES:
+        arrays = [numbers(s, dtype="float64") for s in shapes]
+        yield f"einsum {equation} {shapes}", arrays, lambda F, *xs, e=equation: F.einsum(e, *xs)
+    yield "einsum half", [numbers((2, 3), dtype="float16"), numbers((3, 4), dtype="float16")], (
+        lambda F, *xs: F.einsum("ij,jk->ik", *xs))  # fmt: skip
+
+
+def casts():
+    for dtype in ("float16", "float64", "int64", "bool"):
+        yield f"to {dtype}", [numbers((3, 4), 0, 3)], op("to", getattr(mytorch, dtype))
+    yield "to other", [numbers((3,)), numbers((3,), dtype="float64")], lambda F, x, y: x.to(y)
+    yield "to copy", [numbers((3,))], op("to", copy=True)
+    yield "type_as", [numbers((3,)), numbers((3,), dtype="float64")], op("type_as")
+    yield "argwhere", [numbers((3, 4), dtype="bool")], op("argwhere")
+    for name in ("is_tensor", "is_floating_point", "is_complex", "numel"):
+        yield name, [numbers((3, 4))], op(name)
+    for name in ("view", "view_as", "t", "masked_fill", "where"):
+        for dtype in ("float16", "int64"):
+            yield f"{name} {dtype}", [numbers((4, 4), dtype=dtype)], {
+                "view": lambda F, x: x.view(2, 8), "view_as": lambda F, x: F.view_as(x, F.zeros(8, 2)),
+                "t": lambda F, x: F.t(x), "masked_fill": lambda F, x: F.masked_fill(x, x > 0, 3),
+                "where": lambda F, x: F.where(x > 0, x, 1),
+            }[name]  # fmt: skip
+    for dtype in ("int8", "int16", "uint8", "int32", "bool", "float16", "float64"):
+        x, y = numbers((3, 4), 0, 9, dtype), numbers((2, 3), 0, 9, dtype)
+        yield (
+            f"scatter_add {dtype}",
+            [x, y],
+            (lambda F, x, y: F.scatter_add(x, 1, F.tensor([[0, 3, 0], [1, 1, 1]]), y)),
+        )
+        yield f"take {dtype}", [x], lambda F, x: F.take(x, F.tensor([[0, -1], [11, 11]]))
+
+
+def memory():
+    """Memory of others, which isn't where a `device=` says."""
+    yield "from_numpy", [], lambda F: F.from_numpy(np.arange(3)).to(F.device)
+    yield "from_dlpack", [numbers((3, 4))], lambda F, x: F.from_dlpack(x.detach())
+    yield "from_dlpack transposed", [numbers((3, 4))], lambda F, x: F.from_dlpack(x.detach().T)
+
+
+CASES = {
+    name: (arrays, call)
+    for family in (
+        by_shapes({**test_shape.CASES, **test_join.CASES, **test_index.SELECT}),
+        by_shapes({**test_gather_scatter.CASES, **test_mask.CASES}),
+        elementwise(), reductions(), products(), casts(), memory(),
+    )
+    for name, arrays, call in family
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_on_the_cpu(fake_cuda, case):
+    arrays, call = CASES[case]
+    check(call, *arrays)
+
+
+def test_other_layouts(fake_cuda):
+    """Each case with other strides; the three kinds of them take turns, since an op has many cases."""
+    layouts = itertools.cycle(name for name in LAYOUTS if name != "contiguous")
+    for name, (arrays, call) in CASES.items():
+        if arrays and not name.startswith("view"):
+            layout = next(layouts)
+            try:
+                check(call, *arrays, layout=layout)
+            except Exception as error:
+                raise AssertionError(f"{name}, {layout}: {error}") from error
+
+
+# The sizes of their results are told by numbers on the GPU.
+WAITING = {"masked_select", "nonzero", "argwhere", "where", "repeat_interleave"}
+
+
+def test_ops_dont_wait_for_the_gpu(fake_cuda, monkeypatch):
+    """Forward and backward only queue kernels; reading a number would stop until all of them are done."""
+    waited = set()
+    with never_waiting(monkeypatch, fake_cuda):
+        for name, (arrays, call) in CASES.items():
+            inputs = [tensor(a, DEVICE, grad=True) for a in arrays]
+            try:
+                for y in flat(call(Library(DEVICE), *inputs)):
+                    if isinstance(y, mytorch.Tensor) and y.requires_grad:
+                        y.backward(mytorch.ones_like(y.detach()), retain_graph=True)
+            except AssertionError:
+                waited.add(name.split()[0])
+    assert waited == WAITING
+
+
+def test_every_op_has_a_case():
+    """A new op needs one here; the tests of factories and random numbers have their own on a device."""
+    covered = {name.split()[0] for name in (*CASES, *test_create.CALLS, *test_random.CALLS)}
+    assert not set(ops.__all__) - covered
