@@ -1,0 +1,13 @@
+"""Building blocks of models: modules, layers, their functions, initial values and helpers for training."""
+
+from . import functional, init, utils
+from .container import ModuleDict, ModuleList, Sequential
+from .layers import *  # noqa: F403
+from .layers import __all__ as _layers
+from .module import Module
+from .parameter import Buffer, Parameter
+
+__all__ = [
+    "Buffer", "Module", "ModuleDict", "ModuleList", "Parameter", "Sequential", "functional", "init", "utils",
+    *_layers,
+]  # fmt: skip

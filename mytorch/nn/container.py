@@ -1,0 +1,210 @@
+"""Modules that hold modules: in sequence, in a list, under names."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .module import Module, indented
+
+
+class _Ordered(Module):
+    """Base of the containers whose modules are numbered: a list of modules."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._like(dict(list(self._modules.items())[index]))
+        return self._modules[self._key(index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._key(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        keys = list(self._modules)
+        for key in keys[index] if isinstance(index, slice) else [self._key(index)]:
+            del self._modules[key]
+        self._renumber(list(self._modules.values()))
+
+    def _like(self, modules: dict[str, Module]) -> Module:
+        """A container of this kind with some of its modules."""
+        return type(self)(modules.values())
+
+    def _key(self, index: Any) -> str:
+        index, count = operator.index(index), len(self)
+        if not -count <= index < count:
+            raise IndexError(f"index {index} is out of range for {count} modules")
+        return list(self._modules)[index]
+
+    def _renumber(self, modules: list[Module]) -> None:
+        self._modules.clear()
+        for i, module in enumerate(modules):
+            self.add_module(str(i), module)
+
+    def append(self, module: Module) -> Any:
+        """Add a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Add modules at the end."""
+        if isinstance(modules, (str, bytes)) or not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}.extend should be called with an iterable, got {modules!r}"
+            )
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Put a module before the one with this number."""
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        modules = list(self)
+        if not -len(modules) <= index <= len(modules):
+            raise IndexError(f"index {index} is out of range for {len(modules)} modules")
+        modules.insert(index, module)
+        self._renumber(modules)
+        return self
+
+    def pop(self, index: int) -> Module:
+        """Take a module out."""
+        module = self[index]
+        del self[index]
+        return module
+
+    def __iadd__(self, modules: Iterable[Module]) -> Any:
+        return self.extend(modules)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+
+class Sequential(_Ordered):
+    """Modules called one after the other, each with what the one before returned.
+
+    Args:
+        modules: the modules, or one dict of them by name.
+    """
+
+    def __init__(self, *modules: Any):
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], (OrderedDict, dict)):
+            named: Iterable = modules[0].items()
+        else:
+            named = ((str(i), module) for i, module in enumerate(modules))
+        for name, module in named:
+            self.add_module(name, module)
+
+    def forward(self, input: Any) -> Any:
+        for module in self:
+            input = module(input)
+        return input
+
+    def _like(self, modules: dict[str, Module]) -> Sequential:
+        return type(self)(OrderedDict(modules))
+
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self).__iadd__(other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f"add operator supports only objects of Sequential class, got {type(other).__name__}"
+            )
+        return self.extend(other)
+
+
+class ModuleList(_Ordered):
+    """A list of modules that are registered; it has no `forward`.
+
+    Args:
+        modules: an iterable of modules.
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None):
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def __repr__(self) -> str:
+        lines, first = [], 0
+        for text, alike in itertools.groupby(map(repr, self)):
+            count = len(list(alike))
+            last = first + count - 1
+            label = f"({first}): " if count == 1 else f"({first}-{last}): {count} x "
+            lines.append(indented(f"\n{label}{text}"))
+            first = last + 1
+        body = "".join(lines)
+        return f"{self._get_name()}({body}{body and chr(10)})"
+
+
+class ModuleDict(Module):
+    """Modules that are registered under keys; it has no `forward`.
+
+    Args:
+        modules: a mapping, or an iterable of (key, module) pairs.
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Module:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._modules
+
+    def clear(self) -> None:
+        self._modules.clear()
+
+    def pop(self, key: str) -> Module:
+        """Take a module out."""
+        return self._modules.pop(key)
+
+    def keys(self) -> Iterable[str]:
+        return self._modules.keys()
+
+    def items(self) -> Iterable[tuple[str, Module]]:
+        return self._modules.items()
+
+    def values(self) -> Iterable[Module]:
+        return self._modules.values()
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules, replacing those whose keys are there."""
+        if isinstance(modules, (Mapping, ModuleDict)):
+            modules = modules.items()
+        elif not isinstance(modules, Iterable):
+            raise TypeError(f"ModuleDict.update should be called with a mapping or pairs, got {modules!r}")
+        for i, pair in enumerate(modules):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ValueError(
+                    f"ModuleDict update sequence element {i} must be a (key, module) pair, got {pair!r}"
+                )
+            self[pair[0]] = pair[1]

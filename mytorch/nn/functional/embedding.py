@@ -1,0 +1,106 @@
+"""Rows of a table, by their numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...autograd import no_grad
+from ...device import on
+from ...ops import where
+from ...ops.accumulate import scatter_sum
+from ...ops.inplace import write
+from ...tensor import Tensor
+from .composite import composite
+
+
+@composite
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """y[...] = weight[input[...]]
+
+    Args:
+        input: int64 or int32 numbers of rows, any shape.
+        weight: (num_embeddings, embedding_dim)
+        padding_idx: the row that gets no gradient; negative ones count from the end.
+        max_norm: rows in use whose `norm_type`-norm is larger are first scaled down to it, in place.
+        scale_grad_by_freq: divide a row's gradient by how often it is used here.
+        sparse: must be False; gradients are dense.
+
+    Returns:
+        (*input.shape, embedding_dim)
+
+    Raises:
+        IndexError: there is no such row (not looked for on a GPU, which would have to wait).
+        RuntimeError: wrong dtype of `input`, or a weight that isn't a matrix.
+        AssertionError: there is no row `padding_idx`.
+    """
+    y = weight[input]
+    if scale_grad_by_freq:
+        uses = (input.reshape(-1, 1) == input.reshape(1, -1)).sum(1).reshape(*input.shape, 1)
+        y = y.detach() + (y - y.detach()) / uses
+    if padding_idx is not None:
+        y = where((input == padding_idx).unsqueeze(-1), y.detach(), y)
+    return y
+
+
+@embedding.check
+def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
+    if weight.ndim != 2:
+        raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {tuple(weight.shape)}")
+    if input.dtype not in (np.int64, np.int32):
+        raise RuntimeError(f"embedding(): expected indices of dtype int64 or int32, got {input.dtype}")
+    if sparse:
+        raise NotImplementedError("embedding(): sparse gradients are not implemented; use sparse=False")
+    count = weight.shape[0]
+    index = input.data._array
+    if isinstance(index, np.ndarray) and index.size:
+        unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one look finds both kinds
+        if unsigned.max() >= count:
+            raise IndexError(
+                f"embedding(): index out of range in self: {index.min()} to {index.max()}, of {count} rows"
+            )
+    if padding_idx is not None:
+        if not -count <= padding_idx < count:
+            raise AssertionError(
+                f"embedding(): padding_idx {padding_idx} must be within num_embeddings, {count}"
+            )
+        padding_idx %= count
+    if max_norm is not None:
+        renormalize(weight, index, max_norm, norm_type)
+    return input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False
+
+
+def renormalize(weight, index, max_norm, norm_type):
+    """Scale the rows `index` of the weight down to `max_norm`, in place."""
+    with no_grad(), on(weight.device):
+        index = np.unique(index)
+        rows = weight.data._array[index]
+        norm = np.linalg.norm(rows, norm_type, axis=1, keepdims=True)
+        write(
+            weight,
+            np.where(norm > max_norm, rows * (max_norm / (norm + 1e-7)), rows),
+            index,
+            "embedding_renorm_",
+        )
+
+
+@embedding.manual(half=True)
+def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
+    shape = weight.shape
+
+    def grad(g):
+        total = scatter_sum(g, (index,), (0,), shape)
+        if scale_grad_by_freq:
+            total /= np.maximum(np.bincount(np.reshape(index, -1), minlength=shape[0]), 1)[:, None]
+        if padding_idx is not None:
+            total[padding_idx] = 0
+        return total
+
+    return np.take(weight, index, axis=0), (None, grad)

@@ -1,0 +1,85 @@
+"""The linear map."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...backends.blas import column_sums, product, rows
+from ...tensor import Tensor
+from .composite import composite
+
+
+@composite
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y = x W^T + b
+
+    Args:
+        input: (..., in_features)
+        weight: (out_features, in_features); or (in_features,), and the result has no last dim.
+        bias: (out_features,), or what broadcasts to the result.
+
+    Returns:
+        (..., out_features)
+
+    Raises:
+        RuntimeError: shapes don't fit, or dtypes differ.
+    """
+    y = input @ weight.T
+    return y if bias is None else y + bias
+
+
+@linear.check
+def _check(input, weight, bias):
+    if not input.ndim or weight.ndim not in (1, 2):
+        raise RuntimeError(
+            "linear(): expected an input of at least 1 dimension and a weight of 1 or 2, "
+            f"got shapes {tuple(input.shape)} and {tuple(weight.shape)}"
+        )
+    if input.data.shape[-1] != weight.data.shape[-1]:
+        raise RuntimeError(
+            f"linear(): shapes cannot be multiplied: input {tuple(input.shape)} has {input.shape[-1]} "
+            f"features, weight {tuple(weight.shape)} wants {weight.shape[-1]}"
+        )
+    dtype = input.dtype
+    if weight.dtype != dtype or (bias is not None and bias.dtype != dtype):
+        got = f"{dtype}, {weight.dtype}" + (f" and {bias.dtype}" if bias is not None else "")
+        raise RuntimeError(f"linear(): expected input, weight and bias to have the same dtype, got {got}")
+    if dtype.kind == "b":
+        raise NotImplementedError("linear(): not implemented for bool tensors")
+    if bias is not None:
+        _check_bias(bias.data.shape, (*input.data.shape[:-1], *weight.data.shape[:-1]))
+
+
+def _check_bias(bias, output):
+    if bias != output[-1:]:
+        fits = len(bias) <= len(output) and all(
+            b in (1, n) for b, n in zip(bias[::-1], output[::-1], strict=False)
+        )
+        if not fits:
+            raise RuntimeError(f"linear(): a bias of shape {bias} can't be expanded to the output's {output}")
+
+
+@linear.manual(half=True)
+def _linear(x, weight, bias):
+    """One product over all rows, whatever the leading dims, for each of y, dx = g W and dW = g^T x."""
+    matrix = weight if weight.ndim == 2 else weight[None]
+    features = matrix.shape[0]
+    y = product(rows(x), matrix.T)
+    if bias is not None:
+        y += bias if bias.ndim < 2 else rows(np.broadcast_to(bias, (*x.shape[:-1], features)))
+    x_shape, shape, count = x.shape, weight.shape, y.shape[0]
+    simple = bias is not None and bias.shape == (features,) and bias.dtype != np.float16
+
+    def flat(g):
+        return np.reshape(g, (count, features))
+
+    def grad_x(g):
+        return np.reshape(product(flat(g), matrix), x_shape)
+
+    def grad_weight(g):
+        return np.reshape(product(flat(g).T, rows(x)), shape)
+
+    def grad_bias(g):
+        return column_sums(flat(g)) if simple else g
+
+    return np.reshape(y, (*x_shape[:-1], *shape[:-1])), (grad_x, grad_weight, grad_bias)

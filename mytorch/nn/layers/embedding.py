@@ -1,0 +1,98 @@
+"""Embedding: a table whose rows are looked up by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ops import empty
+from ...tensor import Tensor
+from .. import functional as F
+from .. import init
+from ..module import Module
+from ..parameter import Parameter
+
+
+class Embedding(Module):
+    """y[...] = weight[input[...]], from (...) integers to (..., embedding_dim).
+
+    Args:
+        num_embeddings, embedding_dim: rows and columns of the table.
+        padding_idx: a row that begins as zeros and gets no gradient.
+        max_norm, norm_type, scale_grad_by_freq, sparse: see `F.embedding`.
+        fused: use the fused kernel.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim), from the normal distribution of mean 0 and variance 1.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
+        device: Any = None, dtype: Any = None, fused: bool | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise AssertionError(
+                    f"padding_idx {padding_idx} must be within num_embeddings, {num_embeddings}"
+                )
+            padding_idx %= num_embeddings
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx, self.max_norm, self.norm_type = padding_idx, max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse, self.fused = scale_grad_by_freq, sparse, fused
+        if _weight is None:
+            _weight = empty((num_embeddings, embedding_dim), device=device, dtype=dtype)
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+            self.reset_parameters()
+        else:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise AssertionError(
+                    f"weight of shape {tuple(_weight.shape)} isn't ({num_embeddings}, {embedding_dim})"
+                )
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:  # fmt: skip
+        """An Embedding on the memory of a matrix; not trained, unless `freeze` is False."""
+        if embeddings.ndim != 2:
+            raise AssertionError(
+                f"embeddings is expected to be 2-dimensional, got shape {tuple(embeddings.shape)}"
+            )
+        return cls(
+            *embeddings.shape,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            embeddings,
+            freeze,
+        )
+
+    def reset_parameters(self) -> None:
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            init.zeros_(self.weight.detach()[self.padding_idx])
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+            self.sparse, fused=self.fused,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.padding_idx is not None:
+            text += f", padding_idx={self.padding_idx}"
+        if self.max_norm is not None:
+            text += f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            text += f", norm_type={self.norm_type}"
+        if self.scale_grad_by_freq:
+            text += f", scale_grad_by_freq={self.scale_grad_by_freq}"
+        return text + (", sparse=True" if self.sparse else "")

@@ -1,0 +1,305 @@
+"""
+Module: a tree of parameters, buffers and other modules.
+
+How attributes become branches and leaves of the tree is in `registered`, saving and loading in `state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .. import dtypes
+from ..autograd import no_grad
+from ..ops.cast import read_target
+from ..tensor import RemovableHandle, Tensor, from_raw
+from . import hooks
+from .parameter import Parameter, replace_data
+from .registered import Registered
+from .state import IncompatibleKeys, entries, load
+
+
+class Module(Registered):
+    """Base of all layers and models: make parts in `__init__`, use them in `forward`, call the module itself.
+
+        class Block(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.norm = nn.LayerNorm(width)
+                self.linear = nn.Linear(width, width)
+
+            def forward(self, x):
+                return x + self.linear(self.norm(x))
+
+    Attributes:
+        training: what `train()` and `eval()` last said.
+    """
+
+    training: bool
+    _hooks: hooks.Hooks | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._hooks is None:
+            return self.forward(*args, **kwargs)
+        return self._hooks.call(self, args, kwargs)
+
+    # The tree.
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, under dotted names; its own is the prefix."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def _named_entries(
+        self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple]:
+        modules = self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)]
+        seen = set()
+        for path, module in modules:
+            for name, entry in module.__dict__[registry].items():
+                if entry is not None and not (remove_duplicate and id(entry) in seen):
+                    seen.add(id(entry))
+                    yield f"{path}.{name}" if path else name, entry
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """The parameters under dotted names; one that is tied under two names comes under the first."""
+        return self._named_entries("_parameters", prefix, recurse, remove_duplicate)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers under dotted names."""
+        return self._named_entries("_buffers", prefix, recurse, remove_duplicate)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below this one, each once."""
+        return self._named_entries("_modules", "", False, True)
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, each once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def children(self) -> Iterator[Module]:
+        return (child for _, child in self.named_children())
+
+    def get_submodule(self, target: str) -> Module:
+        """The module with this dotted name."""
+        module: Any = self
+        for name in target.split(".") if target else ():
+            module = getattr(module, name, None)
+            if not isinstance(module, Module):
+                raise AttributeError(
+                    f"{type(self).__name__} has no submodule {target!r}: {name!r} is not a Module"
+                )
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with this dotted name."""
+        return self._get(target, "_parameters", "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with this dotted name."""
+        return self._get(target, "_buffers", "buffer")
+
+    def _get(self, target: str, registry: str, what: str) -> Any:
+        path, _, name = target.rpartition(".")
+        entry = self.get_submodule(path).__dict__[registry].get(name)
+        if entry is None:
+            raise AttributeError(f"{type(self).__name__} has no {what} {target!r}")
+        return entry
+
+    # State.
+
+    def state_dict(
+        self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Tensor]:
+        """All parameters and persistent buffers by dotted name: detached, sharing memory with the module.
+
+        Args:
+            destination: a dict to add them to.
+            prefix: put before each name.
+            keep_vars: the parameters themselves, with their graph.
+        """
+        destination = {} if destination is None else destination
+        for name, tensor in entries(self):
+            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+        return destination
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy a state_dict into the parameters and buffers, cast to their dtypes, in place.
+
+        Args:
+            state_dict: values may be Tensors, Arrays, NumPy or CuPy arrays, or PyTorch's tensors.
+            strict: names must be the same on both sides.
+            assign: take the values' memory and dtype over instead of copying.
+
+        Returns:
+            (missing_keys, unexpected_keys)
+
+        Raises:
+            RuntimeError: names, unless not `strict`, or shapes don't fit; then nothing was changed.
+        """
+        return load(self, state_dict, strict, assign)
+
+    def _apply(self, function: Callable[[Tensor], Tensor]) -> Module:
+        """Give every parameter, buffer and gradient the memory of what `function` makes of it."""
+        with no_grad():
+            for tensor in (*self.parameters(), *self.buffers()):
+                grad = tensor.grad
+                replace_data(tensor, function(tensor).data)
+                if grad is not None:
+                    tensor._grad = function(from_raw(grad._array)).data
+        return self
+
+    def to(
+        self,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Module:
+        """Move everything to a device and cast what is floating-point to a dtype, in place.
+
+        Args:
+            args: a dtype, a device or a tensor (for both of it).
+
+        Raises:
+            TypeError: a dtype that isn't floating-point.
+        """
+        dtype, device = read_target(args, dtype, device)
+        if dtype is not None and dtypes.as_dtype(dtype).kind not in "fc":
+            raise TypeError(f"Module.to only accepts floating-point dtypes, got {dtypes.as_dtype(dtype)}")
+        return self._apply(lambda t: t.to(device=device, dtype=dtype if t.dtype.kind in "fc" else None))
+
+    def float(self) -> Module:
+        return self.to(dtypes.float32)
+
+    def double(self) -> Module:
+        return self.to(dtypes.float64)
+
+    def half(self) -> Module:
+        return self.to(dtypes.float16)
+
+    def cpu(self) -> Module:
+        return self.to(device="cpu")
+
+    def cuda(self, device: int | None = None) -> Module:
+        return self.to(device="cuda" if device is None else device)
+
+    def apply(self, function: Callable[[Module], None]) -> Module:
+        """Call `function` with every module of the tree, this one last; for initialisation."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def train(self, mode: bool = True) -> Module:
+        """Set training mode (dropout drops) or evaluation mode, in the whole tree."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"training mode is expected to be boolean, got {mode!r}")
+        self.training = mode
+        for child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self) -> Module:
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        """Train all parameters, or freeze them."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of all parameters, or fill them with zeros."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+    # Hooks.
+
+    def _with_hooks(self) -> hooks.Hooks:
+        if self._hooks is None:
+            self._hooks = hooks.Hooks()
+        return self._hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before `forward`; what it returns, if anything, are the new arguments.
+
+        Args:
+            prepend: before the hooks that are there.
+            with_kwargs: call `hook(module, args, kwargs)`; it may return both.
+        """
+        return hooks.add(self._with_hooks().before, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, result)` after `forward`; what it returns, if anything, is the new result.
+
+        Args:
+            prepend: before the hooks that are there.
+            with_kwargs: call `hook(module, args, kwargs, result)`.
+        """
+        return hooks.add(self._with_hooks().after, (hook, with_kwargs), prepend)
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` once the gradients are there.
+
+        They are tuples, for the positional arguments and for the result. What the hook returns, if anything,
+        replaces `grad_input`.
+        """
+        return hooks.add(self._with_hooks().backward, hook, prepend)
+
+    # Printing.
+
+    def extra_repr(self) -> str:
+        """What `repr` shows of this module itself: its arguments."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [f"({name}): {indented(repr(child))}" for name, child in self._modules.items()]
+        if len(lines) == 1 and not children:
+            return f"{self._get_name()}({extra})"
+        body = "".join(f"\n  {line}" for line in (*lines, *children))
+        return f"{self._get_name()}({body}{body and chr(10)})"
+
+
+def indented(text: str) -> str:
+    """The text with all lines but the first moved two columns to the right."""
+    return text.replace("\n", "\n  ")

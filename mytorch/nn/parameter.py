@@ -1,0 +1,58 @@
+"""Parameter and Buffer: the tensors that belong to a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._array import Array
+from ..tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that is trained: assigned to an attribute of a module, it becomes one of its parameters.
+
+    Args:
+        data: whatever `Tensor` takes; the memory of a tensor or an array is shared.
+        requires_grad: False freezes it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True):
+        super().__init__(data)
+        if isinstance(data, Tensor):
+            self._version = data._version
+        if requires_grad:
+            self.requires_grad_()
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module's state and is not trained, such as a running mean.
+
+    Args:
+        data: whatever `Tensor` takes; the memory of a tensor or an array is shared.
+        persistent: whether it is a part of the state_dict.
+    """
+
+    __slots__ = ("persistent",)
+
+    def __init__(self, data: Any, *, persistent: bool = True):
+        super().__init__(data)
+        if isinstance(data, Tensor):
+            self._version = data._version
+        self.persistent = persistent
+
+
+def replace_data(tensor: Tensor, data: Array) -> None:
+    """Give a leaf other memory, perhaps of another dtype or on another device; it stays the same tensor."""
+    if data is tensor.data:
+        return
+    node = tensor.node
+    tensor.data = data
+    tensor._slot = tensor._node = None  # an optimizer's flat vector lays it out again
+    if node is not None:
+        tensor.requires_grad_()
+        tensor.node.hooks = node.hooks

@@ -1,0 +1,100 @@
+"""The state of a module: its parameters and persistent buffers by dotted name, taken out and put back."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._array import Array
+from ..autograd import no_grad
+from ..device import is_raw
+from ..ops.inplace import write
+from ..tensor import Size, Tensor
+from .parameter import replace_data
+
+
+class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
+    """What a state_dict lacked, and what it had too much."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return (
+            super().__repr__()
+            if self.missing_keys or self.unexpected_keys
+            else "<All keys matched successfully>"
+        )
+
+
+def entries(module: Any) -> Iterator[tuple[str, Tensor]]:
+    """The state's tensors by name, in order; a tied one under each of its names."""
+    for path, owner in module.named_modules(remove_duplicate=False):
+        path = f"{path}." if path else ""
+        for name, tensor in (*owner._parameters.items(), *owner._buffers.items()):
+            if tensor is not None and name not in owner._non_persistent_buffers_set:
+                yield path + name, tensor
+
+
+def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+    """Put `state` into the tensors of the module. Everything is checked before the first is touched."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"expected state_dict to be dict-like, got {type(state).__name__}")
+    own = dict(entries(module))
+    missing = [name for name in own if name not in state]
+    unexpected = [name for name in state if name not in own]
+    errors = []
+    if strict and unexpected:
+        errors.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}.")
+    if strict and missing:
+        errors.append(f"Missing key(s) in state_dict: {_quoted(missing)}.")
+    values = {}
+    for name, tensor in own.items():
+        if name in state:
+            value = values[name] = _read(name, state[name], errors)
+            if value is not None and value.shape != tensor.data.shape:
+                errors.append(
+                    f"size mismatch for {name}: copying a param with shape {Size(value.shape)} from "
+                    f"checkpoint, the shape in current model is {tensor.shape}."
+                )
+    if errors:
+        raise RuntimeError(
+            "\n\t".join([f"Error(s) in loading state_dict for {type(module).__name__}:", *errors])
+        )
+    with no_grad():
+        for name, value in values.items():
+            _put(own[name], value, assign)
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _read(name: str, value: Any, errors: list[str]) -> Array | None:
+    """The value as an Array: of a Tensor, an Array, a NumPy or CuPy array, or another library's tensor."""
+    if isinstance(value, Tensor):
+        return value.data
+    if isinstance(value, Array) or is_raw(value):
+        return Array(value)
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        for step in ("detach", "cpu"):
+            value = getattr(value, step, lambda value=value: value)()
+        try:
+            return Array(np.asarray(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            errors.append(f"{name}: can't be read as an array: {error}")
+            return None
+    errors.append(
+        f"{name}: expected a Tensor or an array from checkpoint but received {type(value).__name__}."
+    )
+    return None
+
+
+def _put(tensor: Tensor, value: Array, assign: bool) -> None:
+    if assign:
+        replace_data(tensor, value)
+    else:
+        write(tensor, value.to(tensor.device))

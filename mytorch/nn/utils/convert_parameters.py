@@ -1,0 +1,38 @@
+"""All parameters as one vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...autograd import no_grad
+from ...ops import cat
+from ...ops.inplace import write
+from ...tensor import Tensor
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of all parameters, end to end, in a new vector."""
+    return cat([parameter.reshape(-1) for parameter in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Copy the elements of a vector into the parameters, in order.
+
+    Raises:
+        TypeError: `vec` is no Tensor.
+        RuntimeError: its length is not that of all parameters together.
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected a Tensor, but got {type(vec).__name__}")
+    parameters = list(parameters)
+    total = sum(parameter.numel() for parameter in parameters)
+    if tuple(vec.shape) != (total,):
+        raise RuntimeError(
+            f"expected a vector of {total} elements for these parameters, got shape {tuple(vec.shape)}"
+        )
+    start = 0
+    with no_grad():
+        for parameter in parameters:
+            stop = start + parameter.numel()
+            write(parameter, vec.data._array[start:stop].reshape(parameter.data.shape))
+            start = stop

@@ -1,0 +1,145 @@
+"""Calls that mean the same in `mytorch.nn.functional` and in PyTorch's: every variant of every composite runs them.
+
+CASES[name] is a list of (positional arguments, keyword arguments). NumPy arrays become tensors; float32 ones are
+cast to the dtype that is tested, and those among the positional arguments get gradients.
+"""
+
+import numpy as np
+
+rng = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return np.asarray(rng.standard_normal(shape), "float32")
+
+
+def positive(*shape):
+    return np.asarray(rng.uniform(0.1, 1, shape), "float32")
+
+
+def integers(high, *shape):
+    return rng.integers(0, high, shape)
+
+
+def mask(*shape):
+    return rng.random(shape) < 0.6
+
+
+def case(*args, **kwargs):
+    return args, kwargs
+
+
+def activation(**kwargs):
+    shapes = [(4, 7), (), (0, 3), (2, 1, 5)]
+    special = np.array([-np.inf, -1e4, -20, -3.5, -0.4, -0.0, 0, 1e-3, 0.3, 2, 6, 30, 1e4, np.nan], "float32")
+    return [*(case(np.asarray(3 * normal(*s)), **kwargs) for s in shapes), case(special[1:-1], **kwargs)]
+
+
+def attention():
+    q, k, v = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(2, 3, 7, 6)
+    yield case(q, k, v)
+    yield case(q, k, v, scale=0.3)
+    yield case(q, k, v, normal(5, 7))
+    yield case(q, k, v, normal(2, 1, 1, 7))
+    yield case(q, k, v, mask(5, 7))
+    yield case(q, k, v, mask(2, 1, 5, 7))
+    yield case(q, k, v, np.arange(7) < np.array([[0], [7], [1], [0], [3]]))  # two queries see nothing
+    yield case(q, k, v, np.where(mask(5, 7), 0, -np.inf).astype("float32"))
+    yield case(q, k, v, is_causal=True)
+    yield case(k, q, normal(2, 3, 5, 6), is_causal=True)
+    yield case(q[0, 0], k[0, 0], v[0, 0])
+    yield case(q[0], k[0], v[0], is_causal=True)
+    yield case(normal(2, 6, 5, 4), k, v, enable_gqa=True)
+    yield case(normal(6, 5, 4), k[0], v[0], enable_gqa=True, is_causal=True)
+    yield case(normal(2, 1, 3, 4), normal(1, 3, 5, 4), normal(1, 3, 5, 6))
+    yield case(normal(2, 3, 5, 4), normal(7, 4), normal(7, 6))
+    for keys in (200, 150, 230):  # several tiles of queries
+        yield case(normal(1, 2, 200, 8), normal(1, 2, keys, 8), normal(1, 2, keys, 8), is_causal=True)
+    yield case(normal(3, 4), normal(0, 4), normal(0, 6))
+    yield case(normal(0, 4), normal(3, 4), normal(3, 6))
+    yield case(normal(0, 2, 3, 4), normal(0, 2, 5, 4), normal(0, 2, 5, 4))
+    # heads as a model makes them: strided views of one projection
+    yield case(*(a.transpose(0, 2, 1, 3) for a in np.split(normal(2, 5, 9, 4), 3, axis=2)), is_causal=True)
+
+
+OPTIONS = [
+    {"reduction": reduction, **weight} for reduction in ("mean", "sum", "none") for weight in ({}, {"weight": positive(4)})
+]
+
+
+def shapes_of_targets(**kwargs):
+    yield case(normal(5, 4), integers(4, 5), **kwargs)
+    yield case(normal(5, 4), np.array([1, 2, 3, 2, 0]), ignore_index=2, **kwargs)
+    yield case(normal(4), np.array(2), **kwargs)
+    yield case(normal(2, 4, 3), integers(4, 2, 3), **kwargs)
+    yield case(normal(2, 4, 3, 2), integers(4, 2, 3, 2), **kwargs)
+
+
+def nll_loss():
+    for options in OPTIONS:
+        yield case(normal(5, 4), np.array([1, -100, 3, -100, 0]), **options)
+    yield from shapes_of_targets()
+    yield from shapes_of_targets(reduction="none", weight=positive(4))
+    yield case(normal(5, 4), integers(4, 5).astype("uint8"))
+
+
+def cross_entropy():
+    for options in OPTIONS:
+        for smoothing in (0.0, 0.2):
+            yield case(normal(5, 4), np.array([1, -100, 3, -100, 0]), label_smoothing=smoothing, **options)
+            yield case(normal(5, 4), positive(5, 4), label_smoothing=smoothing, **options)
+    for options in ({}, {"reduction": "none", "weight": positive(4), "label_smoothing": 0.2}):
+        yield from shapes_of_targets(**options)
+        yield case(normal(4), positive(4), **options)
+        yield case(normal(2, 4, 3), positive(2, 4, 3), **options)
+    yield case(1e4 * normal(5, 4), integers(4, 5))
+    yield case(normal(5, 4), integers(4, 5).astype("uint8"))
+    yield case(normal(3, 4), np.full(3, -100), reduction="sum")
+
+
+CASES = {
+    "relu": activation(),
+    "sigmoid": activation(),
+    "tanh": activation(),
+    "silu": activation(),
+    "gelu": [*activation(), *activation(approximate="tanh"), case(3 * normal(300, 257))],
+    "softmax": [
+        *(case(normal(4, 5, 3), dim=dim) for dim in (0, 1, -1)),
+        case(normal(), dim=0), case(normal(2, 0), dim=1), case(normal(0, 2), dim=1), case(1e4 * normal(3, 4), dim=1),
+        case(np.array([[-np.inf, 1, 2], [-np.inf, -np.inf, 0]], "float32"), dim=1),
+    ],
+    "layer_norm": [
+        case(normal(4, 3, 7), (7,), normal(7), normal(7)), case(normal(4, 3, 7), (7,), normal(7)),
+        case(normal(4, 3, 7), (7,), None, normal(7)), case(normal(4, 3, 7), (7,)),
+        case(normal(4, 3, 7), (3, 7), normal(3, 7), normal(3, 7)), case(normal(5), (5,), normal(5), eps=0.1),
+        case(normal(0, 4), (4,), normal(4), normal(4)), case(normal(3, 0), (0,), normal(0)),
+        case(np.ones((2, 4), "float32"), (4,), normal(4)), case(10 + normal(3, 50), (50,)),
+    ],
+    "linear": [
+        case(normal(3, 4, 5), normal(6, 5), normal(6)), case(normal(3, 4, 5), normal(6, 5)),
+        case(normal(5), normal(6, 5), normal(6)), case(normal(2, 5), normal(5)),
+        case(normal(2, 5), normal(6, 5), normal(1)), case(normal(2, 5), normal(6, 5), normal(2, 6)),
+        case(normal(2, 5), normal(6, 5), normal(2, 1)),
+        case(normal(0, 5), normal(6, 5), normal(6)), case(normal(2, 0), normal(6, 0), normal(6)),
+        case(normal(2, 5), normal(0, 5), normal(0)),
+    ],
+    "embedding": [
+        case(integers(6, 3, 4), normal(6, 5)), case(integers(6, 3).astype("int32"), normal(6, 5)),
+        case(np.array(2), normal(6, 5)), case(np.zeros(0, "int64"), normal(6, 5)),
+        case(integers(6, 3, 4), normal(6, 5), padding_idx=2), case(integers(6, 9), normal(6, 1), padding_idx=-1),
+        case(integers(3, 9), normal(6, 5), scale_grad_by_freq=True),
+    ],
+    "dropout": [
+        case(normal(3, 4), p=0.3, training=False), case(normal(3, 4), p=0.0), case(normal(3, 4), p=1.0),
+    ],
+    "mse_loss": [
+        *(case(normal(3, 4), normal(3, 4), reduction=r) for r in ("mean", "sum", "none")),
+        *(case(normal(3, 4), normal(3, 4), reduction=r, weight=positive(3, 4)) for r in ("mean", "sum", "none")),
+        case(normal(), normal()), case(normal(0), normal(0), reduction="sum"),
+    ],
+    "nll_loss": nll_loss(),
+    "cross_entropy": cross_entropy(),
+    "scaled_dot_product_attention": attention(),
+}  # fmt: skip
+CASES["log_softmax"] = CASES["softmax"]
+CASES = {name: list(cases) for name, cases in CASES.items()}

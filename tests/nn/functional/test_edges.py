@@ -1,0 +1,159 @@
+"""Values at the edge (inf, NaN, huge, nothing at all) and wrong calls, as PyTorch has them, in every variant."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from mytorch.nn import functional as F
+from tests.nn.functional.test_parity import call, variants
+from tests.oracle import check, fails_alike
+
+INF, NAN = np.inf, np.nan
+
+
+def f(values):
+    return np.array(values, "float32")
+
+
+SPECIAL = f([[INF, 1, 2], [-INF, 1, 2], [-INF, -INF, -INF], [NAN, 1, 2], [3e38, -3e38, 0]])
+LINE = f([INF, -INF, NAN, 1e30, -1e30, 0])
+
+EDGES = {  # "function and what": (arguments, keyword arguments)
+    "relu": ([LINE[[0, 1, 3, 4, 5]]], {}),  # at NaN PyTorch passes the gradient
+    "sigmoid": ([LINE], {}),
+    "tanh": ([LINE], {}),
+    "silu": ([LINE], {}),
+    "gelu": ([LINE[1:]], {}),  # at inf PyTorch's vectorized exact GELU gives NaN instead of inf
+    "gelu tanh": ([LINE[[1, 2, 5]]], {"approximate": "tanh"}),  # x^3 overflows beyond 1e13
+    "softmax": ([SPECIAL], {"dim": 1}),
+    "log_softmax": ([SPECIAL], {"dim": 1}),
+    "layer_norm": ([SPECIAL[:4], (3,), f([1, 2, 3]), f([0, 0, 1])], {}),
+    "cross_entropy": ([SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none"}),
+    "cross_entropy -inf target": ([SPECIAL[1:2], np.array([0])], {}),
+    "cross_entropy NaN ignored": ([f([[NAN, 1], [3, 2]]), np.array([-100, 0])], {}),
+    "cross_entropy smoothed": ([SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none", "label_smoothing": 0.1}),
+    "cross_entropy probabilities": ([SPECIAL[1:], f(np.full((4, 3), 0.3))], {"reduction": "none"}),
+    "cross_entropy all ignored": ([f([[1, 2], [3, 4]]), np.array([-100, -100])], {}),
+    "cross_entropy empty": ([f(np.zeros((0, 3))), np.zeros(0, int)], {}),
+    "cross_entropy empty sum": ([f(np.zeros((0, 3))), np.zeros(0, int)], {"reduction": "sum"}),
+    "cross_entropy no weight": ([f([[1, 2], [3, 4]]), np.array([0, 1])], {"weight": f([0, 0])}),
+    "nll_loss all ignored": ([f([[1, 2], [3, 4]]), np.array([-100, -100])], {}),
+    "nll_loss NaN ignored": ([f([[NAN, 1], [3, 2]]), np.array([-100, 0])], {}),
+    "mse_loss": ([LINE, LINE[::-1].copy()], {"reduction": "none"}),
+    "mse_loss empty": ([f([]), f([])], {}),
+    "scaled_dot_product_attention huge": ([f([[[1e4], [-1e4]]]), f([[[1e4], [2], [3]]]), f([[[1], [2], [3]]])], {}),
+    "scaled_dot_product_attention inf": ([f([[INF]]), f([[1], [2]]), f([[1], [2]])], {}),
+    "scaled_dot_product_attention NaN": ([f([[1], [NAN]]), f([[1], [2]]), f([[1], [2]])], {}),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name):
+    (args, kwargs), function = EDGES[name], name.split()[0]
+    for _, choice in variants(function):
+        check(call(F, function, kwargs, **choice), call(torch.nn.functional, function, kwargs), *args)
+
+
+I3, I35 = np.arange(3), np.ones((3, 5), int)
+X35, X53, X45 = np.ones((3, 5), "f"), np.ones((5, 3), "f"), np.ones((4, 5), "f")
+W5 = np.ones(5, "f")
+
+
+def attend(*shapes, **kwargs):
+    return [np.ones(s, "f") for s in shapes], kwargs
+
+
+WRONG = {  # "function, what": (arguments, keyword arguments, message)
+    "linear features": ([X35, X53], {}, "shapes cannot be multiplied"),
+    "linear dtypes": ([X35, X45.astype("d")], {}, "same dtype, got float32, float64"),
+    "linear bias": ([X35, X45, W5], {}, r"a bias of shape \(5,\) can't be expanded to the output's \(3, 4\)"),
+    "linear 0-d": ([np.array(1, "f"), X45], {}, "at least 1 dimension"),
+    "linear bool": ([X35 > 0, X45 > 0], {}, "not implemented for bool"),
+    "silu int": ([I3], {}, "not implemented for dtype int64"),
+    "gelu int": ([I3], {}, "not implemented for dtype int64"),
+    "gelu approximate": ([X35], {"approximate": "x"}, "either none or tanh, got 'x'"),
+    "softmax int": ([I3], {"dim": 0}, "not implemented for dtype int64"),
+    "softmax dim": ([X35], {"dim": 2}, r"expected to be in range of \[-2, 1\], but got 2"),
+    "log_softmax dim": ([X35], {"dim": -3}, r"expected to be in range of \[-2, 1\], but got -3"),
+    "layer_norm int shape": ([X35, 5], {}, "must be a tuple of ints, got 5"),
+    "layer_norm empty shape": ([X35, ()], {}, "at least 1-dimensional"),
+    "layer_norm shape": ([X35, (3,)], {}, r"normalized_shape=\[3\], .* but got \[3, 5\]"),
+    "layer_norm weight": ([X35, (5,), W5[:3]], {}, r"weight of shape \[3\]"),
+    "layer_norm bias": ([X35, (5,), W5, W5[:3]], {}, r"bias of shape \[3\]"),
+    "layer_norm dtype": ([X35, (5,), W5.astype("d")], {}, "input is float32, weight is float64"),
+    "layer_norm int": ([I35, (5,)], {}, "not implemented for dtype int64"),
+    "embedding range": ([np.array([1, 4]), X45], {}, "index out of range in self: 1 to 4, of 4 rows"),
+    "embedding negative": ([np.array([-1]), X45], {}, "index out of range in self: -1 to -1"),
+    "embedding dtype": ([W5, X45], {}, "int64 or int32, got float32"),
+    "embedding weight": ([I3, W5], {}, r"'weight' must be 2-D, got shape \(5,\)"),
+    "embedding padding_idx": ([I3, X45], {"padding_idx": 4}, "padding_idx 4 must be within num_embeddings, 4"),
+    "dropout p": ([X35], {"p": 1.5}, "between 0 and 1, but got 1.5"),
+    "dropout int": ([I3], {}, "can't be cast to the input's type int64"),
+    "mse_loss shapes": ([X35, X45], {}, r"\(4, 5\) is different from the input's, \(3, 5\)"),
+    "mse_loss reduction": ([X35, X35], {"reduction": "max"}, "max is not a valid value for reduction"),
+    "mse_loss int": ([I3, I3], {}, "not implemented for dtype int64"),
+    "mse_loss weight": ([X35, X35], {"weight": W5}, "must have the same size"),
+    "nll_loss 0-d": ([np.array(1, "f"), np.array(0)], {}, "expected 1 or more dimensions"),
+    "nll_loss target dtype": ([X35, np.ones(3, "f")], {}, "int64 or uint8, got float32"),
+    "nll_loss batch": ([X35, np.ones(2, int)], {}, r"batch_size \(3\) to match"),
+    "nll_loss class": ([X35, np.array([0, 5, 1])], {}, "(?i)target 5 is out of bounds"),
+    "nll_loss reduction": ([X35, I3], {"reduction": "max"}, "max is not a valid value"),
+    "cross_entropy batch": ([X35, np.ones(2, int)], {}, r"batch_size \(3\) to match"),
+    "cross_entropy class": ([X35, np.array([0, 5, 1])], {}, "(?i)target 5 is out of bounds, there are 5 classes"),
+    "cross_entropy negative class": ([X35, np.array([0, -1, 1])], {}, "(?i)target -1 is out of bounds"),
+    "cross_entropy target dtype": ([X35, I3.astype("int32")], {}, "int64 or uint8, got int32"),
+    "cross_entropy shape": ([np.ones((2, 4, 3), "f"), np.ones((2, 2), int)], {}, "size mismatch"),
+    "cross_entropy int logits": ([I35, I3], {}, "not implemented for dtype int64"),
+    "cross_entropy int probabilities": ([X35, I35], {}, "floating point type for target"),
+    "cross_entropy ignored probability": ([X35, X35], {"ignore_index": 2}, "ignore_index=2 is not supported"),
+    "cross_entropy weight": ([X35, I3], {"weight": W5[:4]}, "for all 5 classes or no classes"),
+    "cross_entropy weight dtype": ([X35, I3], {"weight": W5.astype("d")}, "weight of dtype float32, got float64"),
+    "cross_entropy reduction": ([X35, I3], {"reduction": "max"}, "max is not a valid value"),
+    "cross_entropy smoothing": ([X35, I3], {"label_smoothing": 2.0}, "between 0.0 and 1.0, got 2.0"),
+    "scaled_dot_product_attention 1-d": (*attend(4, (5, 4), (5, 4)), "at least 2 dimensional"),
+    "scaled_dot_product_attention E": (*attend((3, 4), (5, 5), (5, 6)), "shapes don't fit"),
+    "scaled_dot_product_attention S": (*attend((3, 4), (5, 4), (6, 6)), "shapes don't fit"),
+    "scaled_dot_product_attention batch": (*attend((2, 3, 4), (3, 5, 4), (3, 5, 6)), "can't be broadcast"),
+    "scaled_dot_product_attention heads": (
+        *attend((1, 4, 3, 4), (1, 3, 5, 4), (1, 3, 5, 6), enable_gqa=True), "enable_gqa=True",
+    ),
+    "scaled_dot_product_attention dtype": ([X35, X45.astype("d"), X45], {}, "same dtype, got float32, float64"),
+    "scaled_dot_product_attention int": ([I35, I35, I35], {}, "not implemented for dtype int64"),
+    "scaled_dot_product_attention mask dtype": (*attend((3, 4), (5, 4), (5, 4), attn_mask=I35), "got int64"),
+    "scaled_dot_product_attention mask shape": (
+        *attend((3, 4), (5, 4), (5, 4), attn_mask=np.ones((2, 5), "f")), r"\(2, 5\) can't be broadcast",
+    ),
+    "scaled_dot_product_attention mask and causal": (
+        *attend((3, 4), (5, 4), (5, 4), attn_mask=X35, is_causal=True), "should not be set when is_causal=True",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_calls(name):
+    (args, kwargs, message), function = WRONG[name], name.split()[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for _, choice in variants(function):
+            ours, theirs = call(F, function, kwargs, **choice), call(torch.nn.functional, function, kwargs)
+            fails_alike(ours, theirs, *args, match=message)
+
+
+def test_attention_dropout_probability():
+    q = mytorch.ones(3, 4)
+    with pytest.raises(ValueError, match="between 0 and 1, but got 2"):  # PyTorch raises RuntimeError
+        F.scaled_dot_product_attention(q, q, q, dropout_p=2)
+
+
+def test_sparse_gradients_are_refused():
+    with pytest.raises(NotImplementedError, match="use sparse=False"):
+        F.embedding(mytorch.tensor([0]), mytorch.ones(2, 2), sparse=True)
+
+
+def test_the_weight_of_classes_is_not_differentiable():
+    x, t = mytorch.ones(3, 5), mytorch.tensor([0, 1, 2])
+    with pytest.raises(RuntimeError, match="not differentiable with respect to weight"):
+        F.cross_entropy(x, t, mytorch.ones(5, requires_grad=True))
