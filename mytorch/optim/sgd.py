@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .flat import Chunk
+from .optimizer import Optimizer, check_lr, check_not_negative
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum.
+
+        g <- g + weight_decay p
+        b <- momentum b + (1 - dampening) g         (b <- g the first time)
+        g <- g + momentum b  if nesterov, else  b
+        p <- p - lr g                               (+ if maximize; then g begins as -g)
+
+    Args:
+        params: see `Optimizer`.
+        foreach: without effect; all parameters are updated at once in any case.
+        differentiable, fused: not available.
+
+    State: `momentum_buffer`, if momentum isn't 0.
+
+    Raises:
+        ValueError: a negative option; nesterov without momentum or with dampening.
+
+    Source: Sutskever, Martens, Dahl & Hinton, 2013, in PyTorch's form, where lr is outside b.
+    https://proceedings.mlr.press/v28/sutskever13.html
+    """
+
+    counts_steps = False
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
+    ):  # fmt: skip
+        check_lr(lr)
+        check_not_negative("momentum value", momentum)
+        check_not_negative("weight_decay value", weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(
+                "Nesterov momentum requires a momentum and zero dampening, "
+                f"got momentum={momentum}, dampening={dampening}"
+            )
+        defaults = {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+            "nesterov": nesterov, "maximize": maximize, "foreach": foreach, "differentiable": differentiable,
+            "fused": fused,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("momentum_buffer",) if group["momentum"] != 0 else ()
+
+    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+        p, t, momentum = x.data, x.scratch, group["momentum"]
+        g = x.penalized_grad(group["maximize"], group["weight_decay"])
+        if momentum != 0:
+            b = x.state["momentum_buffer"]
+            if step == 1:
+                b[...] = g
+            else:
+                b *= momentum
+                b += np.multiply(g, 1 - group["dampening"], out=t)
+            g = np.add(g, np.multiply(b, momentum, out=t), out=t) if group["nesterov"] else b
+        p -= np.multiply(g, group["lr"], out=t)

@@ -1,0 +1,130 @@
+"""Collating: many samples made one batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._array import Array
+from ...device import is_raw
+from ...ops.join import stack
+from ...tensor import Tensor, from_raw
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Samples of one structure to one such structure of tensors, with the samples along a new first dim.
+
+        tensors, arrays                     a tensor of shape (batch, …)
+        numbers                             a tensor of shape (batch,); Python floats are float64
+        strings, bytes                      as they are
+        dicts, named tuples, lists          the same, with each entry collated
+        tuples                              a list, with each entry collated
+
+    Raises:
+        RuntimeError: shapes (or lengths of lists) differ: the message says where, and in which samples.
+        TypeError: something that can't be batched.
+    """
+    batch = list(batch)
+    if not batch:
+        raise ValueError("default_collate: the batch is empty")
+    return _collate(batch, "")
+
+
+def default_convert(sample: Any) -> Any:
+    """One sample with its arrays and NumPy scalars as tensors, the rest as it is: for `batch_size=None`."""
+    if isinstance(sample, (Array, np.number, np.bool_)) or (is_raw(sample) and sample.dtype.kind in "biufc"):
+        return Tensor(sample)
+    if isinstance(sample, Mapping) or _is_sequence(sample):
+        return _rebuilt(sample, lambda key: default_convert(sample[key]))
+    return sample
+
+
+def _collate(batch: Sequence, place: str) -> Any:
+    first = batch[0]
+    if isinstance(first, (Tensor, Array)) or is_raw(first):
+        return _stack(batch, place)
+    if isinstance(first, (int, float, complex, np.number, np.bool_)):
+        return _numbers(batch, place)
+    if isinstance(first, (str, bytes)):
+        return batch
+    if isinstance(first, Mapping):
+        return _rebuilt(first, lambda key: _collate(_entries(batch, key, place), f"{place}[{key!r}]"))
+    if _is_sequence(first):
+        for i, sample in enumerate(batch):
+            if not _is_sequence(sample) or len(sample) != len(first):
+                raise RuntimeError(
+                    "each element in list of batch should be of equal size: "
+                    f"{_where(place, i)} is {_summary(sample)}, sample 0 has {_summary(first)}"
+                )
+        return _rebuilt(first, lambda k: _collate(tuple([sample[k] for sample in batch]), f"{place}[{k}]"))
+    raise TypeError(
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+        f"found {type(first).__name__}{f' at {place}' if place else ''}"
+    )
+
+
+def _stack(batch: Sequence, place: str) -> Tensor:
+    shape = batch[0].shape
+    for i, sample in enumerate(batch):
+        if not isinstance(sample, (Tensor, Array)) and not is_raw(sample):
+            raise TypeError(
+                f"default_collate: {_where(place, i)} is {_summary(sample)}, sample 0 has an array"
+            )
+        if is_raw(sample) and sample.dtype.kind not in "biufc":
+            raise TypeError(f"default_collate: {_where(place, i)} is an array of dtype {sample.dtype}")
+        if sample.shape != shape:
+            raise RuntimeError(
+                f"default_collate: {_where(place, i)} has shape {tuple(sample.shape)}, sample 0 has "
+                f"{tuple(shape)}; make them equal in the dataset, or batch them in a collate_fn of your own"
+            )
+    if all(map(is_raw, batch)):
+        return from_raw(np.stack(batch))
+    return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
+
+
+def _numbers(batch: Sequence, place: str) -> Tensor:
+    for i, x in enumerate(batch):
+        if not isinstance(x, (int, float, complex, np.number, np.bool_)):
+            raise TypeError(f"default_collate: {_where(place, i)} is {_summary(x)}, sample 0 has a number")
+    return Tensor(np.asarray(batch)) if isinstance(batch[0], (float, np.generic)) else Tensor(batch)
+
+
+def _entries(batch: Sequence, key: Any, place: str) -> list:
+    for i, sample in enumerate(batch):
+        if not isinstance(sample, Mapping) or key not in sample:
+            raise KeyError(f"default_collate: {_where(place, i)} has no {key!r}, sample 0 has")
+    return [sample[key] for sample in batch]
+
+
+def _rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
+    """A container like `like`, with `entry(key or index)` for each entry; a plain tuple becomes a list."""
+    if isinstance(like, Mapping):
+        entries = {key: entry(key) for key in like}
+        if isinstance(like, MutableMapping):  # it may have more to it than its entries: an order, a default
+            out = copy.copy(like)
+            out.update(entries)
+            return out
+        return entries
+    values = [entry(i) for i in range(len(like))]
+    if hasattr(like, "_fields"):
+        return type(like)(*values)
+    if isinstance(like, MutableSequence):
+        out = copy.copy(like)
+        out[:] = values
+        return out
+    return values
+
+
+def _is_sequence(x: Any) -> bool:
+    return isinstance(x, Sequence) and not isinstance(x, (str, bytes))
+
+
+def _where(place: str, i: int) -> str:
+    return f"sample {i}{f' at {place}' if place else ''}"
+
+
+def _summary(x: Any) -> str:
+    return f"a {type(x).__name__} of length {len(x)}" if _is_sequence(x) else f"a {type(x).__name__}"

@@ -1,0 +1,156 @@
+"""Datasets: where samples come from. Anything with `dataset[i]` and `len(dataset)` is one, a list as well."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from ...ops.random import randperm
+
+T = TypeVar("T", covariant=True)
+
+
+class Dataset(Generic[T]):
+    """Samples by index: subclasses define `__getitem__` and `__len__`.
+
+    One that is quicker with many samples at once may define `__getitems__(indices) -> list of samples`, too.
+    """
+
+    def __getitem__(self, index: Any) -> T:
+        raise NotImplementedError(f"{type(self).__name__} doesn't define __getitem__()")
+
+    def __add__(self, other: Dataset) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T]):
+    """Samples one after the other, without an index: subclasses define `__iter__`."""
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError(f"{type(self).__name__} doesn't define __iter__()")
+
+    def __add__(self, other: Dataset) -> ChainDataset:
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset[tuple]):
+    """Sample i is the tuple of the i-th entries of each tensor.
+
+    Raises:
+        AssertionError: the tensors have different lengths.
+    """
+
+    def __init__(self, *tensors: Any):
+        lengths = [len(tensor) for tensor in tensors]
+        if not lengths or set(lengths) != {lengths[0]}:
+            raise AssertionError(f"Size mismatch between tensors: they have lengths {lengths}")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple:
+        return tuple([tensor[index] for tensor in self.tensors])
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+
+class ConcatDataset(Dataset[T]):
+    """The samples of several datasets, one after the other.
+
+    Raises:
+        AssertionError: there are no datasets, or one of them is an IterableDataset.
+    """
+
+    def __init__(self, datasets: Iterable[Dataset]):
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("datasets should not be an empty iterable")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise AssertionError("ConcatDataset does not support IterableDataset; use ChainDataset")
+        self.cumulative_sizes = list(accumulate(len(d) for d in self.datasets))
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> T:
+        position = index + len(self) if index < 0 else index
+        if position < 0:
+            raise ValueError(f"index {index} is out of range for {len(self)} samples")
+        if position >= len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} samples")
+        i = bisect_right(self.cumulative_sizes, position)
+        return self.datasets[i][position - (self.cumulative_sizes[i - 1] if i else 0)]
+
+
+class ChainDataset(IterableDataset[T]):
+    """The samples of several iterable datasets, one after the other.
+
+    Raises:
+        AssertionError: one of them is no IterableDataset.
+    """
+
+    def __init__(self, datasets: Iterable[IterableDataset]):
+        self.datasets = list(datasets)
+        if not all(isinstance(d, IterableDataset) for d in self.datasets):
+            raise AssertionError("ChainDataset only supports IterableDataset")
+
+    def __iter__(self) -> Iterator[T]:
+        for dataset in self.datasets:
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(d) for d in self.datasets)
+
+
+class Subset(Dataset[T]):
+    """The samples `dataset[i]` for i in `indices`."""
+
+    def __init__(self, dataset: Dataset[T], indices: Sequence[int]):
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: Any) -> T:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(dataset: Dataset[T], lengths: Sequence[float], generator: Any = None) -> list[Subset[T]]:
+    """Distribute the samples at random over subsets without overlap.
+
+    Args:
+        lengths: how many go into each; or fractions of all, rounded down (the rest goes round one by one).
+        generator: by default the default one.
+
+    Raises:
+        ValueError: the lengths don't add up to the number of samples, or a fraction is outside [0, 1].
+    """
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        lengths = _lengths(len(dataset), lengths)
+    if sum(lengths) != len(dataset):
+        raise ValueError(
+            "Sum of input lengths does not equal the length of the input dataset: "
+            f"{' + '.join(map(str, lengths))} = {sum(lengths)}, not {len(dataset)}"
+        )
+    order = randperm(len(dataset), generator=generator).tolist()
+    return [
+        Subset(dataset, order[end - n : end]) for n, end in zip(lengths, accumulate(lengths), strict=True)
+    ]
+
+
+def _lengths(total: int, fractions: Sequence[float]) -> list[int]:
+    for i, fraction in enumerate(fractions):
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Fraction at index {i} is not between 0 and 1: {fraction}")
+    lengths = [math.floor(total * fraction) for fraction in fractions]
+    for i in range(total - sum(lengths)):
+        lengths[i % len(lengths)] += 1
+    for i, length in enumerate(lengths):
+        if length == 0:
+            warnings.warn(f"Length of split at index {i} is 0; the subset is empty", stacklevel=3)
+    return lengths

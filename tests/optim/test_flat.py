@@ -1,0 +1,455 @@
+"""Flat parameters: where things lie, and that nobody can pull them apart unnoticed."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from mytorch import optim
+from mytorch.optim.flat import CHUNK, Flat
+
+SHAPES = [(5, 3), (7,), (), (4, 4), (0, 3), (1, 65)]
+
+
+def parameters(seed=0, dtype="float32", shapes=SHAPES):
+    rng = np.random.default_rng(seed)
+    return [mytorch.Tensor(np.asarray(rng.standard_normal(s), dtype), requires_grad=True) for s in shapes]
+
+
+def twins(params):
+    return [torch.tensor(p.data.numpy().copy(), requires_grad=True) for p in params]
+
+
+def train(optimizer, oracle, ours, theirs, steps=3, seed=1):
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        oracle.zero_grad()
+        for p, q in zip(ours, theirs, strict=True):
+            g = np.asarray(rng.standard_normal(p.shape), p.dtype)
+            p.backward(g)
+            q.backward(torch.tensor(g))
+        optimizer.step()
+        oracle.step()
+
+
+def same(ours, theirs):
+    for p, q in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(p.data.numpy(), q.detach().numpy(), rtol=1e-6, atol=1e-6)
+
+
+def flat_of(params):
+    return Flat(params, {}, (), False)
+
+
+def offset(array, vector):
+    return (array.numpy().ctypes.data - vector.ctypes.data) // vector.itemsize
+
+
+# Where things lie
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_values_and_gradients_lie_end_to_end(dtype):
+    params = parameters(dtype=dtype)
+    values = [p.data.numpy().copy() for p in params]
+    flat = flat_of(params)
+    end = 0
+    for p, value, (start, stop) in zip(params, values, flat.spans, strict=True):
+        assert start == end and stop - start < p.numel() + 64
+        end = stop
+        assert p.dtype == dtype and p.data.shape == value.shape
+        np.testing.assert_array_equal(p.data.numpy(), value)
+        p.backward(np.full(p.shape, 2, dtype))
+        if p.numel():
+            assert p.data.numpy().ctypes.data % 64 == 0
+            assert offset(p.data, flat.data) == offset(p.grad, flat.grad) == start
+    assert len(flat.data) == len(flat.grad) == flat.size == end
+    assert flat.grad.sum() == 2 * sum(p.numel() for p in params)  # the gaps are zero
+
+
+def test_gaps_stay_zero():
+    ours = parameters(shapes=[(3,), (5, 5), (1,)])
+    optimizer = optim.AdamW(ours, lr=0.1, weight_decay=0.1)
+    train(optimizer, torch.optim.AdamW(twins(ours)), ours, twins(ours))
+    ((_, flat),) = optimizer._lay_out()
+    gaps = np.ones(flat.size, bool)
+    for p, (start, _) in zip(ours, flat.spans, strict=True):
+        gaps[start : start + p.numel()] = False
+    assert gaps.sum() == 13 + 7 + 15
+    for vector in (flat.data, flat.grad, *flat.state.values()):
+        assert not vector[gaps].any() and vector[~gaps].all()
+
+
+def test_any_memory_layout_goes_in():
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    arrays = [a.T, a[::-1, ::-2], np.broadcast_to(np.float32(3), (2, 2)), np.asfortranarray(a)]
+    params = [mytorch.Tensor(x, requires_grad=True) for x in arrays]
+    flat_of(params)
+    for p, x in zip(params, arrays, strict=True):
+        np.testing.assert_array_equal(p.data.numpy(), x)
+        assert p.is_contiguous()
+
+
+def test_state_is_a_view_of_the_vectors():
+    ours = parameters()
+    optimizer = optim.AdamW(ours)
+    assert not optimizer.state
+    train(optimizer, torch.optim.AdamW(twins(ours)), ours, twins(ours), steps=1)
+    ((_, flat),) = optimizer._lay_out()
+    for name in ("exp_avg", "exp_avg_sq"):
+        assert offset(optimizer.state[ours[3]][name].data, flat.state[name]) == flat.spans[3][0]
+    assert flat.steps.tolist() == [1] * len(ours)
+
+
+def test_dtypes_have_vectors_of_their_own():
+    ours = parameters() + parameters(dtype="float64", seed=1)
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours), torch.optim.AdamW(theirs)
+    train(optimizer, oracle, ours, theirs)
+    assert [flat.dtype for _, flat in optimizer._lay_out()] == [np.float32, np.float64]
+    same(ours, theirs)
+
+
+def test_vectors_longer_than_a_chunk():
+    ours = parameters(shapes=[(CHUNK - 5,), (3, 7), (2 * CHUNK + 1,)])
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours, weight_decay=0.1), torch.optim.AdamW(theirs, weight_decay=0.1)
+    train(optimizer, oracle, ours, theirs)
+    same(ours, theirs)
+
+
+# One pass
+
+
+def updates(optimizer, monkeypatch):
+    """How many elements each call of the formula gets."""
+    sizes, update = [], optimizer.update
+    monkeypatch.setattr(optimizer, "update", lambda x, *rest: (sizes.append(x.data.size), update(x, *rest)))
+    return sizes
+
+
+def test_all_parameters_are_updated_at_once(monkeypatch):
+    ours = parameters()
+    optimizer = optim.AdamW(ours)
+    sizes = updates(optimizer, monkeypatch)
+    for p in ours:
+        p.backward(np.ones(p.shape, np.float32))
+    for _ in range(3):
+        optimizer.step()
+    ((_, flat),) = optimizer._lay_out()
+    assert sizes == [flat.size] * 3
+
+
+def test_neighbours_with_gradients_are_updated_together(monkeypatch):
+    ours = parameters()
+    optimizer = optim.AdamW(ours)
+    for i in (0, 1, 3, 4, 5):
+        ours[i].backward(np.ones(ours[i].shape, np.float32))
+    ((_, flat),) = optimizer._lay_out()
+    assert list(flat.runs()) == [(0, 2), (3, 6)]
+    optimizer.step()
+    ours[2].backward(np.float32(1))
+    assert list(flat.runs()) == [(0, 2), (2, 3), (3, 6)]  # the middle one is at another step
+    ours[5].grad = None
+    assert list(flat.runs()) == [(0, 2), (2, 3), (3, 5)]
+
+
+def test_backward_writes_into_the_vector():
+    ours = parameters()
+    optimizer = optim.AdamW(ours)
+    ((_, flat),) = optimizer._lay_out()
+    for _ in range(2):
+        for p in ours:
+            p.backward(np.ones(p.shape, np.float32))
+            p.backward(np.ones(p.shape, np.float32))  # accumulates
+        assert flat.grad.sum() == 2 * sum(p.numel() for p in ours)
+        optimizer.zero_grad()
+        assert all(p.grad is None for p in ours)
+
+
+def test_no_update_goes_unnoticed_by_a_graph():
+    (p,) = parameters(shapes=[(3,)])
+    optimizer = optim.SGD([p], lr=0.1)
+    loss = (p * p).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    unused = parameters(shapes=[(3,)])[0]
+    optimizer.add_param_group({"params": [unused]})
+    loss = (unused * unused).sum()
+    optimizer.step()  # it has no gradient, so it stays as it is
+    loss.backward()
+    np.testing.assert_array_equal(unused.grad.numpy(), 2 * unused.data.numpy())
+
+
+# Others exchange things
+
+
+def other_gradient(optimizer, p):
+    p.grad = p.grad.clone()
+
+
+def other_values(optimizer, p):
+    p.data = mytorch.Array(p.data.numpy() * 2)
+
+
+def other_state_tensor(optimizer, p):
+    optimizer.state[p]["exp_avg"] = optimizer.state[p]["exp_avg"] + 1
+
+
+def other_state(optimizer, p):
+    optimizer.state[p] = {name: value.clone() * 2 for name, value in optimizer.state[p].items()}
+
+
+def no_state(optimizer, p):
+    optimizer.state.clear()
+
+
+def no_state_of_one(optimizer, p):
+    del optimizer.state[p]
+
+
+def state_in_place(optimizer, p):
+    optimizer.state[p]["exp_avg_sq"].mul_(3)
+    optimizer.state[p]["step"].add_(5)
+
+
+def other_order(optimizer, p):
+    optimizer.param_groups[0]["params"].reverse()
+
+
+def one_less(optimizer, p):
+    optimizer.param_groups[0]["params"].remove(p)
+
+
+def other_options(optimizer, p):
+    optimizer.param_groups[0].update(lr=0.5, betas=(0.5, 0.5), amsgrad=True)
+
+
+def other_groups(optimizer, p):
+    params = optimizer.param_groups[0]["params"]
+    optimizer.param_groups[0]["params"] = params[3:]
+    optimizer.add_param_group({"params": params[:3], "lr": 0.5})
+
+
+EXCHANGES = [
+    other_gradient, other_values, other_state_tensor, other_state, no_state, no_state_of_one, state_in_place,
+    other_order, one_less, other_options, other_groups,
+]  # fmt: skip
+
+
+class TorchSide:
+    """PyTorch's optimizer and tensor behind the few names that the exchanges use."""
+
+    @staticmethod
+    def apply(exchange, optimizer, p):
+        if exchange is other_values:
+            p.data = p.data * 2
+        elif exchange is other_options:
+            optimizer.param_groups[0].update(lr=0.5, betas=(0.5, 0.5), amsgrad=True)
+            for entry in optimizer.state.values():  # PyTorch would miss it
+                entry["max_exp_avg_sq"] = torch.zeros_like(entry["exp_avg_sq"])
+        elif exchange is one_less:
+            optimizer.param_groups[0]["params"] = [
+                q for q in optimizer.param_groups[0]["params"] if q is not p
+            ]
+        else:
+            exchange(optimizer, p)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_whatever_is_exchanged_counts(exchange):
+    ours = parameters()
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours, lr=0.05), torch.optim.AdamW(theirs, lr=0.05)
+    train(optimizer, oracle, ours, theirs)
+    if exchange is one_less:
+        ours[3].grad, theirs[3].grad = None, None
+        optimizer.param_groups[0]["params"] = [p for p in ours if p is not ours[3]]
+    else:
+        exchange(optimizer, ours[3])
+    TorchSide.apply(exchange, oracle, theirs[3])
+    optimizer.step()
+    oracle.step()
+    same(ours, theirs)
+    train(optimizer, oracle, ours, theirs)
+    same(ours, theirs)
+    assert all(group.is_current(g["params"], optimizer.state, optimizer.state_names(g))
+               for group, g in zip(optimizer._layout, optimizer.param_groups, strict=True))  # fmt: skip
+
+
+def test_a_gradient_that_somebody_else_owns_stays_theirs():
+    (p,) = parameters(shapes=[(3,)])
+    optimizer = optim.SGD([p], lr=1.0)
+    mine = mytorch.Array([1.0, 2.0, 3.0])
+    p.grad = mine
+    before = p.data.numpy().copy()
+    optimizer.step()
+    mine[...] = 10
+    optimizer.step()
+    np.testing.assert_allclose(p.data.numpy(), before - [11, 12, 13], rtol=1e-6)
+    assert np.shares_memory(p.grad.numpy(), mine.numpy())
+
+
+def test_the_gradient_array_is_not_changed_by_a_step():
+    for options in ({}, {"weight_decay": 0.1}, {"maximize": True}):
+        for kind in (optim.SGD, optim.Adam):
+            (p,) = parameters(shapes=[(3,)])
+            optimizer = kind([p], **options)
+            p.backward(np.array([1, 2, 3], np.float32))
+            optimizer.step()
+            assert p.grad.tolist() == [1, 2, 3]
+
+
+def test_two_optimizers_take_turns_on_the_same_parameters():
+    ours = parameters()
+    theirs = twins(ours)
+    pair = optim.AdamW(ours, lr=0.01), optim.SGD(ours[::-1], lr=0.1, momentum=0.9)
+    oracles = torch.optim.AdamW(theirs, lr=0.01), torch.optim.SGD(theirs[::-1], lr=0.1, momentum=0.9)
+    for turn in range(6):
+        train(pair[turn % 2], oracles[turn % 2], ours, theirs, steps=2, seed=turn)
+    same(ours, theirs)
+
+
+def test_frozen_parameters_stay_out_until_they_are_thawed():
+    ours = parameters()
+    ours[1].requires_grad_(False)
+    theirs = twins(ours)
+    frozen = ours[1].data
+    optimizer, oracle = optim.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)
+    some = [0, 2, 3, 4, 5]
+    train(optimizer, oracle, [ours[i] for i in some], [theirs[i] for i in some])
+    assert ours[1].data is frozen and ours[1] not in optimizer.state
+    ours[1].requires_grad_()
+    train(optimizer, oracle, ours, theirs)
+    same(ours, theirs)
+    ours[1].requires_grad_(False)
+    train(optimizer, oracle, [ours[i] for i in some], [theirs[i] for i in some])
+    same(ours, theirs)
+
+
+def test_another_dtype_keeps_the_state():
+    ours = parameters()
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)
+    train(optimizer, oracle, ours, theirs)
+    optimizer.zero_grad()
+    for p in ours:
+        p.data = p.data.astype("float64")
+    for p, q in zip(ours, theirs, strict=True):
+        g = np.ones(p.shape)
+        p.grad, q.grad = mytorch.Array(g), torch.tensor(g, dtype=torch.float32)
+    optimizer.step()
+    oracle.step()
+    same(ours, theirs)
+    assert ours[0].dtype == optimizer.state[ours[0]]["exp_avg"].dtype == np.float64
+
+
+def test_a_slot_that_was_lost_is_given_back():
+    ours = parameters()
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours), torch.optim.AdamW(theirs)
+    ours[0]._slot = None
+    train(optimizer, oracle, ours, theirs, steps=1)
+    ((_, flat),) = optimizer._lay_out()
+    flat.grad.fill(0)
+    train(optimizer, oracle, ours, theirs, steps=1)
+    assert offset(ours[0].grad, flat.grad) == 0 and flat.grad[:15].all()
+    same(ours, theirs)
+
+
+def test_tensors_in_one_memory_are_refused():
+    a = np.ones(6, np.float32)
+    p, q = mytorch.Tensor(a, requires_grad=True), mytorch.Tensor(a, requires_grad=True)
+    with pytest.raises(
+        ValueError, match=r"parameters 0 and 1 \(shapes \(6,\) and \(6,\)\) are different tensors"
+    ):
+        optim.SGD([p, q])
+
+
+def test_a_deep_copy_of_a_parameter_is_on_its_own():
+    ours = parameters()
+    optimizer = optim.SGD(ours, lr=1.0)
+    twin = copy.deepcopy(ours[0])
+    before = twin.data.numpy().copy()
+    ours[0].backward(np.ones((5, 3), np.float32))
+    twin.backward(np.full((5, 3), 7, np.float32))
+    assert ours[0].grad.numpy().max() == 1
+    optimizer.step()
+    np.testing.assert_array_equal(twin.data.numpy(), before)
+    np.testing.assert_allclose(ours[0].data.numpy(), before - 1, rtol=1e-6)
+
+
+# On a GPU (a strict stand-in)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_on_a_gpu(fake_cuda, name, device):
+    options = {"lr": 0.1, "weight_decay": 0.1, "maximize": True}
+    options |= {"momentum": 0.9, "nesterov": True} if name == "SGD" else {"amsgrad": True}
+    ours = parameters()
+    there = [mytorch.Tensor(p.data, requires_grad=True, device=device) for p in ours]
+    pairs = [(ours, getattr(optim, name)(ours, **options)), (there, getattr(optim, name)(there, **options))]
+    for params, optimizer in pairs:
+        rng = np.random.default_rng(0)
+        for step in range(4):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            for i, p in enumerate(params):
+                if i != step:
+                    p.grad = mytorch.Array(
+                        np.asarray(rng.standard_normal(p.shape), np.float32), device=p.device
+                    )
+            optimizer.step()
+    for p, q in zip(ours, there, strict=True):
+        assert q.device == device
+        np.testing.assert_allclose(p.data.numpy(), q.data.cpu().numpy(), rtol=1e-6, atol=1e-6)
+    resumed = getattr(optim, name)(ours, **options)
+    resumed.load_state_dict(pairs[1][1].state_dict())
+    for p, q in zip(ours, there, strict=True):
+        for key, value in resumed.state[p].items():
+            assert value.device == "cpu"
+            np.testing.assert_array_equal(value.numpy(), pairs[1][1].state[q][key].cpu().numpy())
+
+
+def test_backward_on_a_gpu_writes_into_the_vector(fake_cuda):
+    p = mytorch.Tensor([1.0, 2.0], requires_grad=True, device="cuda:0")
+    optimizer = optim.SGD([p], lr=1.0)
+    ((_, flat),) = optimizer._lay_out()
+    (p * 3).backward(mytorch.Tensor([1.0, 1.0], device="cuda:0"))
+    optimizer.step()
+    assert p.cpu().tolist() == [-2, -1]
+    assert mytorch.Array(flat.grad).cpu().numpy()[:2].tolist() == [3, 3]
+
+
+def test_a_model_may_move_after_the_optimizer_was_made(fake_cuda):
+    ours = parameters()
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)
+    train(optimizer, oracle, ours, theirs)
+    for p, q in zip(ours, theirs, strict=True):
+        p.data = p.data.to("cuda:0")
+        p.grad = mytorch.Array(np.ones(p.shape, np.float32), device="cuda:0")
+        q.grad = torch.ones_like(q)
+    optimizer.step()
+    oracle.step()
+    for p, q in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(p.data.cpu().numpy(), q.detach().numpy(), rtol=1e-6, atol=1e-6)
+    assert optimizer.state[ours[0]]["exp_avg"].device == "cuda:0"
+    assert int(optimizer.state[ours[0]]["step"]) == 4
+
+
+def test_a_kept_gradient_keeps_its_values():
+    p = mytorch.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = mytorch.optim.SGD([p], lr=0.1)
+    (p * 3.0).sum().backward()
+    first = p.grad
+    optimizer.zero_grad()
+    (p * 5.0).sum().backward()
+    assert first.tolist() == [3, 3] and p.grad.tolist() == [5, 5]
+    optimizer.step()
+    assert p.tolist() == pytest.approx([0.5, 1.5])
