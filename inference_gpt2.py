@@ -1,0 +1,90 @@
+"""
+Write text with a GPT-2 trained by train_gpt2.py.
+
+    python inference_gpt2.py work_dir/gpt2-small-shakespeare/ --prompt "ROMEO:" --max_new_tokens 500
+"""
+
+import argparse
+import codecs
+import json
+import time
+from pathlib import Path
+
+import mytorch
+from mytorch.models import GPT2, GPT2Config
+from mytorch.tokenizers import CharTokenizer
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        description="Write text with a trained GPT-2.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("folder", help="where train_gpt2.py saved the model")
+    add("--prompt", default="\n", help="text to continue")
+    add("--max_new_tokens", type=int, default=500, help="how many tokens to write")
+    add("--temperature", type=float, default=0.8,
+        help="below 1 more predictable, above 1 less; 0 takes the most probable")  # fmt: skip
+    add("--topk", type=int, default=200, help="draw among the k most probable tokens; 0 is off")
+    add("--seed", type=int, default=1337, help="the same seed writes the same text")
+    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    add("--no_cache", action="store_true",
+        help="compute everything anew for each token; slower, the same text")  # fmt: skip
+    args = parser.parse_args()
+    if args.max_new_tokens < 1 or args.temperature < 0 or args.topk < 0:
+        parser.error("--max_new_tokens must be at least 1, --temperature and --topk at least 0")
+    if not args.prompt:
+        parser.error("--prompt is empty; one character or more is needed to begin with")
+    return args
+
+
+def load_tokenizer(folder):
+    """Functions from text to tokens, and from tokens to bytes."""
+    kind = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["type"]
+    if kind == "char":
+        tokenizer = CharTokenizer.load(folder / "tokenizer.json")
+        return tokenizer.encode, lambda tokens: tokenizer.decode(tokens).encode()
+    try:
+        import tiktoken
+    except ImportError:
+        raise SystemExit("this model was trained on GPT-2's tokens: pip install tiktoken") from None
+    encoding = tiktoken.get_encoding(kind)
+    return encoding.encode, encoding.decode_bytes
+
+
+def main():
+    args = arguments()
+    folder = Path(args.folder)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        if not (folder / name).exists():
+            raise SystemExit(
+                f"{folder} holds no {name}; train a model into it first: bash train_gpt2.sh shakespeare"
+            )
+    encode, decode = load_tokenizer(folder)
+    model = GPT2(GPT2Config(**json.loads((folder / "config.json").read_text())))
+    model.load_state_dict(mytorch.load(folder / "model.safetensors"))
+    model.to(args.device).eval()
+    try:
+        prompt = mytorch.tensor([encode(args.prompt)], device=args.device)  # (1, T)
+    except ValueError as error:
+        raise SystemExit(f"--prompt: {error}") from None
+
+    print(args.prompt, end="", flush=True)
+    text = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
+    start, count = time.perf_counter(), 0
+    try:
+        for token in model.stream(
+            prompt, args.max_new_tokens, args.temperature, args.topk or None,
+            generator=mytorch.Generator(device=args.device).manual_seed(args.seed),
+            use_cache=not args.no_cache,
+        ):  # fmt: skip
+            print(text.decode(decode([token.item()])), end="", flush=True)
+            count += 1
+    except KeyboardInterrupt:
+        pass
+    seconds = time.perf_counter() - start
+    print(f"\n\n[{count} tokens, {count / seconds:,.0f} tokens/s]")
+
+
+if __name__ == "__main__":
+    main()

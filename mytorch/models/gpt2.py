@@ -1,0 +1,287 @@
+"""
+GPT-2: a decoder-only transformer.
+
+    tokens → token embedding + position embedding → n_layer × Block → layer norm → logits
+
+    Block:  x = x + attention(layer_norm(x))
+            x = x + mlp(layer_norm(x))
+
+The parameters bear the names of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as
+nn.Linear has them. The output layer shares its weight with the token embedding.
+
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the initialisation and
+the choice of biases follow nanoGPT, https://github.com/karpathy/nanoGPT
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import mytorch
+from mytorch import Tensor, nn
+from mytorch.nn import functional as F
+
+
+@dataclass
+class GPT2Config:
+    """The shape of a GPT-2.
+
+    Args:
+        vocab_size: number of tokens there are.
+        context_length: the longest sequence, in tokens.
+        n_layer, n_head, n_embd: number of blocks, attention heads in each, and features of a token.
+        dropout_p: probability of dropping an activation in training.
+        bias: whether linear layers and layer norms have one (GPT-2's do; without is a bit faster and better).
+    """
+
+    vocab_size: int = 50257
+    context_length: int = 1024
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    dropout_p: float = 0.0
+    bias: bool = True
+
+    def __post_init__(self):
+        for name in ("vocab_size", "context_length", "n_layer", "n_head", "n_embd"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.n_embd % self.n_head:
+            raise ValueError(
+                f"n_embd={self.n_embd} can't be divided into n_head={self.n_head} heads of equal size"
+            )
+
+    @classmethod
+    def of_size(cls, size: str, **changes) -> GPT2Config:
+        """The configuration called nano, small, base (GPT-2, 124 million parameters), medium, large or xl."""
+        if size not in SIZES:
+            raise ValueError(f"model size {size!r} is unknown; there are {', '.join(SIZES)}")
+        n_layer, n_head, n_embd = SIZES[size]
+        return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **changes})
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+SIZES = {  # layers, heads, features
+    "nano": (4, 4, 128),  # nanoGPT's Shakespeare run on a CPU
+    "small": (6, 6, 384),  # nanoGPT's Shakespeare run on a GPU
+    "base": (12, 12, 768),  # GPT-2, 124 M
+    "medium": (24, 16, 1024),
+    "large": (36, 20, 1280),
+    "xl": (48, 25, 1600),
+}
+
+
+class KVCache:
+    """The keys and values of all tokens seen so far, so that generating one more costs one token's work.
+
+    Args:
+        config: of the model.
+        batch_size: sequences that are generated side by side.
+        dtype, device: of the model's parameters.
+    """
+
+    def __init__(self, config: GPT2Config, batch_size: int = 1, dtype=mytorch.float32, device=None):
+        shape = (2, batch_size, config.n_head, config.context_length, config.n_embd // config.n_head)
+        self.layers = [mytorch.zeros(shape, dtype=dtype, device=device) for _ in range(config.n_layer)]
+        self.length = 0
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values (B, H, T, D) of new tokens to a layer; give those of all tokens."""
+        start, end = self.length, self.length + k.shape[2]
+        kv = self.layers[layer]
+        kv[0, :, :, start:end] = k
+        kv[1, :, :, start:end] = v
+        return kv[0, :, :, :end], kv[1, :, :, :end]
+
+
+class CausalSelfAttention(nn.Module):
+    """Multi-head attention of each token to itself and those before it.
+
+    Shapes: x (B, T, C) -> (B, T, C)
+    """
+
+    def __init__(self, config: GPT2Config, layer: int):
+        super().__init__()
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.resid_dropout = nn.Dropout(config.dropout_p)
+        self.n_head, self.dropout_p, self.layer = config.n_head, config.dropout_p, layer
+
+    def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
+        B, T, C = x.shape
+        H, D = self.n_head, C // self.n_head
+        q, k, v = self.c_attn(x).split(C, dim=2)  # (B, T, C) each
+        q, k, v = (t.view(B, T, H, D).transpose(1, 2) for t in (q, k, v))  # (B, H, T, D) each
+        mask = None
+        if cache is not None:
+            if cache.length and T > 1:  # new token i sees all the old ones and the first i + 1 new ones
+                mask = mytorch.ones(T, cache.length + T, dtype=bool, device=x.device).tril(cache.length)
+            k, v = cache.append(self.layer, k, v)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=self.dropout_p if self.training else 0.0,
+            is_causal=mask is None and T > 1,
+        )  # (B, H, T, D)  # fmt: skip
+        return self.resid_dropout(self.c_proj(y.transpose(1, 2).reshape(B, T, C)))
+
+
+class MLP(nn.Module):
+    """Two linear layers with a GELU between, four times as wide inside.
+
+    Shapes: x (B, T, C) -> (B, T, C)
+    """
+
+    def __init__(self, config: GPT2Config):
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.gelu = nn.GELU()
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout_p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a layer norm and added to what came in."""
+
+    def __init__(self, config: GPT2Config, layer: int):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.attn = CausalSelfAttention(config, layer)
+        self.ln_2 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
+        x = x + self.attn(self.ln_1(x), cache)
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT2(nn.Module):
+    """The language model.
+
+    Args:
+        config: its shape; `GPT2Config.of_size("base")` is the published one.
+    """
+
+    def __init__(self, config: GPT2Config):
+        super().__init__()
+        self.config = config
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(config.vocab_size, config.n_embd),
+            "wpe": nn.Embedding(config.context_length, config.n_embd),
+            "drop": nn.Dropout(config.dropout_p),
+            "h": nn.ModuleList([Block(config, layer) for layer in range(config.n_layer)]),
+            "ln_f": nn.LayerNorm(config.n_embd, bias=config.bias),
+        })  # fmt: skip
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head.weight = self.transformer["wte"].weight
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """Weights from N(0, 0.02²), sqrt(2 n_layer) smaller where they feed the residual stream; biases 0."""
+        for name, p in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(p)
+            elif p.ndim == 2:
+                std = 0.02 / math.sqrt(2 * self.config.n_layer) if name.endswith("c_proj.weight") else 0.02
+                nn.init.normal_(p, mean=0.0, std=std)
+
+    def forward(self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None):
+        """The logits, and with targets the loss as well.
+
+        Args:
+            idx: (B, T) int64 tokens.
+            targets: (B, T) int64, the token that follows each; -1 is left out of the loss.
+            cache: keys and values of the tokens before `idx`; those of `idx` are added to it.
+
+        Returns:
+            logits (B, T, vocab_size); with targets (logits, loss), the mean cross entropy in nats.
+
+        Raises:
+            ValueError: the sequence is longer than the context.
+        """
+        T, past = idx.shape[1], cache.length if cache is not None else 0
+        if past + T > self.config.context_length:
+            raise ValueError(f"{past + T} tokens don't fit into a context of {self.config.context_length}")
+        parts = self.transformer
+        positions = mytorch.arange(past, past + T, device=idx.device)
+        x = parts["drop"](parts["wte"](idx) + parts["wpe"](positions))  # (B, T, C)
+        for block in parts["h"]:
+            x = block(x, cache)
+        if cache is not None:
+            cache.length += T
+        logits = self.lm_head(parts["ln_f"](x))
+        if targets is None:
+            return logits
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
+        return logits, loss
+
+    def num_parameters(self) -> int:
+        """How many numbers are trained; shared weights count once."""
+        return sum(p.numel() for p in self.parameters())
+
+    def parameter_groups(self, weight_decay: float) -> list[dict]:
+        """Groups for an optimizer: matrices decay, biases and gains don't."""
+        matrices = [p for p in self.parameters() if p.ndim >= 2]
+        vectors = [p for p in self.parameters() if p.ndim < 2]
+        groups = [
+            {"params": matrices, "weight_decay": weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        return [g for g in groups if g["params"]]
+
+    @mytorch.no_grad()
+    def stream(
+        self,
+        idx: Tensor,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        generator: mytorch.Generator | None = None,
+        use_cache: bool = True,
+    ) -> Iterator[Tensor]:
+        """Yield new tokens (B, 1), one at a time, each drawn from softmax(logits / temperature).
+
+        Args:
+            idx: (B, T) the prompt, at least one token; the model sees the last `context_length` tokens.
+            temperature: 0 takes the most probable token.
+            top_k: draw among the k most probable tokens only.
+            generator: source of randomness.
+            use_cache: keep keys and values; slower without, the same tokens.
+        """
+        if idx.ndim != 2 or idx.shape[1] == 0:
+            raise ValueError(f"a prompt is (B, T) with at least one token, got shape {tuple(idx.shape)}")
+        if temperature < 0 or (top_k is not None and top_k < 1):
+            raise ValueError(f"temperature must be >= 0 and top_k >= 1, got {temperature} and {top_k}")
+        weight, cache, new = self.lm_head.weight, None, None
+        for _ in range(max_new_tokens):
+            if cache is None or cache.length == self.config.context_length:
+                seen = idx[:, -self.config.context_length :]  # start, or start again: positions shift
+                cache = KVCache(self.config, idx.shape[0], weight.dtype, weight.device) if use_cache else None
+            else:
+                seen = new
+            logits = self(seen, cache=cache)[:, -1]  # (B, vocab_size)
+            new = sample(logits, temperature, top_k, generator)
+            idx = mytorch.cat([idx, new], dim=1)
+            yield new
+
+    def generate(self, idx: Tensor, max_new_tokens: int, **options) -> Tensor:
+        """The prompt (B, T) and `max_new_tokens` more, (B, T + max_new_tokens); options as for `stream`."""
+        return mytorch.cat([idx, *self.stream(idx, max_new_tokens, **options)], dim=1)
+
+
+def sample(
+    logits: Tensor, temperature: float, top_k: int | None, generator: mytorch.Generator | None
+) -> Tensor:
+    """Draw a token (B, 1) from each row of logits (B, vocab_size)."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits.float() / temperature
+    if top_k is not None and top_k < logits.shape[-1]:
+        smallest = logits.topk(top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < smallest, -math.inf)
+    return mytorch.multinomial(logits.softmax(-1), 1, generator=generator)

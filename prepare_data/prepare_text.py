@@ -1,0 +1,80 @@
+"""Any text as character tokens: train.bin, val.bin and tokenizer.json, from a UTF-8 file or a folder of them.
+
+--pydocs takes the help pages that come with Python itself: text to train on where there is no network at all.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # so that it runs before mytorch is installed
+
+from prepare_data.common import PrepareError, argument_parser, decode_text, read_file, run, write_characters
+
+
+def folder_text(folder: Path, pattern: str) -> str:
+    """All files below `folder` whose name fits `pattern`, in sorted order; each starts on a new line."""
+    try:
+        files = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    except (ValueError, NotImplementedError) as error:
+        raise PrepareError(f"--pattern {pattern!r}: {error}") from None
+    if not files:
+        raise PrepareError(f"no file below {folder} fits the pattern {pattern!r}")
+    text = ""
+    parts = []
+    for file in files:
+        if parts and not text.endswith("\n"):
+            parts.append("\n")
+        text = decode_text(read_file(file), str(file))
+        parts.append(text)
+    print(f"text from {len(files):,} files below {folder}")
+    return "".join(parts)
+
+
+def pydocs_text() -> str:
+    """The help topics of the running Python, in the order of their names."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise PrepareError(f"this Python comes without its help topics ({error})") from None
+    print(f"text from the {len(topics)} help topics of Python {sys.version.split()[0]}")
+    return "\n".join(topics[name] for name in sorted(topics))
+
+
+def fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argument_parser(__doc__)
+    parser.add_argument("path", type=Path, nargs="?", help="a text file, or a folder of text files")
+    parser.add_argument("--pydocs", action="store_true", help="take Python's own help pages instead")
+    parser.add_argument("--pattern", default="*.txt", help="which files of a folder; default: %(default)s")
+    parser.add_argument(
+        "--path_to_save", type=Path, default="data/text", help="output folder; default: %(default)s"
+    )
+    parser.add_argument(
+        "--val_fraction", type=fraction, default=0.1, help="this part of the text's end; default: %(default)s"
+    )
+    args = parser.parse_args(argv)
+    if (args.path is None) != args.pydocs:
+        parser.error("pass either a path or --pydocs")
+
+    def prepare() -> None:
+        if args.pydocs:
+            text = pydocs_text()
+        elif args.path.is_dir():
+            text = folder_text(args.path, args.pattern)
+        else:
+            text = decode_text(read_file(args.path), str(args.path))
+            print(f"text from {args.path}")
+        write_characters(text, args.path_to_save, args.val_fraction)
+
+    return run(prepare)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+
+from mytorch.tokenizers import CharTokenizer
+from prepare_data import prepare_text
+
+
+def prepared(folder):
+    """The train and the val text that a data folder holds."""
+    assert sorted(path.name for path in folder.iterdir()) == ["tokenizer.json", "train.bin", "val.bin"]
+    tokenizer = CharTokenizer.load(folder / "tokenizer.json")
+    return tuple(
+        tokenizer.decode(np.fromfile(folder / f"{split}.bin", np.uint16)) for split in ("train", "val")
+    )
+
+
+def run(out, *arguments):
+    return prepare_text.main([*map(str, arguments), "--path_to_save", str(out)])
+
+
+def test_file(tmp_path):
+    text = "Αβγ\r\nδ 🙂 " * 30
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    assert run(tmp_path / "out", tmp_path / "a.txt") == 0
+    split = int(0.9 * len(text))
+    assert prepared(tmp_path / "out") == (text[:split], text[split:])
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.25, 0.01])
+def test_val_fraction(tmp_path, fraction):
+    (tmp_path / "a.txt").write_text("abcd" * 50)
+    assert run(tmp_path / "out", tmp_path / "a.txt", "--val_fraction", fraction) == 0
+    train, val = prepared(tmp_path / "out")
+    assert (len(train), len(val)) == (200 - 200 * fraction, 200 * fraction)
+
+
+def test_folder_in_sorted_order(tmp_path, capsys):
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    for name, text in {
+        "b.txt": "second",
+        "a.txt": "first\n",
+        "sub/c.txt": "third",
+        "note.md": "# note",
+    }.items():
+        (folder / name).write_text(text)
+    assert run(tmp_path / "out", folder) == 0
+    assert "".join(prepared(tmp_path / "out")) == "first\nsecond\nthird"
+    assert "text from 3 files below" in capsys.readouterr().out
+    assert run(tmp_path / "out", folder, "--pattern", "*.md") == 0
+    assert "".join(prepared(tmp_path / "out")) == "# note"
+
+
+def test_pydocs(tmp_path):
+    assert run(tmp_path / "out", "--pydocs") == 0
+    text = "".join(prepared(tmp_path / "out"))
+    assert len(text) == sum(map(len, topics.values())) + len(topics) - 1
+    assert all(topic in text for topic in topics.values())
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "message"),
+    [
+        ({}, ["missing.txt"], "there is no file"),
+        ({"in/readme.md": b"a"}, ["in"], "no file below"),
+        ({"in/a.txt": b"abc", "in/b.txt": b""}, ["in"], "b.txt is empty"),
+        (
+            {"in/a.txt": b"abc", "in/b.txt": b"\xff\xfe"},
+            ["in"],
+            "b.txt is not UTF-8: byte 0xff at position 0",
+        ),
+        ({"in/a.txt": b"abc"}, ["in", "--pattern", ""], "pattern ''"),
+        ({"in/a.txt": b"abc"}, ["in", "--pattern", "/etc/*"], "--pattern '/etc/*'"),
+        ({"a.txt": b"abc"}, ["a.txt", "--val_fraction", "1e-18"], "the val split would be empty"),
+        ({"a.txt": b"abc"}, ["a.txt", "--val_fraction", "0.9"], "the train split would be empty"),
+    ],
+)
+def test_wrong_input_leaves_no_output(tmp_path, monkeypatch, capsys, files, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert run(tmp_path / "out", *arguments) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "pass either a path or --pydocs"),
+        (["a.txt", "--pydocs"], "pass either a path or --pydocs"),
+        (["a.txt", "--val_fraction", "0"], "0 is not between 0 and 1"),
+        (["a.txt", "--val_fraction", "1"], "1 is not between 0 and 1"),
+        (["a.txt", "--val_fraction", "nan"], "nan is not between 0 and 1"),
+        (["a.txt", "--val_fraction", "x"], "invalid fraction value: 'x'"),
+        (["a.txt", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_wrong_arguments(tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        run(tmp_path / "out", *arguments)
+    assert exit_.value.code == 2 and message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

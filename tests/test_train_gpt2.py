@@ -1,0 +1,151 @@
+"""train_gpt2.py and inference_gpt2.py as a user runs them, on a few lines of text."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import mytorch
+
+ROOT = Path(__file__).parent.parent
+TEXT = "the quick brown fox jumps over the lazy dog. " * 60
+SHORT = [
+    "--model_size", "nano", "--context_length", "16", "--batch_size", "4", "--eval_interval", "6",
+    "--eval_iterations", "2", "--log_iter", "1", "--checkpoint_iterations", "4", "--warmup_steps", "2",
+    "--device", "cpu", "--dropout_p", "0.1",
+]  # fmt: skip
+
+
+def run(*command, cwd, ok=True):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode == 0) == ok, done.stdout + done.stderr
+    return done
+
+
+def train(folder, *options, ok=True):
+    return run(ROOT / "train_gpt2.py", "--path_to_data", folder / "data", *SHORT, *options, cwd=folder, ok=ok)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with prepared data and a short finished run in work_dir/run."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    (folder / "text.txt").write_text(TEXT)
+    prepare = ROOT / "prepare_data/prepare_text.py"
+    run(prepare, folder / "text.txt", "--path_to_save", folder / "data", cwd=folder)
+    train(folder, "--project_name", "run", "--train_iterations", "12")
+    return folder
+
+
+def metrics(path, key):
+    text = (path / "metrics.jsonl").read_text()
+    text = text[: text.rfind("\n") + 1]  # the last line may be half-written
+    lines = [json.loads(line) for line in text.splitlines()]
+    return {m["iteration"]: m[key] for m in lines if key in m}
+
+
+def test_a_run_leaves_model_metrics_and_picture(folder):
+    out = folder / "work_dir/run"
+    assert {p.name for p in out.iterdir()} == {
+        "checkpoint.safetensors", "model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl",
+        "loss.png",
+    }  # fmt: skip
+    losses = metrics(out, "loss")
+    assert list(losses) == list(range(1, 13)) and losses[12] < losses[1]
+    assert set(metrics(out, "val_loss")) == {0, 6, 12} and metrics(out, "whole_split") == {12: True}
+    assert metrics(out, "lr")[2] == pytest.approx(1e-3 * 2 / 3)
+    assert min(metrics(out, "tokens_per_second").values()) > 0
+
+
+def test_resuming_continues_exactly(folder):
+    constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--eval_interval", "1000000"]
+    stopped = stop_after(folder, "stopped", 7, *constant)
+    reached = mytorch.load(stopped / "checkpoint.safetensors")["iteration"]
+    end = reached + 6
+    train(folder, *constant, "--resume_from_checkpoint", stopped, "--train_iterations", end)
+    train(folder, *constant, "--project_name", "whole", "--train_iterations", end)
+    whole = folder / "work_dir/whole"
+    assert reached >= 7 and list(metrics(stopped, "loss")) == list(range(1, end + 1))
+    assert metrics(stopped, "loss") == metrics(whole, "loss")  # bit for bit
+    a, b = (mytorch.load(out / "checkpoint.safetensors") for out in (stopped, whole))
+    for name, value in a["model"].items():
+        assert (value.numpy() == b["model"][name].numpy()).all(), name
+
+
+def stop_after(folder, name, iteration, *options):
+    """Start an endless run, press Ctrl-C once it has logged an iteration; its folder."""
+    out = folder / "work_dir" / name
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train_gpt2.py"), "--path_to_data", str(folder / "data"), *SHORT,
+         *options, "--project_name", name, "--train_iterations", "1000000"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    deadline = time.time() + 120
+    while time.time() < deadline and process.poll() is None:
+        if (out / "metrics.jsonl").exists() and iteration in metrics(out, "loss"):
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, text
+    assert "continue with --resume_from_checkpoint" in text and "Traceback" not in text
+    return out
+
+
+def test_inference_writes_the_same_text_with_and_without_cache(folder):
+    options = [
+        "work_dir/run/", "--prompt", "the q", "--max_new_tokens", "30", "--seed", "5", "--device", "cpu",
+    ]  # fmt: skip
+    texts = []
+    for extra in ([], ["--no_cache"], ["--temperature", "0", "--topk", "1"]):
+        out = run(ROOT / "inference_gpt2.py", *options, *extra, cwd=folder).stdout
+        text, _, rest = out.partition("\n\n[")
+        assert text.startswith("the q") and len(text) == 5 + 30 and rest.startswith("30 tokens")
+        texts.append(text)
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        ("train_gpt2.py", ["--path_to_data", "nowhere"], "nowhere/train.bin is missing; make it with"),
+        ("train_gpt2.py", ["--path_to_data", "data", "--context_length", "100000"],
+         "too few for a context of 100000"),
+        ("train_gpt2.py", ["--model_size", "tiny"], "invalid choice: 'tiny'"),
+        ("train_gpt2.py", ["--batch_size", "0"], "--batch_size must be at least 1, got 0"),
+        ("train_gpt2.py",
+         ["--path_to_data", "data", "--model_size", "small", "--resume_from_checkpoint", "work_dir/run"],
+         "of another model"),
+        ("train_gpt2.py", ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"], "nothing"),
+        ("inference_gpt2.py", ["nothing"], "nothing holds no model.safetensors"),
+        ("inference_gpt2.py", ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
+        ("inference_gpt2.py", ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
+    ],
+)  # fmt: skip
+def test_wrong_calls_end_in_one_line(folder, script, options, message):
+    done = run(ROOT / script, *options, cwd=folder, ok=False)
+    import re
+
+    assert re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_option():
+    text = run(ROOT / "train_gpt2.py", "--help", cwd=ROOT).stdout
+    for name in [
+        "project_name", "working_directory", "context_length", "model_size", "dropout_p", "path_to_data",
+        "train_iterations", "eval_interval", "eval_iterations", "batch_size", "gradient_accumulation_steps",
+        "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "beta1", "beta2", "log_iter",
+        "fused", "mixed_precision", "log_wandb", "seed", "device", "resume_from_checkpoint",
+        "checkpoint_iterations",
+    ]:  # fmt: skip
+        assert f"--{name} " in text or f"--{name}\n" in text, name

@@ -1,0 +1,340 @@
+"""
+Train a GPT-2 on token files, as prepared by prepare_data/.
+
+    python train_gpt2.py --path_to_data data/shakespeare --model_size nano --context_length 64
+
+Writes into <working_directory>/<project_name>/:
+    checkpoint.safetensors   the latest state, from which --resume_from_checkpoint continues exactly
+    model.safetensors        the weights with the lowest validation loss, config.json beside them
+    metrics.jsonl, loss.png  losses and learning rate by iteration
+"""
+
+import argparse
+import functools
+import json
+import math
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+import mytorch
+from mytorch.models import GPT2, GPT2Config
+from mytorch.models.gpt2 import SIZES
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        description="Train a GPT-2.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--project_name", default="gpt2-small-shakespeare",
+        help="folder of this run, inside the working directory")  # fmt: skip
+    add("--working_directory", default="work_dir", help="where runs are kept")
+    add("--path_to_data", default="data/shakespeare",
+        help="folder with train.bin, val.bin and tokenizer.json")  # fmt: skip
+    add("--model_size", default="nano", choices=SIZES,
+        help="layers, heads and width; base is GPT-2 with 124 M")  # fmt: skip
+    add("--context_length", type=int, default=64, help="tokens the model sees at once")
+    add("--dropout_p", type=float, default=0.0, help="probability of dropping an activation")
+    add("--train_iterations", type=int, default=2000, help="optimizer steps")
+    add("--batch_size", type=int, default=12, help="sequences in a batch")
+    add("--gradient_accumulation_steps", type=int, default=1, help="batches for each optimizer step")
+    add("--max_lr", type=float, default=1e-3, help="learning rate after the warm-up")
+    add("--min_lr", type=float, default=1e-4, help="learning rate at the end")
+    add("--warmup_steps", type=int, default=100, help="iterations of linear warm-up")
+    add("--weight_decay", type=float, default=0.1, help="decoupled decay of the weight matrices")
+    add("--max_grad_norm", type=float, default=1.0, help="gradients are clipped to this norm; 0 is off")
+    add("--beta1", type=float, default=0.9, help="AdamW's decay of the gradient's mean")
+    add("--beta2", type=float, default=0.99, help="AdamW's decay of the gradient's square")
+    add("--eval_interval", type=int, default=250, help="iterations between two evaluations")
+    add("--eval_iterations", type=int, default=50,
+        help="random batches in an evaluation (the last one takes all)")  # fmt: skip
+    add("--log_iter", type=int, default=10, help="iterations between two lines of metrics.jsonl")
+    add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
+    add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
+    add("--fused", action="store_true", help="demand fused kernels; an error where there are none")
+    add("--mixed_precision", action="store_true", help="train in float16 with float32 master weights")
+    add("--log_wandb", action="store_true", help="also log to Weights & Biases")
+    add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
+    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    args = parser.parse_args()
+    if args.mixed_precision:
+        parser.error("--mixed_precision: this version trains in float32 only")
+    for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
+                 "eval_iterations", "log_iter", "checkpoint_iterations"):  # fmt: skip
+        if getattr(args, name) < 1:
+            parser.error(f"--{name} must be at least 1, got {getattr(args, name)}")
+    return args
+
+
+def load_tokens(folder, split, context_length):
+    """The tokens of a split, as a memory-mapped uint16 array."""
+    path = Path(folder) / f"{split}.bin"
+    if not path.exists():
+        raise SystemExit(
+            f"{path} is missing; make it with: "
+            f"python prepare_data/prepare_shakespeare.py --path_to_save {folder}"
+        )
+    tokens = np.memmap(path, dtype=np.uint16, mode="r")
+    if len(tokens) <= context_length:
+        raise SystemExit(f"{path} has {len(tokens)} tokens, too few for a context of {context_length}")
+    return tokens
+
+
+@functools.lru_cache(maxsize=2)
+def epoch_starts(length, context_length, seed, epoch):
+    """Where the windows of an epoch begin: side by side from a random offset on, in random order."""
+    rng = np.random.default_rng((seed, epoch))
+    count = max(1, (length - 1) // context_length - 1)
+    offset = rng.integers(min(context_length, length - count * context_length))
+    return offset + context_length * rng.permutation(count)
+
+
+def train_batch(tokens, args, number):
+    """Batch `number` of the run, a function of the seed alone; each part of the text comes once an epoch."""
+    rows, starts = range(number * args.batch_size, (number + 1) * args.batch_size), []
+    for row in rows:
+        first = epoch_starts(len(tokens), args.context_length, args.seed, 0)
+        epoch, place = divmod(row, len(first))
+        starts.append(epoch_starts(len(tokens), args.context_length, args.seed, epoch)[place])
+    return windows(tokens, starts, args)
+
+
+def random_batch(tokens, args, *key):
+    """Windows from anywhere in the text, a function of the seed and `key` alone."""
+    rng = np.random.default_rng((args.seed, *key))
+    return windows(tokens, rng.integers(len(tokens) - args.context_length, size=args.batch_size), args)
+
+
+def windows(tokens, starts, args):
+    """The sequences (B, T) that begin at `starts`, and what follows each of their tokens (B, T)."""
+    rows = np.stack([tokens[s : s + args.context_length + 1] for s in starts]).astype(np.int64)
+    rows = mytorch.from_numpy(rows).to(args.device)
+    return rows[:, :-1], rows[:, 1:]
+
+
+@mytorch.no_grad()
+def estimate_loss(model, tokens, args, name):
+    """Mean loss over `eval_iterations` random batches, always the same ones."""
+    model.eval()
+    key = {"train": 1, "val": 2}[name]
+    losses = [model(*random_batch(tokens, args, key, i))[1].item() for i in range(args.eval_iterations)]
+    model.train()
+    return sum(losses) / len(losses)
+
+
+@mytorch.no_grad()
+def full_loss(model, tokens, args):
+    """Mean loss over a whole split, cut into windows that don't overlap."""
+    model.eval()
+    starts = range(0, len(tokens) - args.context_length, args.context_length)
+    total = 0.0
+    for i in tqdm(range(0, len(starts), args.batch_size), desc="validation split", leave=False):
+        batch = starts[i : i + args.batch_size]
+        total += model(*windows(tokens, batch, args))[1].item() * len(batch)
+    model.train()
+    return total / len(starts)
+
+
+def learning_rate(iteration, args):
+    """Linear warm-up, then a cosine from max_lr down to min_lr at the last iteration."""
+    if iteration < args.warmup_steps:
+        return args.max_lr * (iteration + 1) / (args.warmup_steps + 1)
+    progress = (iteration - args.warmup_steps) / max(1, args.train_iterations - args.warmup_steps)
+    return args.min_lr + 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * (args.max_lr - args.min_lr)
+
+
+class StopRequest:
+    """True once Ctrl-C was pressed or the process was asked to end; a second time ends it at once."""
+
+    def __init__(self):
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.ask)
+
+    def ask(self, number, frame):
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __bool__(self):
+        return self.asked
+
+
+def save_checkpoint(folder, model, optimizer, iteration, best, args):
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "iteration": iteration,
+        "best_val_loss": best,
+        "rng": {mytorch.device(args.device).type: mytorch.get_rng_state(args.device)},
+        "config": model.config.to_dict(),
+        "arguments": {name: value for name, value in vars(args).items() if name != "resume_from_checkpoint"},
+    }
+    mytorch.save(state, folder / "checkpoint.safetensors")
+
+
+def save_model(folder, model):
+    mytorch.save(model.state_dict(), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
+
+
+def save_picture(folder):
+    """Losses by iteration as loss.png, if matplotlib is there."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no picture of the losses: pip install matplotlib")
+        return
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")
+    train = [(m["iteration"], m["loss"]) for m in lines if "loss" in m]
+    val = [(m["iteration"], m["val_loss"]) for m in lines if "val_loss" in m]
+    axes.plot(*zip(*train, strict=True), color="#9db8d9", linewidth=1, label="train, one batch")
+    axes.plot(*zip(*val, strict=True), color="#c0392b", marker="o", markersize=4, label="validation")
+    axes.annotate(
+        f"{val[-1][1]:.3f}", val[-1], xytext=(0, 8), textcoords="offset points", ha="right", color="#c0392b"
+    )
+    axes.set(xlabel="iteration", ylabel="cross entropy (nats per token)", title=folder.name)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(folder / "loss.png")
+    print(f"loss curve: {folder / 'loss.png'}")
+
+
+def main():
+    args = arguments()
+    mytorch.manual_seed(args.seed)
+    if args.fused:
+        mytorch.use_fused(True)
+
+    folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
+    train, val = (load_tokens(args.path_to_data, split, args.context_length) for split in ("train", "val"))
+    tokenizer = Path(args.path_to_data) / "tokenizer.json"
+    kind = json.loads(tokenizer.read_text()) if tokenizer.exists() else {"type": "gpt2"}
+    # GPT-2 has 50257 tokens: rounded up to a multiple of 64.
+    vocab_size = len(kind["characters"]) if kind["type"] == "char" else 50304
+
+    config = GPT2Config.of_size(
+        args.model_size, vocab_size=vocab_size, context_length=args.context_length,
+        dropout_p=args.dropout_p, bias=False,
+    )  # fmt: skip
+    model = GPT2(config).to(args.device)
+    optimizer = mytorch.optim.AdamW(
+        model.parameter_groups(args.weight_decay), lr=args.max_lr, betas=(args.beta1, args.beta2)
+    )
+    start, best = 0, math.inf
+    if args.resume_from_checkpoint:
+        if not (folder / "checkpoint.safetensors").exists():
+            raise SystemExit(f"{folder} holds no checkpoint.safetensors to resume from")
+        state = mytorch.load(folder / "checkpoint.safetensors")
+        if state["config"] != config.to_dict():
+            raise SystemExit(
+                f"the checkpoint in {folder} is of another model: {state['config']}, not {config.to_dict()}"
+            )
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        kind = mytorch.device(args.device).type
+        if kind in state["rng"]:  # another kind of device draws other numbers anyway
+            mytorch.set_rng_state(state["rng"][kind], args.device)
+        start, best = state["iteration"], state["best_val_loss"]
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if tokenizer.exists():
+        shutil.copy(tokenizer, folder / "tokenizer.json")
+    metrics = open_metrics(folder / "metrics.jsonl", start)
+    run = start_wandb(args) if args.log_wandb else None
+
+    def log(**values):
+        metrics.write(json.dumps(values) + "\n")
+        if run:
+            run.log(values, step=values["iteration"])
+
+    tokens_per_iteration = args.batch_size * args.context_length * args.gradient_accumulation_steps
+    size = f"{model.num_parameters():,} parameters, {len(train):,} training tokens"
+    print(f"{size}, {args.device}, results in {folder}/")
+    stop = StopRequest()
+    interval = 0.1 if sys.stderr.isatty() else 10  # seconds: a log file needs no animation
+    progress = tqdm(total=args.train_iterations, initial=start, dynamic_ncols=True, mininterval=interval)
+    since, counted = time.perf_counter(), 0
+    for iteration in range(start + 1, args.train_iterations + 1):
+        if (iteration - 1) % args.eval_interval == 0:
+            splits = {"train": train, "val": val}
+            losses = {name: estimate_loss(model, data, args, name) for name, data in splits.items()}
+            log(iteration=iteration - 1, train_loss=losses["train"], val_loss=losses["val"])
+            progress.write(
+                f"iteration {iteration - 1}: train {losses['train']:.4f}, validation {losses['val']:.4f}"
+            )
+            if losses["val"] < best:
+                best = losses["val"]
+                save_model(folder, model)
+            since, counted = time.perf_counter(), 0
+
+        lr = learning_rate(iteration - 1, args)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        total, first = 0.0, (iteration - 1) * args.gradient_accumulation_steps
+        for micro_step in range(args.gradient_accumulation_steps):
+            _, loss = model(*train_batch(train, args, first + micro_step))
+            (loss / args.gradient_accumulation_steps).backward()
+            total += loss.item() / args.gradient_accumulation_steps
+        if args.max_grad_norm:
+            mytorch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+
+        counted += tokens_per_iteration
+        progress.update()
+        if iteration % args.log_iter == 0:
+            speed = counted / (time.perf_counter() - since)
+            log(iteration=iteration, loss=total, lr=lr, tokens_per_second=round(speed))
+            progress.set_postfix(loss=f"{total:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}")
+        if stop or iteration % args.checkpoint_iterations == 0:
+            save_checkpoint(folder, model, optimizer, iteration, best, args)
+        if stop:
+            progress.close()
+            print(f"stopped after iteration {iteration}; continue with --resume_from_checkpoint {folder}")
+            raise SystemExit(130)
+    progress.close()
+    finish(folder, model, optimizer, val, best, log, args)
+    if run:
+        run.finish()
+
+
+def open_metrics(path, start):
+    """metrics.jsonl to append to; when a run is resumed, without what was logged after its checkpoint."""
+    lines = path.read_text().splitlines() if start and path.exists() else []
+    kept = [line for line in lines if json.loads(line)["iteration"] <= start]
+    path.write_text("".join(line + "\n" for line in kept))
+    return path.open("a", buffering=1)
+
+
+def finish(folder, model, optimizer, val, best, log, args):
+    loss = full_loss(model, val, args)
+    log(iteration=args.train_iterations, val_loss=loss, whole_split=True)
+    if loss < best:
+        best = loss
+        save_model(folder, model)
+    save_checkpoint(folder, model, optimizer, args.train_iterations, best, args)
+    save_picture(folder)
+    print(f"validation loss over the whole split: {loss:.4f}")
+
+
+def start_wandb(args):
+    try:
+        import wandb
+    except ImportError:
+        raise SystemExit("--log_wandb needs Weights & Biases: pip install wandb") from None
+    return wandb.init(project="mytorch", name=args.project_name, config=vars(args))
+
+
+if __name__ == "__main__":
+    main()
