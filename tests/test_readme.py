@@ -1,0 +1,161 @@
+"""What the pages say is true: their Python gives what they show; paths, commands, options and links exist.
+
+The Python blocks of a page run in order, in one namespace. In them
+    expression  # -> text            has this repr,
+    statement  # raises Error: text  raises this, with a message that begins so.
+"""
+
+import ast
+import builtins
+import fnmatch
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mytorch
+from mytorch.nn.functional import REGISTRY
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ["README.md", "docs/autograd.md"]
+FOLDERS = ["", *(f"mytorch/{name}" for name in ("", "autograd/", "ops/", "nn/", "nn/functional/", "optim/"))]
+SHOWN = re.compile(r"  # (->|raises) (.+)$")
+
+
+def blocks(page: str, language: str) -> list[tuple[int, str]]:
+    """(line number, content) of the fenced blocks of a language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+    return [(text.count("\n", 0, m.start(1)), m.group(1)) for m in found]
+
+
+def check_python(page: str) -> int:
+    """Run the blocks of a page; the number of results that were compared."""
+    names: dict = {"__name__": "page"}
+    compared = 0
+    for start, source in blocks(page, "python"):
+        lines = source.splitlines()
+        for statement in ast.increment_lineno(ast.parse(source), start).body:
+            last = lines[statement.end_lineno - start - 1]
+            shown = SHOWN.search(last)
+            where = f"{page}, line {statement.end_lineno}"
+            if shown is None:
+                run(statement, names, where)
+                continue
+            compared += 1
+            if shown[1] == "raises":
+                kind, _, message = shown[2].partition(": ")
+                with pytest.raises(getattr(builtins, kind)) as raised:
+                    run(statement, names, where)
+                assert str(raised.value).startswith(message), where
+            else:
+                assert isinstance(statement, ast.Expr), where
+                value = eval(compile(ast.Expression(statement.value), where, "eval"), names)
+                assert repr(value) == shown[2], where
+    return compared
+
+
+def run(statement: ast.stmt, names: dict, where: str) -> None:
+    exec(compile(ast.Module([statement], []), where, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks(page):
+    composites = set(REGISTRY)
+    try:
+        with mytorch.random.fork_rng():
+            compared = check_python(page)
+    finally:
+        for name in set(REGISTRY) - composites:  # other tests go through all that is registered
+            del REGISTRY[name]
+    shown = sum(source.count("# ->") + source.count("# raises") for _, source in blocks(page, "python"))
+    assert compared == shown > 10
+
+
+def tree() -> list[str]:
+    """The paths of the README's file tree."""
+    (content,) = [source for _, source in blocks("README.md", "text") if source.startswith("mytorch/")]
+    paths, folders = [], []
+    for line in content.splitlines():
+        name, about = re.fullmatch(r"( *\S+) +(\S.*)", line).groups()
+        depth = (len(name) - len(name.lstrip())) // 2
+        folders[depth:] = [name.strip()]
+        paths.append("".join(folders))
+        assert about, line
+    return paths
+
+
+def ignored(name: str) -> bool:
+    patterns = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line]
+    return name == ".git" or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
+def children(folder: Path) -> set[str]:
+    return {child.name + "/" * child.is_dir() for child in folder.iterdir() if not ignored(child.name)}
+
+
+def test_tree_names_what_there_is():
+    paths = tree()
+    assert len(set(paths)) == len(paths)
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    assert missing == [], "the README's file tree names what isn't there"
+    assert all((ROOT / path).is_dir() == path.endswith("/") for path in paths)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_tree_names_all_there_is(folder):
+    listed = {path.removeprefix(folder) for path in tree() if path.startswith(folder)}
+    unlisted = children(ROOT / folder) - listed - {"__init__.py"}
+    assert unlisted == set(), "the README's file tree leaves these out"
+
+
+def commands() -> list[str]:
+    """Commands in the pages: lines of shell blocks, and what stands in backticks."""
+    found = []
+    for page in PAGES:
+        for _, source in blocks(page, "sh"):
+            found += [line.split("  #")[0].strip() for line in source.splitlines()]
+        text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+        found += re.findall(r"`((?:bash|python|pip) [^`]+)`", text)
+    return sorted(set(filter(None, found)))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_exist(command):
+    program, *arguments = command.split()
+    if program == "pip":
+        extras = re.fullmatch(r"pip install -e (?:\.|'\.\[(\w+)\]')", command)[1]
+        assert extras is None or f'"{extras}": ' in (ROOT / "setup.py").read_text()
+    elif program in ("bash", "python") and arguments[0] != "-m":
+        assert_options(program, ROOT / arguments[0], arguments[1:])
+    elif program == "python":
+        assert (ROOT / arguments[1].replace(".", "/")).with_suffix(".py").exists()
+    else:
+        assert program in ("git", "cd", "ruff")
+
+
+def assert_options(program: str, script: Path, arguments: list[str]) -> None:
+    options = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+    call = ["bash" if program == "bash" else sys.executable, str(script), "--help"]
+    help_text = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    for option in options:
+        assert re.search(rf"{option}\b", help_text), f"{script.name} has no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_pictures_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ ([\w ]+)$", text, re.M)}
+    assert targets
+    for target in targets:
+        path, _, heading = target.partition("#")
+        assert (ROOT / page).parent.joinpath(path).exists(), target
+        assert not heading or path or heading in headings, target
+
+
+def test_pictures_are_vector_graphics():
+    for picture in (ROOT / "src").glob("*.svg"):
+        assert "<image" not in picture.read_text(encoding="utf-8"), f"{picture.name} holds a bitmap"
