@@ -1,0 +1,1 @@
+"""Programs that measure mytorch beside its peers; run them as `python -m benchmarks.<name>`."""
