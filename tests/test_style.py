@@ -1,0 +1,39 @@
+"""The house style, where it can be measured: ruff finds nothing, and files and functions stay short."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "mytorch").rglob("*.py"))
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60
+
+
+def test_ruff_finds_nothing():
+    command = [sys.executable, "-m", "ruff", "check", "."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_files_are_short():
+    lengths = {name(path): len(text(path).splitlines()) for path in FILES}
+    assert lengths and not {file: n for file, n in lengths.items() if n > LINES_OF_A_FILE}
+
+
+def test_functions_are_short():
+    lengths = {
+        f"{name(path)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for path in FILES
+        for node in ast.walk(ast.parse(text(path)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert lengths and not {function: n for function, n in lengths.items() if n > LINES_OF_A_FUNCTION}
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def text(path):
+    return path.read_text(encoding="utf-8")
