@@ -10,7 +10,6 @@ Writes into <working_directory>/<project_name>/:
 """
 
 import argparse
-import functools
 import json
 import math
 import shutil
@@ -25,6 +24,7 @@ from tqdm import tqdm
 import mytorch
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
+from mytorch.utils import atomic_write
 
 
 def arguments():
@@ -52,8 +52,7 @@ def arguments():
     add("--beta1", type=float, default=0.9, help="AdamW's decay of the gradient's mean")
     add("--beta2", type=float, default=0.99, help="AdamW's decay of the gradient's square")
     add("--eval_interval", type=int, default=250, help="iterations between two evaluations")
-    add("--eval_iterations", type=int, default=50,
-        help="random batches in an evaluation (the last one takes all)")  # fmt: skip
+    add("--eval_iterations", type=int, default=50, help="random batches in an evaluation")
     add("--log_iter", type=int, default=10, help="iterations between two lines of metrics.jsonl")
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
@@ -65,6 +64,8 @@ def arguments():
     args = parser.parse_args()
     if args.mixed_precision:
         parser.error("--mixed_precision: this version trains in float32 only")
+    if args.fused:
+        parser.error("--fused: this version has no fused kernels")
     for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
                  "eval_iterations", "log_iter", "checkpoint_iterations"):  # fmt: skip
         if getattr(args, name) < 1:
@@ -86,23 +87,11 @@ def load_tokens(folder, split, context_length):
     return tokens
 
 
-@functools.lru_cache(maxsize=2)
-def epoch_starts(length, context_length, seed, epoch):
-    """Where the windows of an epoch begin: side by side from a random offset on, in random order."""
-    rng = np.random.default_rng((seed, epoch))
-    count = max(1, (length - 1) // context_length - 1)
-    offset = rng.integers(min(context_length, length - count * context_length))
-    return offset + context_length * rng.permutation(count)
-
-
-def train_batch(tokens, args, number):
-    """Batch `number` of the run, a function of the seed alone; each part of the text comes once an epoch."""
-    rows, starts = range(number * args.batch_size, (number + 1) * args.batch_size), []
-    for row in rows:
-        first = epoch_starts(len(tokens), args.context_length, args.seed, 0)
-        epoch, place = divmod(row, len(first))
-        starts.append(epoch_starts(len(tokens), args.context_length, args.seed, epoch)[place])
-    return windows(tokens, starts, args)
+def size_of_vocabulary(folder):
+    """How many tokens the tokenizer beside the data has; GPT-2's 50,257, rounded up to a multiple of 64."""
+    path = Path(folder) / "tokenizer.json"
+    kind = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"type": "gpt2"}
+    return len(kind["characters"]) if kind["type"] == "char" else 50304
 
 
 def random_batch(tokens, args, *key):
@@ -181,7 +170,8 @@ def save_checkpoint(folder, model, optimizer, iteration, best, args):
 
 def save_model(folder, model):
     mytorch.save(model.state_dict(), folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
+    with atomic_write(folder / "config.json") as path:
+        path.write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
 
 
 def save_picture(folder):
@@ -197,7 +187,7 @@ def save_picture(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")
     train = [(m["iteration"], m["loss"]) for m in lines if "loss" in m]
-    val = [(m["iteration"], m["val_loss"]) for m in lines if "val_loss" in m]
+    val = list({m["iteration"]: m["val_loss"] for m in lines if "val_loss" in m}.items())
     axes.plot(*zip(*train, strict=True), color="#9db8d9", linewidth=1, label="train, one batch")
     axes.plot(*zip(*val, strict=True), color="#c0392b", marker="o", markersize=4, label="validation")
     axes.annotate(
@@ -206,124 +196,133 @@ def save_picture(folder):
     axes.set(xlabel="iteration", ylabel="cross entropy (nats per token)", title=folder.name)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(folder / "loss.png")
+    with atomic_write(folder / "loss.png") as path:
+        figure.savefig(path, format="png")
     print(f"loss curve: {folder / 'loss.png'}")
 
 
-def main():
-    args = arguments()
-    mytorch.manual_seed(args.seed)
-    if args.fused:
-        mytorch.use_fused(True)
-
-    folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
-    train, val = (load_tokens(args.path_to_data, split, args.context_length) for split in ("train", "val"))
-    tokenizer = Path(args.path_to_data) / "tokenizer.json"
-    kind = json.loads(tokenizer.read_text()) if tokenizer.exists() else {"type": "gpt2"}
-    # GPT-2 has 50257 tokens: rounded up to a multiple of 64.
-    vocab_size = len(kind["characters"]) if kind["type"] == "char" else 50304
-
+def build(vocab_size, args):
+    """A new model and its optimizer."""
     config = GPT2Config.of_size(
         args.model_size, vocab_size=vocab_size, context_length=args.context_length,
         dropout_p=args.dropout_p, bias=False,
     )  # fmt: skip
     model = GPT2(config).to(args.device)
-    optimizer = mytorch.optim.AdamW(
-        model.parameter_groups(args.weight_decay), lr=args.max_lr, betas=(args.beta1, args.beta2)
-    )
+    groups = model.parameter_groups(args.weight_decay)
+    return model, mytorch.optim.AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
+
+
+def resume(folder, model, optimizer, args):
+    """Load a checkpoint into model, optimizer and random state; its iteration and lowest validation loss."""
+    if not (folder / "checkpoint.safetensors").exists():
+        raise SystemExit(f"{folder} holds no checkpoint.safetensors to resume from")
+    state = mytorch.load(folder / "checkpoint.safetensors")
+    config = model.config.to_dict()
+    if state["config"] != config:
+        raise SystemExit(f"the checkpoint in {folder} is of another model: {state['config']}, not {config}")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    kind = mytorch.device(args.device).type
+    if kind in state["rng"]:  # another kind of device draws other numbers anyway
+        mytorch.set_rng_state(state["rng"][kind], args.device)
+    return state["iteration"], state["best_val_loss"]
+
+
+def train_step(model, optimizer, tokens, iteration, args):
+    """One update, from `gradient_accumulation_steps` batches; their mean loss, and the learning rate."""
+    lr = learning_rate(iteration - 1, args)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    total = 0.0
+    for micro_step in range(args.gradient_accumulation_steps):
+        _, loss = model(*random_batch(tokens, args, 0, iteration, micro_step))
+        (loss / args.gradient_accumulation_steps).backward()
+        total += loss.item() / args.gradient_accumulation_steps
+    if args.max_grad_norm:
+        mytorch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
+    optimizer.step()
+    optimizer.zero_grad()
+    return total, lr
+
+
+class Log:
+    """metrics.jsonl, and Weights & Biases if asked for; resuming drops what came after the checkpoint."""
+
+    def __init__(self, path, start, args):
+        lines = path.read_text().splitlines() if start and path.exists() else []
+        kept = [line for line in lines if json.loads(line)["iteration"] <= start]
+        path.write_text("".join(line + "\n" for line in kept))
+        self.file = path.open("a", buffering=1)
+        self.run = start_wandb(args) if args.log_wandb else None
+
+    def __call__(self, **values):
+        self.file.write(json.dumps(values) + "\n")
+        if self.run:
+            self.run.log(values, step=values["iteration"])
+
+    def close(self):
+        self.file.close()
+        if self.run:
+            self.run.finish()
+
+
+def main():
+    args = arguments()
+    mytorch.manual_seed(args.seed)
+    folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
+    data = {split: load_tokens(args.path_to_data, split, args.context_length) for split in ("train", "val")}
+    model, optimizer = build(size_of_vocabulary(args.path_to_data), args)
     start, best = 0, math.inf
     if args.resume_from_checkpoint:
-        if not (folder / "checkpoint.safetensors").exists():
-            raise SystemExit(f"{folder} holds no checkpoint.safetensors to resume from")
-        state = mytorch.load(folder / "checkpoint.safetensors")
-        if state["config"] != config.to_dict():
-            raise SystemExit(
-                f"the checkpoint in {folder} is of another model: {state['config']}, not {config.to_dict()}"
-            )
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        kind = mytorch.device(args.device).type
-        if kind in state["rng"]:  # another kind of device draws other numbers anyway
-            mytorch.set_rng_state(state["rng"][kind], args.device)
-        start, best = state["iteration"], state["best_val_loss"]
-
+        start, best = resume(folder, model, optimizer, args)
     folder.mkdir(parents=True, exist_ok=True)
-    if tokenizer.exists():
-        shutil.copy(tokenizer, folder / "tokenizer.json")
-    metrics = open_metrics(folder / "metrics.jsonl", start)
-    run = start_wandb(args) if args.log_wandb else None
+    if (Path(args.path_to_data) / "tokenizer.json").exists():
+        shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
+    log = Log(folder / "metrics.jsonl", start, args)
 
-    def log(**values):
-        metrics.write(json.dumps(values) + "\n")
-        if run:
-            run.log(values, step=values["iteration"])
-
-    tokens_per_iteration = args.batch_size * args.context_length * args.gradient_accumulation_steps
-    size = f"{model.num_parameters():,} parameters, {len(train):,} training tokens"
+    size = f"{model.num_parameters():,} parameters, {len(data['train']):,} training tokens"
     print(f"{size}, {args.device}, results in {folder}/")
     stop = StopRequest()
     interval = 0.1 if sys.stderr.isatty() else 10  # seconds: a log file needs no animation
     progress = tqdm(total=args.train_iterations, initial=start, dynamic_ncols=True, mininterval=interval)
+
+    def evaluate(iteration):
+        """Log both losses; keep the model if it is the best so far."""
+        nonlocal best
+        losses = {f"{name}_loss": estimate_loss(model, data[name], args, name) for name in data}
+        log(iteration=iteration, **losses)
+        text = "train {train_loss:.4f}, validation {val_loss:.4f}".format(**losses)
+        progress.write(f"iteration {iteration}: {text}")
+        if losses["val_loss"] <= best:
+            best = losses["val_loss"]
+            save_model(folder, model)
+
+    tokens_per_iteration = args.batch_size * args.context_length * args.gradient_accumulation_steps
     since, counted = time.perf_counter(), 0
     for iteration in range(start + 1, args.train_iterations + 1):
         if (iteration - 1) % args.eval_interval == 0:
-            splits = {"train": train, "val": val}
-            losses = {name: estimate_loss(model, data, args, name) for name, data in splits.items()}
-            log(iteration=iteration - 1, train_loss=losses["train"], val_loss=losses["val"])
-            progress.write(
-                f"iteration {iteration - 1}: train {losses['train']:.4f}, validation {losses['val']:.4f}"
-            )
-            if losses["val"] < best:
-                best = losses["val"]
-                save_model(folder, model)
+            evaluate(iteration - 1)
             since, counted = time.perf_counter(), 0
-
-        lr = learning_rate(iteration - 1, args)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        total, first = 0.0, (iteration - 1) * args.gradient_accumulation_steps
-        for micro_step in range(args.gradient_accumulation_steps):
-            _, loss = model(*train_batch(train, args, first + micro_step))
-            (loss / args.gradient_accumulation_steps).backward()
-            total += loss.item() / args.gradient_accumulation_steps
-        if args.max_grad_norm:
-            mytorch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-
+        loss, lr = train_step(model, optimizer, data["train"], iteration, args)
         counted += tokens_per_iteration
         progress.update()
         if iteration % args.log_iter == 0:
             speed = counted / (time.perf_counter() - since)
-            log(iteration=iteration, loss=total, lr=lr, tokens_per_second=round(speed))
-            progress.set_postfix(loss=f"{total:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}")
+            log(iteration=iteration, loss=loss, lr=lr, tokens_per_second=round(speed))
+            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}")
         if stop or iteration % args.checkpoint_iterations == 0:
             save_checkpoint(folder, model, optimizer, iteration, best, args)
         if stop:
             progress.close()
             print(f"stopped after iteration {iteration}; continue with --resume_from_checkpoint {folder}")
             raise SystemExit(130)
+
+    evaluate(args.train_iterations)
     progress.close()
-    finish(folder, model, optimizer, val, best, log, args)
-    if run:
-        run.finish()
-
-
-def open_metrics(path, start):
-    """metrics.jsonl to append to; when a run is resumed, without what was logged after its checkpoint."""
-    lines = path.read_text().splitlines() if start and path.exists() else []
-    kept = [line for line in lines if json.loads(line)["iteration"] <= start]
-    path.write_text("".join(line + "\n" for line in kept))
-    return path.open("a", buffering=1)
-
-
-def finish(folder, model, optimizer, val, best, log, args):
-    loss = full_loss(model, val, args)
-    log(iteration=args.train_iterations, val_loss=loss, whole_split=True)
-    if loss < best:
-        best = loss
-        save_model(folder, model)
     save_checkpoint(folder, model, optimizer, args.train_iterations, best, args)
+    loss = full_loss(model, data["val"], args)
+    log(iteration=args.train_iterations, val_loss=loss, whole_split=True)
+    log.close()
     save_picture(folder)
     print(f"validation loss over the whole split: {loss:.4f}")
 
@@ -337,4 +336,7 @@ def start_wandb(args):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -9,6 +9,7 @@ from .ops import (
     arrange,
     cast,
     categorical,
+    compare,
     create,
     elementwise,
     extremes,
@@ -37,21 +38,22 @@ def swapped(op):
 OPERATORS = {
     "add": elementwise.add, "sub": elementwise.sub, "mul": elementwise.mul, "truediv": elementwise.div,
     "floordiv": elementwise.floor_divide, "mod": elementwise.remainder, "pow": elementwise.pow,
-    "and": elementwise.bitwise_and, "or": elementwise.bitwise_or, "xor": elementwise.bitwise_xor,
+    "and": compare.bitwise_and, "or": compare.bitwise_or, "xor": compare.bitwise_xor,
 }  # fmt: skip
 
 COMPARISONS = {
-    "eq": elementwise.eq, "ne": elementwise.ne, "lt": elementwise.lt, "le": elementwise.le,
-    "gt": elementwise.gt, "ge": elementwise.ge,
+    "eq": compare.eq, "ne": compare.ne, "lt": compare.lt, "le": compare.le,
+    "gt": compare.gt, "ge": compare.ge,
 }  # fmt: skip
 
 UNARY = {
     "neg": elementwise.neg, "pos": elementwise.positive, "abs": elementwise.abs,
-    "invert": elementwise.bitwise_not,
+    "invert": compare.bitwise_not,
 }  # fmt: skip
 
 METHODS = [
     *(getattr(elementwise, name) for name in elementwise.__all__ if name not in ("zero", "fill")),
+    *(getattr(compare, name) for name in compare.__all__),
     *(getattr(cast, name) for name in cast.__all__),
     cast.cpu, cast.cuda,
     special.erf, special.erfc, special.erfinv,
@@ -69,11 +71,8 @@ METHODS = [
 
 # These write the result into the tensor itself, under their name with an underscore.
 INPLACE = [
-    *(
-        getattr(elementwise, name)
-        for name in elementwise.__all__
-        if name not in ("where", "isnan", "isinf", "isfinite", "positive")
-    ),
+    *(getattr(elementwise, name) for name in elementwise.__all__ if name != "positive"),
+    *(getattr(compare, name) for name in compare.__all__ if not name.startswith("is")),
     arrange.tril, arrange.triu,
     gather_scatter.scatter, gather_scatter.scatter_add, gather_scatter.index_add, mask.masked_fill,
     special.erf, special.erfc, special.erfinv,

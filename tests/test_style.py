@@ -18,7 +18,7 @@ def test_ruff_finds_nothing():
 
 def test_files_are_short():
     lengths = {name(path): len(text(path).splitlines()) for path in FILES}
-    assert lengths and not {file: n for file, n in lengths.items() if n > LINES_OF_A_FILE}
+    assert_short(lengths, LINES_OF_A_FILE)
 
 
 def test_functions_are_short():
@@ -28,7 +28,13 @@ def test_functions_are_short():
         for node in ast.walk(ast.parse(text(path)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert lengths and not {function: n for function, n in lengths.items() if n > LINES_OF_A_FUNCTION}
+    assert_short(lengths, LINES_OF_A_FUNCTION)
+
+
+def assert_short(lengths, limit):
+    assert lengths
+    too_long = {what: lines for what, lines in lengths.items() if lines > limit}
+    assert not too_long, f"longer than {limit} lines: {too_long}"
 
 
 def name(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -31,18 +32,29 @@ def rows(x: Any) -> Any:
 
 
 def column_sums(x: Any) -> Any:
-    """The sum of all rows of a float32 or float64 matrix.
+    """The sum of all rows of float32 or float64 matrices, (..., m, n) to (..., n).
 
     On the CPU it is a product with ones: a few times as fast as np.sum, and closer to the exact sum, because
     BLAS adds in blocks where np.sum adds row after row.
     """
     if isinstance(x, np.ndarray):
-        return np.matmul(np.ones(x.shape[0], x.dtype), x)
-    return np.sum(x, axis=0)
+        return np.matmul(_ones(x.shape[-2], x.dtype), x)
+    return np.sum(x, axis=-2)
 
 
 def row_sums(x: Any) -> Any:
     """The sum of each float32 or float64 row, (..., n) to (..., 1); on the CPU a product with ones, too."""
     if isinstance(x, np.ndarray):
-        return np.matmul(x, np.ones((x.shape[-1], 1), x.dtype))
+        return np.matmul(x, _ones(x.shape[-1], x.dtype)[:, None])
     return np.sum(x, axis=-1, keepdims=True)
+
+
+def _ones(n: int, dtype: np.dtype) -> np.ndarray:
+    return _kept_ones(n, dtype) if n <= 1 << 16 else np.ones(n, dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_ones(n: int, dtype: np.dtype) -> np.ndarray:
+    ones = np.ones(n, dtype)
+    ones.flags.writeable = False  # everybody gets the same one
+    return ones

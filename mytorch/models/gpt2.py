@@ -182,12 +182,21 @@ class GPT2(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Weights from N(0, 0.02²), sqrt(2 n_layer) smaller where they feed the residual stream; biases 0."""
+        """Weights from N(0, std²), biases 0; what is added to the residual stream is divided by sqrt(2 n_layer).
+
+        GPT-2's std of 0.02 suits its width of 768. A product of n_embd terms keeps its size if the std goes
+        with 1 / sqrt(n_embd), so narrower models get more; they learn much faster for it. Embeddings are not
+        products.
+        """
+        c = self.config
+        linear_std = 0.02 * max(1.0, math.sqrt(768 / c.n_embd))
         for name, p in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(p)
             elif p.ndim == 2:
-                std = 0.02 / math.sqrt(2 * self.config.n_layer) if name.endswith("c_proj.weight") else 0.02
+                std = 0.02 if name.startswith(("transformer.wte", "transformer.wpe")) else linear_std
+                if name.endswith("c_proj.weight"):
+                    std /= math.sqrt(2 * c.n_layer)
                 nn.init.normal_(p, mean=0.0, std=std)
 
     def forward(self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None):

@@ -47,7 +47,7 @@ def add(hooks: dict, hook: Any, prepend: bool = False) -> RemovableHandle:
     return handle
 
 
-@op(outputs=True)
+@op(view=True, outputs=True)
 def _pass_through(*tensors, saw):
     """The same arrays; on the way back `saw` gets the gradients of all of them together."""
     return tensors, lambda grads: tuple(saw(grads))
@@ -80,6 +80,7 @@ class Gradients:
             tensors = [values[i] for i in where]
             passed = _pass_through(*tensors, saw=functools.partial(saw, where, len(values)))
             for i, tensor in zip(where, passed, strict=True):
+                tensor._version = values[i]._version  # it is the same memory
                 values[i] = tensor
         return tuple(values)
 

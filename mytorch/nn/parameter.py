@@ -45,6 +45,18 @@ class Buffer(Tensor):
             self._version = data._version
         self.persistent = persistent
 
+    def __deepcopy__(self, memo: dict) -> Buffer:
+        out = super().__deepcopy__(memo)
+        out.persistent = self.persistent
+        return out
+
+    def __reduce__(self):
+        return _buffer, (self.data, self.persistent)
+
+
+def _buffer(data: Array, persistent: bool) -> Buffer:
+    return Buffer(data, persistent=persistent)
+
 
 def replace_data(tensor: Tensor, data: Array) -> None:
     """Give a leaf other memory, perhaps of another dtype or on another device; it stays the same tensor."""

@@ -5,6 +5,7 @@ from types import ModuleType
 from .arrange import *
 from .cast import *
 from .categorical import *
+from .compare import *
 from .create import *
 from .einsum import *
 from .elementwise import *

@@ -8,11 +8,9 @@ from ..device import is_raw
 from .op import op
 
 __all__ = [
-    "add", "sub", "mul", "floor_divide", "div", "remainder", "pow", "maximum", "minimum",
-    "neg", "positive", "abs", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal",
-    "sin", "cos", "tan", "tanh", "sigmoid", "relu", "sign", "floor", "ceil", "round", "clamp",
-    "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor",
-    "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "isnan", "isinf", "isfinite", "fill", "zero",
+    "add", "sub", "mul", "floor_divide", "div", "remainder", "pow", "maximum", "minimum", "neg",
+    "positive", "abs", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "sin", "cos", "tan",
+    "tanh", "sigmoid", "relu", "sign", "floor", "ceil", "round", "clamp", "fill", "zero",
 ]  # fmt: skip
 
 
@@ -308,95 +306,6 @@ def clamp(x, min=None, max=None):
     if min is None and max is None:
         raise ValueError("clamp(): at least one of min and max must not be None")
     return _clamp(x, min, max)
-
-
-# Comparisons and logic: nothing to differentiate.
-
-
-@op(promote="common")
-def eq(x, y):
-    return np.equal(x, y), None
-
-
-@op(promote="common")
-def ne(x, y):
-    return np.not_equal(x, y), None
-
-
-@op(promote="common")
-def lt(x, y):
-    return np.less(x, y), None
-
-
-@op(promote="common")
-def le(x, y):
-    return np.less_equal(x, y), None
-
-
-@op(promote="common")
-def gt(x, y):
-    return np.greater(x, y), None
-
-
-@op(promote="common")
-def ge(x, y):
-    return np.greater_equal(x, y), None
-
-
-@op
-def logical_not(x):
-    return np.logical_not(x), None
-
-
-@op(promote="common")
-def logical_and(x, y):
-    return np.logical_and(x, y), None
-
-
-@op(promote="common")
-def logical_or(x, y):
-    return np.logical_or(x, y), None
-
-
-@op(promote="common")
-def logical_xor(x, y):
-    return np.logical_xor(x, y), None
-
-
-@op
-def bitwise_not(x):
-    """~x: the bits turned; for bool, not."""
-    return np.invert(x), None
-
-
-@op(promote="common")
-def bitwise_and(x, y):
-    return np.bitwise_and(x, y), None
-
-
-@op(promote="common")
-def bitwise_or(x, y):
-    return np.bitwise_or(x, y), None
-
-
-@op(promote="common")
-def bitwise_xor(x, y):
-    return np.bitwise_xor(x, y), None
-
-
-@op
-def isnan(x):
-    return np.isnan(x), None
-
-
-@op
-def isinf(x):
-    return np.isinf(x), None
-
-
-@op
-def isfinite(x):
-    return np.isfinite(x), None
 
 
 # Writing: the functional form of what `ops.inplace` does in place.

@@ -35,6 +35,7 @@ from ..tensor import Tensor, View, from_raw
 
 NUMBERS = (bool, int, float, complex, np.generic)
 _PROMOTE = (None, "common", "float")
+_PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
 
 
 def op(
@@ -247,13 +248,16 @@ def _captured(f: Any, held: list) -> None:
             value = cell.cell_contents
         except ValueError:  # a variable that was never set
             continue
-        if type(value) is np.ndarray or is_raw(value):
+        kind = type(value)
+        if kind is np.ndarray:
             held.append(value)
-        elif isinstance(value, FunctionType):
+        elif kind is FunctionType:
             if value is not f:
                 _captured(value, held)
-        elif isinstance(value, (tuple, list)):
+        elif kind is tuple or kind is list:
             held.extend([v for v in value if is_raw(v)])
+        elif kind not in _PLAIN and is_raw(value):
+            held.append(value)
 
 
 def _overlap(a: Any, b: Any) -> bool:

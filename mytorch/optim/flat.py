@@ -67,7 +67,7 @@ class Slot:
         self.raw, self._given = raw, None
 
     def take(self, grad: Any) -> Array:
-        """Write a gradient here and give it as an Array; who kept the one given before keeps its values."""
+        """Write a gradient here and return it; whoever kept the Array given before keeps its values."""
         kept = self._given and self._given()
         if kept is not None and kept._array is self.raw:
             kept._array = self.raw.copy()

@@ -35,7 +35,9 @@ STEPS = {
     "sequential insert": lambda t: t.nn.Sequential(*layers(t, 2)).insert(1, t.nn.ReLU()),
     "sequential plus": lambda t: t.nn.Sequential(*layers(t, 2)) + t.nn.Sequential(*layers(t, 3)),
     "list": lambda t: t.nn.ModuleList(layers(t)),
-    "list of alikes": lambda t: t.nn.ModuleList([*[t.nn.Linear(2, 2) for _ in range(3)], t.nn.ReLU(), t.nn.ReLU()]),
+    "list of alikes": lambda t: t.nn.ModuleList(
+        [*[t.nn.Linear(2, 2) for _ in range(3)], t.nn.ReLU(), t.nn.ReLU()]
+    ),
     "list of nested alikes": lambda t: t.nn.ModuleList(
         [t.nn.Sequential(t.nn.Linear(2, 2), t.nn.ReLU()) for _ in range(2)]
     ),
@@ -68,7 +70,7 @@ def changed(library, kind):
     return repr(c), list(c.state_dict()), repr(popped), [repr(m) for m in c], c[0] in c
 
 
-@pytest.mark.parametrize("kind", [lambda t: t.nn.Sequential(*layers(t)), lambda t: t.nn.ModuleList(layers(t))])
+@pytest.mark.parametrize("kind", [STEPS["sequential"], STEPS["list"]], ids=["sequential", "list"])
 def test_changed_in_place(kind):
     assert changed(mytorch, kind) == changed(torch, kind)
 
@@ -103,14 +105,18 @@ WRONG = {
     "insert": (lambda: nn.ModuleList().insert(3, nn.ReLU()), IndexError, "index 3 is out of range"),
     "no module": (lambda: nn.Sequential(3), TypeError, "int is not a Module subclass"),
     "insert no module": (lambda: nn.ModuleList().insert(0, 3), TypeError, "int is not a Module subclass"),
-    "no iterable": (lambda: nn.ModuleList().extend(3), TypeError, "extend should be called with an iterable, got 3"),
+    "no iterable": (
+        lambda: nn.ModuleList().extend(3), TypeError, "extend should be called with an iterable, got 3",
+    ),
     "plus": (lambda: nn.Sequential() + 3, ValueError, "only objects of Sequential class, got int"),
     "key": (lambda: nn.ModuleDict()["x"], KeyError, "x"),
     "dict of numbers": (lambda: nn.ModuleDict(3), TypeError, "mapping or pairs, got 3"),
-    "dict of no pairs": (lambda: nn.ModuleDict([3]), ValueError, "element 0 must be a .key, module. pair, got 3"),
+    "dict of no pairs": (
+        lambda: nn.ModuleDict([3]), ValueError, "element 0 must be a .key, module. pair, got 3",
+    ),
     "dict key with a dot": (lambda: nn.ModuleDict({"a.b": nn.ReLU()}), KeyError, "name can.*t contain"),
     "list has no forward": (lambda: nn.ModuleList()(1), NotImplementedError, "ModuleList"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "message"), WRONG.values(), ids=WRONG)

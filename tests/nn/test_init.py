@@ -14,12 +14,15 @@ RANDOM = {
     "trunc_normal_": [((300, 400), ()), ((300, 400), (1, 2, 0, 3)), ((300, 400), (0, 1, 0.5, 1))],
     "xavier_uniform_": [((300, 400), ()), ((30, 40, 5, 20), (2,))],
     "xavier_normal_": [((300, 400), ()), ((30, 40, 5, 20), (2,))],
-    "kaiming_uniform_": [((300, 400), ()), ((30, 40, 5, 20), (0, "fan_out", "relu")), ((300, 400), (5**0.5,))],
+    "kaiming_uniform_": [
+        ((300, 400), ()), ((30, 40, 5, 20), (0, "fan_out", "relu")), ((300, 400), (5**0.5,)),
+    ],
     "kaiming_normal_": [((300, 400), ()), ((30, 40, 5, 20), (0, "fan_out", "relu")), ((300, 400), (1,))],
-}
+}  # fmt: skip
+RANDOM_CASES = [(name, case) for name, cases in RANDOM.items() for case in cases]
 
 
-@pytest.mark.parametrize(("name", "case"), [(name, case) for name, cases in RANDOM.items() for case in cases], ids=str)
+@pytest.mark.parametrize(("name", "case"), RANDOM_CASES, ids=str)
 def test_distributions(name, case):
     shape, args = case
     mytorch.manual_seed(0)

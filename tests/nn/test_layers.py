@@ -1,4 +1,4 @@
-"""Every layer with PyTorch's weights gives PyTorch's output and gradients, prints as PyTorch's, starts as PyTorch's."""
+"""Every layer, with PyTorch's weights, gives PyTorch's output and gradients; it prints and starts alike."""
 
 import inspect
 
@@ -28,20 +28,28 @@ LAYERS = {
         (lambda t: t.nn.Flatten(), [normal(2, 3, 4)]), (lambda t: t.nn.Flatten(0, 1), [normal(2, 3, 4)]),
     ],
     "Linear": [
-        (lambda t: t.nn.Linear(4, 3), [normal(2, 5, 4)]), (lambda t: t.nn.Linear(4, 3, bias=False), [normal(4)]),
+        (lambda t: t.nn.Linear(4, 3), [normal(2, 5, 4)]),
+        (lambda t: t.nn.Linear(4, 3, bias=False), [normal(4)]),
         (lambda t: t.nn.Linear(4, 3, dtype=t.float64), [normal(2, 4).astype("float64")]),
     ],
     "Embedding": [
-        (lambda t: t.nn.Embedding(6, 3), [TOKENS]), (lambda t: t.nn.Embedding(6, 3, padding_idx=-1), [TOKENS]),
+        (lambda t: t.nn.Embedding(6, 3), [TOKENS]),
+        (lambda t: t.nn.Embedding(6, 3, padding_idx=-1), [TOKENS]),
         (lambda t: t.nn.Embedding(6, 3, 2, 1.5, 1.0, True), [TOKENS]),
     ],
-    "Dropout": [(lambda t: t.nn.Dropout(0.2).eval(), [normal(3)]), (lambda t: t.nn.Dropout(0.0, True), [normal(3)])],
+    "Dropout": [
+        (lambda t: t.nn.Dropout(0.2).eval(), [normal(3)]), (lambda t: t.nn.Dropout(0.0, True), [normal(3)]),
+    ],
     "LayerNorm": [
-        (lambda t: t.nn.LayerNorm(4), [normal(2, 4)]), (lambda t: t.nn.LayerNorm((3, 4), 0.1), [normal(2, 3, 4)]),
+        (lambda t: t.nn.LayerNorm(4), [normal(2, 4)]),
+        (lambda t: t.nn.LayerNorm((3, 4), 0.1), [normal(2, 3, 4)]),
         (lambda t: t.nn.LayerNorm(4, bias=False), [normal(2, 4)]),
         (lambda t: t.nn.LayerNorm([4], elementwise_affine=False), [normal(2, 4)]),
     ],
-    "ReLU": [(lambda t: t.nn.ReLU(), [normal(5)]), (lambda t: t.nn.Sequential(t.nn.Linear(5, 5), t.nn.ReLU(True)), [normal(5)])],
+    "ReLU": [
+        (lambda t: t.nn.ReLU(), [normal(5)]),
+        (lambda t: t.nn.Sequential(t.nn.Linear(5, 5), t.nn.ReLU(True)), [normal(5)]),
+    ],
     "SiLU": [(lambda t: t.nn.SiLU(), [normal(5)])],
     "GELU": [(lambda t: t.nn.GELU(), [normal(5)]), (lambda t: t.nn.GELU("tanh"), [normal(5)])],
     "Sigmoid": [(lambda t: t.nn.Sigmoid(), [normal(5)])],
@@ -54,7 +62,10 @@ LAYERS = {
     ],
     "NLLLoss": [
         (lambda t: t.nn.NLLLoss(), [normal(5, 4), CLASSES]),
-        (lambda t: t.nn.NLLLoss(t.tensor([1.0, 2, 3, 4]), ignore_index=2, reduction="none"), [normal(5, 4), CLASSES]),
+        (
+            lambda t: t.nn.NLLLoss(t.tensor([1.0, 2, 3, 4]), ignore_index=2, reduction="none"),
+            [normal(5, 4), CLASSES],
+        ),
     ],
     "CrossEntropyLoss": [
         (lambda t: t.nn.CrossEntropyLoss(), [normal(5, 4), CLASSES]),
@@ -94,7 +105,8 @@ def test_constructors_take_pytorch_s_arguments(make, inputs):
         ours, theirs = ours[1], theirs[1]
     mine = list(inspect.signature(type(ours).__init__).parameters)
     his = list(inspect.signature(type(theirs).__init__).parameters)
-    assert [name for name in mine if name != "fused"] == [n for n in his if n not in ("args", "kwargs")] or mine == his
+    without_rest = [name for name in his if name not in ("args", "kwargs")]
+    assert [name for name in mine if name != "fused"] == without_rest or mine == his
 
 
 @pytest.mark.parametrize("layer", [lambda: nn.Linear(2, 2, fused=True), lambda: nn.GELU(fused=True)])

@@ -1,4 +1,4 @@
-"""Module: attributes, the tree, state, modes, hooks, copies, printing; PyTorch's own modules as the oracle."""
+"""Module: attributes, the tree, modes, copies, printing; PyTorch's modules are the oracle."""
 
 import copy
 import pickle
@@ -8,29 +8,8 @@ import pytest
 import torch
 
 import mytorch
-from mytorch import Array, Tensor, nn
-
-
-def net(library):
-    """The same small model in both libraries: nested, with a tied weight, buffers and an optional parameter."""
-
-    class Net(library.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = library.nn.Embedding(5, 4)
-            self.body = library.nn.Sequential(library.nn.Linear(4, 4), library.nn.GELU(), library.nn.LayerNorm(4))
-            self.head = library.nn.Linear(4, 5, bias=False)
-            self.head.weight = self.embed.weight
-            self.scale = library.nn.Parameter(library.ones(4))
-            self.register_parameter("shift", None)
-            self.register_buffer("seen", library.zeros(2))
-            self.register_buffer("cache", library.ones(3), persistent=False)
-            self.register_buffer("nothing", None)
-
-        def forward(self, tokens):
-            return self.head(self.body(self.embed(tokens)) * self.scale)
-
-    return Net()
+from mytorch import nn
+from tests.nn.nets import net
 
 
 @pytest.fixture
@@ -41,10 +20,6 @@ def both():
 @pytest.fixture
 def model():
     return net(mytorch)
-
-
-def torch_state(theirs):
-    return {name: value.numpy() for name, value in theirs.state_dict().items()}
 
 
 # The tree.
@@ -134,34 +109,50 @@ def buffered():
 
 WRONG_ATTRIBUTES = {  # name: (call, error, message)
     "parameter before __init__": (
-        lambda: NoInit(nn.Parameter(mytorch.ones(1))), AttributeError, r"cannot assign parameters before Module.__init__\(\)",
+        lambda: NoInit(nn.Parameter(mytorch.ones(1))), AttributeError,
+        r"cannot assign parameters before Module.__init__\(\)",
     ),
     "module before __init__": (lambda: NoInit(linear()), AttributeError, "cannot assign modules before"),
-    "buffer before __init__": (lambda: NoInit(nn.Buffer(mytorch.ones(1))), AttributeError, "cannot assign buffers before"),
+    "buffer before __init__": (
+        lambda: NoInit(nn.Buffer(mytorch.ones(1))), AttributeError, "cannot assign buffers before",
+    ),
     "tensor to a parameter": (
         lambda: setattr(linear(), "weight", mytorch.ones(2, 2)), TypeError,
         "cannot assign 'Tensor' as parameter 'weight' .Parameter or None expected",
     ),
     "number to a module": (
-        lambda: setattr(nn.Sequential(linear()), "0", 3), TypeError, "cannot assign 'int' as child module '0'",
+        lambda: setattr(nn.Sequential(linear()), "0", 3), TypeError,
+        "cannot assign 'int' as child module '0'",
     ),
-    "number to a buffer": (lambda: setattr(buffered(), "b", 3), TypeError, "cannot assign 'int' as buffer 'b'"),
+    "number to a buffer": (
+        lambda: setattr(buffered(), "b", 3), TypeError, "cannot assign 'int' as buffer 'b'",
+    ),
     "unknown attribute": (lambda: linear().wait, AttributeError, "'Linear' object has no attribute 'wait'"),
     "unknown attribute to delete": (lambda: delattr(linear(), "wait"), AttributeError, "wait"),
     "dot in a name": (lambda: linear().register_parameter("a.b", None), KeyError, "name can.*t contain"),
     "empty name": (lambda: linear().register_buffer("", None), KeyError, "name can.*t be empty"),
-    "name of a wrong type": (lambda: linear().register_buffer(3, None), TypeError, "should be a string, got int"),
-    "taken name": (lambda: linear().register_buffer("weight", None), KeyError, "attribute 'weight' already exists"),
+    "name of a wrong type": (
+        lambda: linear().register_buffer(3, None), TypeError, "should be a string, got int",
+    ),
+    "taken name": (
+        lambda: linear().register_buffer("weight", None), KeyError, "attribute 'weight' already exists",
+    ),
     "name of a method": (lambda: linear().add_module("forward", None), KeyError, "'forward' already exists"),
     "no parameter": (
         lambda: linear().register_parameter("a", mytorch.ones(1)), TypeError, "'Tensor' as parameter 'a'",
     ),
     "no buffer": (lambda: linear().register_buffer("a", 3), TypeError, "'int' as buffer 'a'"),
     "no module": (lambda: linear().add_module("a", 3), TypeError, "int is not a Module subclass"),
-    "no forward": (lambda: nn.Module()(1), NotImplementedError, r'\[Module\] is missing the required "forward"'),
-    "integer parameter": (lambda: nn.Parameter([1, 2]), RuntimeError, "floating-point tensors can require gradients"),
+    "no forward": (
+        lambda: nn.Module()(1), NotImplementedError, r'\[Module\] is missing the required "forward"',
+    ),
+    "integer parameter": (
+        lambda: nn.Parameter([1, 2]), RuntimeError, "floating-point tensors can require gradients",
+    ),
     "training mode": (lambda: linear().train("yes"), ValueError, "boolean, got 'yes'"),
-    "integer dtype": (lambda: linear().to("int64"), TypeError, "only accepts floating-point dtypes, got int64"),
+    "integer dtype": (
+        lambda: linear().to("int64"), TypeError, "only accepts floating-point dtypes, got int64",
+    ),
 }  # fmt: skip
 
 
@@ -169,93 +160,6 @@ WRONG_ATTRIBUTES = {  # name: (call, error, message)
 def test_wrong_use(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-# State.
-
-
-def test_a_pytorch_state_dict_gives_the_same_function(both):
-    ours, theirs = both
-    assert repr(ours.load_state_dict(theirs.state_dict())) == "<All keys matched successfully>"
-    tokens = np.array([[0, 3, 4]])
-    y, want = ours(Tensor(tokens)), theirs(torch.from_numpy(tokens))
-    np.testing.assert_allclose(y.detach().numpy(), want.detach().numpy(), rtol=1e-5, atol=1e-6)
-    y.sum().backward()
-    want.sum().backward()
-    for (name, p), (_, q) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
-        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("kind", [Tensor, Array, np.asarray, torch.tensor, lambda a: torch.nn.Parameter(torch.tensor(a))])
-def test_values_may_be_of_any_kind(model, kind):
-    state = {name: kind(value.numpy() + 1) for name, value in model.state_dict().items()}
-    before = model.scale
-    model.load_state_dict(state)
-    assert model.scale is before
-    np.testing.assert_array_equal(model.scale.detach().numpy(), [2, 2, 2, 2])
-
-
-def test_the_state_shares_memory_and_a_loaded_copy_does_not(model):
-    state = model.state_dict()
-    assert not any(value.requires_grad for value in state.values())
-    assert state["head.weight"].data_ptr() == model.embed.weight.data_ptr()
-    with mytorch.no_grad():
-        model.scale += 1
-    np.testing.assert_array_equal(state["scale"].numpy(), [2, 2, 2, 2])
-    other = net(mytorch)
-    other.load_state_dict(state)
-    assert other.scale.data_ptr() != model.scale.data_ptr()
-    assert model.state_dict(keep_vars=True)["scale"] is model.scale
-    into = {"x": 1}
-    assert model.state_dict(destination=into, prefix="p.") is into and "p.scale" in into and "x" in into
-
-
-def test_dtypes_are_cast_and_with_assign_taken_over(model):
-    state = {name: value.double() + 1 for name, value in model.state_dict().items()}
-    model.load_state_dict(state)
-    assert model.scale.dtype == mytorch.float32
-    parameter = model.scale
-    model.load_state_dict(state, assign=True)
-    assert model.scale is parameter and parameter.dtype == mytorch.float64 and parameter.requires_grad
-    assert parameter.data_ptr() == state["scale"].data_ptr()
-    (parameter * 2).sum().backward()
-    assert parameter.grad.dtype == mytorch.float64
-
-
-def test_what_does_not_fit_is_listed_and_nothing_is_changed(model):
-    state = {name: value.numpy() + 1 for name, value in model.state_dict().items()}
-    del state["body.0.bias"]
-    state.update({"extra": np.ones(1), "body.0.weight": np.ones((3, 4)), "seen": "text"})
-    with pytest.raises(RuntimeError) as error:
-        model.load_state_dict(state)
-    for message in (
-        r"Error(s) in loading state_dict for Net:", 'Missing key(s) in state_dict: "body.0.bias".',
-        'Unexpected key(s) in state_dict: "extra".',
-        "size mismatch for body.0.weight: copying a param with shape Size([3, 4]) from checkpoint, "
-        "the shape in current model is Size([4, 4]).",
-        "seen: expected a Tensor or an array from checkpoint but received str.",
-    ):  # fmt: skip
-        assert message in str(error.value)
-    np.testing.assert_array_equal(model.scale.detach().numpy(), [1, 1, 1, 1])
-    with pytest.raises(TypeError, match="dict-like, got list"):
-        model.load_state_dict([])
-
-
-def test_not_strict_loads_what_there_is(both):
-    states = [{"scale": library.full((4,), 7.0), "extra": library.ones(1)} for library in (mytorch, torch)]
-    got, want = (m.load_state_dict(s, strict=False) for m, s in zip(both, states, strict=True))
-    assert tuple(got) == tuple(want)
-    assert repr(got).startswith("IncompatibleKeys(missing_keys=['seen'")
-    np.testing.assert_array_equal(both[0].scale.detach().numpy(), [7, 7, 7, 7])
-    with pytest.raises(RuntimeError, match="size mismatch for scale"):
-        both[0].load_state_dict({"scale": np.ones(3)}, strict=False)
-
-
-def test_loading_is_noticed_by_a_graph_that_needs_the_old_values(model):
-    y = model(mytorch.tensor([1]))
-    model.load_state_dict(model.state_dict())
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        y.sum().backward()
 
 
 # Modes, dtypes, devices.
@@ -323,84 +227,14 @@ def test_apply_visits_children_first(model):
     assert names == ["Embedding", "Linear", "GELU", "LayerNorm", "Sequential", "Linear", "Net"]
 
 
-# Hooks.
-
-
-def test_forward_hooks_see_and_change():
-    layer, calls = nn.Identity(), []
-    x = mytorch.ones(2)
-
-    def before(module, args):
-        calls.append("before")
-        assert module is layer and args == (x,)
-        return args[0] * 2
-
-    def after(module, args, result):
-        calls.append("after")
-        return result + 1
-
-    handles = [layer.register_forward_pre_hook(before), layer.register_forward_hook(after)]
-    np.testing.assert_array_equal(layer(x).numpy(), [3, 3])
-    assert calls == ["before", "after"]
-    with handles[0]:
-        handles[1].remove()
-        np.testing.assert_array_equal(layer(x).numpy(), [2, 2])
-    assert layer(x) is x
-
-
-def test_hooks_with_keyword_arguments_and_in_front():
-    class Scale(nn.Module):
-        def forward(self, x, by=1):
-            return x * by
-
-    layer, order = Scale(), []
-    layer.register_forward_hook(lambda m, args, result: order.append("second"))
-    layer.register_forward_hook(
-        lambda m, args, kwargs, result: order.append(kwargs["by"]), prepend=True, with_kwargs=True
-    )
-    layer.register_forward_pre_hook(lambda m, args, kwargs: (args, {"by": kwargs["by"] + 1}), with_kwargs=True)
-    np.testing.assert_array_equal(layer(mytorch.ones(1), by=2).numpy(), [3])
-    assert order == [3, "second"]
-
-
-@pytest.mark.parametrize("changes", [False, True])
-def test_full_backward_hooks_are_pytorch_s(changes):
-    results = []
-    for library in (mytorch, torch):
-        seen = []
-
-        class Twice(library.nn.Module):
-            def forward(self, x, number, y):
-                return x * y, x + number
-
-        def hook(module, grad_input, grad_output, seen=seen):
-            seen.extend(None if g is None else g.numpy().copy() for g in (*grad_input, *grad_output))
-            return tuple(None if g is None else g * 10 for g in grad_input) if changes else None
-
-        layer = Twice()
-        layer.register_full_backward_hook(hook)
-        x, y = (library.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
-        a, b = layer(x * 1, 3, y)
-        (a * library.tensor([1.0, 5.0]) + b).sum().backward()
-        results.append([*seen, x.grad.numpy(), y.grad.numpy()])
-    assert len(results[0]) == len(results[1]) == 7
-    for got, want in zip(*results, strict=True):
-        assert (got is None) == (want is None)
-        np.testing.assert_array_equal(got, want)
-
-
-def test_full_backward_hook_without_a_gradient_of_the_input():
-    seen, layer = [], nn.Linear(2, 1)
-    layer.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append((grad_input, grad_output)))
-    layer(mytorch.ones(3, 2)).sum().backward()
-    [(grad_input, grad_output)] = seen
-    assert grad_input == (None,) and grad_output[0].shape == (3, 1) and layer.weight.grad is not None
-
-
 # Copies.
 
 
-@pytest.mark.parametrize("copier", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def through_pickle(m):
+    return pickle.loads(pickle.dumps(m))
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, through_pickle])
 def test_copies_are_whole_and_apart(copier):
     model = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3, bias=False), nn.Dropout(0.1))
     model[2].weight = model[0].weight
@@ -416,6 +250,14 @@ def test_copies_are_whole_and_apart(copier):
     with mytorch.no_grad():
         other[0].weight += 1
     assert not np.array_equal(other[0].weight.detach().numpy(), model[0].weight.detach().numpy())
+
+
+@pytest.mark.parametrize(
+    "copier", [copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))], ids=["deepcopy", "pickle"]
+)
+def test_copies_of_a_buffer(copier):
+    other = copier(nn.Buffer(mytorch.ones(2), persistent=False))
+    assert type(other) is nn.Buffer and not other.persistent and other.tolist() == [1, 1]
 
 
 # Printing.
@@ -445,7 +287,8 @@ def test_repr_with_several_lines_of_its_own():
 
 
 def test_parameters_print():
-    assert repr(nn.Parameter(mytorch.ones(2))) == "Parameter containing:\ntensor([1.00000 1.00000], requires_grad=True)"
+    want = "Parameter containing:\ntensor([1.00000 1.00000], requires_grad=True)"
+    assert repr(nn.Parameter(mytorch.ones(2))) == want
 
 
 def test_a_parameter_shares_memory():

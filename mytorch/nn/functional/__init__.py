@@ -1,11 +1,12 @@
 """The functions behind the layers, as in `F.gelu(x)`; how their variants are chosen is in `composite`."""
 
-from .activations import gelu, relu, sigmoid, silu, tanh
+from .activations import relu, sigmoid, silu, tanh
 from .attention import scaled_dot_product_attention
 from .composite import REGISTRY, Composite, use_fused
 from .cross_entropy import cross_entropy, nll_loss
 from .dropout import dropout
 from .embedding import embedding
+from .gelu import gelu
 from .linear import linear
 from .loss import mse_loss
 from .normalization import layer_norm

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ...backends.blas import row_sums
+from ...backends.blas import column_sums
 from ...device import array_module, device_of, on
 from ...ops import ones, where
 from ...tensor import Tensor
@@ -122,12 +122,10 @@ def _check_mask(mask, dtype, scores, is_causal):
 
 @scaled_dot_product_attention.manual
 def _attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
-    """With P = softmax(scores) and y = P v:  dv = P^T g,  dP = g v^T,  dscores = P (dP - sum(dP P)).
+    """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
-    That sum over the keys is the sum of g y over the features, which is shorter.
-
-    P is kept unnormalized, as `power` / `total`: it is cheaper to divide what is as wide as a head than what
-    is as wide as all the keys.
+    That sum over the keys is the sum of g y over the features, which is shorter. Scores have the shape
+    (..., S, L): NumPy finds the maxima of columns faster than those of short rows.
     """
     own_heads = k.shape[-3:-2], v.shape[-3:-2]
     if enable_gqa:
@@ -137,41 +135,39 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
     one = len(tiles) == 1 and tiles[0][1] == k.shape[-2]  # one tile sees all keys: nothing is added up
     new = functools.partial(_new, q, batch, np.empty if one else np.zeros)
     bias = None if mask is None else _as_bias(mask, q.dtype)
-    scale = q.dtype.type(scale)
     y = new(q.shape[-2], v.shape[-1])
     saved = []
     for rows, seen in tiles:
-        power = _scores(q[..., rows, :], k[..., :seen, :], bias, rows.start if is_causal else None, scale)
-        power -= np.maximum(
-            np.max(power, axis=-1, keepdims=True), np.finfo(q.dtype).min
-        )  # a row of -inf stays so
-        np.exp(power, out=power)
-        total = np.maximum(row_sums(power), 1)  # only a row of zeros has less, and stays so
-        keep = dropout_mask(power, power.shape, dropout_p) if dropout_p else None
-        part = y[..., rows, :]
-        np.matmul(power if keep is None else power * keep, v[..., :seen, :], out=part)
-        part /= total
-        saved.append((rows, seen, power, total, keep))
+        start = rows.start if is_causal else None
+        p = _softmax(_scores(q[..., rows, :], k[..., :seen, :], bias, start, q.dtype.type(scale)))
+        keep = _swap(dropout_mask(p, _swap(p).shape, dropout_p)) if dropout_p else None
+        np.matmul(_swap(p if keep is None else p * keep), v[..., :seen, :], out=y[..., rows, :])
+        saved.append((rows, seen, p, keep))
 
     def grad(g):
         dq, dk, dv = new(*q.shape[-2:]), new(*k.shape[-2:]), new(*v.shape[-2:])
-        along = np.einsum("...ld,...ld->...l", g, y)[..., None]
-        d = None
-        for rows, seen, power, total, keep in saved:
-            g_rows = g[..., rows, :] / total
-            _add_product(power if keep is None else power * keep, g_rows, dv[..., :seen, :], one)
-            d = np.matmul(g_rows, np.swapaxes(v[..., :seen, :], -1, -2))
+        along = np.einsum("...ld,...ld->...l", g, y)[..., None, :]
+        dmask = None
+        for rows, seen, p, keep in saved:
+            g_rows = g[..., rows, :]
+            _add_product(p if keep is None else p * keep, g_rows, dv[..., :seen, :], one)
+            d = np.matmul(v[..., :seen, :], _swap(g_rows))
             if keep is not None:
                 d *= keep
-            d -= along[..., rows, :] / total
-            d *= power
-            np.matmul(d, k[..., :seen, :], out=dq[..., rows, :])
+            d -= along[..., rows]
+            d *= p
+            if mask is not None and mask.dtype != bool:
+                dmask = _swap(d.copy())
+            d *= q.dtype.type(scale)
+            np.matmul(_swap(d), k[..., :seen, :], out=dq[..., rows, :])
             _add_product(d, q[..., rows, :], dk[..., :seen, :], one)
-        dq *= scale
-        dk *= scale
-        return dq, _sum_heads(dk, own_heads[0]), _sum_heads(dv, own_heads[1]), d
+        return dq, _sum_heads(dk, own_heads[0]), _sum_heads(dv, own_heads[1]), dmask
 
     return y, grad
+
+
+def _swap(a):
+    return np.swapaxes(a, -1, -2)
 
 
 def _new(like, batch, make, length, features):
@@ -183,7 +179,8 @@ def _new(like, batch, make, length, features):
 
 def _as_bias(mask, dtype):
     """What is added to the scores: 0 where a bool mask is True, else -inf."""
-    return np.where(mask, 0, -np.inf).astype(dtype) if mask.dtype == bool else mask.astype(dtype)
+    bias = np.where(mask, 0, -np.inf).astype(dtype) if mask.dtype == bool else mask.astype(dtype)
+    return _swap(bias) if bias.ndim > 1 else bias[..., None]
 
 
 def _tiles(q, k, is_causal, dropout_p):
@@ -198,27 +195,34 @@ def _tiles(q, k, is_causal, dropout_p):
 
 
 def _scores(q, k, bias, start, scale):
-    """q k^T scale + bias; in causal attention `start` is the number of the first query."""
-    scores = np.matmul(q, np.swapaxes(k, -1, -2))
+    """k q^T scale + bias; in causal attention `start` is the number of the first query."""
+    scores = np.matmul(k, _swap(q))
     scores *= scale
     if bias is not None:
         scores += bias
     if start is not None:
-        future = scores[..., start:]
-        future += _triangle(q.shape[-2], q.dtype, device_of(q))[:, : future.shape[-1]]
+        future = scores[..., start:, :]
+        future += _triangle(q.shape[-2], q.dtype, device_of(q))[: future.shape[-2]]
     return scores
 
 
 @functools.lru_cache(maxsize=8)
 def _triangle(n, dtype, where):
-    """(n, n), -inf above the diagonal, else 0."""
+    """(n, n), -inf below the diagonal, else 0."""
     with on(where):
-        return np.triu(array_module(where).full((n, n), -np.inf, dtype), 1)
+        return np.tril(array_module(where).full((n, n), -np.inf, dtype), -1)
+
+
+def _softmax(scores):
+    """Over the keys, in place; what is -inf everywhere becomes 0."""
+    scores -= np.maximum(np.max(scores, axis=-2, keepdims=True), np.finfo(scores.dtype).min)
+    np.exp(scores, out=scores)
+    scores /= np.maximum(column_sums(scores), 1)[..., None, :]  # only a column of zeros has a smaller sum
+    return scores
 
 
 def _add_product(x, y, out, only):
-    """out += x^T y, where `out` holds zeros; if it is the only term, out = x^T y."""
-    x = np.swapaxes(x, -1, -2)
+    """out += x y, where `out` holds zeros; if it is the only term, out = x y."""
     if only:
         np.matmul(x, y, out=out)
     else:

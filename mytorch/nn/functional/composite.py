@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 
-from ..._array import Array
 from ...device import is_raw
 from ...ops.inplace import inplace
 from ...ops.op import op
@@ -66,6 +65,11 @@ class Composite:
             n: p.default for n, p in self.signature.parameters.items() if p.default is not p.empty
         }
         self._inplace = self._names.index("inplace") if "inplace" in self._names else None
+        self._tensors = tuple(
+            (i, name, p.annotation)
+            for i, (name, p) in enumerate(self.signature.parameters.items())
+            if p.annotation in ("Tensor", "Tensor | None")
+        )
         REGISTRY[self.__name__] = self
 
     def check(self, checker: Callable) -> Callable:
@@ -100,14 +104,15 @@ class Composite:
 
     def _op(self, forward: Callable) -> Callable:
         variant = op(forward)
-        variant.__name__ = variant.__qualname__ = (
-            self.__name__
-        )  # errors and graphs show the function that was called
+        variant.__name__ = variant.__qualname__ = self.__name__  # for errors, and for who looks at the graph
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Tensor:
         if kwargs or len(args) != len(self._names):
             args = self._bind(args, kwargs)
+        for i, name, kind in self._tensors:
+            if not isinstance(args[i], Tensor) and (args[i] is not None or kind == "Tensor"):
+                raise TypeError(f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}")
         if self.checker is not None:
             answer = self.checker(*args)
             if answer is not None:
@@ -126,7 +131,7 @@ class Composite:
                 )
             return _reference_in_single(self.reference, args)
         if fused or (fused is None and self.kernels and use_fused.default):
-            kind = next((a.device.type for a in args if isinstance(a, (Tensor, Array))), "cpu")
+            kind = next(a.device.type for a in args if isinstance(a, Tensor))
             kernel = self.kernels.get(kind)
             if kernel is not None:
                 try:

@@ -245,9 +245,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
             z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * spread
 
     def grad(g):
-        if (
-            isinstance(g, np.ndarray) and g.ndim == 0 and g == 1
-        ):  # the usual case, and no pass over the buffer
+        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # as usual: no need to pass over the buffer
             return _class_back(z, shape)
         return _class_back(z * np.reshape(g, (-1, 1)), shape)
 

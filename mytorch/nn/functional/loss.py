@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import promote_types
 from ...tensor import Tensor
 from .activations import require_float
 from .composite import Unsupported, composite
@@ -73,8 +74,9 @@ def _check_mse(input, target, size_average, reduce, reduction, weight):
         raise ValueError(
             f"mse_loss(): weight {tuple(weight.shape)} and input {tuple(input.shape)} must have the same size"
         )
-    if input.dtype.kind != "f" and target.dtype.kind != "f":
-        require_float(input, "mse_loss")
+    dtype = promote_types(input.dtype, target.dtype)
+    input, target = input.to(dtype), target.to(dtype)
+    require_float(input, "mse_loss")
     return input, target, None, None, reduction, weight
 
 

@@ -124,7 +124,7 @@ def random_split(dataset: Dataset[T], lengths: Sequence[float], generator: Any =
     """Distribute the samples at random over subsets without overlap.
 
     Args:
-        lengths: how many go into each; or fractions of all, rounded down (the rest goes round one by one).
+        lengths: how many go into each; or fractions, of sum 1, rounded down (the rest goes one by one).
         generator: by default the default one.
 
     Raises:

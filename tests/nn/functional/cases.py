@@ -1,7 +1,7 @@
-"""Calls that mean the same in `mytorch.nn.functional` and in PyTorch's: every variant of every composite runs them.
+"""Calls that mean the same in `mytorch.nn.functional` and in PyTorch's, for every variant of every composite.
 
-CASES[name] is a list of (positional arguments, keyword arguments). NumPy arrays become tensors; float32 ones are
-cast to the dtype that is tested, and those among the positional arguments get gradients.
+CASES[name] is a list of (positional arguments, keyword arguments). NumPy arrays become tensors; float32 ones
+are cast to the dtype that is tested, and those among the positional arguments get gradients.
 """
 
 import numpy as np
@@ -63,7 +63,9 @@ def attention():
 
 
 OPTIONS = [
-    {"reduction": reduction, **weight} for reduction in ("mean", "sum", "none") for weight in ({}, {"weight": positive(4)})
+    {"reduction": reduction, **weight}
+    for reduction in ("mean", "sum", "none")
+    for weight in ({}, {"weight": positive(4)})
 ]
 
 
@@ -105,7 +107,8 @@ CASES = {
     "gelu": [*activation(), *activation(approximate="tanh"), case(3 * normal(300, 257))],
     "softmax": [
         *(case(normal(4, 5, 3), dim=dim) for dim in (0, 1, -1)),
-        case(normal(), dim=0), case(normal(2, 0), dim=1), case(normal(0, 2), dim=1), case(1e4 * normal(3, 4), dim=1),
+        case(normal(), dim=0), case(normal(2, 0), dim=1), case(normal(0, 2), dim=1),
+        case(1e4 * normal(3, 4), dim=1),
         case(np.array([[-np.inf, 1, 2], [-np.inf, -np.inf, 0]], "float32"), dim=1),
     ],
     "layer_norm": [
@@ -126,7 +129,8 @@ CASES = {
     "embedding": [
         case(integers(6, 3, 4), normal(6, 5)), case(integers(6, 3).astype("int32"), normal(6, 5)),
         case(np.array(2), normal(6, 5)), case(np.zeros(0, "int64"), normal(6, 5)),
-        case(integers(6, 3, 4), normal(6, 5), padding_idx=2), case(integers(6, 9), normal(6, 1), padding_idx=-1),
+        case(integers(6, 3, 4), normal(6, 5), padding_idx=2),
+        case(integers(6, 9), normal(6, 1), padding_idx=-1),
         case(integers(3, 9), normal(6, 5), scale_grad_by_freq=True),
     ],
     "dropout": [
@@ -134,8 +138,10 @@ CASES = {
     ],
     "mse_loss": [
         *(case(normal(3, 4), normal(3, 4), reduction=r) for r in ("mean", "sum", "none")),
-        *(case(normal(3, 4), normal(3, 4), reduction=r, weight=positive(3, 4)) for r in ("mean", "sum", "none")),
+        *(case(normal(3, 4), normal(3, 4), reduction=r, weight=positive(3, 4))
+          for r in ("mean", "sum", "none")),
         case(normal(), normal()), case(normal(0), normal(0), reduction="sum"),
+        case(normal(3), np.array([1, 2, 3])), case(np.array([1, 2, 3]), normal(3)),
     ],
     "nll_loss": nll_loss(),
     "cross_entropy": cross_entropy(),

@@ -18,7 +18,7 @@ from mytorch.nn.functional.composite import REGISTRY, Composite, Unsupported
 def scale():
     """A composite with all variants, each of which says in `ran` that it ran; kernels for the CPU only."""
 
-    def scale(input, factor=2.0, inplace=False):
+    def scale(input: "Tensor", factor=2.0, inplace=False):
         """input * factor"""
         scale.ran.append("reference")
         return input * factor
@@ -117,10 +117,12 @@ def test_use_fused_is_a_default_and_a_context():
         mytorch.use_fused(1)
 
 
-@pytest.mark.parametrize(("value", "says"), [("0", "False"), ("1", "True"), ("yes", "USE_FUSED_OPS is 0 or 1, got 'yes'")])
+@pytest.mark.parametrize(
+    ("value", "says"), [("0", "False"), ("1", "True"), ("yes", "USE_FUSED_OPS is 0 or 1, got 'yes'")]
+)
 def test_the_environment_sets_the_default(value, says):
-    code = "import mytorch; print(mytorch.use_fused.default)"
-    run = subprocess.run([sys.executable, "-c", code], env={"USE_FUSED_OPS": value}, capture_output=True, text=True)
+    command = [sys.executable, "-c", "import mytorch; print(mytorch.use_fused.default)"]
+    run = subprocess.run(command, env={"USE_FUSED_OPS": value}, capture_output=True, text=True)
     assert says in run.stdout + run.stderr
 
 
@@ -157,6 +159,8 @@ def test_inplace_writes_into_the_input(scale, requires_grad):
 
 WRONG_ARGUMENTS = {
     "missing": (lambda f: f(), "missing a required argument: 'input'"),
+    "no tensor": (lambda f: f(X), "input must be a Tensor, got ndarray"),
+    "None": (lambda f: f(None), "input must be a Tensor, got NoneType"),
     "unknown": (lambda f: f(Tensor(X), fac=3), "unexpected keyword argument 'fac'"),
     "twice": (lambda f: f(Tensor(X), 3, factor=3), "multiple values for argument 'factor'"),
     "too many": (lambda f: f(Tensor(X), 3, False, 4), "too many positional arguments"),
@@ -167,6 +171,13 @@ WRONG_ARGUMENTS = {
 def test_wrong_arguments(scale, call, message):
     with pytest.raises(TypeError, match=rf"scale\(\): .*{message}"):
         call(scale)
+
+
+def test_optional_tensors():
+    x, w = mytorch.ones(2, 3), mytorch.ones(4, 3)
+    assert F.linear(x, w, None).shape == (2, 4)
+    with pytest.raises(TypeError, match=r"linear\(\): bias must be a Tensor | None, got int"):
+        F.linear(x, w, 3)
 
 
 def test_arguments_by_name_in_any_order(scale):

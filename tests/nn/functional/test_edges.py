@@ -1,4 +1,4 @@
-"""Values at the edge (inf, NaN, huge, nothing at all) and wrong calls, as PyTorch has them, in every variant."""
+"""Values at the edge (inf, NaN, huge, nothing) and wrong calls, as PyTorch has them, in every variant."""
 
 import warnings
 
@@ -34,7 +34,9 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
     "cross_entropy": ([SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none"}),
     "cross_entropy -inf target": ([SPECIAL[1:2], np.array([0])], {}),
     "cross_entropy NaN ignored": ([f([[NAN, 1], [3, 2]]), np.array([-100, 0])], {}),
-    "cross_entropy smoothed": ([SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none", "label_smoothing": 0.1}),
+    "cross_entropy smoothed": (
+        [SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none", "label_smoothing": 0.1},
+    ),
     "cross_entropy probabilities": ([SPECIAL[1:], f(np.full((4, 3), 0.3))], {"reduction": "none"}),
     "cross_entropy all ignored": ([f([[1, 2], [3, 4]]), np.array([-100, -100])], {}),
     "cross_entropy empty": ([f(np.zeros((0, 3))), np.zeros(0, int)], {}),
@@ -44,10 +46,12 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
     "nll_loss NaN ignored": ([f([[NAN, 1], [3, 2]]), np.array([-100, 0])], {}),
     "mse_loss": ([LINE, LINE[::-1].copy()], {"reduction": "none"}),
     "mse_loss empty": ([f([]), f([])], {}),
-    "scaled_dot_product_attention huge": ([f([[[1e4], [-1e4]]]), f([[[1e4], [2], [3]]]), f([[[1], [2], [3]]])], {}),
+    "scaled_dot_product_attention huge": (
+        [f([[[1e4], [-1e4]]]), f([[[1e4], [2], [3]]]), f([[[1], [2], [3]]])], {},
+    ),
     "scaled_dot_product_attention inf": ([f([[INF]]), f([[1], [2]]), f([[1], [2]])], {}),
     "scaled_dot_product_attention NaN": ([f([[1], [NAN]]), f([[1], [2]]), f([[1], [2]])], {}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EDGES)
@@ -89,7 +93,9 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "embedding negative": ([np.array([-1]), X45], {}, "index out of range in self: -1 to -1"),
     "embedding dtype": ([W5, X45], {}, "int64 or int32, got float32"),
     "embedding weight": ([I3, W5], {}, r"'weight' must be 2-D, got shape \(5,\)"),
-    "embedding padding_idx": ([I3, X45], {"padding_idx": 4}, "padding_idx 4 must be within num_embeddings, 4"),
+    "embedding padding_idx": (
+        [I3, X45], {"padding_idx": 4}, "padding_idx 4 must be within num_embeddings, 4",
+    ),
     "dropout p": ([X35], {"p": 1.5}, "between 0 and 1, but got 1.5"),
     "dropout int": ([I3], {}, "can't be cast to the input's type int64"),
     "mse_loss shapes": ([X35, X45], {}, r"\(4, 5\) is different from the input's, \(3, 5\)"),
@@ -102,7 +108,9 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "nll_loss class": ([X35, np.array([0, 5, 1])], {}, "(?i)target 5 is out of bounds"),
     "nll_loss reduction": ([X35, I3], {"reduction": "max"}, "max is not a valid value"),
     "cross_entropy batch": ([X35, np.ones(2, int)], {}, r"batch_size \(3\) to match"),
-    "cross_entropy class": ([X35, np.array([0, 5, 1])], {}, "(?i)target 5 is out of bounds, there are 5 classes"),
+    "cross_entropy class": (
+        [X35, np.array([0, 5, 1])], {}, "(?i)target 5 is out of bounds, there are 5 classes",
+    ),
     "cross_entropy negative class": ([X35, np.array([0, -1, 1])], {}, "(?i)target -1 is out of bounds"),
     "cross_entropy target dtype": ([X35, I3.astype("int32")], {}, "int64 or uint8, got int32"),
     "cross_entropy shape": ([np.ones((2, 4, 3), "f"), np.ones((2, 2), int)], {}, "size mismatch"),
@@ -110,7 +118,9 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "cross_entropy int probabilities": ([X35, I35], {}, "floating point type for target"),
     "cross_entropy ignored probability": ([X35, X35], {"ignore_index": 2}, "ignore_index=2 is not supported"),
     "cross_entropy weight": ([X35, I3], {"weight": W5[:4]}, "for all 5 classes or no classes"),
-    "cross_entropy weight dtype": ([X35, I3], {"weight": W5.astype("d")}, "weight of dtype float32, got float64"),
+    "cross_entropy weight dtype": (
+        [X35, I3], {"weight": W5.astype("d")}, "weight of dtype float32, got float64",
+    ),
     "cross_entropy reduction": ([X35, I3], {"reduction": "max"}, "max is not a valid value"),
     "cross_entropy smoothing": ([X35, I3], {"label_smoothing": 2.0}, "between 0.0 and 1.0, got 2.0"),
     "scaled_dot_product_attention 1-d": (*attend(4, (5, 4), (5, 4)), "at least 2 dimensional"),
@@ -120,14 +130,17 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "scaled_dot_product_attention heads": (
         *attend((1, 4, 3, 4), (1, 3, 5, 4), (1, 3, 5, 6), enable_gqa=True), "enable_gqa=True",
     ),
-    "scaled_dot_product_attention dtype": ([X35, X45.astype("d"), X45], {}, "same dtype, got float32, float64"),
+    "scaled_dot_product_attention dtype": (
+        [X35, X45.astype("d"), X45], {}, "same dtype, got float32, float64",
+    ),
     "scaled_dot_product_attention int": ([I35, I35, I35], {}, "not implemented for dtype int64"),
     "scaled_dot_product_attention mask dtype": (*attend((3, 4), (5, 4), (5, 4), attn_mask=I35), "got int64"),
     "scaled_dot_product_attention mask shape": (
         *attend((3, 4), (5, 4), (5, 4), attn_mask=np.ones((2, 5), "f")), r"\(2, 5\) can't be broadcast",
     ),
     "scaled_dot_product_attention mask and causal": (
-        *attend((3, 4), (5, 4), (5, 4), attn_mask=X35, is_causal=True), "should not be set when is_causal=True",
+        *attend((3, 4), (5, 4), (5, 4), attn_mask=X35, is_causal=True),
+        "should not be set when is_causal=True",
     ),
 }  # fmt: skip
 

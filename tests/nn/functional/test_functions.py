@@ -1,4 +1,4 @@
-"""What single functions do beside their values: dropout's randomness, saved memory, PyTorch's old arguments."""
+"""What functions do beside their values: dropout's randomness, saved memory, PyTorch's old arguments."""
 
 import numpy as np
 import pytest
@@ -104,9 +104,8 @@ def test_softmax_is_a_method_and_a_function():
         check(lambda t, n=name: getattr(t, n)(1), lambda t, n=name: getattr(t, n)(1), x)
         check(getattr(mytorch, name), getattr(torch, name), x, dim=0)
         check(getattr(mytorch, name), getattr(torch, name), x, dim=0, dtype=None)
-        np.testing.assert_array_equal(
-            getattr(mytorch, name)(Tensor(x), axis=1).numpy(), getattr(mytorch, name)(Tensor(x), 1).numpy()
-        )
+        by_axis, by_dim = getattr(mytorch, name)(Tensor(x), axis=1), getattr(mytorch, name)(Tensor(x), 1)
+        np.testing.assert_array_equal(by_axis.numpy(), by_dim.numpy())
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -116,6 +115,7 @@ def test_softmax_casts_first(name):
     check(lambda t: ours(t, 0, dtype="float32"), lambda t: theirs(t, 0, dtype=torch.float32), np.arange(3))
 
 
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")  # PyTorch's
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (2, 3, 4, 5)])
 def test_softmax_chooses_a_dim_with_a_warning(shape):
     x = np.asarray(rng.standard_normal(shape), "float32")
@@ -136,6 +136,7 @@ def test_pytorch_s_old_names_of_the_reduction(size_average, reduce):
         check(ours, theirs, x, target, size_average=size_average, reduce=reduce)
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")  # PyTorch's
 def test_mse_loss_broadcasts_with_a_warning():
     with pytest.warns(UserWarning, match=r"\(4,\) is different from the input's, \(3, 4\)"):
         check(F.mse_loss, torch.nn.functional.mse_loss, normal(3, 4), normal(4))
