@@ -182,7 +182,7 @@ class GPT2(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Weights from N(0, std²), biases 0; what is added to the residual stream is divided by sqrt(2 n_layer).
+        """Weights from N(0, std²), biases 0; of what is added to the residual stream 1 / sqrt(2 n_layer).
 
         GPT-2's std of 0.02 suits its width of 768. A product of n_embd terms keeps its size if the std goes
         with 1 / sqrt(n_embd), so narrower models get more; they learn much faster for it. Embeddings are not
