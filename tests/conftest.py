@@ -2,6 +2,7 @@
 
 import pytest
 
+from mytorch.random import _default
 from tests import strict_cupy
 
 
@@ -11,6 +12,8 @@ def fake_cuda():
     cupy = strict_cupy.install(device_count=2)
     yield cupy
     strict_cupy.uninstall()
+    for place in [place for place in _default if place != "cpu"]:
+        del _default[place]  # its generator went with the stand-in
 
 
 @pytest.fixture(params=["cpu", "cuda:0"])
