@@ -309,7 +309,7 @@ def main():
         if iteration % args.log_iter == 0:
             speed = counted / (time.perf_counter() - since)
             log(iteration=iteration, loss=loss, lr=lr, tokens_per_second=round(speed))
-            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}")
+            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
         if stop or iteration % args.checkpoint_iterations == 0:
             save_checkpoint(folder, model, optimizer, iteration, best, args)
         if stop:
