@@ -205,8 +205,28 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def clone(self) -> Array:
         return self.copy()
 
+    @property
+    def data(self) -> Array:
+        return self
+
     def detach(self) -> Array:
         return self
+
+    def view(self, *args: Any) -> Array:
+        """The same memory in another shape, `view(2, -1)` or `view((2, -1))`, or read as another dtype.
+
+        Raises:
+            RuntimeError: the memory can't be seen in that shape.
+        """
+        shape = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+        if not all(isinstance(n, int) for n in shape):
+            return _dispatch(type(self._array).view, (self, *args), {})
+        seen = self._array.reshape(shape)
+        if self.size and not np.may_share_memory(seen, self._array):
+            raise RuntimeError(
+                f"view(): the memory of an Array of shape {self.shape} can't be seen as {shape}"
+            )
+        return _wrap(seen)
 
     def abs(self) -> Array:
         return abs(self)

@@ -377,3 +377,13 @@ def test_dlpack(fake_cuda):
     x = Array([1.0, 2.0])
     assert np.shares_memory(np.from_dlpack(x), x._array) and x.__dlpack_device__()[0] == 1
     assert mytorch.Array([1.0], device="cuda:1").__dlpack_device__() == (2, 1)
+
+
+def test_view_takes_a_shape_or_a_dtype(device):
+    a = Array(np.arange(6, dtype="float32"), device=device)
+    v = a.view(2, -1)
+    v[0, 0] = 7.0
+    assert v.shape == (2, 3) and a[0].item() == 7 and a.data is a
+    assert a.view((3, 2)).shape == (3, 2) and a.view(np.int32).dtype == np.int32
+    with pytest.raises(RuntimeError, match=r"\(3, 2\) can't be seen as \(6,\)"):
+        v.transpose().view(6)
