@@ -123,11 +123,16 @@ def full_loss(model, tokens, args):
     model.eval()
     starts = range(0, len(tokens) - args.context_length, args.context_length)
     total = 0.0
-    for i in tqdm(range(0, len(starts), args.batch_size), desc="validation split", leave=False):
+    for i in progress_bar(range(0, len(starts), args.batch_size), desc="validation split", leave=False):
         batch = starts[i : i + args.batch_size]
         total += model(*windows(tokens, batch, args))[1].item() * len(batch)
     model.train()
     return total / len(starts)
+
+
+def progress_bar(*args, **options):
+    """tqdm, which in a log file doesn't write ten lines a second."""
+    return tqdm(*args, dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
 
 
 def learning_rate(iteration, args):
@@ -283,8 +288,7 @@ def main():
     size = f"{model.num_parameters():,} parameters, {len(data['train']):,} training tokens"
     print(f"{size}, {args.device}, results in {folder}/")
     stop = StopRequest()
-    interval = 0.1 if sys.stderr.isatty() else 10  # seconds: a log file needs no animation
-    progress = tqdm(total=args.train_iterations, initial=start, dynamic_ncols=True, mininterval=interval)
+    progress = progress_bar(total=args.train_iterations, initial=start)
 
     def evaluate(iteration):
         """Log both losses; keep the model if it is the best so far."""
