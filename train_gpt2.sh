@@ -137,7 +137,7 @@ prepare_data() {
     fi
 }
 
-# On new AMD chips NumPy's OpenBLAS takes its AVX2 kernels, although the AVX-512 ones are faster there.
+# On new AMD chips an older OpenBLAS takes its AVX2 kernels, although the AVX-512 ones are faster there.
 choose_blas_kernels() {
     local flags flag
     [ "${MYTORCH_TUNE:-1}" != 0 ] && [ -z "${OPENBLAS_CORETYPE:-}" ] && [ -r /proc/cpuinfo ] || return 0

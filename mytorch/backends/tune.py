@@ -1,9 +1,10 @@
 """
 What is set once for the process at import, to make NumPy faster; `MYTORCH_TUNE=0` turns all of it off.
 
-- `blas`: on AMD chips with AVX-512, NumPy's OpenBLAS takes its AVX2 kernels. Its AVX-512 ones are up to twice
-  as fast there. OpenBLAS reads the choice from the environment when NumPy loads it, so this works only while
-  NumPy isn't loaded; a choice that the user made stays, and the user's child processes don't inherit ours.
+- `blas`: on AMD chips with AVX-512, older OpenBLAS takes its AVX2 kernels (0.3.31 no longer); its AVX-512
+  ones are up to twice as fast there. It reads the choice from the environment when NumPy loads it, so this
+  works only while NumPy isn't loaded; a choice that the user made stays, and the user's child processes don't
+  inherit ours.
 - `malloc`: glibc hands the memory of every large array back to the kernel when it is freed, and the next one
   pays for fresh pages. With higher thresholds a training step reuses what it had.
 
@@ -55,7 +56,7 @@ def _tune_blas() -> str:
         import numpy  # noqa: F401 - OpenBLAS reads the variable now
     finally:
         del os.environ[CORE_VARIABLE]
-    return "AVX-512 kernels (SkylakeX) instead of the AVX2 ones"
+    return "AVX-512 kernels (SkylakeX) asked for"
 
 
 def _cpu() -> tuple[str, set[str]]:
