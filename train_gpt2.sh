@@ -26,8 +26,8 @@ options
   --device DEVICE     cpu, cuda or cuda:N; default: cuda where nvidia-smi finds a GPU, else cpu
   --batch_size N      sequences a step
   --iterations N      training steps
-  --mixed_precision   train in float16 with float32 master weights
-  --fused             fused kernels: Triton on a GPU, Numba on a CPU
+  --mixed_precision   train in float16 with float32 master weights (not there yet: an error)
+  --fused             fused kernels: Triton on a GPU, Numba on a CPU (not there yet: an error)
   --num_gpus N        how many GPUs; only 1 so far
   --log_wandb         log to Weights & Biases as well
   --resume            go on from the last checkpoint in work_dir

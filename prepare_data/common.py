@@ -96,14 +96,3 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             with suppress(OSError):
                 folder.rmdir()
         raise
-
-
-def write_atomically(path: Path, raw: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(raw)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -16,13 +16,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # so that it runs before mytorch is installed
 
+from mytorch.utils import atomic_write
 from prepare_data.common import (
     PrepareError,
     argument_parser,
     decode_text,
     read_file,
     run,
-    write_atomically,
     write_characters,
 )
 
@@ -132,7 +132,9 @@ def find_text(cache: Path) -> bytes:
 
 def keep(raw: bytes, cache: Path) -> None:
     try:
-        write_atomically(cache, raw)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(cache) as partial:
+            partial.write_bytes(raw)
     except OSError as error:
         print(f"the text is not kept in the cache {cache}: {error.strerror}", file=sys.stderr)
 

@@ -242,16 +242,21 @@ def saved(vjp: Any, tensors: Sequence[Any]) -> list:
 
 
 def _captured(f: Any, held: list) -> None:
-    """Append the arrays that the function `f` can see through its closure."""
-    for cell in getattr(f, "__closure__", None) or ():
-        try:
-            value = cell.cell_contents
-        except ValueError:  # a variable that was never set
-            continue
+    """Append the arrays that the function `f` holds: in its closure, its defaults or a partial's arguments."""
+    if isinstance(f, functools.partial):
+        values = [f.func, *f.args, *f.keywords.values()]
+    else:
+        values = list(getattr(f, "__defaults__", None) or ())
+        for cell in getattr(f, "__closure__", None) or ():
+            try:
+                values.append(cell.cell_contents)
+            except ValueError:  # a variable that was never set
+                continue
+    for value in values:
         kind = type(value)
         if kind is np.ndarray:
             held.append(value)
-        elif kind is FunctionType:
+        elif kind is FunctionType or kind is functools.partial:
             if value is not f:
                 _captured(value, held)
         elif kind is tuple or kind is list:

@@ -1,11 +1,12 @@
 """One token a character: the simplest tokenizer there is."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+
+from ..utils.atomic import atomic_write
 
 MAX_CHARACTERS = 2**16  # ids are stored as uint16
 
@@ -80,14 +81,9 @@ class CharTokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer as JSON; the file appears whole or not at all."""
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            content = {"type": self.type, "characters": self.characters}
-            partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        content = json.dumps({"type": self.type, "characters": self.characters})
+        with atomic_write(path) as partial:
+            partial.write_text(content + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "CharTokenizer":

@@ -1,5 +1,6 @@
 """The engine: the traps that a backward pass can fall into."""
 
+import functools
 import gc
 import threading
 import weakref
@@ -10,6 +11,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor, no_grad
+from mytorch.ops.op import op
 
 
 def leaf(*values, dtype="float64"):
@@ -219,6 +221,28 @@ def test_writing_through_a_detached_tensor_is_noticed():
     y = x.exp()
     y.detach().mul_(2.0)
     with pytest.raises(RuntimeError, match="inplace"):
+        y.backward(np.ones(2))
+
+
+@pytest.mark.parametrize("how", ["closure", "default", "partial", "inner function"])
+def test_whatever_way_a_vjp_holds_an_array_overwriting_it_raises(how):
+    @op
+    def double(x):
+        def scaled(g):
+            return g * (x / x) * 2
+
+        ways = {
+            "closure": lambda g: scaled(g),
+            "default": lambda g, kept=x: g * (kept / kept) * 2,
+            "partial": functools.partial(lambda kept, g: g * (kept / kept) * 2, x),
+            "inner function": scaled,
+        }
+        return x * 2, ways[how]
+
+    h = leaf(1.0, 2.0) * 1.0
+    y = double(h)
+    h.zero_()
+    with pytest.raises(RuntimeError, match="double"):
         y.backward(np.ones(2))
 
 
