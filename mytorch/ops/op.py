@@ -242,7 +242,7 @@ def saved(vjp: Any, tensors: Sequence[Any]) -> list:
 
 
 def _captured(f: Any, held: list) -> None:
-    """Append the arrays that the function `f` holds: in its closure, its defaults or a partial's arguments."""
+    """Append the arrays that `f` holds: in its closure, as defaults, or as arguments of a partial."""
     if isinstance(f, functools.partial):
         values = [f.func, *f.args, *f.keywords.values()]
     else:
