@@ -178,12 +178,26 @@ def set_rng_state(new_state: Tensor, device: Any = "cpu") -> None:
     default_generator(device).set_state(new_state)
 
 
+def rng_states() -> dict[str, Tensor]:
+    """The state of the default generator of every device that has one."""
+    return {device: generator.get_state() for device, generator in _default.items()}
+
+
+@contextmanager
+def replayed(states: dict[str, Tensor]) -> Iterator[None]:
+    """Draw inside what was drawn after `states = rng_states()`; at the end all is as it was before."""
+    with fork_rng():
+        for device, state in states.items():
+            default_generator(device).set_state(state)
+        yield
+
+
 @contextmanager
 def fork_rng() -> Iterator[None]:
     """At the end the default generators are where they were, whatever was seeded and drawn inside."""
     global _seed
     seed = _seed
-    before = {device: generator.get_state() for device, generator in _default.items()}
+    before = rng_states()
     try:
         yield
     finally:

@@ -14,12 +14,14 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..backends.blas import column_sums
 from ..device import CPU, device, move, on
+from .anomaly import check_gradients
+from .grad_mode import _state
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -44,11 +46,13 @@ class Node:
     tensor:  weak reference to the Tensor that this node made, or that is this leaf.
     retain:  keep the gradient in that tensor's `.grad`.
     hooks:   called with the complete gradient; may return another.
+    again:   how to run the forward pass of this step once more, for gradients of gradients.
+    trace:   where in the user's program it was made; only while anomalies are looked for.
     """
 
     __slots__ = (
-        "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
-        "__weakref__",
+        "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks", "again",
+        "trace", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=()):
@@ -62,9 +66,35 @@ class Node:
         self.tensor: weakref.ref | None = None
         self.retain = False
         self.hooks: dict[int, Callable] | None = None
+        self.again: Again | None = None
+        self.trace: str | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.shape}>"
+
+
+class Again(NamedTuple):
+    """The call that made a node, without the tensors that other nodes can make again.
+
+    call:     the op, a function of Tensors; None if `args` holds the raw result itself.
+    args:     its positional arguments; None in place of a tensor that comes from the parent at this position.
+    kwargs:   the others.
+    versions: (version, count) of each argument that is a tensor, as they were.
+    """
+
+    call: Callable | None
+    args: tuple
+    kwargs: dict
+    versions: tuple
+
+
+class Deferred:
+    """In place of a vjp: what it holds was let go, and comes back when `recover` runs (see `checkpoint`)."""
+
+    __slots__ = ("recover", "__weakref__")
+
+    def __init__(self, recover: Callable[[], None]):
+        self.recover = recover
 
 
 class Parts(dict):
@@ -80,6 +110,8 @@ def backward(
     roots: Sequence[tuple[Node, Any]],
     retain_graph: bool = False,
     accumulate: Callable[[Node, Any, bool], None] | None = None,
+    inputs: set[Node] | None = None,
+    pull: Callable | None = None,
 ) -> None:
     """Carry each root's gradient down to the leaves.
 
@@ -88,16 +120,21 @@ def backward(
         retain_graph: keep what the graph saved, for another walk, and every intermediate `.grad`.
         accumulate: called with (node, gradient, is it complete and wanted in `.grad`) for every node that is
             reached; by default adds to the `.grad` of leaves and of tensors that retain theirs.
+        inputs: walk only on the paths that lead to these nodes.
+        pull: takes a node's gradient to its parents, as `pull_raw` does; another one when the gradients are
+            Tensors.
 
     Raises:
         RuntimeError: the graph was spent by an earlier walk, or an array that it needs was overwritten.
     """
     accumulate = accumulate or add_to_tensor
-    waiting_for = _count_consumers([node for node, _ in roots])
+    raw, pull = pull is None, pull or pull_raw
+    wanted = None if inputs is None else _leading_to(inputs, [node for node, _ in roots])
+    waiting_for = _count_consumers([node for node, _ in roots], wanted)
     arrived: dict[Node, Any] = {}
     owned: set[Node] = set()  # their gradients are sums made here: nobody else sees them grow in place
     for node, grad in roots:
-        _collect(arrived, owned, node, grad)
+        _collect(arrived, owned, node, grad, raw)
     ready = [node for node in dict.fromkeys(node for node, _ in roots) if not waiting_for[node]]
     with np.errstate(all="ignore"):  # as the forward pass: inf and NaN are values, not warnings
         while ready:
@@ -109,24 +146,24 @@ def backward(
                     grad = _run_hooks(node, grad)
                 if grad is not None:
                     accumulate(node, grad, node.retain or retain_graph)
-                for parent, part in _pull(node, grad):
+                for parent, part in pull(node, grad, wanted):
                     if part is not None:
-                        _collect(arrived, owned, parent, part)
+                        _collect(arrived, owned, parent, part, raw)
                     waiting_for[parent] -= 1
                     if waiting_for[parent] == 0:
                         ready.append(parent)
             if not retain_graph and node.parents:
-                node.vjp = None  # let go of the saved activations
+                node.vjp = node.again = None  # let go of the saved activations
                 node.saved = ()
 
 
-def _count_consumers(roots: list[Node]) -> Counter:
+def _count_consumers(roots: list[Node], wanted: set[Node] | None) -> Counter:
     """How many gradients each node below the roots will receive."""
     consumers: Counter = Counter()
     stack, seen = list(dict.fromkeys(roots)), set(roots)
     while stack:
         for parent in stack.pop().parents:
-            if parent is not None:
+            if parent is not None and (wanted is None or parent in wanted):
                 consumers[parent] += 1
                 if parent not in seen:
                     seen.add(parent)
@@ -134,7 +171,23 @@ def _count_consumers(roots: list[Node]) -> Counter:
     return consumers
 
 
-def _collect(arrived: dict, owned: set, node: Node, part: Any) -> None:
+def _leading_to(inputs: set[Node], roots: list[Node]) -> set[Node]:
+    """The nodes below the roots from which one of the inputs can be reached, and the inputs."""
+    wanted, entered = set(inputs), set()
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        if node not in entered:
+            entered.add(node)
+            stack.extend([p for p in node.parents if p is not None and p not in entered])
+        else:  # all below it is known
+            stack.pop()
+            if node not in wanted and any([p in wanted for p in node.parents]):
+                wanted.add(node)
+    return wanted
+
+
+def _collect(arrived: dict, owned: set, node: Node, part: Any, raw: bool) -> None:
     if node not in arrived:
         arrived[node] = part
         return
@@ -144,30 +197,45 @@ def _collect(arrived: dict, owned: set, node: Node, part: Any) -> None:
         else:
             total = arrived[node] + part
             arrived[node] = np.asarray(total) if isinstance(total, np.generic) else total
-            owned.add(node)
+            if raw:
+                owned.add(node)
 
 
-def _pull(node: Node, grad: Any) -> Iterator[tuple[Node, Any]]:
+def pull_raw(node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[Node, Any]]:
     """Yield (parent, gradient or None) for each input, the gradient in its shape, dtype and device."""
-    if not node.parents:
+    if not node.parents or (wanted is not None and not any([p in wanted for p in node.parents])):
         return
+    for parent, part in zip(node.parents, parts_of(node, grad, wanted), strict=False):
+        if parent is not None and (wanted is None or parent in wanted):
+            yield parent, None if part is None else fit(part, parent)
+
+
+def parts_of(node: Node, grad: Any, wanted: set[Node] | None = None, vjp: Any = None) -> tuple:
+    """What the node's vjp, or another in its place, gives to each parent; trailing ones may be missing."""
     if node.vjp is None:
         raise RuntimeError(
             f"{node.name}: trying to go backward through the graph a second time, but what it saved was "
             "freed by the first; call backward(retain_graph=True) the first time"
         )
     if grad is None:
-        parts: Any = (None,) * len(node.parents)
-    else:
-        _check_versions(node)
-        if isinstance(node.vjp, tuple):
-            parts = tuple(vjp and vjp(grad) for vjp in node.vjp)
+        return (None,) * len(node.parents)
+    _check_versions(node)
+    vjp = vjp or node.vjp
+    while type(vjp) is Deferred:  # a checkpoint may have others in it
+        vjp.recover()
+        vjp = node.vjp
+    if isinstance(vjp, tuple):
+        if wanted is None:
+            parts = tuple([f and f(grad) for f in vjp])
         else:
-            parts = node.vjp(grad)
-            parts = parts if isinstance(parts, tuple) else (parts,)
-    for parent, part in zip(node.parents, parts, strict=False):  # a trailing argument may have no gradient
-        if parent is not None:
-            yield parent, None if part is None else fit(part, parent)
+            pairs = zip(vjp, node.parents, strict=False)
+            parts = tuple([f(grad) if f and parent in wanted else None for f, parent in pairs])
+    else:
+        parts = vjp(grad)
+        parts = parts if isinstance(parts, tuple) else (parts,)
+    if _state.anomaly:
+        check_gradients(node, parts)
+    return parts
 
 
 def _check_versions(node: Node) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..ops.op import connect
 from ..tensor import Tensor, from_raw, raw_of
-from .grad_mode import no_grad
+from .grad_mode import no_grad, set_grad_enabled
 
 
 class Context:
@@ -22,6 +24,8 @@ class Context:
     def __init__(self, needs_input_grad: tuple[bool, ...]):
         self.needs_input_grad = needs_input_grad
         self._saved: tuple[Tensor | None, ...] = ()
+        self._nodes: tuple[Callable, ...] = ()  # of what is saved: each gives the node, or None
+        self._history = False
         self._fixed: tuple = ()
         self._dirty: tuple = ()
         self._materialize = True
@@ -33,9 +37,26 @@ class Context:
                 raise TypeError(f"save_for_backward can only save tensors, got {type(t).__name__}")
         self._saved = tuple(None if t is None else t.detach() for t in tensors)
 
+    def _link(self, tensors: tuple) -> None:
+        """Find out which of the inputs and outputs were saved, for a backward that is differentiated."""
+
+        def node_of(saved: Tensor | None) -> Callable:
+            if saved is not None:
+                for t in tensors:
+                    if isinstance(t, Tensor) and t.data._array is saved.data._array and t._node is not None:
+                        return weakref.ref(t._node)
+            return lambda: None
+
+        self._nodes = tuple(map(node_of, self._saved))
+
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        return self._saved
+        if not self._history:
+            return self._saved
+        return tuple(
+            None if t is None else _with_history(t, node())
+            for t, node in zip(self._saved, self._nodes, strict=True)
+        )
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """These outputs get no gradient."""
@@ -48,6 +69,12 @@ class Context:
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros (default) or None for an output that has no gradient."""
         self._materialize = value
+
+
+def _with_history(t: Tensor, node: Any) -> Tensor:
+    t = t.detach()
+    t._node = node
+    return t
 
 
 class Function:
@@ -95,13 +122,24 @@ class Function:
         several = isinstance(result, tuple)
         outs = [cls._output(ctx, args, r) for r in (result if several else (result,))]
         tensors = [o for o in outs if isinstance(o, Tensor)]
-        node = connect(cls.__name__, args, tensors, cls._vjp(ctx, len(args), tensors), several=True)
+        node = connect(cls._call(), args, kwargs, tensors, cls._vjp(ctx, len(args), tensors), several=True)
         if node is not None:
             node.saved = [(t._version, t._version.count) for t in ctx._saved if t is not None]
+            ctx._link((*args, *outs))
             for t in tensors:
                 if any(t is fixed for fixed in ctx._fixed):
                     t._node = None
         return tuple(outs) if several else outs[0]
+
+    @classmethod
+    def _call(cls) -> Callable:
+        """`apply` under the name that its node has in the graph."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return cls.apply(*args, **kwargs)
+
+        call.__name__ = cls.__name__
+        return call
 
     @classmethod
     def _output(cls, ctx: Context, args: tuple, r: Any) -> Any:
@@ -121,18 +159,22 @@ class Function:
             if ctx._materialize:
                 like = next(g for g in gradients if g is not None)
                 gradients = [_zeros(like, *zeros[i]) if g is None else g for i, g in enumerate(gradients)]
-            with no_grad():
-                parts = cls.backward(ctx, *(None if g is None else from_raw(g) for g in gradients))
+            again = any(isinstance(g, Tensor) for g in gradients)  # a graph of the gradient is wanted
+            ctx._history = again
+            with set_grad_enabled(again):
+                parts = cls.backward(ctx, *(g if g is None or again else from_raw(g) for g in gradients))
             parts = parts if isinstance(parts, tuple) else (parts,)
             if len(parts) < count or any(p is not None for p in parts[count:]):
                 raise RuntimeError(
                     f"{cls.__name__}.backward returned {len(parts)} gradients for the {count} inputs of "
                     "forward"
                 )
-            return tuple(None if p is None else raw_of(p) for p in parts[:count])
+            return tuple(p if p is None or again else raw_of(p) for p in parts[:count])
 
         return vjp
 
 
 def _zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    if isinstance(like, Tensor):
+        return from_raw(np.zeros_like(like.data._array, shape=shape, dtype=dtype))
     return np.zeros_like(like, shape=shape, dtype=dtype)

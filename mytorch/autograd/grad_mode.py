@@ -9,6 +9,8 @@ import threading
 
 class _State(threading.local):
     recording = True
+    anomaly = False  # see `anomaly`
+    tape: list | None = None  # the nodes made while a checkpoint runs; see `checkpoint`
 
 
 _state = _State()

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..autograd import engine
-from ..autograd.grad_mode import is_grad_enabled
+from ..autograd.grad_mode import _state, is_grad_enabled
 from ..device import CPU, is_raw, move, on
+from ..dtypes import can_cast
 from ..tensor import Tensor, from_raw, raw_of, replay_views
 from .cast import clone
 from .op import NUMBERS, as_raw
@@ -40,7 +41,7 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
         out = function(clone(x) if recorded else x, *args, **kwargs)  # the vjp may need the old values
         if out.data.shape != x.data.shape:
             raise RuntimeError(f"{name}(): the result has shape {out.data.shape}, the tensor {x.data.shape}")
-        if not _can_cast(out.dtype, x.dtype):
+        if not can_cast(out.dtype, x.dtype):
             raise RuntimeError(
                 f"{name}(): result type {out.dtype} can't be cast to the tensor's type {x.dtype}"
             )
@@ -89,6 +90,8 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
 
     def vjp(g):
         """What was overwritten gets no gradient, the value that of the part where it is now."""
+        if isinstance(g, Tensor):
+            return vjp_with_graph(g)
         g = _copied(g, order)
         part = replay_views(replay, from_raw(g)).data._array
         to_value = None
@@ -99,9 +102,21 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
         part[index] = 0
         return g, to_value
 
+    def vjp_with_graph(g):
+        """The same in ops, where a graph of the gradient is wanted."""
+        g = clone(g.permute(order)).permute(_inverse(order))
+        part = replay_views(replay, g)
+        to_value = clone(part[index]) if value_wanted else None
+        write(part, 0, index)
+        return g, to_value
+
     if before is not None:
         before.tensor = None
-    owner._watch(engine.Node(name, parents, vjp, raw.shape, raw.dtype, owner.device))
+    node = engine.Node(name, parents, vjp, raw.shape, raw.dtype, owner.device)
+    node.again = engine.Again(None, (raw,), {}, ((owner._version, owner._version.count),))
+    if _state.tape is not None:
+        _state.tape.append(node)
+    owner._watch(node)
 
 
 def _memory_order(raw: Any) -> list[int]:
@@ -111,7 +126,11 @@ def _memory_order(raw: Any) -> list[int]:
 
 def _copied(g: Any, order: list[int]) -> Any:
     """A copy of `g`, in memory its dims in this order: then views of the tensor are views of its gradient."""
-    return np.transpose(np.transpose(g, order).copy(), sorted(range(g.ndim), key=order.__getitem__))
+    return np.transpose(np.transpose(g, order).copy(), _inverse(order))
+
+
+def _inverse(order: list[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def check_writable(x: Tensor, name: str, recorded: bool) -> None:
@@ -146,9 +165,3 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
 
 def _recorded(inputs: tuple) -> bool:
     return is_grad_enabled() and any(isinstance(t, Tensor) and t.node is not None for t in inputs)
-
-
-def _can_cast(source: np.dtype, target: np.dtype) -> bool:
-    """Down within a kind is fine, to a lower kind it is not, nor from a number to bool."""
-    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-    return rank[source.kind] <= rank[target.kind]

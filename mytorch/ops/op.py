@@ -20,6 +20,7 @@ float32; write `np.` functions, which run on every device.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -29,6 +30,7 @@ import numpy as np
 from .. import dtypes
 from .._array import Array
 from ..autograd import engine
+from ..autograd.anomaly import watch
 from ..autograd.grad_mode import _state
 from ..device import CPU, device, device_of, is_raw, move, on
 from ..tensor import Tensor, View, from_raw
@@ -60,8 +62,12 @@ def op(
     if promote not in _PROMOTE:
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
+    names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
+
     @functools.wraps(forward)
     def call(*args, **kwargs):
+        if kwargs:
+            args, kwargs = _by_position(names, args, kwargs)
         raws, where = unwrap(args, call.__name__)
         try:
             with np.errstate(all="ignore"), on(where):  # inf and NaN are values here, as in PyTorch
@@ -76,16 +82,34 @@ def op(
             return _several(call, args, kwargs, result, vjp, view)
         if isinstance(result, tuple):
             outs = tuple([from_raw(as_raw(r)) for r in result])
-            connect(call.__name__, args, outs, vjp)
+            connect(call, args, kwargs, outs, vjp)
             return outs
         out = from_raw(result if type(result) is np.ndarray else as_raw(result))
-        connect(call.__name__, args, (out,), vjp)
+        connect(call, args, kwargs, (out,), vjp)
         if view:
             _mark_view(out, args[0], (call, args[1:], kwargs))
         return out
 
-    call.forward, call.promote = forward, promote
+    def dual(*args, **kwargs):
+        if any([isinstance(a, Tensor) for a in args]):
+            return call(*args, **kwargs)
+        return forward(*args, **kwargs)[0]
+
+    call.forward, call.promote, call.dual = forward, promote, dual
     return call
+
+
+def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Arguments given by name as positional ones, up to the first gap; PyTorch calls x and y input and other."""
+    rest = dict(kwargs)
+    for theirs, ours in (("input", "x"), ("other", "y")):
+        if theirs in rest and theirs not in names and ours in names:
+            rest[ours] = rest.pop(theirs)
+    for name in names[len(args) :]:
+        if name not in rest:
+            break
+        args = (*args, rest.pop(name))
+    return args, rest
 
 
 def unwrap(args: Sequence[Any], name: str) -> tuple[list, device]:
@@ -170,7 +194,10 @@ def _cast(r: Any, dtype: np.dtype) -> Any:
     if r is None:
         return r
     if isinstance(r, NUMBERS):
-        return dtype.type(r) if dtype.kind != "c" or isinstance(r, np.generic) else r
+        try:
+            return dtype.type(r) if dtype.kind != "c" or isinstance(r, np.generic) else r
+        except OverflowError:  # PyTorch keeps the low bits
+            return np.asarray(r).astype(dtype)[()]
     return r if r.dtype == dtype else r.astype(dtype)
 
 
@@ -180,7 +207,7 @@ def as_raw(result: Any) -> Any:
 
 
 def connect(
-    name: str, args: Sequence[Any], outs: Sequence[Tensor], vjp: Any, several: bool = False
+    call: Callable, args: Sequence[Any], kwargs: dict, outs: Sequence[Tensor], vjp: Any, several: bool = False
 ) -> engine.Node | None:
     """Give the outputs their node, if an input wants a gradient.
 
@@ -191,7 +218,9 @@ def connect(
         return None
     if not several and outs[0].data._array.dtype.kind not in "fc":  # integers have no gradient
         return None
-    node = record(name, args, outs[0].data._array, vjp)
+    node = record(call, args, kwargs, outs[0].data._array, vjp)
+    if _state.anomaly:
+        watch(call.__name__.lstrip("_"), node, args, outs)
     if node is None:
         return None
     node.saved = saved(node.vjp, (*args, *outs))
@@ -204,7 +233,8 @@ def connect(
         raw = out.data._array
         if raw.dtype.kind in "fc":
             give = functools.partial(_part, i)
-            out._watch(engine.Node(f"{name}[{i}]", (node,), give, raw.shape, raw.dtype, node.device))
+            out._watch(engine.Node(f"{node.name}[{i}]", (node,), give, raw.shape, raw.dtype, node.device))
+            out._node.again = engine.Again(operator.getitem, (None, i), {}, ())
     return node
 
 
@@ -212,7 +242,7 @@ def _part(i: int, g: Any) -> engine.Parts:
     return engine.Parts({i: g})
 
 
-def record(name: str, args: Sequence[Any], raw: Any, vjp: Any) -> engine.Node | None:
+def record(call: Callable, args: Sequence[Any], kwargs: dict, raw: Any, vjp: Any) -> engine.Node | None:
     """The node that leads from `raw` back to the tensors among `args`; None if none wants a gradient."""
     parents = tuple([a.node if isinstance(a, Tensor) else None for a in args])
     if not any(parents):
@@ -220,16 +250,18 @@ def record(name: str, args: Sequence[Any], raw: Any, vjp: Any) -> engine.Node | 
     if isinstance(vjp, tuple):  # drop what nobody will call, and the arrays it holds
         vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])
     where = CPU if type(raw) is np.ndarray else device_of(raw)
-    return engine.Node(name, parents, vjp, raw.shape, raw.dtype, where)
+    node = engine.Node(call.__name__, parents, vjp, raw.shape, raw.dtype, where)
+    kept = tuple([None if p is not None and p.parents else a for a, p in zip(args, parents, strict=True)])
+    versions = tuple([(a._version, a._version.count) if isinstance(a, Tensor) else None for a in args])
+    node.again = engine.Again(call, kept, kwargs, versions)
+    if _state.tape is not None:
+        _state.tape.append(node)
+    return node
 
 
 def saved(vjp: Any, tensors: Sequence[Any]) -> list:
     """The versions of those tensors whose arrays the vjp holds on to; it holds what its closure holds."""
-    held: list = []
-    for f in vjp if isinstance(vjp, tuple) else (vjp,):
-        if f is not None:
-            _captured(f, held)
-    found = []
+    found, held = [], captured(vjp)
     if held:
         for t in tensors:
             if isinstance(t, Tensor):
@@ -239,6 +271,15 @@ def saved(vjp: Any, tensors: Sequence[Any]) -> list:
                         found.append((t._version, t._version.count))
                         break
     return found
+
+
+def captured(vjp: Any) -> list:
+    """The raw arrays that a vjp holds on to."""
+    held: list = []
+    for f in vjp if isinstance(vjp, tuple) else (vjp,):
+        if f is not None:
+            _captured(f, held)
+    return held
 
 
 def _captured(f: Any, held: list) -> None:
@@ -261,13 +302,14 @@ def _captured(f: Any, held: list) -> None:
                 _captured(value, held)
         elif kind is tuple or kind is list:
             held.extend([v for v in value if is_raw(v)])
-        elif kind not in _PLAIN and is_raw(value):
-            held.append(value)
+        elif kind not in _PLAIN and (is_raw(value) or isinstance(value, np.inexact)):
+            held.append(value)  # a scalar is what NumPy makes of an array without dimensions
 
 
 def _overlap(a: Any, b: Any) -> bool:
-    owner = b if b.base is None else b.base
-    return (a is owner or a.base is owner) and bool(np.may_share_memory(a, b))
+    if isinstance(a, np.generic):
+        return False
+    return shares_memory(a, b) and bool(np.may_share_memory(a, b))
 
 
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
@@ -281,14 +323,20 @@ def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
 
 def shares_memory(a: Any, b: Any) -> bool:
     """Is `a` a view of `b`, or both of one array? By the arrays' owners, so that size 0 counts too."""
-    return a is b or (a.base is not None and (a.base is b or a.base is b.base))
+    return a is b or _owner(a) is _owner(b)
+
+
+def _owner(a: Any) -> Any:
+    while (base := getattr(a, "base", None)) is not None:  # strided windows lie on a stand-in for their array
+        a = base
+    return a
 
 
 def _several(
     call: Callable, args: Sequence[Any], kwargs: dict, raws: Sequence[Any], vjp: Any, view: bool
 ) -> tuple:
     outs = tuple([from_raw(as_raw(r)) for r in raws])
-    connect(call.__name__, args, outs, vjp, several=True)
+    connect(call, args, kwargs, outs, vjp, several=True)
     if view:
         for i, out in enumerate(outs):
             _mark_view(out, args[0], (_nth(call, i), args[1:], kwargs))

@@ -1,6 +1,6 @@
 """What training needs around the model: data, and files that are written whole."""
 
-from . import data
+from . import checkpoint, data
 from .atomic import atomic_write
 
-__all__ = ["atomic_write", "data"]
+__all__ = ["atomic_write", "checkpoint", "data"]

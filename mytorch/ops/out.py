@@ -1,0 +1,69 @@
+"""`out=`: the functions whose result can be written into a tensor that is there already."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes
+from ..autograd.grad_mode import is_grad_enabled
+from ..tensor import Tensor
+from .inplace import write
+
+
+def accepts_out(function: Callable) -> Callable:
+    """`function` with the keyword argument `out`: a tensor, or a tuple of them for several results.
+
+    It gets the result's values, in its own dtype, and is returned. One of another shape is resized: it then
+    has new memory, and a warning says so if it had elements.
+
+    Raises (when called with `out`):
+        TypeError: `out` is no tensor, or no tuple of as many tensors as there are results.
+        RuntimeError: a gradient is wanted; the result's dtype can't be cast to that of `out`; another device.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is None:
+            return function(*args, **kwargs)
+        name, several = function.__name__, isinstance(out, (tuple, list))
+        targets = list(out) if several else [out]
+        for target in targets:
+            if not isinstance(target, Tensor):
+                raise TypeError(f"{name}(): out must be a Tensor, got {type(target).__name__}")
+        if is_grad_enabled() and any(
+            isinstance(x, Tensor) and x.requires_grad for x in (*args, *kwargs.values(), *targets)
+        ):
+            raise RuntimeError(
+                f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
+                "one of the arguments requires grad"
+            )
+        result = function(*args, **kwargs)
+        results = list(result) if isinstance(result, tuple) else [result]
+        if len(results) != len(targets) or several != isinstance(result, tuple):
+            raise TypeError(f"{name}(): out has {len(targets)} tensors for {len(results)} results")
+        for target, value in zip(targets, results, strict=True):
+            _give(target, value, name)
+        return type(result)(*targets) if hasattr(result, "_fields") else tuple(targets) if several else out
+
+    return call
+
+
+def _give(out: Tensor, value: Tensor, name: str) -> None:
+    if out.device is not value.device:
+        raise RuntimeError(f"{name}(): out is on {out.device}, the result on {value.device}")
+    if not dtypes.can_cast(value.dtype, out.dtype):
+        raise RuntimeError(f"{name}(): result type {value.dtype} can't be cast to out's type {out.dtype}")
+    if out.data.shape == value.data.shape:
+        write(out, value, name=name)
+        return
+    if out.numel():
+        warnings.warn(
+            f"{name}(): an output with one or more elements was resized since it had shape "
+            f"{list(out.shape)}, which does not match the required output shape {list(value.shape)}",
+            stacklevel=4,
+        )
+    out.data = value.data.astype(out.dtype) if value.dtype != out.dtype else value.data.clone()
+    out._version.count += 1

@@ -1,0 +1,1 @@
+"""PyTorch's own databases of samples, run through mytorch: operators, modules, optimizers."""

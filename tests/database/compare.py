@@ -1,0 +1,121 @@
+"""One call in both, compared: values, dtypes, shapes, first and second gradients."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import mytorch
+
+from .translate import DTYPES, ours
+
+TOLERANCE = {"float16": (4e-3, 1e-3), "float32": (2e-5, 1e-5), "float64": (1e-7, 1e-7)}  # (rtol, atol)
+SECOND_ORDER = "create_graph" in inspect.signature(mytorch.autograd.grad).parameters
+SECOND = (1e-5, 1e-6)  # for gradients of gradients, which lose digits twice, in float64
+
+
+def leaves(x: Any) -> Iterator[Any]:
+    """What is in nested tuples, lists and dicts, in order."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (tuple, list)):
+        for v in x:
+            yield from leaves(v)
+    else:
+        yield x
+
+
+def array(x: Any) -> np.ndarray:
+    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(getattr(x, "data", x))
+
+
+def same(got: Any, want: Any, what: str, values: bool = True, tolerance: tuple | None = None) -> None:
+    """Assert that `got` is as PyTorch's `want`; without `values`, in kind, dtype and shape only."""
+    if not isinstance(want, torch.Tensor):
+        want = DTYPES.get(want, want) if isinstance(want, torch.dtype) else want
+        assert got == want, f"{what}: {got!r}, PyTorch has {want!r}"
+        return
+    assert isinstance(got, (mytorch.Tensor, mytorch.Array)), f"{what} is a {type(got).__name__}, no tensor"
+    shape = tuple(got.shape)
+    assert shape == tuple(want.shape), f"{what} has shape {shape}, PyTorch {tuple(want.shape)}"
+    assert got.dtype == DTYPES[want.dtype], f"{what} has dtype {got.dtype}, PyTorch {want.dtype}"
+    if values:
+        rtol, atol = tolerance or TOLERANCE.get(str(got.dtype), (0, 0))
+        np.testing.assert_allclose(
+            array(got).astype(np.float64), array(want).astype(np.float64), rtol, atol, err_msg=what
+        )
+
+
+def compare(
+    call: Callable, their_call: Callable, arguments: tuple, values: bool = True, grad: bool = False,
+    second: bool = False, tolerance: tuple | None = None,
+) -> None:  # fmt: skip
+    """Assert that `call(*args, **kwargs)` gives what PyTorch's does, for `arguments` = (args, kwargs).
+
+    Args:
+        values: False for random results: dtypes and shapes only.
+        grad: compare the gradients with respect to all tensors that require one.
+        second: compare the gradients of those gradients, too.
+    """
+    mine, theirs = ours(arguments), arguments
+    inputs = [(m, t) for m, t in zip(leaves(mine), leaves(theirs), strict=True) if _wants_grad(t)]
+    want = list(leaves(their_call(*theirs[0], **theirs[1])))
+    got = list(leaves(call(*mine[0], **mine[1])))
+    assert len(got) == len(want), f"{len(got)} results, PyTorch gives {len(want)}"
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        same(g, w, f"result {i}" if len(want) > 1 else "the result", values, tolerance)
+    if grad and inputs:
+        for g, w in zip(got, want, strict=True):
+            if isinstance(w, torch.Tensor):
+                assert g.requires_grad == w.requires_grad, f"requires_grad is {g.requires_grad}"
+        _gradients(got, want, inputs, values, second, tolerance)
+
+
+def _wants_grad(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+def _gradients(got: list, want: list, inputs: list, values: bool, second: bool, tolerance: Any) -> None:
+    pairs = [(g, w) for g, w in zip(got, want, strict=True) if _wants_grad(w)]
+    if not pairs:
+        return
+    inputs = list({id(t): (m, t) for m, t in inputs}.values())
+    mine, theirs = _pull(pairs, inputs, 3, second and SECOND_ORDER)
+    for i, (g, w) in enumerate(zip(mine, theirs, strict=True)):
+        _same_gradient(g, w, f"gradient {i}", values, tolerance)
+    if second and SECOND_ORDER:
+        pairs = [(g, w) for g, w in zip(mine, theirs, strict=True) if w is not None and w.requires_grad]
+        if pairs:
+            for i, (g, w) in enumerate(zip(*_pull(pairs, inputs, 4, False), strict=True)):
+                _same_gradient(g, w, f"second gradient {i}", values, SECOND)
+
+
+def _pull(pairs: list, inputs: list, seed: int, create_graph: bool) -> tuple[Iterable, Iterable]:
+    """Gradients of both with respect to the inputs, for the same random gradients of the outputs."""
+    rng = np.random.default_rng(seed)
+    weights = [np.asarray(rng.uniform(0.2, 1, tuple(w.shape)), array(w).dtype) for _, w in pairs]
+    theirs = torch.autograd.grad(
+        [w for _, w in pairs], [t for _, t in inputs], [torch.from_numpy(v) for v in weights],
+        create_graph=create_graph, allow_unused=True,
+    )  # fmt: skip
+    more = {"create_graph": True} if create_graph else {}
+    # PyTorch may give a graph to a gradient that depends on nothing, as that of a convolution's bias.
+    recorded = [(g, mytorch.Tensor(v)) for (g, _), v in zip(pairs, weights, strict=True) if g.requires_grad]
+    if not recorded:
+        return [None] * len(inputs), theirs
+    mine = mytorch.autograd.grad(
+        [g for g, _ in recorded], [m for m, _ in inputs], [v for _, v in recorded], allow_unused=True, **more
+    )
+    return mine, theirs
+
+
+def _same_gradient(g: Any, w: Any, what: str, values: bool, tolerance: Any) -> None:
+    if w is None or g is None:  # nothing and zeros are the same
+        rest = w if g is None else g
+        assert rest is None or not array(rest).any(), f"{what} is {g}, PyTorch has {w}"
+    else:
+        same(g, w, what, values, tolerance)

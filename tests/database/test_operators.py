@@ -1,0 +1,153 @@
+"""PyTorch's operator database: every sample as a function, a method and in place, with two gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from .compare import compare
+from .names import FAMILIES, RANDOM
+from .translate import DTYPES, Foreign, counterpart, ours
+
+ENTRIES = {}
+for _entry in op_db:
+    ENTRIES.setdefault(_entry.name, []).append(_entry)
+NAMES = [name for names in FAMILIES.values() for name in names.split()]
+GRADIENTS = (torch.float32, torch.float64)
+
+
+def cases() -> Iterator:
+    for name in NAMES:
+        for entry in ENTRIES[name]:
+            label = f"{name}-{entry.variant_test_name}" if entry.variant_test_name else name
+            for dtype in DTYPES:
+                if dtype in entry.dtypes:
+                    yield pytest.param(entry, dtype, id=f"{label}-{str(dtype)[6:]}")
+
+
+def variants(entry) -> Iterator[tuple[str, Callable, Callable]]:
+    """(what it is called, ours, theirs) for each way to call it."""
+    yield "function", counterpart(entry.op), entry.op
+    for kind in ("method_variant", "operator_variant"):
+        theirs = getattr(entry, kind)
+        if theirs is not None and theirs is not entry.op:
+            yield kind, counterpart(theirs), theirs
+
+
+def samples(entry, dtype: torch.dtype) -> Iterator:
+    grad = dtype in GRADIENTS and entry.supports_autograd and dtype in entry.backward_dtypes
+    for sample in entry.sample_inputs("cpu", dtype, requires_grad=grad):
+        yield sample, ((sample.input, *sample.args), sample.kwargs)
+
+
+def summary(sample) -> str:
+    text = sample.summary().replace(', device="cpu", dtype=torch.', " ").replace("SampleInput", "")
+    return text.split(", broadcasts_input")[0][:250]
+
+
+def report(failures: list[str], count: int) -> None:
+    assert count, "no sample could be used"
+    assert not failures, f"{len(failures)} of {count} fail:\n" + "\n".join(failures[:6])
+
+
+def attempt(failures: list[str], label: str, function: Callable, *args, **kwargs) -> int:
+    """Run it; 1 if the sample counts, 0 if PyTorch itself refuses or it holds what we don't have."""
+    try:
+        function(*args, **kwargs)
+    except Foreign:
+        return 0
+    except Exception as error:
+        text = " ".join(str(error).split())
+        failures.append(f"- {label}: {type(error).__name__}: {text[:600]}")
+    return 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("entry", "dtype"), list(cases()))
+def test_values_and_gradients(entry, dtype):
+    failures, count = [], 0
+    for kind, mine, theirs in variants(entry):
+        for i, (sample, arguments) in enumerate(samples(entry, dtype)):
+            if kind == "operator_variant" and sample.kwargs:
+                continue
+            label = f"{kind} {i} {summary(sample)}"
+            count += attempt(
+                failures, label, compare, mine, theirs, arguments, entry.name not in RANDOM,
+                grad=entry.supports_autograd, second=entry.supports_gradgrad and dtype == torch.float64,
+            )  # fmt: skip
+    report(failures, count)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("entry", "dtype"), [c for c in cases() if c.values[0].inplace_variant is not None])
+def test_in_place(entry, dtype):
+    """As PyTorch's in-place form: the same memory is written, and gradients go through the write."""
+    mine, theirs = counterpart(entry.inplace_variant), entry.inplace_variant
+    failures, count, refused = [], 0, 0
+
+    def through_a_copy(function):
+        return lambda x, *args, **kwargs: function(x.clone() if x.requires_grad else x, *args, **kwargs)
+
+    def overwrites(arguments):
+        (x, *args), kwargs = ours(arguments)
+        x = x.clone()
+        out = mine(x, *args, **kwargs)
+        assert out is x, "an in-place form returns its tensor"
+
+    for i, (sample, arguments) in enumerate(samples(entry, dtype)):
+        if sample.broadcasts_input:
+            continue
+        try:
+            copy = (sample.input.detach().clone(), *sample.args)
+            theirs(*copy, **sample.kwargs)
+        except RuntimeError:
+            refused += 1
+            with pytest.raises((RuntimeError, TypeError)):
+                overwrites(arguments)
+            continue
+        label = f"{i} {summary(sample)}"
+        detached = ((sample.input.clone().detach(), *sample.args), sample.kwargs)
+        if entry.supports_inplace_autograd and sample.input.requires_grad:
+            detached = arguments
+        count += attempt(
+            failures, label, compare, through_a_copy(mine), through_a_copy(theirs), detached,
+            entry.name not in RANDOM, grad=entry.supports_inplace_autograd,
+        )  # fmt: skip
+        attempt(failures, label, overwrites, arguments)
+    report(failures, count + refused)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, id=f"{name}-{entry.variant_test_name}".rstrip("-"))
+        for name in NAMES
+        for entry in ENTRIES[name]
+        if entry.error_inputs_func
+    ],
+)
+def test_errors(entry):
+    """What PyTorch refuses is refused with the same class of error."""
+    mine = counterpart(entry.op)
+    failures, count = [], 0
+    for i, error in enumerate(entry.error_inputs("cpu")):
+        sample = error.sample_input
+        try:
+            (x, *args), kwargs = ours(((sample.input, *sample.args), sample.kwargs))
+        except Foreign:
+            continue
+        count += 1
+        label = f"- {i} {summary(sample)} (PyTorch: {error.error_type.__name__} {error.error_regex})"
+        try:
+            mine(x, *args, **kwargs)
+        except error.error_type:
+            continue
+        except Exception as other:
+            failures.append(f"{label}: {type(other).__name__}: {other}")
+        else:
+            failures.append(f"{label}: nothing raised")
+    assert not failures, f"{len(failures)} of {count} fail:\n" + "\n".join(failures[:8])
