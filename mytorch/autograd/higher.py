@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.op import as_raw, captured, common_dtype
+from ..ops.captured import captured
+from ..ops.op import as_raw, common_dtype
 from ..ops.reduce import sum as total
 from ..ops.shape import reshape
 from ..tensor import Tensor, from_raw, raw_of

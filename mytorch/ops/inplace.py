@@ -36,9 +36,9 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
 
     @functools.wraps(function)
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        recorded = _recorded((x, *args))
-        check_writable(x, name, recorded)
-        out = function(clone(x) if recorded else x, *args, **kwargs)  # the vjp may need the old values
+        wanted = recorded((x, *args))
+        check_writable(x, name, wanted)
+        out = function(clone(x) if wanted else x, *args, **kwargs)  # the vjp may need the old values
         if out.data.shape != x.data.shape:
             raise RuntimeError(f"{name}(): the result has shape {out.data.shape}, the tensor {x.data.shape}")
         if not can_cast(out.dtype, x.dtype):
@@ -61,8 +61,8 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
     Raises:
         RuntimeError: see `check_writable`; the value can't be broadcast to x[index].
     """
-    recorded = _recorded((x, value)) and x.dtype.kind in "fc"
-    check_writable(x, name, recorded)
+    wanted = recorded((x, value)) and x.dtype.kind in "fc"
+    check_writable(x, name, wanted)
     target, where = x.data._array, x.device
     source = value if isinstance(value, NUMBERS) else move(raw_of(value), where)
     with np.errstate(all="ignore"), on(where):
@@ -75,7 +75,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
                 f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
             ) from None
     x._version.count += 1
-    if recorded:
+    if wanted:
         _record_write(x, value, index, name)
     return x
 
@@ -146,8 +146,12 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
         raise RuntimeError(
             f"{name}(): the memory of this tensor of shape {raw.shape} is read-only; clone() it first"
         )
-    if not recorded:
-        return
+    if recorded:
+        check_history(x, name)
+
+
+def check_history(x: Tensor, name: str) -> None:
+    """Raise if autograd can't follow an in-place form of `x`: a leaf, a view of one, one of several views."""
     view = x._view
     owner = x if view is None or (x.node is not None and x.is_leaf) else view.base
     if owner.node is not None and owner.is_leaf:
@@ -163,5 +167,6 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
         )
 
 
-def _recorded(inputs: tuple) -> bool:
+def recorded(inputs: tuple) -> bool:
+    """Is autograd to know about an operation on these?"""
     return is_grad_enabled() and any(isinstance(t, Tensor) and t.node is not None for t in inputs)

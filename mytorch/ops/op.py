@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,16 @@ from ..autograd.anomaly import watch
 from ..autograd.grad_mode import _state
 from ..device import CPU, device, device_of, is_raw, move, on
 from ..tensor import Tensor, View, from_raw
+from .captured import saved, shares_memory
 
 NUMBERS = (bool, int, float, complex, np.generic)
 _PROMOTE = (None, "common", "float")
-_PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
 
 
 def op(
-    forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False
-) -> Callable:
+    forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
+    tensors: int = 0,
+) -> Callable:  # fmt: skip
     """Make a differentiable function of Tensors from a function of raw arrays.
 
     Args:
@@ -52,13 +52,14 @@ def op(
         view: the result may share memory with the first input.
         outputs: the result is a tuple of arrays, all differentiable; the vjp gets a list with a gradient or
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
+        tensors: so many of the first arguments have to be tensors, not numbers.
 
     Raises (when called):
         RuntimeError: tensors on different devices.
         TypeError: an argument that isn't a tensor, or dtypes that can't be promoted.
     """
     if forward is None:
-        return functools.partial(op, promote=promote, view=view, outputs=outputs)
+        return functools.partial(op, promote=promote, view=view, outputs=outputs, tensors=tensors)
     if promote not in _PROMOTE:
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
@@ -68,6 +69,8 @@ def op(
     def call(*args, **kwargs):
         if kwargs:
             args, kwargs = _by_position(names, args, kwargs)
+        for x in args[:tensors]:
+            require_tensor(x, call.__name__)
         raws, where = unwrap(args, call.__name__)
         try:
             with np.errstate(all="ignore"), on(where):  # inf and NaN are values here, as in PyTorch
@@ -95,12 +98,12 @@ def op(
             return call(*args, **kwargs)
         return forward(*args, **kwargs)[0]
 
-    call.forward, call.promote, call.dual = forward, promote, dual
+    call.forward, call.promote, call.dual, call.tensors = forward, promote, dual, tensors
     return call
 
 
 def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """Arguments given by name as positional ones, up to the first gap; PyTorch calls x and y input and other."""
+    """Arguments given by name as positional ones, up to the first gap; PyTorch's `input` is our x."""
     rest = dict(kwargs)
     for theirs, ours in (("input", "x"), ("other", "y")):
         if theirs in rest and theirs not in names and ours in names:
@@ -259,59 +262,6 @@ def record(call: Callable, args: Sequence[Any], kwargs: dict, raw: Any, vjp: Any
     return node
 
 
-def saved(vjp: Any, tensors: Sequence[Any]) -> list:
-    """The versions of those tensors whose arrays the vjp holds on to; it holds what its closure holds."""
-    found, held = [], captured(vjp)
-    if held:
-        for t in tensors:
-            if isinstance(t, Tensor):
-                raw = t.data._array
-                for h in held:
-                    if h is raw or _overlap(h, raw):
-                        found.append((t._version, t._version.count))
-                        break
-    return found
-
-
-def captured(vjp: Any) -> list:
-    """The raw arrays that a vjp holds on to."""
-    held: list = []
-    for f in vjp if isinstance(vjp, tuple) else (vjp,):
-        if f is not None:
-            _captured(f, held)
-    return held
-
-
-def _captured(f: Any, held: list) -> None:
-    """Append the arrays that `f` holds: in its closure, as defaults, or as arguments of a partial."""
-    if isinstance(f, functools.partial):
-        values = [f.func, *f.args, *f.keywords.values()]
-    else:
-        values = list(getattr(f, "__defaults__", None) or ())
-        for cell in getattr(f, "__closure__", None) or ():
-            try:
-                values.append(cell.cell_contents)
-            except ValueError:  # a variable that was never set
-                continue
-    for value in values:
-        kind = type(value)
-        if kind is np.ndarray:
-            held.append(value)
-        elif kind is FunctionType or kind is functools.partial:
-            if value is not f:
-                _captured(value, held)
-        elif kind is tuple or kind is list:
-            held.extend([v for v in value if is_raw(v)])
-        elif kind not in _PLAIN and (is_raw(value) or isinstance(value, np.inexact)):
-            held.append(value)  # a scalar is what NumPy makes of an array without dimensions
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    if isinstance(a, np.generic):
-        return False
-    return shares_memory(a, b) and bool(np.may_share_memory(a, b))
-
-
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
     """If `out` shares memory with `x`, let it share its version, and know its base."""
     if isinstance(x, Tensor) and shares_memory(out.data._array, x.data._array):
@@ -319,17 +269,6 @@ def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
         above = x._view
         base, replay = (x, ()) if above is None else (above.base, above.replay)
         out._view = View(base, (*replay, step), above is not None and above.multiple)
-
-
-def shares_memory(a: Any, b: Any) -> bool:
-    """Is `a` a view of `b`, or both of one array? By the arrays' owners, so that size 0 counts too."""
-    return a is b or _owner(a) is _owner(b)
-
-
-def _owner(a: Any) -> Any:
-    while (base := getattr(a, "base", None)) is not None:  # strided windows lie on a stand-in for their array
-        a = base
-    return a
 
 
 def _several(

@@ -12,6 +12,24 @@ from ..autograd.grad_mode import is_grad_enabled
 from ..tensor import Tensor
 from .inplace import write
 
+# The functions of the package's namespace that take it, as in PyTorch.
+NAMES = """
+    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv all amax amin aminmax any arange arccos
+    arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan atan2 atanh baddbmm
+    bernoulli bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm
+    bucketize cat ceil clamp clamp_max clamp_min clip column_stack concat concatenate copysign cos cosh
+    cummax cummin cumprod cumsum deg2rad diag diff div divide dot dstack empty eq erf erfc erfinv exp exp2
+    expm1 eye fix float_power floor floor_divide fmax fmin fmod frac full gather ge ger greater greater_equal
+    gt histc hstack hypot index_add index_copy index_select inner isin isneginf isposinf kron kthvalue le
+    lerp less less_equal linspace log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp
+    logical_and logical_not logical_or logical_xor logit logspace logsumexp lt masked_select matmul max
+    maximum mean median min minimum mm mode msort mul multinomial multiply mv nan_to_num nanmean nanmedian
+    nanquantile nansum ne neg negative nonzero norm normal not_equal ones outer pow prod quantile rad2deg
+    rand randint randn randperm reciprocal remainder round row_stack rsqrt scatter scatter_add scatter_reduce
+    searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt square stack std sub subtract sum
+    take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot vstack where xlogy zeros
+""".split()  # noqa: SIM905
+
 
 def accepts_out(function: Callable) -> Callable:
     """`function` with the keyword argument `out`: a tensor, or a tuple of them for several results.

@@ -186,3 +186,21 @@ def test_gradgradcheck():
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
         gradgradcheck(Wrong.apply, x)
     assert not gradgradcheck(Wrong.apply, x, raise_exception=False)
+
+
+def test_a_grad_has_no_graph():
+    x = mytorch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="autograd.grad"):
+        x.exp().sum().backward(create_graph=True)
+    with pytest.raises(RuntimeError, match="autograd.grad"):
+        mytorch.autograd.backward(x.exp().sum(), create_graph=True)
+
+
+def test_backward_of_several_tensors_for_some_inputs():
+    x, w = (mytorch.ones(2, requires_grad=True) for _ in range(2))
+    mytorch.autograd.backward([(x * 2).sum(), (x * w).sum()], inputs=[x])
+    assert x.grad.tolist() == [3, 3] and w.grad is None
+    with pytest.raises(RuntimeError, match="cannot be empty"):
+        x.sum().backward(inputs=[])
+    with pytest.raises(ValueError, match="materialize_grads"):
+        grad(x.sum(), x, allow_unused=False, materialize_grads=True)

@@ -30,7 +30,7 @@ def leaves(x: Any) -> Iterator[Any]:
 
 
 def array(x: Any) -> np.ndarray:
-    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(getattr(x, "data", x))
+    return x.numpy(force=True) if isinstance(x, torch.Tensor) else np.asarray(getattr(x, "data", x))
 
 
 def same(got: Any, want: Any, what: str, values: bool = True, tolerance: tuple | None = None) -> None:

@@ -146,7 +146,9 @@ def test_errors(name):
         case = error.module_error_input
         try:
             args, kwargs = ours((case.constructor_input.args, case.constructor_input.kwargs))
-            forward_args, forward_kwargs = ours((case.forward_input.args, case.forward_input.kwargs))
+            forward_args, forward_kwargs = (), {}
+            if case.forward_input is not None:
+                forward_args, forward_kwargs = ours((case.forward_input.args, case.forward_input.kwargs))
         except Foreign:
             continue
         in_constructor = error.error_on == ModuleErrorEnum.CONSTRUCTION_ERROR

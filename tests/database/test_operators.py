@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from .compare import compare
-from .names import FAMILIES, RANDOM
+import mytorch
+from mytorch.ops.out import NAMES as OUT
+
+from .compare import compare, same
+from .names import CHOOSING, FAMILIES, LOOSE, RANDOM
 from .translate import DTYPES, Foreign, counterpart, ours
 
 ENTRIES = {}
@@ -35,6 +38,20 @@ def variants(entry) -> Iterator[tuple[str, Callable, Callable]]:
         theirs = getattr(entry, kind)
         if theirs is not None and theirs is not entry.op:
             yield kind, counterpart(theirs), theirs
+
+
+def what_is_chosen(function: Callable, place: int) -> Callable:
+    """`function` with its indices along a dim replaced by the elements that they name."""
+
+    def call(x, *args, **kwargs):
+        result = function(x, *args, **kwargs)
+        dim = kwargs.get("dim", args[place] if len(args) > place else -1)
+        values, indices = result if isinstance(result, tuple) else (None, result)
+        along = indices if indices.ndim == x.ndim else indices.unsqueeze(dim)
+        chosen = x.take_along_dim(along, dim) if x.ndim else x
+        return values, chosen.reshape(indices.shape), indices * 0
+
+    return call
 
 
 def samples(entry, dtype: torch.dtype) -> Iterator:
@@ -70,6 +87,8 @@ def attempt(failures: list[str], label: str, function: Callable, *args, **kwargs
 def test_values_and_gradients(entry, dtype):
     failures, count = [], 0
     for kind, mine, theirs in variants(entry):
+        if entry.name in CHOOSING and dtype not in GRADIENTS:  # these have equal elements
+            mine, theirs = (what_is_chosen(f, CHOOSING[entry.name]) for f in (mine, theirs))
         for i, (sample, arguments) in enumerate(samples(entry, dtype)):
             if kind == "operator_variant" and sample.kwargs:
                 continue
@@ -77,6 +96,7 @@ def test_values_and_gradients(entry, dtype):
             count += attempt(
                 failures, label, compare, mine, theirs, arguments, entry.name not in RANDOM,
                 grad=entry.supports_autograd, second=entry.supports_gradgrad and dtype == torch.float64,
+                tolerance=LOOSE.get((entry.name, str(dtype)[6:])),
             )  # fmt: skip
     report(failures, count)
 
@@ -151,3 +171,50 @@ def test_errors(entry):
         else:
             failures.append(f"{label}: nothing raised")
     assert not failures, f"{len(failures)} of {count} fail:\n" + "\n".join(failures[:8])
+
+
+def writes_out(mine, theirs, arguments) -> None:
+    """`out=` as PyTorch's: it is returned, has the values, is resized, and is refused in a lower kind."""
+    want = theirs(*arguments[0], **arguments[1])
+    several = isinstance(want, tuple)
+    wants = list(want) if several else [want]
+    args, kwargs = ours(arguments)
+    for shrink in (False, True):
+        outs = tuple(mytorch.empty((0,) if shrink else w.shape, dtype=DTYPES[w.dtype]) for w in wants)
+        got = mine(*args, out=outs if several else outs[0], **kwargs)
+        for g, o, w in zip(got if several else [got], outs, wants, strict=True):
+            assert g is o, "out itself is returned"
+            same(o, w, "out")
+    if not several and wants[0].is_floating_point():
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            mine(*args, out=mytorch.empty(wants[0].shape, dtype=mytorch.int64), **kwargs)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, id=f"{name}-{entry.variant_test_name}".rstrip("-"))
+        for name in NAMES
+        for entry in ENTRIES[name]
+        if entry.supports_out and name in OUT and name not in RANDOM
+    ],
+)
+def test_out(entry):
+    failures, count = [], 0
+    dtype = torch.float32 if torch.float32 in entry.dtypes else torch.int64
+    for i, sample in enumerate(entry.sample_inputs("cpu", dtype)):
+        arguments = ((sample.input, *sample.args), sample.kwargs)
+        label = f"{i} {summary(sample)}"
+        count += attempt(failures, label, writes_out, counterpart(entry.op), entry.op, arguments)
+    report(failures, count)
+
+
+def test_out_is_refused_where_a_gradient_is_wanted():
+    x = mytorch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        mytorch.exp(x, out=mytorch.empty(2))
+    with pytest.warns(UserWarning, match="resized"):
+        mytorch.exp(mytorch.ones(2), out=mytorch.empty(3))
+    with pytest.raises(TypeError, match="out must be a Tensor"):
+        mytorch.exp(mytorch.ones(2), out=[1])

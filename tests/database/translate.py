@@ -45,6 +45,8 @@ def ours(x: Any, memo: dict[int, Any] | None = None) -> Any:
         return DTYPES[x]
     if isinstance(x, torch.device):
         return str(x)
+    if x is torch.preserve_format or x is torch.contiguous_format:
+        return None
     if isinstance(x, (torch.memory_format, torch.layout, torch.Generator)):
         raise Foreign(x)
     if isinstance(x, complex):
