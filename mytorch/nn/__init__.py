@@ -6,8 +6,10 @@ from .layers import *  # noqa: F403
 from .layers import __all__ as _layers
 from .module import Module
 from .parameter import Buffer, Parameter
+from .parameter_container import ParameterDict, ParameterList
 
 __all__ = [
-    "Buffer", "Module", "ModuleDict", "ModuleList", "Parameter", "Sequential", "functional", "init", "utils",
+    "Buffer", "Module", "ModuleDict", "ModuleList", "Parameter",
+    "ParameterDict", "ParameterList", "Sequential", "functional", "init", "utils",
     *_layers,
 ]  # fmt: skip
