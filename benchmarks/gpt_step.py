@@ -57,8 +57,9 @@ class Variant:
 VARIANTS = {
     "torch": Variant("PyTorch eager", "benchmarks.workers.torch_gpt"),
     "mytorch": Variant("mytorch", "benchmarks.workers.mytorch_gpt"),
-    "mytorch-untuned": Variant("mytorch, MYTORCH_TUNE=0", "benchmarks.workers.mytorch_gpt",
-                               {"MYTORCH_TUNE": "0"}),
+    "mytorch-untuned": Variant(
+        "mytorch, MYTORCH_TUNE=0", "benchmarks.workers.mytorch_gpt", {"MYTORCH_TUNE": "0"}
+    ),
 }
 
 
@@ -112,8 +113,10 @@ def run_round(workers: list[Worker], measurements: list[Measurement], steps: int
 def progress(measurements: list[Measurement], limit: float) -> str:
     """The newest chunk of each in a line, so that a long run can be watched."""
     newest = [(measured.label, measured.chunks[-1]) for measured in measurements]
-    return ", ".join(f"{label} {chunk.ms:.1f} ms{'' if chunk.is_quiet(limit) else ' (disturbed)'}"
-                     for label, chunk in newest)
+    return ", ".join(
+        f"{label} {chunk.ms:.1f} ms{'' if chunk.is_quiet(limit) else ' (disturbed)'}"
+        for label, chunk in newest
+    )
 
 
 def compare(
@@ -130,8 +133,9 @@ def compare(
         save_problem(problem, CONFIGS[config])
         try:
             for variant in variants:
-                workers.append(Worker(variant.label, variant.module, [config, str(problem)],
-                                      environment | variant.env))
+                workers.append(
+                    Worker(variant.label, variant.module, [config, str(problem)], environment | variant.env)
+                )
             measurements = [Measurement(worker.label, worker.read()) for worker in workers]
             difference = 0.0
             while True:
@@ -146,40 +150,74 @@ def compare(
                 worker.close()
     rows = summarize(measurements, CONFIGS[config].tokens, limit)
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-    return {"config": config, "sizes": asdict(CONFIGS[config]), "steps": steps, "quiet": quiet,
-            "cpu": cpu_model(), "system": system, "largest_loss_difference": difference,
-            "quietness": quietness(rows, chunks, limit), "rows": rows}
+    return {
+        "config": config,
+        "sizes": asdict(CONFIGS[config]),
+        "steps": steps,
+        "quiet": quiet,
+        "cpu": cpu_model(),
+        "system": system,
+        "largest_loss_difference": difference,
+        "quietness": quietness(rows, chunks, limit),
+        "rows": rows,
+    }
 
 
 def report(result: dict) -> str:
     """The text that is printed."""
     rows = result["rows"]
-    losses = (f"Losses agree to {TOLERANCE:.0e}: the largest difference is "
-              f"{result['largest_loss_difference']:.1e}, over {WARM_UP + result['steps']} steps a chunk.")
-    memory = ("Peak RSS is that of the steps." if all(row["peak_memory_without_start"] for row in rows)
-              else "Peak RSS is that of the whole process: this system can't reset it.")
-    return "\n".join([
-        f"GPT-2 {result['config']}: {CONFIGS[result['config']]}; float32",
-        f"{result['cpu']}; {result['system']}",
-        *(f"{row['label']}: {row['version']}; {row['blas']}; {row['threads']} threads" for row in rows),
-        "", table(rows), "",
-        f"Ratio: time as a fraction of {rows[0]['label']}'s. "
-        f"Chunks: {result['steps']} steps each, the quiet ones of all.",
-        losses, memory, result["quietness"]])
+    losses = (
+        f"Losses agree to {TOLERANCE:.0e}: the largest difference is "
+        f"{result['largest_loss_difference']:.1e}, over {WARM_UP + result['steps']} steps a chunk."
+    )
+    memory = (
+        "Peak RSS is that of the steps."
+        if all(row["peak_memory_without_start"] for row in rows)
+        else "Peak RSS is that of the whole process: this system can't reset it."
+    )
+    return "\n".join(
+        [
+            f"GPT-2 {result['config']}: {CONFIGS[result['config']]}; float32",
+            f"{result['cpu']}; {result['system']}",
+            *(f"{row['label']}: {row['version']}; {row['blas']}; {row['threads']} threads" for row in rows),
+            "",
+            table(rows),
+            "",
+            f"Ratio: time as a fraction of {rows[0]['label']}'s. "
+            f"Chunks: {result['steps']} steps each, the quiet ones of all.",
+            losses,
+            memory,
+            result["quietness"],
+        ]
+    )
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpt_step",
-                                     description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpt_step", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--config", default="nano", choices=CONFIGS, metavar="nano|small|gpt2")
-    parser.add_argument("--variants", nargs="*", default=["torch", "mytorch"], metavar="NAME",
-                        help=f"what to run, the reference first; no name means all: {', '.join(VARIANTS)}")
+    parser.add_argument(
+        "--variants",
+        nargs="*",
+        default=["torch", "mytorch"],
+        metavar="NAME",
+        help=f"what to run, the reference first; no name means all: {', '.join(VARIANTS)}",
+    )
     parser.add_argument("--chunks", type=int, default=10, help="quiet chunks wanted of each (10)")
     parser.add_argument("--steps", type=int, help="timed steps in a chunk (two seconds of PyTorch or more)")
-    parser.add_argument("--other-cores", type=float, default=0.05,
-                        help="discard a chunk when other programs used more cores than this (0.05)")
-    parser.add_argument("--minutes", type=float, default=10,
-                        help="take what there is when the machine was not quiet for so long (10)")
+    parser.add_argument(
+        "--other-cores",
+        type=float,
+        default=0.05,
+        help="discard a chunk when other programs used more cores than this (0.05)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=10,
+        help="take what there is when the machine was not quiet for so long (10)",
+    )
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
     args = parser.parse_args(argv)
     args.variants = args.variants or list(VARIANTS)

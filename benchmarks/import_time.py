@@ -1,6 +1,6 @@
 """Time `import mytorch` beyond NumPy's own import, each in fresh interpreters.
 
-    python -m benchmarks.import_time [--runs 15]
+python -m benchmarks.import_time [--runs 15]
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ def compare(runs: int, base: str = "numpy", module: str = "mytorch") -> tuple[fl
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.import_time",
-                                     description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.import_time", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--runs", type=int, default=15, help="fresh interpreters of each (15)")
     args = parser.parse_args(argv)
     if args.runs < 1:
         parser.error(f"--runs must be at least 1; got {args.runs}")
     base, module = compare(args.runs)
-    print(f"import numpy {base:.0f} ms, import mytorch {module:.0f} ms: {module - base:.0f} ms beyond NumPy "
-          f"(medians of {args.runs})")
+    print(
+        f"import numpy {base:.0f} ms, import mytorch {module:.0f} ms: {module - base:.0f} ms beyond NumPy "
+        f"(medians of {args.runs})"
+    )
 
 
 if __name__ == "__main__":

@@ -31,8 +31,10 @@ class Config:
         return self.batch_size * self.context_length
 
     def __str__(self) -> str:
-        return (f"{self.n_layer} layers, {self.n_head} heads, {self.n_embd} wide, "
-                f"context {self.context_length}, batch {self.batch_size}, vocabulary {self.vocab_size}")
+        return (
+            f"{self.n_layer} layers, {self.n_head} heads, {self.n_embd} wide, "
+            f"context {self.context_length}, batch {self.batch_size}, vocabulary {self.vocab_size}"
+        )
 
 
 CONFIGS = {
@@ -56,8 +58,10 @@ def initial_weights(config: Config, seed: int = 7) -> dict[str, np.ndarray]:
         return random.standard_normal(shape, dtype=np.float32) * np.float32(std)
 
     into_residual = 0.02 / (2 * config.n_layer) ** 0.5
-    weights = {EMBEDDING: normal(config.vocab_size, width),
-               "transformer.wpe.weight": normal(config.context_length, width)}
+    weights = {
+        EMBEDDING: normal(config.vocab_size, width),
+        "transformer.wpe.weight": normal(config.context_length, width),
+    }
     for i in range(config.n_layer):
         block = f"transformer.h.{i}."
         weights[block + "ln_1.weight"] = np.ones(width, np.float32)

@@ -32,8 +32,13 @@ class Worker:
 
     def __init__(self, label: str, module: str, args: list[str], env: dict[str, str]):
         self.label = label
-        self.process = subprocess.Popen([sys.executable, "-m", module, *args], env=os.environ | env,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *args],
+            env=os.environ | env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def read(self) -> dict:
         """The worker's next message; WorkerError when it ended instead (its own message is on stderr)."""

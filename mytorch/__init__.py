@@ -7,14 +7,33 @@ from .backends import tune  # isort: skip - before NumPy is loaded, where that c
 
 tune.at_import()
 
-from . import autograd, cuda, methods, nn, numpy_protocol, optim, utils
+from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, optim, special, utils
 from ._array import Array
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .device import device
 from .dtypes import *
-from .nn.functional import use_fused
-from .nn.functional.attached import log_softmax, softmax
+from .nn.functional import (
+    adaptive_avg_pool1d,
+    avg_pool1d,
+    channel_shuffle,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    cosine_similarity,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    pairwise_distance,
+    pixel_shuffle,
+    pixel_unshuffle,
+    use_fused,
+)
+from .nn.functional.attached import *
 from .ops import *
+from .ops import out as _out
 from .random import (
     Generator,
     fork_rng,
@@ -29,3 +48,5 @@ from .tensor import Size, Tensor
 from .version import __version__
 
 autograd.load()
+
+globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES if name in globals()})

@@ -17,7 +17,7 @@ __all__ = [
     "float16", "half", "float32", "float", "float64", "double", "complex64", "cfloat", "complex128",
     "cdouble", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "short", "int32", "int", "int64",
     "long", "bool",
-    "get_default_dtype", "set_default_dtype", "promote_types", "finfo", "iinfo",
+    "get_default_dtype", "set_default_dtype", "promote_types", "can_cast", "finfo", "iinfo",
 ]  # fmt: skip
 
 float16 = half = np.dtype("float16")
@@ -108,6 +108,12 @@ def promote_types(a: Any, b: Any) -> np.dtype:
     if common.kind not in "iub":
         raise TypeError(f"promotion of {a} and {b} is not defined")
     return common
+
+
+def can_cast(source: Any, target: Any) -> builtins.bool:
+    """Whether a result of dtype `source` may be written into a tensor of dtype `target`: down within a kind,
+    as int64 to int8, but not to a lower kind, nor from a number to bool."""
+    return kind(as_dtype(source)) <= kind(as_dtype(target))
 
 
 def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:

@@ -4,41 +4,62 @@ from __future__ import annotations
 
 from . import dtypes
 from ._array import Array
+from .autograd.gradients import tensor_backward
 from .device import is_raw
 from .ops import (
+    added_product,
+    aliases,
     arrange,
+    broadcast,
     cast,
     categorical,
     compare,
     create,
+    diagonals,
+    distinct,
     elementwise,
     extremes,
-    gather_scatter,
+    gather_along,
     index,
+    index_along,
     info,
-    join,
     linalg,
     mask,
+    norms,
+    order_statistics,
+    pieces,
     random,
     reduce,
+    scan,
+    scatter_along,
+    search,
     shape,
     special,
+    spread,
 )
+from .ops.einsum import inner
 from .ops.inplace import inplace, write
-from .ops.op import NUMBERS
-from .ops.sort import argsort, sort, topk
+from .ops.inplace_views import inplace_view
+from .ops.op import NUMBERS, require_tensor
+from .ops.sort import argsort, msort, sort, topk
 from .tensor import Tensor
 
 
 def swapped(op):
     """The op with its two operands exchanged, for the reflected operators."""
-    return lambda x, y: op(y, x)
+
+    def reflected(x, y):
+        require_tensor(x, op.__name__)
+        return op(y, x)
+
+    return reflected
 
 
 OPERATORS = {
     "add": elementwise.add, "sub": elementwise.sub, "mul": elementwise.mul, "truediv": elementwise.div,
     "floordiv": elementwise.floor_divide, "mod": elementwise.remainder, "pow": elementwise.pow,
     "and": compare.bitwise_and, "or": compare.bitwise_or, "xor": compare.bitwise_xor,
+    "lshift": compare.bitwise_left_shift, "rshift": compare.bitwise_right_shift,
 }  # fmt: skip
 
 COMPARISONS = {
@@ -48,53 +69,74 @@ COMPARISONS = {
 
 UNARY = {
     "neg": elementwise.neg, "pos": elementwise.positive, "abs": elementwise.abs,
-    "invert": compare.bitwise_not,
+    "invert": compare.invert,
 }  # fmt: skip
 
 METHODS = [
-    *(getattr(elementwise, name) for name in elementwise.__all__ if name not in ("zero", "fill")),
+    *(getattr(elementwise, name) for name in elementwise.__all__ if name not in ("zero", "fill", "rsub")),
     *(getattr(compare, name) for name in compare.__all__),
     *(getattr(cast, name) for name in cast.__all__),
-    cast.cpu, cast.cuda,
+    cast.astype, cast.type, cast.cpu, cast.cuda,
     special.erf, special.erfc, special.erfinv,
-    *(getattr(family, name) for family in (shape, arrange, index, gather_scatter) for name in family.__all__),
-    mask.masked_fill, mask.masked_select, mask.nonzero,
-    join.split, join.chunk, join.tensor_split, join.unbind,
-    *(getattr(family, name) for family in (reduce, extremes, linalg) for name in family.__all__),
-    sort, argsort, topk,
+    *(getattr(family, name) for family in (shape, arrange, pieces) for name in family.__all__), shape.unfold,
+    *(getattr(index, name) for name in index.__all__),
+    *(getattr(f, name) for f in (gather_along, scatter_along, index_along) for name in f.__all__),
+    broadcast.expand, broadcast.expand_as, broadcast.broadcast_to,
+    *(getattr(diagonals, name) for name in diagonals.__all__ if not name.endswith("indices")),
+    mask.masked_fill, mask.masked_select, mask.masked_scatter, mask.nonzero, mask.argwhere,
+    *(getattr(family, name) for family in (linalg, added_product) for name in family.__all__),
+    *(getattr(family, name) for family in (reduce, spread, norms, scan, extremes) for name in family.__all__),
+    *(getattr(family, name) for family in (order_statistics, distinct) for name in family.__all__),
+    sort, argsort, msort, topk, search.bincount, search.histc, inner,
     random.bernoulli, categorical.multinomial, random.uniform_, random.normal_, random.bernoulli_,
     random.exponential_, random.random_,
     info.size, info.stride, info.dim, info.numel, info.element_size, info.data_ptr, info.is_contiguous,
-    info.is_floating_point, info.is_complex,
+    info.is_floating_point, info.is_complex, info.is_nonzero, info.is_same_size, info.is_signed,
     create.new_zeros, create.new_ones, create.new_empty, create.new_full, create.new_tensor,
 ]  # fmt: skip
 
+NEVER_IN_PLACE = {
+    "positive", "signbit", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "rsub",
+    "float_power",
+}  # fmt: skip
+
 # These write the result into the tensor itself, under their name with an underscore.
 INPLACE = [
-    *(getattr(elementwise, name) for name in elementwise.__all__ if name != "positive"),
-    *(getattr(compare, name) for name in compare.__all__ if not name.startswith("is")),
-    arrange.tril, arrange.triu,
-    gather_scatter.scatter, gather_scatter.scatter_add, gather_scatter.index_add, mask.masked_fill,
+    *(getattr(elementwise, name) for name in elementwise.__all__ if name not in NEVER_IN_PLACE),
+    *(getattr(compare, name) for name in compare.__all__ if not name.startswith(("is", "all", "equal"))),
+    diagonals.tril, diagonals.triu, scan.cumsum, scan.cumprod,
+    *(getattr(scatter_along, name) for name in scatter_along.__all__),
+    index_along.index_add, index_along.index_copy, index_along.index_fill, index_along.put,
+    mask.masked_fill, mask.masked_scatter,
     special.erf, special.erfc, special.erfinv,
+    *(getattr(added_product, name) for name in added_product.__all__),
 ]  # fmt: skip
+
+# These make the tensor a view of itself.
+INPLACE_VIEWS = [shape.squeeze, shape.unsqueeze, shape.transpose, shape.t]
 
 CASTS = {
     "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64, "bool": dtypes.bool,
-    "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
+    "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32,
+    "long": dtypes.int64,
 }  # fmt: skip
 
 ALIASES = {
     "nelement": "numel", "ndimension": "dim",
     "argwhere": "nonzero", "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
-    "multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div",
-    "negative": "neg", "absolute": "abs", "clip": "clamp",
-    "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
 }  # fmt: skip
 
 
 def copy_(x: Tensor, source, non_blocking: bool = False) -> Tensor:
     """Overwrite `x` with `source`, broadcast and cast."""
     return write(x, source)
+
+
+def float_power_(x: Tensor, exponent) -> Tensor:
+    """`float_power` in place, for float64 only: that is the dtype of its result."""
+    if x.dtype != dtypes.float64:
+        raise RuntimeError(f"float_power_(): the result has dtype float64, the tensor {x.dtype}")
+    return inplace(elementwise.float_power)(x, exponent)
 
 
 def _operator(op):
@@ -111,7 +153,7 @@ def _operator(op):
 def _iterate(x: Tensor):
     if x.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(join.unbind(x))
+    return iter(pieces.unbind(x))
 
 
 def attach(name: str, function) -> None:
@@ -124,6 +166,7 @@ def _attach_all() -> None:
         attach(f"__{name}__", _operator(op))
         attach(f"__r{name}__", _operator(swapped(op)))
         attach(f"__i{name}__", inplace(op, f"__i{name}__"))
+    attach("__rdiv__", Tensor.__rtruediv__)
     attach("__matmul__", _operator(linalg.matmul))  # x @= y makes a new tensor: the shape may change
     attach("__rmatmul__", _operator(swapped(linalg.matmul)))
     for name, op in COMPARISONS.items():
@@ -134,11 +177,18 @@ def _attach_all() -> None:
         attach(op.__name__, op)
     for op in INPLACE:
         attach(f"{op.__name__}_", inplace(op))
+    for op in INPLACE_VIEWS:
+        attach(f"{op.__name__}_", inplace_view(op))
     for name, dtype in CASTS.items():
         attach(name, cast.caster(dtype))
-    for alias, name in ALIASES.items():
+    for alias, name in {**ALIASES, **aliases.ALIASES}.items():
         attach(alias, getattr(Tensor, name))
+        if hasattr(Tensor, f"{name}_"):
+            attach(f"{alias}_", getattr(Tensor, f"{name}_"))
+    attach("backward", tensor_backward)
     attach("copy_", copy_)
+    attach("index_put_", index.index_put_)
+    attach("float_power_", float_power_)
     attach("where", lambda x, condition, other: mask.where(condition, x, other))
     attach("__getitem__", index.getitem)
     attach("__setitem__", index.setitem)

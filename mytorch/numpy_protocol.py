@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from . import ops
+from . import linalg, ops
 from ._array import Array
 from .autograd.grad_mode import is_grad_enabled
 from .methods import attach
-from .ops.op import shares_memory
+from .ops.op import NUMBERS, common_dtype, shares_memory
+from .ops.shape import unfold
+from .ops.svd import svd
 from .tensor import Tensor, from_raw
 
 
@@ -35,7 +37,14 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     op = UFUNCS.get(ufunc) if method == "__call__" else UFUNC_METHODS.get((ufunc, method))
     if op is None or out:
         return _on_arrays(getattr(ufunc, method), inputs, kwargs, f"{name}(out=…)" if out else name)
-    return op(*inputs, **kwargs)
+    return op(*_as_tensors(inputs, getattr(op, "tensors", 0)), **kwargs)
+
+
+def _as_tensors(inputs: tuple, count: int) -> Iterator[Any]:
+    """Numbers among the first `count`, which the op wants as tensors, as such; they promote nothing."""
+    for i, x in enumerate(inputs):
+        number = i < count and isinstance(x, NUMBERS)
+        yield Tensor(np.asarray(x).astype(common_dtype(inputs))) if number else x
 
 
 def array_function(self: Tensor, function: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -105,13 +114,17 @@ def _wrap(x: Any, inputs: list[Tensor]) -> Any:
 RENAMED = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg",
     "absolute": "abs", "rint": "round", "invert": "bitwise_not", "equal": "eq", "not_equal": "ne",
-    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "arcsin": "asin",
+    "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
+    "fabs": "abs", "degrees": "rad2deg", "radians": "deg2rad",
 }  # fmt: skip
 UNCHANGED = [
     "add", "floor_divide", "remainder", "maximum", "minimum", "positive", "exp", "log", "sqrt", "square",
     "reciprocal", "sin", "cos", "tan", "tanh", "sign", "floor", "ceil", "logical_not", "logical_and",
     "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "isnan", "isinf", "isfinite",
-    "matmul",
+    "exp2", "expm1", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sinh", "cosh", "hypot",
+    "deg2rad", "rad2deg", "trunc", "fmod", "float_power", "fmax", "fmin", "copysign", "signbit", "matmul",
 ]  # fmt: skip
 UFUNCS: dict[np.ufunc, Callable] = {
     getattr(np, name): getattr(ops, RENAMED.get(name, name)) for name in (*RENAMED, *UNCHANGED)
@@ -172,6 +185,13 @@ def _reshape(x, shape, order="C"):
     return ops.reshape(x, shape)
 
 
+def _windows(x, window_shape, axis=None, **how):
+    dims = [dim % x.ndim for dim in _dims(x, axis)]
+    for size, dim in zip(np.atleast_1d(window_shape).tolist(), dims, strict=True):
+        x = unfold(x, dim, size, 1)
+    return x
+
+
 def _dot(x, y):
     x, y = _tensor(x), _tensor(y)
     if y.ndim > 2 and x.ndim:
@@ -179,11 +199,10 @@ def _dot(x, y):
     return ops.matmul(x, y) if x.ndim and y.ndim else ops.mul(x, y)
 
 
-def _norm(x, ord=None, axis=None, keepdims=False):
-    count = x.ndim if axis is None else len(np.atleast_1d(axis))
-    if ord is not None and count != 1:
-        raise TypeError(f"np.linalg.norm: ord={ord!r} over {count} dims is a matrix norm; Tensors have none")
-    return ops.norm(x, 2 if ord is None else ord, axis, keepdims)
+def _svd(x, full_matrices=True):
+    if full_matrices:
+        return _on_arrays(np.linalg.svd, (x,), {}, "np.linalg.svd(full_matrices=True)")
+    return svd(x)
 
 
 def _clip(x, a_min=None, a_max=None, *, min=None, max=None):
@@ -207,7 +226,9 @@ FUNCTIONS: dict[Callable, Callable] = {
     np.max: lambda x, axis=None, *, keepdims=False: ops.amax(x, axis, keepdims),
     np.min: lambda x, axis=None, *, keepdims=False: ops.amin(x, axis, keepdims),
     np.cumsum: lambda x, axis=None, dtype=None: ops.cumsum(*_flat_or_along(x, axis), dtype=dtype),
-    np.linalg.norm: _norm,
+    np.cumprod: lambda x, axis=None, dtype=None: ops.cumprod(*_flat_or_along(x, axis), dtype=dtype),
+    np.linalg.norm: lambda x, ord=None, axis=None, keepdims=False: linalg.norm(x, ord, axis, keepdims),
+    np.linalg.svd: _svd,
     np.clip: _clip,
     np.round: lambda x, decimals=0: ops.round(x, decimals=decimals),
     np.where: lambda condition, *xy: ops.where(ops.to(_tensor(condition), dtype=bool), *xy),
@@ -216,6 +237,7 @@ FUNCTIONS: dict[Callable, Callable] = {
     np.transpose: lambda x, axes=None: ops.permute(x, range(x.ndim)[::-1] if axes is None else axes),
     np.swapaxes: lambda x, axis1, axis2: ops.transpose(x, axis1, axis2),
     np.moveaxis: lambda x, source, destination: ops.movedim(x, source, destination),
+    np.lib.stride_tricks.sliding_window_view: _windows,
     np.squeeze: lambda x, axis=None: ops.squeeze(x) if axis is None else ops.squeeze(x, axis),
     np.expand_dims: _expand_dims,
     np.broadcast_to: lambda x, shape: ops.broadcast_to(x, shape),
@@ -239,6 +261,7 @@ FUNCTIONS: dict[Callable, Callable] = {
     np.take: _take,
     np.take_along_axis: lambda x, indices, axis: ops.take_along_dim(_tensor(x), _tensor(indices), axis),
     np.sort: _sorted,
+    np.diff: lambda x, n=1, axis=-1: ops.diff(x, n, axis),
     np.dot: _dot,
     np.outer: lambda x, y: ops.outer(ops.ravel(_tensor(x)), ops.ravel(_tensor(y))),
     np.einsum: lambda equation, *operands, optimize=True: ops.einsum(equation, *map(_tensor, operands)),

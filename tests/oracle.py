@@ -99,7 +99,7 @@ def same(
     default = TOLERANCE.get(dtype, (0, 0))
     array = got.data.numpy() if isinstance(got, mytorch.Tensor) else got.numpy()
     rtol, atol = default[0] if rtol is None else rtol, default[1] if atol is None else atol
-    np.testing.assert_allclose(array, want.detach().numpy(), rtol, atol, err_msg=what)
+    np.testing.assert_allclose(array, want.detach().numpy(force=True), rtol, atol, err_msg=what)
 
 
 def fails_alike(ours: Callable, theirs: Callable, *arrays: Any, match: str, **kwargs: Any) -> None:

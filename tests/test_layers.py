@@ -26,6 +26,7 @@ LAYERS = [
     ("autograd",),  # Function, gradcheck, grad: built on Tensor and ops
     ("linalg", "methods", "numpy_protocol"),
     ("nn/functional",),
+    ("special",),
     ("nn/fused_ops", "nn"),
     ("func",),
     ("optim",),

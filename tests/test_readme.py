@@ -159,3 +159,30 @@ def test_links_and_pictures_exist(page):
 def test_pictures_are_vector_graphics():
     for picture in (ROOT / "src").glob("*.svg"):
         assert "<image" not in picture.read_text(encoding="utf-8"), f"{picture.name} holds a bitmap"
+
+
+def surface() -> list[str]:
+    """The names in the tables of the surface; `conv1d/2d/3d` stands for three of them."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = text.split("### The surface", 1)[1].split("\n## ", 1)[0].split("\n|", 1)[1]
+    names = []
+    for name in re.findall(r"`([A-Za-z_][A-Za-z0-9_./]*)`", text):
+        first, *others = name.split("/")
+        names += [first, *(first[:-2] + other for other in others)]
+    return sorted(set(names))
+
+
+@pytest.mark.parametrize("name", surface())
+def test_what_the_surface_names_is_there(name):
+    places = [
+        mytorch, mytorch.Tensor, mytorch.nn, mytorch.nn.functional, mytorch.nn.utils, mytorch.optim,
+        mytorch.optim.lr_scheduler,
+    ]  # fmt: skip
+    *path, last = name.split(".")
+    for place in places:
+        for part in path:
+            place = getattr(place, part, None)
+        # `max_pool` and `BatchNorm` stand for those of 1, 2 and 3 dims; `_with_logits` for the end of a name
+        if any(hasattr(place, option) for option in (last, f"{last}1d", f"binary_cross_entropy{last}")):
+            return
+    pytest.fail(f"the README names {name}, which isn't there")

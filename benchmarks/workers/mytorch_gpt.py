@@ -16,13 +16,23 @@ from mytorch.models.gpt2 import GPT2, GPT2Config
 def training_steps(config: Config, problem: str) -> list[Step]:
     """One callable a batch, each a whole training step that returns the loss."""
     weights, batches = load_problem(problem)
-    model = GPT2(GPT2Config(vocab_size=config.vocab_size, context_length=config.context_length,
-                            n_layer=config.n_layer, n_head=config.n_head, n_embd=config.n_embd,
-                            dropout_p=0.0, bias=False))
+    model = GPT2(
+        GPT2Config(
+            vocab_size=config.vocab_size,
+            context_length=config.context_length,
+            n_layer=config.n_layer,
+            n_head=config.n_head,
+            n_embd=config.n_embd,
+            dropout_p=0.0,
+            bias=False,
+        )
+    )
     model.load_state_dict(weights)
     parameters = list(model.parameters())
-    groups = [{"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
-              {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
     optimizer = mytorch.optim.AdamW(groups, **ADAMW)
 
     def step(x: mytorch.Tensor, y: mytorch.Tensor) -> float:
@@ -38,8 +48,11 @@ def training_steps(config: Config, problem: str) -> list[Step]:
 
 def main(config: str, problem: str) -> None:
     blas = openblas()
-    about = {"version": f"mytorch {mytorch.__version__}, NumPy {version('numpy')}",
-             "blas": f"OpenBLAS, kernels {blas['core']}", "threads": blas["threads"]}
+    about = {
+        "version": f"mytorch {mytorch.__version__}, NumPy {version('numpy')}",
+        "blas": f"OpenBLAS, kernels {blas['core']}",
+        "threads": blas["threads"],
+    }
     serve(about, lambda: training_steps(CONFIGS[config], problem))
 
 

@@ -59,12 +59,14 @@ class GPT(nn.Module):
 
     def __init__(self, config: Config):
         super().__init__()
-        self.transformer = nn.ModuleDict({
-            "wte": nn.Embedding(config.vocab_size, config.n_embd),
-            "wpe": nn.Embedding(config.context_length, config.n_embd),
-            "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
-            "ln_f": nn.LayerNorm(config.n_embd, bias=False),
-        })
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(config.vocab_size, config.n_embd),
+                "wpe": nn.Embedding(config.context_length, config.n_embd),
+                "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+                "ln_f": nn.LayerNorm(config.n_embd, bias=False),
+            }
+        )
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
 
@@ -83,8 +85,10 @@ def training_steps(config: Config, problem: str) -> list[Step]:
     model = GPT(config)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
     parameters = list(model.parameters())
-    groups = [{"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
-              {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW(groups, **ADAMW)
 
     def step(x: Tensor, y: Tensor) -> float:

@@ -62,21 +62,22 @@ def grad(
         ]
     retain_graph = create_graph if retain_graph is None else retain_graph
     engine.backward(roots, retain_graph, keep, wanted, Graph().pull if create_graph else None)
-    results = []
-    for i, (x, node) in enumerate(zip(inputs, nodes, strict=True)):
-        if node in found:
-            results.append(found[node])
-        elif materialize_grads:
-            with on(node.device):
-                results.append(from_raw(np.zeros_like(x.data._array)))
-        elif allow_unused:
-            results.append(None)
-        else:
-            raise RuntimeError(
-                f"grad(): input {i} of shape {x.data.shape} appears not to have been used in the graph; "
-                "set allow_unused=True if this is the desired behavior"
-            )
+    results = [found.get(node) for node in nodes]
+    if materialize_grads:
+        return tuple(_zeros(x) if g is None else g for x, g in zip(inputs, results, strict=True))
+    unused = [i for i, g in enumerate(results) if g is None]
+    if unused and not allow_unused:
+        i = unused[0]
+        raise RuntimeError(
+            f"grad(): input {i} of shape {inputs[i].data.shape} appears not to have been used in the graph; "
+            "set allow_unused=True if this is the desired behavior"
+        )
     return tuple(results)
+
+
+def _zeros(x: Tensor) -> Tensor:
+    with on(x.device):
+        return from_raw(np.zeros_like(x.data._array))
 
 
 def backward(

@@ -50,10 +50,9 @@ class Graph:
         reference = getattr(node.again.call, "reference", None)
         if reference is not None:
             return _through(reference, args, node, grad)
-        vjp = _vjp_on_tensors(node, args)
+        result, vjp = _body_on_tensors(node, args)
         if isinstance(grad, Parts):
-            parts = [grad.get(i) for i in range(max(grad) + 1)]
-            return engine.parts_of(node, parts, None, vjp)
+            grad = [grad.get(i) for i in range(len(result))]
         return engine.parts_of(node, grad, wanted, vjp)
 
     def arguments(self, node: Node) -> list:
@@ -93,7 +92,9 @@ class Graph:
                 stack.extend(missing)
             else:
                 args = self.arguments(node)
-                self.made[node] = again.call(*args, **again.kwargs)
+                made = again.call(*args, **again.kwargs)
+                one = isinstance(made, tuple) and node.shape is not None  # only the first is differentiable
+                self.made[node] = made[0] if one else made
                 stack.pop()
 
     def _find(self, node: Node, version: Any) -> bool:
@@ -126,15 +127,15 @@ def _holds_floats(vjp: Any) -> bool:
     return any(a.dtype.kind in "fc" for a in captured(vjp))
 
 
-def _vjp_on_tensors(node: Node, args: list) -> Any:
-    """The vjp of the op's body, run on Tensors."""
+def _body_on_tensors(node: Node, args: list) -> tuple:
+    """What the op's body gives, result and vjp, where it is run on Tensors."""
     call = node.again.call
     args = [from_raw(raw_of(a)) if hasattr(a, "_array") or isinstance(a, np.ndarray) else a for a in args]
     if call.promote is not None:
         dtype = common_dtype(args)
         dtype = dtype if dtype.kind in "fc" else node.dtype
         args = [a.to(dtype) if isinstance(a, Tensor) and a.dtype != dtype else a for a in args]
-    return call.forward(*args, **node.again.kwargs)[1]
+    return call.forward(*args, **node.again.kwargs)
 
 
 def _through(reference: Any, args: list, node: Node, grad: Tensor) -> tuple:

@@ -2,25 +2,40 @@
 
 from types import ModuleType
 
+from .added_product import *
+from .aliases import *
 from .arrange import *
+from .broadcast import *
 from .cast import *
 from .categorical import *
 from .compare import *
 from .create import *
+from .diagonals import *
+from .distance import *
+from .distinct import *
 from .einsum import *
 from .elementwise import *
 from .extremes import *
-from .gather_scatter import *
+from .gather_along import *
 from .index import *
+from .index_along import *
 from .info import *
 from .join import *
 from .linalg import *
 from .mask import *
+from .norms import *
+from .order_statistics import *
+from .pieces import *
 from .random import *
+from .ranges import *
 from .reduce import *
+from .scan import *
+from .scatter_along import *
+from .search import *
 from .shape import *
 from .sort import *
 from .special import *
+from .spread import *
 
 # The functions, not the files: `mytorch.random` is the module of that name beside this package.
 __all__ = [

@@ -1,6 +1,7 @@
-"""Places that an index names, perhaps more than once, and the sums of what is sent there.
+"""Elements read from and sent to the places that an index names, perhaps more than once.
 
-The gradient of all indexing comes down to `scatter_sum`.
+Reading and sending are each other's gradients, in two pairs of ops: `view_at` and `place` where no place is
+named twice, `pick` and `pick_sum` where what meets in a place is added.
 """
 
 from __future__ import annotations
@@ -11,9 +12,70 @@ from typing import Any
 
 import numpy as np
 
+from .op import op
+
+FULL = slice(None)
+
 # What is summed in another dtype: for precision, and because a GPU can't add it atomically.
 _WIDER = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8", "uint16", "bool")}
 _WIDER[np.dtype("float16")] = np.dtype("float32")
+
+
+@op(view=True)
+def view_at(x, index):
+    """x[index] for an index that names no place twice; a view if it has no arrays in it."""
+    shape = x.shape
+    return x[index], lambda g: place.dual(g, index, shape)
+
+
+@op
+def place(g, index, shape):
+    """Zeros of `shape` with `g` at `index`, which names no place twice."""
+    whole = np.zeros(shape, g.dtype, like=g)
+    whole[index] = g
+    return whole, lambda gg: view_at.dual(gg, index)
+
+
+@op
+def pick(x, *indices, dims):
+    """x[…, i, …, j, …] for arrays of integers at `dims`: what an embedding does."""
+    shape = x.shape
+    if len(dims) == 1:
+        y = np.take(x, indices[0], axis=dims[0])
+    else:
+        where = [FULL] * len(shape)
+        for dim, index in zip(dims, indices, strict=True):
+            where[dim] = index
+        y = x[tuple(where)]
+    return y, lambda g: pick_sum.dual(g, indices, dims, shape)
+
+
+@op
+def pick_sum(g, indices, dims, shape):
+    """Zeros of `shape` with each element of `g` added where `pick` would take it from."""
+    return scatter_sum(g, indices, dims, shape), lambda gg: pick.dual(gg, *indices, dims=dims)
+
+
+def picked_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what `pick` gives."""
+    rest = [n for d, n in enumerate(shape) if d not in dims]
+    start = _start(dims)
+    try:
+        return (*rest[:start], *np.broadcast_shapes(*[i.shape for i in indices]), *rest[start:])
+    except ValueError as error:
+        raise IndexError(f"indexing tensors could not be broadcast together: {error}") from None
+
+
+def _start(dims: Sequence[int]) -> int:
+    """Where NumPy puts the dims of the indices: in their place, or in front if dims lie between them."""
+    return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+
+
+def marked(places: Any, shape: tuple[int, ...], like: Any) -> Any:
+    """A mask of `shape` that is True at the places."""
+    mask = np.zeros(shape, bool, like=like)
+    mask[places] = True
+    return mask
 
 
 def along(index: Any, dim: int) -> tuple:
@@ -36,8 +98,8 @@ def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tupl
         shape: of x.
     """
     sizes = [shape[d] for d in dims]
-    index = _linear(indices, sizes)
-    start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0  # where NumPy puts the dims of the indices
+    index = linear(indices, sizes)
+    start = _start(dims)
     if start:
         g = np.moveaxis(g, range(start, start + index.ndim), range(index.ndim))
     rest = g.shape[index.ndim :]
@@ -46,7 +108,7 @@ def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tupl
     return np.moveaxis(total, range(len(dims)), dims) if dims[-1] >= len(dims) else total
 
 
-def _linear(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+def linear(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
     """One index into the flattened dims instead of one a dim; negative ones count from the end."""
     total = None
     for index, size in zip(indices, sizes, strict=True):

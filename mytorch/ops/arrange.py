@@ -1,32 +1,44 @@
-"""Copies with other arrangements of the elements: repeated, turned round, cut to a triangle."""
+"""Copies with the elements arranged otherwise: repeated, turned round; and the differences of neighbours."""
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import numpy as np
 
+from .._array import Array
+from ..device import is_raw
 from ..tensor import Tensor
-from .dims import canonical_dim
-from .op import op
-from .shape import as_sizes, dims_in_order
-from .shape import diagonal as _diagonal
+from .accumulate import FULL, pick
+from .cast import clone
+from .compare import logical_xor
+from .dims import canonical_dim, numpy_names
+from .elementwise import sub
+from .index import getitem
+from .join import cat
+from .op import op, require_tensor
+from .shape import as_sizes, dims_in_order, reshape, transpose
 
-__all__ = ["repeat", "tile", "flip", "fliplr", "flipud", "roll", "tril", "triu", "diag"]
+__all__ = [
+    "repeat", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "rot90", "roll", "diff",
+]  # fmt: skip
 
 
 @op
-def repeat(x, *sizes):
+def repeat(x, *sizes, repeats=None):
     """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims give new dims in front."""
-    counts = as_sizes(sizes, "repeat")
+    counts = as_sizes(sizes if repeats is None else repeats, "repeat")
     if len(counts) < x.ndim:
         raise RuntimeError(f"repeat(): {len(counts)} counts {list(counts)} for a {x.ndim}-d tensor")
     return _tiled(x, counts)
 
 
 @op
-def tile(x, *sizes, dims=None):
+def tile(input, *sizes, dims=None):
     """As `repeat`, but counts may be missing in front: these dims stay."""
     counts = as_sizes(sizes if dims is None else dims, "tile")
-    return _tiled(x, (1,) * (x.ndim - len(counts)) + counts)
+    return _tiled(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
 def _tiled(x, counts):
@@ -42,6 +54,60 @@ def _sum(g, dims):
     return np.sum(g, dims, dtype=np.float32 if g.dtype == np.float16 else None)
 
 
+@numpy_names
+def repeat_interleave(
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each slice of `input` along `dim` (None: each element) repeated next to itself, `repeats` times.
+
+    Args:
+        repeats: a number for all, or integers, one a slice. Without it, `input` holds the integers, and the
+            result is the index of each copy's origin.
+        output_size: the sum of the repeats, which saves a GPU from waiting for it.
+
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: repeats are negative, not as many as slices, or don't sum to `output_size`.
+        NotImplementedError: repeats are no integers.
+    """
+    require_tensor(input, "repeat_interleave")
+    if repeats is None:
+        return _origins(input, output_size)
+    input, dim = (reshape(input, -1), 0) if dim is None else (input, canonical_dim(dim, input.ndim))
+    if isinstance(repeats, (list, tuple)) or is_raw(repeats):
+        repeats = Tensor(repeats, device=input.device)
+    if isinstance(repeats, (Tensor, Array)) and repeats.numel() != 1:
+        if repeats.shape != (input.shape[dim],):
+            wanted = f"{input.shape[dim]} slices along dim {dim}"
+            raise RuntimeError(f"repeat_interleave(): repeats of shape {list(repeats.shape)} for {wanted}")
+        return pick(input, _origins(repeats, output_size), dims=(dim,))
+    return _repeat_each(input, operator.index(repeats), dim)
+
+
+@op
+def _origins(repeats, total):
+    look = total is None or isinstance(repeats, np.ndarray)  # with a total, a GPU needn't be waited for
+    if repeats.dtype.name not in ("int64", "int32"):
+        raise NotImplementedError(f"repeat_interleave(): repeats must be int64 or int32, got {repeats.dtype}")
+    if repeats.ndim != 1 or (look and np.any(repeats < 0)):
+        raise RuntimeError(f"repeat_interleave(): repeats must be a vector and not negative, got {repeats}")
+    ends = np.cumsum(repeats)
+    needed = int(ends[-1:].sum()) if look else total
+    if total not in (None, needed):
+        raise RuntimeError(f"repeat_interleave(): output_size is {total}, the repeats sum up to {needed}")
+    origins = np.searchsorted(ends, np.arange(needed, like=repeats), side="right")
+    return origins.astype(repeats.dtype, copy=False), None
+
+
+@op
+def _repeat_each(x, repeats, dim):
+    if repeats < 0 or not x.ndim:
+        raise RuntimeError(f"repeat_interleave(): {repeats} repeats of a tensor with shape {list(x.shape)}")
+    apart = (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :])
+    wide = np.float32 if x.dtype == np.float16 else None
+    return np.repeat(x, repeats, axis=dim), lambda g: np.sum(g.reshape(apart), dim + 1, dtype=wide)
+
+
 @op
 def flip(x, *sizes, dims=None):
     """The order of the elements along `dims` reversed, a copy."""
@@ -49,21 +115,50 @@ def flip(x, *sizes, dims=None):
     return np.flip(x, dims).copy(), lambda g: np.flip(g, dims)
 
 
-def fliplr(x: Tensor) -> Tensor:
+def fliplr(input: Tensor) -> Tensor:
     """Dim 1 reversed."""
-    return flip(x, 1)
+    _require_dims("fliplr", input, 2)
+    return flip(input, 1)
 
 
-def flipud(x: Tensor) -> Tensor:
+def flipud(input: Tensor) -> Tensor:
     """Dim 0 reversed."""
-    return flip(x, 0)
+    _require_dims("flipud", input, 1)
+    return flip(input, 0)
+
+
+def _require_dims(name: str, x: Tensor, count: int) -> None:
+    require_tensor(x, name)
+    if x.ndim < count:
+        raise RuntimeError(f"{name}(): input must be >= {count}-d, got shape {list(x.shape)}")
+
+
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """Turned by 90 degrees, `k` times, in the plane of two dims, from the first to the second; a copy.
+
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: not two different dims, or the input has fewer.
+    """
+    require_tensor(input, "rot90")
+    dims = as_sizes((dims,), "rot90")
+    if len(dims) != 2 or input.ndim < 2:
+        raise RuntimeError(f"rot90(): expected two dims of a tensor with as many, got {dims} of {input.ndim}")
+    a, b = canonical_dim(dims[0], input.ndim), canonical_dim(dims[1], input.ndim)
+    if a == b:
+        raise RuntimeError(f"rot90(): expected rotation dims to be different, got {dims[0]} and {dims[1]}")
+    if k % 4 == 2:
+        return flip(input, a, b)
+    if k % 4 == 1:
+        return transpose(flip(input, b), a, b)
+    return transpose(flip(input, a), a, b) if k % 4 == 3 else flip(input, ())
 
 
 @op
 def roll(x, shifts, dims=None):
     """Elements moved by `shifts` along `dims` (None: flattened), and from one end to the other."""
     shifts = as_sizes((shifts,), "roll")
-    if dims is None:
+    if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         if len(shifts) != 1:
             raise RuntimeError(f"roll(): several shifts {list(shifts)} need as many dims, got none")
         by, axes = shifts[0], None
@@ -76,31 +171,32 @@ def roll(x, shifts, dims=None):
     return np.roll(x, by, axes), lambda g: np.roll(g, back, axes)
 
 
-@op
-def tril(x, diagonal=0):
-    """The matrices of `x` with zeros above the `diagonal`-th diagonal."""
-    _check_matrix(x, "tril")
-    return np.tril(x, diagonal), lambda g: np.tril(g, diagonal)
+@numpy_names
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """The differences x[i + 1] - x[i] along `dim`, `n` times over; of bools, whether they differ.
 
+    Args:
+        prepend, append: put before and after the input along `dim` first; in its other dims equal to it.
 
-@op
-def triu(x, diagonal=0):
-    """The matrices of `x` with zeros below the `diagonal`-th diagonal."""
-    _check_matrix(x, "triu")
-    return np.triu(x, diagonal), lambda g: np.triu(g, diagonal)
-
-
-def _check_matrix(x, name):
-    if x.ndim < 2:
-        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got shape {x.shape}")
-
-
-@op
-def diag(x, diagonal=0):
-    """The square matrix with this diagonal; or the diagonal of a matrix, a copy."""
-    if x.ndim == 1:
-        return np.diag(x, diagonal), lambda g: np.diagonal(g, diagonal)
-    if x.ndim != 2:
-        raise RuntimeError(f"diag(): expects a 1-D or 2-D tensor, got {x.ndim}-D")
-    y, vjp = _diagonal.forward(x, diagonal)
-    return y.copy(), vjp
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: `n` is negative; the input is 0-d; the shapes don't fit.
+    """
+    _require_dims("diff", input, 1)
+    n, dim = operator.index(n), canonical_dim(dim, input.ndim)
+    if n < 0:
+        raise RuntimeError(f"diff(): order n must not be negative, got {n}")
+    for x in (prepend, append):
+        if x is not None and x.ndim != input.ndim:
+            raise RuntimeError(f"diff(): can't put a tensor of {x.ndim} dims beside an input of {input.ndim}")
+    if n == 0:
+        return clone(input)
+    parts = [x for x in (prepend, input, append) if x is not None]
+    x = cat(parts, dim) if len(parts) > 1 else input
+    for _ in range(min(n, x.shape[dim])):
+        step = logical_xor if x.dtype == np.bool else sub
+        before, after = ((*(FULL,) * dim, part) for part in (slice(None, -1), slice(1, None)))
+        x = step(getitem(x, after), getitem(x, before))
+    return x

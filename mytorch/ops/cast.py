@@ -12,9 +12,16 @@ from .op import op
 
 __all__ = ["clone", "to", "type_as"]
 
+_OLD_NAMES = {
+    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "uint8": "ByteTensor",
+    "int8": "CharTensor", "int16": "ShortTensor", "int32": "IntTensor", "int64": "LongTensor",
+    "bool": "BoolTensor", "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor",
+    "uint16": "UInt16Tensor", "uint32": "UInt32Tensor", "uint64": "UInt64Tensor",
+}  # fmt: skip
+
 
 @op
-def astype(x, dtype):
+def _cast(x, dtype):
     return x.astype(dtype), lambda g: g  # the engine casts it back
 
 
@@ -35,19 +42,24 @@ def to(
     """`x` in another dtype, on another device: `to("cuda")`, `to(float16)`, `to(other)`, `to(device, dtype)`.
 
     Args:
-        args: a dtype, a device or a tensor (for both of it), in any order.
+        args: a dtype, a device, both, or a tensor (for both of it); after them non_blocking, which has no
+            effect, and copy.
         copy: copy also if nothing changes; else `x` itself is returned.
 
     Raises:
-        TypeError: an argument that is neither a dtype nor a device nor a tensor.
+        TypeError: an argument that is neither a dtype nor a device nor a tensor; two of a kind.
     """
+    flags = [a for a in args if isinstance(a, bool)]
+    if len(flags) > 2:
+        raise TypeError(f"to(): expected at most non_blocking and copy as flags, got {flags}")
+    copy = flags[1] if len(flags) == 2 else copy
     unknown = ignored.keys() - {"non_blocking", "memory_format"}
     if unknown:
         raise TypeError(f"to(): unexpected arguments {sorted(unknown)}")
     dtype, device = read_target(args, dtype, device)
     out = x
     if dtype is not None and (dtype := dtypes.as_dtype(dtype)) != x.dtype:
-        out = astype(out, dtype)
+        out = _cast(out, dtype)
     if device is not None and (where := as_device(device)) is not x.device:
         out = _move(out, where)
     return clone(out) if copy and out is x else out
@@ -57,24 +69,48 @@ def read_target(args: tuple, dtype: Any = None, device: Any = None) -> tuple[Any
     """(dtype, device) that the positional arguments of a `to` mean; None where they say nothing."""
     for a in args:
         if isinstance(a, Tensor):
-            dtype, device = a.dtype, a.device
-        elif isinstance(a, bool):  # non_blocking and copy by position, as PyTorch has them
+            found = {"dtype": a.dtype, "device": a.device}
+        elif a is None or isinstance(a, bool):  # non_blocking and copy by position, as PyTorch has them
             continue
         elif isinstance(a, (Device, int)) or (isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda")):
-            device = a
-        elif a is not None:
-            dtype = a
+            found = {"device": a}
+        else:
+            found = {"dtype": a}
+        if ("dtype" in found and dtype is not None) or ("device" in found and device is not None):
+            raise TypeError(f"to(): two dtypes or two devices, got {args}")
+        dtype, device = found.get("dtype", dtype), found.get("device", device)
     return dtype, device
+
+
+def astype(x: Tensor, dtype: Any, copy: bool = False) -> Tensor:
+    """`x` in another dtype, under NumPy's name: what an op's body calls runs on Tensors, too."""
+    return to(x, dtype=dtype, copy=copy)
 
 
 def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other.dtype)
 
 
+def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """`x` in another dtype, which may have an old name ("torch.FloatTensor"); without one, its own old name.
+
+    Raises:
+        ValueError: there is no such dtype.
+    """
+    if dtype is None:
+        return f"torch.{_OLD_NAMES[str(x.dtype)]}"
+    if isinstance(dtype, str):
+        old = {f"torch.{name}": new for new, name in _OLD_NAMES.items()}
+        if dtype not in old:
+            raise ValueError(f"type(): invalid type {dtype!r}; there are {', '.join(old)}")
+        dtype = old[dtype]
+    return to(x, dtype)
+
+
 def caster(dtype: Any):
     """`x.half()`, `x.long()`, …"""
 
-    def cast(x: Tensor) -> Tensor:
+    def cast(x: Tensor, memory_format: Any = None) -> Tensor:
         return to(x, dtype)
 
     cast.__doc__ = f"`x` as {dtype}."

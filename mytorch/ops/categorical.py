@@ -10,10 +10,12 @@ import numpy as np
 from ..device import on
 from ..random import Generator, generator_on
 from ..tensor import Tensor, from_raw
-from .create import integer
+from .numbers import integer
 from .random import tensor_argument
 
 __all__ = ["multinomial"]
+
+_MOST = 2**24  # as in PyTorch
 
 
 def multinomial(
@@ -40,6 +42,8 @@ def multinomial(
         raise RuntimeError(
             f"multinomial(): expected floats in 1 or 2 dimensions, got {p.dtype} of shape {p.shape}"
         )
+    if p.shape[-1] > _MOST:
+        raise RuntimeError(f"multinomial(): number of categories cannot exceed {_MOST}, got {p.shape[-1]}")
     if num_samples <= 0:
         raise RuntimeError(f"multinomial(): num_samples must be positive, got {num_samples}")
     rng = generator_on(input.device, generator).rng

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -13,21 +12,15 @@ from .._array import Array
 from ..device import CPU, array_module, as_device, cupy, on
 from ..tensor import Tensor, from_raw
 from .cast import to
+from .numbers import as_number, number
 from .op import NUMBERS
 
 _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
 
 __all__ = [
     "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like",
-    "arange", "linspace", "eye", "tensor", "as_tensor", "from_numpy", "from_dlpack",
+    "eye", "tensor", "as_tensor", "from_numpy", "from_dlpack",
 ]  # fmt: skip
-
-
-def integer(x: Any, name: str) -> int:
-    """`x` as an int, if it is an integer of any kind, but not a bool."""
-    if isinstance(x, bool) or not hasattr(x, "__index__"):
-        raise TypeError(f"{name}(): expected an integer, got {x!r}")
-    return operator.index(x)
 
 
 def size_of(size: tuple, name: str) -> tuple[int, ...]:
@@ -58,16 +51,7 @@ def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
     return size_of(size, name)
 
 
-def _number(x: Any, name: str) -> Any:
-    """A Python number; of a 0-d tensor or a NumPy scalar, its value."""
-    if isinstance(x, (Tensor, Array, np.ndarray, np.generic)) and x.ndim == 0:
-        return x.item()
-    if not isinstance(x, NUMBERS):
-        raise TypeError(f"{name}(): expected a number, got {type(x).__name__}")
-    return x
-
-
-def _new(function: str, *args: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def new_array(function: str, *args: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """The tensor that NumPy's or CuPy's `function` makes on the device."""
     dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     where = as_device(device)
@@ -83,7 +67,7 @@ def _constant(name: str, what: str) -> tuple:
         *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **keywords: Any
     ) -> Tensor:
         size = size_argument(size, keywords, name)
-        return _new(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
+        return new_array(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def like(input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
         kind = same_kind(input, dtype, device, f"{name}_like")
@@ -130,28 +114,12 @@ def full(
     """
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"full(): the size must be a tuple of integers, got {size!r}")
-    value = _number(fill_value, "full")
+    value = number(fill_value, "full")
     dtype = dtypes.dtype_of_number(value) if dtype is None else dtypes.as_dtype(dtype)
-    value = _held_by(dtype, value, "full")
-    return _new(
+    value = as_number(value, dtype, "full")
+    return new_array(
         "full", size_of((size,), "full"), value, dtype=dtype, device=device, requires_grad=requires_grad
     )
-
-
-def _held_by(dtype: np.dtype, value: Any, name: str) -> Any:
-    """`value` as the dtype has it (2.5 is 2 as an integer), if it is within the dtype's range."""
-    try:
-        if dtype.kind in "iu":
-            value = int(value)
-            if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-                raise OverflowError
-        elif dtype.kind == "f":
-            value = float(value)
-            if math.isfinite(value) and abs(value) > float(np.finfo(dtype).max):
-                raise OverflowError
-    except (ValueError, OverflowError, TypeError):
-        raise RuntimeError(f"{name}(): {value!r} can't be a number of dtype {dtype}") from None
-    return value
 
 
 def full_like(
@@ -167,93 +135,12 @@ def new_full(self: Tensor, size: Any, fill_value: Any, **keywords: Any) -> Tenso
     return full(size, fill_value, **_same_kind(self, keywords))
 
 
-def arange(
-    *bounds: Any, start: Any = None, end: Any = None, step: Any = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """start, start + step, start + 2 step, … below `end`: `arange(end)` or `arange(start, end, step=1)`.
-
-    The dtype is int64 if all three are integers, else the default float; floats are computed in float64.
-
-    Raises:
-        RuntimeError: `step` is 0, or leads away from `end`; a bound isn't finite.
-    """
-    start, end, step = _range_arguments(bounds, {"start": start, "end": end, "step": step})
-    values = (start, end, step)
-    if dtype is None:
-        dtype = dtypes.int64 if all(isinstance(v, int) for v in values) else dtypes.get_default_dtype()
-    dtype = dtypes.as_dtype(dtype)
-    if dtype.kind not in "iuf":
-        raise NotImplementedError(f"arange(): not implemented for dtype {dtype}")
-    if any(not math.isfinite(v) for v in values):
-        raise RuntimeError(f"arange(): unsupported range: {start} -> {end} in steps of {step}")
-    if dtype.kind in "iu":
-        start, end, step = map(int, values)
-    if step == 0:
-        raise RuntimeError(f"arange(): step must be nonzero, got {values[2]} for dtype {dtype}")
-    if (end - start) * step < 0:
-        raise RuntimeError(f"arange(): no step of {step} leads from {start} to {end}: its sign is wrong")
-    if dtype.kind in "iu":
-        return _new("arange", start, end, step, dtype=dtype, device=device, requires_grad=requires_grad)
-    count = math.ceil((end - start) / step)
-    return _line(lambda i: start + step * i, count, dtype, device, requires_grad)
-
-
-def _range_arguments(bounds: tuple, given: dict) -> list:
-    """start, end and step from `arange`'s positional arguments and keywords."""
-    names = ("start", "end", "step")
-    if given["start"] is not None:
-        names = ("end", "step")
-    elif len(bounds) == 1 and given["end"] is None:
-        names = ("end",)
-    if len(bounds) > len(names) or any(given[name] is not None for name in names[: len(bounds)]):
-        raise TypeError(f"arange() takes (end), (start, end) or (start, end, step), got {bounds} and {given}")
-    given.update(zip(names, bounds, strict=False))
-    if given["end"] is None:
-        raise TypeError(f"arange(): the end is missing, got {bounds} and {given}")
-    default = {"start": 0, "step": 1}
-    return [_number(default[k] if v is None else v, "arange") for k, v in given.items()]
-
-
-def _line(value: Any, count: int, dtype: np.dtype, device: Any, requires_grad: bool) -> Tensor:
-    """value(0), …, value(count - 1), computed in float64."""
-    where = as_device(device)
-    with on(where):
-        out = from_raw(value(array_module(where).arange(count, dtype="float64")).astype(dtype))
-    return out.requires_grad_() if requires_grad else out
-
-
-def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
-    """`steps` numbers from `start` to `end`, both included, evenly spaced.
-
-    Each half is counted from its own end, in float64: start + i * delta, end - (steps - 1 - i) * delta.
-
-    Raises:
-        RuntimeError: `steps` is negative.
-    """
-    start, end, steps = _number(start, "linspace"), _number(end, "linspace"), integer(steps, "linspace")
-    if steps < 0:
-        raise RuntimeError(f"linspace(): number of steps must be non-negative, got {steps}")
-    dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
-    if dtype.kind not in "iuf":
-        raise NotImplementedError(f"linspace(): not implemented for dtype {dtype}")
-    if steps == 1:
-        return _line(lambda i: i + start, 1, dtype, device, requires_grad)
-    delta = (end - start) / (steps - 1)
-    return _line(
-        lambda i: np.where(i < steps // 2, start + delta * i, end - delta * (steps - 1 - i)),
-        steps, dtype, device, requires_grad,
-    )  # fmt: skip
-
-
 def eye(
     n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """The (n, m) matrix with ones on its diagonal; m = n if it isn't given."""
     size = size_of((n, n if m is None else m), "eye")
-    return _new("eye", *size, dtype=dtype, device=device, requires_grad=requires_grad)
+    return new_array("eye", *size, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -1,11 +1,15 @@
-"""Reading the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`."""
+"""Reading the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`, and what follows from
+them: the axes to reduce, and how their results fit to the input again."""
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 _NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
@@ -45,8 +49,29 @@ def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
+def axes_of(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """The dims to reduce as NumPy's `axis`; None for all of them, which `dim=()` also means."""
+    axes = canonical_dims(dim, ndim)
+    return None if len(axes) >= ndim or not axes else axes
+
+
+def count(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> int:
+    """How many elements each result of a reduction is made of."""
+    return math.prod(shape if axes is None else [shape[a] for a in axes])
+
+
+def restored(g: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+    """`g` with the reduced dims back, of size 1, so that it broadcasts against the input."""
+    return g if keepdim or axes is None else np.expand_dims(g, axes)
+
+
+def reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+    """`y`, which has its reduced dims of size 1, without them."""
+    return y if keepdim else np.squeeze(y, axis=axes)
+
+
 def numpy_names(function: Callable) -> Callable:
-    """Let `function` take `axis` and `keepdims` for its `dim` and `keepdim`.
+    """Let `function` take `axis` and `keepdims` for its `dim` and `keepdim`, and `input` for its first.
 
     Raises (when called):
         TypeError: an argument under both of its names.
@@ -56,6 +81,8 @@ def numpy_names(function: Callable) -> Callable:
     def call(*args, **kwargs):
         if kwargs and not _NAMES.keys().isdisjoint(kwargs):
             kwargs = _renamed(kwargs, function.__name__)
+        if "input" in kwargs:
+            args = (kwargs.pop("input"), *args)
         return function(*args, **kwargs)
 
     return call

@@ -1,4 +1,4 @@
-"""einsum: products and sums of tensors, told by the names of their dims."""
+"""Products and sums of tensors, told by the names of their dims: einsum, and what is a case of it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ import numpy as np
 
 from ..backends.blas import product
 from ..tensor import Tensor
+from .cast import to
+from .elementwise import mul
 from .linalg import check_dtypes
-from .op import as_raw, op
+from .op import op, require_tensor
 from .reduce import total
+from .shape import dims_in_order
 
-__all__ = ["einsum"]
+__all__ = ["einsum", "tensordot", "inner"]
 
+LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of the result's dims
 Labels = tuple  # the name of each dim: a letter; in the ellipsis -1 for the last, -2 for the one before, …
 
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """The sum of products that `equation` tells: "bik,bkj->bij" is a batch of matrix products.
+def einsum(*args: Any) -> Tensor:
+    """einsum(equation, *operands): the sum of products that the equation tells.
+
+    "bik,bkj->bij" is a batch of matrix products. It may also be told by lists of numbers, one after each
+    operand and, instead of "->", a last one: einsum(x, [0, 1, 2], y, [0, 2, 3], [0, 1, 3]).
 
     Dims of one name are multiplied elementwise; names that are missing after "->" are summed over. "..." is
     any dims. Without "->" the result has the dims of the ellipsis, then in alphabetical order the names that
@@ -30,13 +37,76 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the equation is wrong, or does not fit the operands; their dtypes differ.
-        ValueError: no operands.
+        ValueError: no operands; a number that isn't in 0 … 51.
     """
+    if len(args) < 2:
+        raise ValueError("einsum(): expected an equation, or lists of subscripts, and at least one operand")
+    equation, *operands = args if isinstance(args[0], str) else _by_letters(args)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
+        operands = operands[0]
     if not operands:
-        raise ValueError("einsum(): expected an equation and at least one operand")
+        raise ValueError("einsum(): expected at least one operand")
     return _einsum(*operands, equation=equation)
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The sum of products over dims of `a` and as many of `b`: the result has the others of `a`, then of `b`.
+
+    Args:
+        dims: how many of a's last and b's first dims; or two lists, of the dims of `a` and of `b`.
+
+    Raises:
+        RuntimeError: the sizes of the dims differ (1 broadcasts), or their numbers; dtypes that differ.
+        IndexError: there is no such dim.
+    """
+    require_tensor(a, "tensordot")
+    require_tensor(b, "tensordot")
+    of_a, of_b = _contracted(a, b, dims)
+    names_a, names_b = list(range(a.ndim)), list(range(a.ndim, a.ndim + b.ndim))
+    for i, j in zip(of_a, of_b, strict=True):
+        if a.shape[i] != b.shape[j] and 1 not in (a.shape[i], b.shape[j]):
+            raise RuntimeError(
+                "tensordot(): contracted dimensions need to match, but first has size "
+                f"{a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}"
+            )
+        names_b[j] = names_a[i]
+    out = [n for i, n in enumerate(names_a) if i not in of_a] + [n for n in names_b if n not in names_a]
+    return to(einsum(a, names_a, b, names_b, out), a.dtype)  # a sum of small integers may be int64
+
+
+def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+    dims = dims.tolist() if isinstance(dims, Tensor) else dims
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.ndim, b.ndim):
+            raise RuntimeError(
+                f"tensordot(): dims={dims} is negative or more than the {a.ndim} and {b.ndim} dims there are"
+            )
+        return list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    if not isinstance(dims, (list, tuple)):
+        raise RuntimeError(f"tensordot(): dims is an int or two lists of ints, got {dims!r}")
+    of_a, of_b = dims
+    if not (isinstance(of_a, (list, tuple)) and isinstance(of_b, (list, tuple))):
+        raise TypeError(f"tensordot(): dims is an int or two lists of ints, got {dims!r}")
+    if len(of_a) != len(of_b):
+        raise RuntimeError(f"tensordot(): both lists of dims should have the same length, got {dims!r}")
+    return dims_in_order(of_a, a.ndim, "tensordot"), dims_in_order(of_b, b.ndim, "tensordot")
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The sum of products over the last dims of both; a 0-d tensor multiplies all of the other.
+
+    Raises:
+        RuntimeError: the last dims have other sizes; the dtypes differ.
+    """
+    require_tensor(input, "inner")
+    require_tensor(other, "inner")
+    if not (input.ndim and other.ndim):
+        return mul(input, other)
+    if input.shape[-1] != other.shape[-1]:
+        raise RuntimeError(
+            f"inner(): the last dims must match, got shapes {tuple(input.shape)} and {tuple(other.shape)}"
+        )
+    return tensordot(input, other, ([-1], [-1]))
 
 
 @op
@@ -61,6 +131,23 @@ def _einsum(*operands, equation):
 
 
 # Reading the equation.
+
+
+def _by_letters(args: Sequence[Any]) -> tuple:
+    """The equation of operands that alternate with lists of numbers, and the operands."""
+    count = len(args) // 2
+    texts = [_subscripts(names) for names in args[1 : 2 * count : 2]]
+    output = f"->{_subscripts(args[-1])}" if len(args) % 2 else ""
+    return ",".join(texts) + output, *args[: 2 * count : 2]
+
+
+def _subscripts(names: Any) -> str:
+    if not isinstance(names, (list, tuple)):
+        raise TypeError(f"einsum(): expected a list of subscripts after an operand, got {names!r}")
+    for n in names:
+        if n is not ... and not (isinstance(n, int) and 0 <= n < len(LETTERS)):
+            raise ValueError(f"einsum(): a subscript in a list is a number in [0, 52) or ..., got {n!r}")
+    return "".join("..." if n is ... else LETTERS[n] for n in names)
 
 
 def parse(equation: str, ndims: Sequence[int]) -> tuple[list[Labels], Labels]:
@@ -95,7 +182,7 @@ def _labels(text: str, ndim: int, where: str) -> Labels:
     """One label a dim; the dims of the ellipsis count back from -1."""
     before, dots, after = text.partition("...")
     for name in before + after:
-        if name not in string.ascii_letters:
+        if name not in LETTERS:
             raise RuntimeError(f"einsum(): invalid subscript {name!r} for {where}: not a letter or one '...'")
     named = len(before) + len(after)
     if named > ndim or (named < ndim and not dots):
@@ -164,10 +251,11 @@ def _summed(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
     axes = tuple(axis for axis, name in enumerate(names) if name not in keep)
     if not axes:
         return x, names
-    y = as_raw(total(x, axes if len(axes) < len(names) else None))
+    y = total(x, axes, True, np.int64 if x.dtype.kind in "biu" else None)
     if x.dtype == np.float16:
         y = y.astype(x.dtype)
-    return y, tuple(name for name in names if name in keep)
+    kept = [axis for axis in range(len(names)) if axis not in axes]
+    return np.reshape(y, [x.shape[axis] for axis in kept]), tuple([names[axis] for axis in kept])
 
 
 def _pair(left: tuple[Any, Labels], right: tuple[Any, Labels], keep: set) -> tuple[Any, Labels]:

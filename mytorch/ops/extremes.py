@@ -10,12 +10,12 @@ import numpy as np
 from .._array import Array
 from ..device import is_raw
 from ..tensor import Tensor
-from .dims import canonical_dim, canonical_dims, numpy_names
+from .dims import axes_of, canonical_dim, canonical_dims, numpy_names, reduced, restored
 from .elementwise import maximum, minimum
-from .op import op
-from .reduce import axes_of, reduced, restored, total
+from .op import op, require_tensor
+from .reduce import total
 
-__all__ = ["max", "min", "amax", "amin", "argmax", "argmin"]
+__all__ = ["max", "min", "amax", "amin", "aminmax", "argmax", "argmin"]
 
 
 class ValuesIndices(NamedTuple):
@@ -23,6 +23,13 @@ class ValuesIndices(NamedTuple):
 
     values: Tensor
     indices: Tensor
+
+
+class MinMax(NamedTuple):
+    """The smallest and the largest elements of a tensor."""
+
+    min: Tensor
+    max: Tensor
 
 
 @numpy_names
@@ -36,6 +43,7 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
         RuntimeError: there are no elements.
         IndexError: there is no such dim, or it has size 0.
     """
+    require_tensor(x, "max")
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
         return maximum(x, dim if other is None else other)
     if dim is None:
@@ -49,6 +57,7 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 
     As `max`, with NaN smaller than any number.
     """
+    require_tensor(x, "min")
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
         return minimum(x, dim if other is None else other)
     if dim is None:
@@ -70,6 +79,13 @@ def amin(x, dim=None, keepdim=False):
     """The smallest element over one dim, several or all; equal ones share the gradient evenly."""
     _check_any("amin", x, dim, RuntimeError)
     return _extreme(np.min, np.equal, x, dim, keepdim)
+
+
+@numpy_names
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """`amin` and `amax` over one dim or all, as (min, max)."""
+    dim = None if dim is None else canonical_dim(dim, x.ndim)
+    return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
 
 
 @op
@@ -113,40 +129,51 @@ def argmin(x, dim=None, keepdim=False):
 def _extreme(function: Callable, same: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
     axes = axes_of(dim, x.ndim)
     y = function(x, axis=axes, keepdims=True)
-
-    def share(g):
-        winners = same(x, y)
-        return winners * (restored(g, axes, keepdim) / total(winners, axes, True, np.float32))
-
-    return reduced(y, axes, keepdim), share
+    return reduced(y, axes, keepdim), shared(x, y, axes, keepdim, same)
 
 
 def _equal_or_nan(x: Any, y: Any) -> Any:
     return np.where(np.isnan(y), np.isnan(x), np.equal(x, y))
 
 
+def shared(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = _equal_or_nan) -> Callable:
+    """The vjp of a `y` that was chosen from `x`: all elements that are the same as it share evenly."""
+
+    def share(g):
+        winners = same(x, y)
+        return winners * (restored(g, axes, keepdim) / total(winners, axes, True, x.dtype))
+
+    return share
+
+
 def _extreme_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
-    axis, shape = canonical_dim(dim, x.ndim), x.shape
-    x = np.reshape(x, shape or 1)
-    index = np.expand_dims(locate(x, axis=axis), axis)
-    values = np.take_along_axis(x, index, axis)
-    axes, along = (axis,) if shape else None, (-1,) + (1,) * (x.ndim - 1 - axis)
-    n = x.shape[axis]
+    axis = canonical_dim(dim, x.ndim)
+    return picked(x, np.expand_dims(locate(np.reshape(x, x.shape or 1), axis=axis), axis), axis, keepdim)
+
+
+def picked(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
+    """One element of each line along the axis: ((values, indices), vjp).
+
+    Args:
+        index: its place, in the shape of x (at least 1-d) with size 1 at the axis.
+    """
+    shape, whole = x.shape, x.shape or (1,)
+    values = np.take_along_axis(np.reshape(x, whole), index, axis)
+    axes, keepdim = (axis,) if shape else None, keepdim and shape
+    place = np.reshape(np.arange(whole[axis], like=index), (-1,) + (1,) * (len(whole) - 1 - axis))
 
     def pull(g):
-        g = np.reshape(g, index.shape)
-        places = np.reshape(np.arange(n, like=index), along)
-        return np.reshape(np.where(np.equal(places, index), g, 0), shape)
+        return np.reshape(np.where(np.equal(place, index), np.reshape(g, index.shape), 0), shape)
 
-    return (reduced(values, axes, keepdim and shape), reduced(index, axes, keepdim and shape)), pull
+    return (reduced(values, axes, keepdim), reduced(index, axes, keepdim)), pull
 
 
 def _position(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> Any:
-    _check_any(name, x, dim, IndexError)
     if x.dtype == bool:
         raise RuntimeError(f"{name}(): does not support bool tensors")
-    axis = None if dim is None or not x.ndim else canonical_dim(dim, x.ndim)
-    return locate(x, axis=axis, keepdims=keepdim)
+    axis = None if dim is None else canonical_dim(dim, x.ndim)
+    _check_any(name, x, axis, IndexError)
+    return locate(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
 
 def _check_any(name: str, x: Any, dim: Any, error: type) -> None:

@@ -17,15 +17,16 @@ import numpy as np
 from .._array import Array
 from ..device import CPU, device_of, is_raw, move, on
 from ..tensor import Tensor, raw_of
-from .accumulate import scatter_sum
+from .accumulate import FULL, pick, pick_sum, picked_shape, place, view_at
+from .broadcast import expand
+from .cast import clone
 from .dims import canonical_dim
 from .inplace import write
-from .op import NUMBERS, op
+from .op import NUMBERS, op, require_tensor
 
-__all__ = ["select", "narrow"]
+__all__ = ["index_put", "select", "narrow"]
 
 _PLAIN = {int, slice, type(None), type(Ellipsis)}
-_FULL = slice(None)
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
@@ -41,10 +42,10 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         x = view_at(x, basic)
     if not arrays:
         return x
-    if len(arrays) == 1:
-        [(dim, array)] = arrays.items()
-        return (mask_at if array.dtype == bool else take_at)(x, array, dim)
-    return arrays_at(x, *arrays.values(), dims=tuple(arrays))
+    dims = tuple(arrays)
+    if len(arrays) == 1 and arrays[dims[0]].dtype == bool:
+        return mask_at(x, arrays[dims[0]], dims[0])
+    return pick(x, *arrays.values(), dims=dims)
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
@@ -68,9 +69,49 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     write(x, value, where, "__setitem__")
 
 
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of the input in which y[indices] = values; with `accumulate` they are added, as often as named.
+
+    Args:
+        indices: a tuple of tensors of integers or bools.
+        values: a tensor of the input's dtype that broadcasts to input[indices].
+
+    Raises:
+        IndexError, RuntimeError: as for x[indices] = values.
+        TypeError: arguments that aren't tensors.
+    """
+    require_tensor(input, "index_put")
+    return index_put_(clone(input), indices, values, accumulate)
+
+
+def index_put_(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`index_put` in place."""
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"index_put(): indices must be a tuple of tensors, got {type(indices).__name__}")
+    for i, array in enumerate((*indices, values)):
+        require_tensor(array, f"tensor {i} of index_put")
+    masks = values.numel() == 1 and all(array.dtype == bool for array in indices)
+    if values.dtype != x.dtype and not masks:  # as numbers go into a mask
+        raise RuntimeError(
+            f"index_put(): expected values of the tensor's dtype {x.dtype}, got {values.dtype}"
+        )
+    if not accumulate:
+        setitem(x, tuple(indices), values)
+        return x
+    basic, arrays = _read(x, tuple(indices))
+    part = x if basic is None else view_at(x, basic)
+    if arrays:
+        with on(x.device):
+            arrays = _without_masks(arrays)
+            raws, dims = tuple([raw_of(a).copy() for a in arrays.values()]), tuple(arrays)
+        values = pick_sum(expand(values, picked_shape(raws, dims, part.shape)), raws, dims, tuple(part.shape))
+    write(part, part + values, name="index_put_")
+    return x
+
+
 def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
     """The index arrays at their dims, ready for a raw array; copies, as backward reads them later."""
-    where = [_FULL] * ndim
+    where = [FULL] * ndim
     for dim, array in arrays.items():
         where[dim] = raw_of(array).copy()
         if array.dtype == bool:
@@ -81,78 +122,47 @@ def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
 # The ops.
 
 
-@op(view=True)
-def view_at(x, index):
-    """x[index] for a basic index."""
-    shape = x.shape
-
-    def vjp(g):
-        whole = np.zeros(shape, g.dtype, like=g)
-        whole[index] = g
-        return whole
-
-    return x[index], vjp
-
-
-@op
-def take_at(x, index, dim):
-    """x[:, …, index] for one array of integers at `dim`: what an embedding does."""
-    shape = x.shape
-    return np.take(x, index, axis=dim), lambda g: scatter_sum(g, (index,), (dim,), shape)
-
-
-@op
-def arrays_at(x, *indices, dims):
-    """x[…, i, …, j, …] for several arrays of integers, at `dims`."""
-    shape = x.shape
-    where = [_FULL] * len(shape)
-    for dim, index in zip(dims, indices, strict=True):
-        where[dim] = index
-    return x[tuple(where)], lambda g: scatter_sum(g, indices, dims, shape)
-
-
 @op
 def mask_at(x, mask, dim):
     """x[:, …, mask] for a mask of the dims from `dim` on: the elements where it is True, in order."""
     shape = x.shape
     flat = (*shape[:dim], math.prod(mask.shape), *shape[dim + mask.ndim :])
     chosen = np.flatnonzero(mask)
-
-    def vjp(g):
-        whole = np.zeros(flat, g.dtype, like=g)
-        whole[(*(_FULL,) * dim, chosen)] = g
-        return whole.reshape(shape)
-
-    return np.take(x.reshape(flat), chosen, axis=dim), vjp
+    where = (*(FULL,) * dim, chosen)
+    return np.take(x.reshape(flat), chosen, axis=dim), lambda g: place.dual(g, where, flat).reshape(shape)
 
 
 @op(view=True)
-def select(x, dim, index):
+def select(input, dim, index):
     """x[:, …, index] with `index` at `dim`: a view without that dim."""
-    if x.ndim == 0:
+    if input.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-d tensor")
-    dim, index = canonical_dim(dim, x.ndim), operator.index(index)
-    size = x.shape[dim]
+    dim, index = canonical_dim(dim, input.ndim), operator.index(index)
+    size = input.shape[dim]
     if not -size <= index < size:
         raise IndexError(
-            f"select(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}"
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
         )
-    return view_at.forward(x, (*(_FULL,) * dim, index, ...))
+    return view_at.forward(input, (*(FULL,) * dim, index, ...))
 
 
 @op(view=True)
-def narrow(x, dim, start, length):
+def narrow(input, dim, start, length):
     """x[:, …, start : start + length] with the slice at `dim`: a view."""
-    if x.ndim == 0:
+    if input.ndim == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-d tensor")
-    dim, start, length = canonical_dim(dim, x.ndim), operator.index(start), operator.index(length)
-    size = x.shape[dim]
+    if is_raw(start) and (start.ndim or start.dtype.kind not in "iu"):
+        raise RuntimeError(
+            f"narrow(): start must be a 0-d tensor of integers, got {start.dtype} {start.shape}"
+        )
+    dim, start, length = canonical_dim(dim, input.ndim), operator.index(start), operator.index(length)
+    size = input.shape[dim]
     if not -size <= start <= size:
         raise IndexError(f"narrow(): start is expected to be in range of [{-size}, {size}], got {start}")
     start += size if start < 0 else 0
     if length < 0 or start + length > size:
         raise RuntimeError(f"narrow(): start ({start}) + length ({length}) exceeds dimension size ({size})")
-    return view_at.forward(x, (*(_FULL,) * dim, slice(start, start + length)))
+    return view_at.forward(input, (*(FULL,) * dim, slice(start, start + length)))
 
 
 # Reading an index.
@@ -185,14 +195,14 @@ def _apart(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, A
     for i in items:
         taken = rest if i is Ellipsis else _dims_taken(i)
         if i is Ellipsis:
-            here = [_FULL] * rest
+            here = [FULL] * rest
         elif type(i) in _PLAIN:
             here = [i]
         elif i.ndim == 0:  # a single True or False: a new dim of size 1 or 0
             here = [None]
             arrays[target] = np.zeros(int(i), np.int64, like=x.data._array)
         else:
-            here = [_FULL] * taken
+            here = [FULL] * taken
             if i.dtype == bool and i.shape != x.shape[source : source + taken]:
                 raise IndexError(
                     f"the shape of the mask {list(i.shape)} does not match the shape of the indexed tensor "
@@ -202,7 +212,7 @@ def _apart(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, A
         basic += here
         source += taken
         target += 0 if type(i) is int else len(here)
-    whole = all(type(b) is slice and b == _FULL for b in basic)
+    whole = all(type(b) is slice and b == FULL for b in basic)
     return None if whole else (*basic, ...), arrays
 
 

@@ -4,27 +4,56 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..device import CPU
 from ..tensor import Tensor
+from .op import common_dtype
 
-__all__ = ["is_complex", "is_floating_point", "is_tensor", "numel"]
-
-
-def is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
-
-
-def is_floating_point(x: Tensor) -> bool:
-    return x.dtype.kind == "f"
+__all__ = [
+    "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "numel",
+    "result_type",
+]  # fmt: skip
 
 
-def is_complex(x: Tensor) -> bool:
-    return x.dtype.kind == "c"
+def is_tensor(obj: Any) -> bool:
+    return isinstance(obj, Tensor)
 
 
-def numel(x: Tensor) -> int:
+def is_floating_point(input: Tensor) -> bool:
+    return input.dtype.kind == "f"
+
+
+def is_complex(input: Tensor) -> bool:
+    return input.dtype.kind == "c"
+
+
+def is_signed(input: Tensor) -> bool:
+    """Does the dtype have negative numbers?"""
+    return input.dtype.kind in "ifc"
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Is the one element not zero?
+
+    Raises:
+        RuntimeError: there isn't one element.
+    """
+    return bool(input)
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    return input.shape == other.shape
+
+
+def result_type(tensor1: Any, tensor2: Any) -> np.dtype:
+    """The dtype of an arithmetic operation on two tensors or numbers; see `mytorch.dtypes` for the rules."""
+    return common_dtype([tensor1, tensor2])
+
+
+def numel(input: Tensor) -> int:
     """The number of elements."""
-    return x.data.size
+    return input.data.size
 
 
 def dim(x: Tensor) -> int:

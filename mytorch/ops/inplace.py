@@ -19,7 +19,7 @@ import numpy as np
 from ..autograd import engine
 from ..autograd.grad_mode import _state, is_grad_enabled
 from ..device import CPU, is_raw, move, on
-from ..dtypes import can_cast
+from ..dtypes import as_dtype, can_cast
 from ..tensor import Tensor, from_raw, raw_of, replay_views
 from .cast import clone
 from .op import NUMBERS, as_raw
@@ -36,6 +36,9 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
 
     @functools.wraps(function)
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        dtype = kwargs.get("dtype")
+        if dtype is not None and as_dtype(dtype) != x.dtype:
+            raise RuntimeError(f"{name}(): the provided dtype {dtype} must match the tensor's, {x.dtype}")
         wanted = recorded((x, *args))
         check_writable(x, name, wanted)
         out = function(clone(x) if wanted else x, *args, **kwargs)  # the vjp may need the old values

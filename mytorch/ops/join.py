@@ -1,24 +1,21 @@
-"""Several tensors made one, and one made several (views)."""
+"""Several tensors made one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..tensor import Tensor
 from .dims import canonical_dim, numpy_names
-from .index import getitem
 from .op import op, require_tensor
-from .shape import as_sizes, reshape
+from .shape import reshape, unsqueeze
 
 __all__ = [
-    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "split", "chunk", "tensor_split", "unbind",
+    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "row_stack", "dstack", "column_stack",
+    "atleast_1d", "atleast_2d", "atleast_3d",
 ]  # fmt: skip
-
-
-# One of several.
 
 
 @numpy_names
@@ -105,13 +102,60 @@ def _stack(*xs, dim):
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side: along dim 1, or along dim 0 if they have one dim (or none)."""
-    tensors = [reshape(x, 1) if x.ndim == 0 else x for x in _several(tensors, "hstack")]
-    return cat(tensors, 0 if tensors and tensors[0].ndim == 1 else 1)
+    tensors = atleast_1d(_not_empty(tensors, "hstack"))
+    return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors below each other: along dim 0, a 1-d tensor being one row."""
-    return cat([reshape(x, 1, -1) if x.ndim < 2 else x for x in _several(tensors, "vstack")], 0)
+    return cat(atleast_2d(_not_empty(tensors, "vstack")), 0)
+
+
+row_stack = vstack
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors behind each other, along dim 2, after `atleast_3d`."""
+    return cat(atleast_3d(_not_empty(tensors, "dstack")), 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side, along dim 1, a 0-d or 1-d tensor being one column."""
+    tensors = _not_empty(tensors, "column_stack")
+    return cat([reshape(x, -1, 1) if x.ndim < 2 else x for x in tensors], 1)
+
+
+def _not_empty(tensors: Any, name: str) -> Sequence[Tensor]:
+    tensors = _several(tensors, name)
+    if not tensors:
+        raise RuntimeError(f"{name}(): expected a non-empty list of tensors")
+    return tensors
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """0-d tensors with one dim, others as they are; of several tensors, or a list, a tuple."""
+    return _each(tensors, "atleast_1d", lambda x: x if x.ndim else reshape(x, 1))
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """As `atleast_1d`, with at least two dims: a vector becomes a row."""
+    return _each(tensors, "atleast_2d", lambda x: x if x.ndim > 1 else reshape(x, 1, -1))
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """As `atleast_1d`, with at least three dims: behind a matrix, on both sides of a vector."""
+    return _each(
+        tensors, "atleast_3d",
+        lambda x: x if x.ndim > 2 else unsqueeze(x, -1) if x.ndim == 2 else reshape(x, 1, -1, 1),
+    )  # fmt: skip
+
+
+def _each(tensors: tuple, name: str, function: Callable) -> Any:
+    if len(tensors) == 1 and not isinstance(tensors[0], (list, tuple)):
+        require_tensor(tensors[0], name)
+        return function(tensors[0])
+    tensors = tensors[0] if len(tensors) == 1 else tensors
+    return tuple([function(x) for x in _several(tensors, name)])
 
 
 def _several(tensors: Any, name: str) -> Sequence[Tensor]:
@@ -120,102 +164,3 @@ def _several(tensors: Any, name: str) -> Sequence[Tensor]:
     for i, x in enumerate(tensors):
         require_tensor(x, f"element {i} of {name}")
     return tensors
-
-
-# Several of one.
-
-
-@numpy_names
-def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """`x` cut along `dim` into pieces of this size (the last may be smaller), or of these sizes; views.
-
-    Raises:
-        RuntimeError: the sizes don't sum up to that of the dim, or one is negative; `x` is 0-d.
-    """
-    dim, size = _dim_and_size(x, dim, "split")
-    sizes = as_sizes((split_size_or_sections,), "split")
-    if isinstance(split_size_or_sections, Sequence):
-        if sum(sizes) != size or any(n < 0 for n in sizes):
-            raise RuntimeError(
-                f"split(): expects sizes that are not negative and sum exactly to {size} "
-                f"(the size of dimension {dim}), got {list(sizes)}"
-            )
-    else:
-        sizes = _equal_sizes(size, sizes[0])
-    return _split(x, sizes, dim)
-
-
-def _equal_sizes(total, each):
-    if each < 0 or (each == 0 and total):
-        raise RuntimeError(f"split(): can't cut a dimension of size {total} into pieces of size {each}")
-    if total == 0:
-        return (0,)
-    return (each,) * (total // each) + ((total % each,) if total % each else ())
-
-
-@numpy_names
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`x` cut along `dim` into at most `chunks` pieces, all but the last of one size; views."""
-    dim, size = _dim_and_size(x, dim, "chunk")
-    if chunks <= 0:
-        raise RuntimeError(f"chunk(): expects `chunks` to be greater than 0, got {chunks}")
-    return _split(x, (0,) * chunks if size == 0 else _equal_sizes(size, -(-size // chunks)), dim)
-
-
-@numpy_names
-def tensor_split(x: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """`x` cut along `dim` into so many pieces, as equal as can be, or at these indices; views."""
-    dim, size = _dim_and_size(x, dim, "tensor_split")
-    if isinstance(indices_or_sections, Sequence):
-        bounds = (0, *as_sizes((indices_or_sections,), "tensor_split"), None)
-        parts = [(slice(None),) * dim + (slice(a, b),) for a, b in zip(bounds, bounds[1:], strict=False)]
-        return tuple([getitem(x, part) for part in parts])  # they may overlap
-    count = as_sizes(indices_or_sections, "tensor_split")[0]
-    if count <= 0:
-        raise RuntimeError(f"tensor_split(): number of sections must be larger than 0, got {count}")
-    return _split(x, tuple([size // count + (i < size % count) for i in range(count)]), dim)
-
-
-def _dim_and_size(x, dim, name):
-    require_tensor(x, name)
-    if not x.shape:
-        raise RuntimeError(f"{name}() expects at least a 1-dimensional tensor, got a 0-d one")
-    dim = canonical_dim(dim, x.ndim)
-    return dim, x.shape[dim]
-
-
-@op(view=True, outputs=True)
-def _split(x, sizes, dim):
-    index, parts, shapes, end = (slice(None),) * dim, [], [], 0
-    for n in sizes:
-        start, end = end, end + n
-        parts.append(x[(*index, slice(start, end))])
-        shapes.append(parts[-1].shape)
-
-    def vjp(gs):
-        some = next(g for g in gs if g is not None)
-        gs = [np.zeros(s, some.dtype, like=some) if g is None else g for g, s in zip(gs, shapes, strict=True)]
-        return np.concatenate(gs, axis=dim)
-
-    return tuple(parts), vjp if parts else None
-
-
-@numpy_names
-@op(view=True, outputs=True)
-def unbind(x, dim=0):
-    """The slices of `x` along `dim`, without that dim; views.
-
-    Raises:
-        IndexError: there is no such dim.
-    """
-    if x.ndim == 0:
-        raise IndexError(f"unbind(): there is no dimension {dim} in a 0-d tensor")
-    dim = canonical_dim(dim, x.ndim)
-    index, shape = (slice(None),) * dim, x.shape[:dim] + x.shape[dim + 1 :]
-
-    def vjp(gs):
-        some = next(g for g in gs if g is not None)
-        return np.stack([np.zeros(shape, some.dtype, like=some) if g is None else g for g in gs], axis=dim)
-
-    parts = tuple([x[(*index, i, ...)] for i in range(x.shape[dim])])
-    return parts, vjp if parts else None

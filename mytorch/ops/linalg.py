@@ -8,23 +8,30 @@ import numpy as np
 
 from ..backends.blas import product, rows
 from ..tensor import Tensor
-from .op import op
+from .elementwise import mul
+from .op import op, require_tensor
+from .shape import reshape
 
-__all__ = ["matmul", "mm", "bmm", "mv", "dot", "outer"]
+__all__ = ["matmul", "mm", "bmm", "mv", "dot", "vdot", "outer", "ger", "kron"]
 
 
-@op
-def matmul(x, y):
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, z[..., i, j] = sum_k x[..., i, k] * y[..., k, j].
 
     Args:
-        x: (..., m, k); (k,) counts as one row, and the result lacks that dim.
-        y: (..., k, n), of the same dtype; (k,) counts as one column, and the result lacks that dim. The
+        input: (..., m, k); (k,) counts as one row, and the result lacks that dim.
+        other: (..., k, n), of the same dtype; (k,) counts as one column, and the result lacks that dim. The
             leading dims of the two broadcast.
 
     Raises:
-        RuntimeError: the shapes don't fit, or the dtypes differ or are bool.
+        RuntimeError: the shapes don't fit, or the dtypes differ.
+        NotImplementedError: the dtype is bool.
     """
+    return _matmul(input, other)
+
+
+@op
+def _matmul(x, y):
     _check(x, y)
     row, column = x.ndim == 1, y.ndim == 1
     if row:
@@ -47,40 +54,81 @@ def matmul(x, y):
     return z, (grad_x, grad_y)
 
 
-def mm(x: Tensor, y: Tensor) -> Tensor:
+_matmul.__name__ = "matmul"
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices; nothing is broadcast."""
-    _expect("mm", x, y, 2, 2)
-    return matmul(x, y)
+    expect_dims("mm", input, 2, mat2, 2)
+    return matmul(input, mat2)
 
 
-def bmm(x: Tensor, y: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of as many matrices: (b, m, k) and (b, k, n); nothing is broadcast."""
-    _expect("bmm", x, y, 3, 3)
-    if x.shape[0] != y.shape[0]:
-        raise RuntimeError(f"bmm(): expected batches of one size, got {tuple(x.shape)} and {tuple(y.shape)}")
-    return matmul(x, y)
+    expect_dims("bmm", input, 3, mat2, 3)
+    if input.shape[0] != mat2.shape[0]:
+        raise RuntimeError(
+            f"bmm(): expected batches of one size, got {tuple(input.shape)} and {tuple(mat2.shape)}"
+        )
+    return matmul(input, mat2)
 
 
-def mv(x: Tensor, y: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
-    _expect("mv", x, y, 2, 1)
-    return matmul(x, y)
+    expect_dims("mv", input, 2, vec, 1)
+    return matmul(input, vec)
 
 
-def dot(x: Tensor, y: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The inner product of two vectors, sum_i x[i] * y[i]."""
-    _expect("dot", x, y, 1, 1)
-    return matmul(x, y)
+    expect_dims("dot", input, 1, tensor, 1)
+    return matmul(input, tensor)
+
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The inner product of two real vectors: `dot`."""
+    expect_dims("vdot", input, 1, other, 1)
+    return matmul(input, other)
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """The outer product of two vectors, z[i, j] = x[i] * y[j], in the dtype of their promotion."""
+    expect_dims("outer", input, 1, vec2, 1)
+    return _outer(input, vec2)
 
 
 @op(promote="common")
-def outer(x, y):
-    """The outer product of two vectors, z[i, j] = x[i] * y[j]."""
-    _expect("outer", x, y, 1, 1)
+def _outer(x, y):
     return x[:, None] * y, (
         lambda g: product(g, y[:, None])[:, 0],
         lambda g: product(x[None, :], g)[0],
     )
+
+
+_outer.__name__ = "outer"
+
+
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
+    """Another name for `outer`."""
+    return outer(input, vec2)
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product: in place of each x[i, …] stands x[i, …] * other.
+
+    Args:
+        input, other: of any dims, those with fewer get leading ones: (m, n) and (p, q) give (m p, n q).
+    """
+    require_tensor(input, "kron")
+    require_tensor(other, "kron")
+    ndim = max(input.ndim, other.ndim)
+    outside = (1,) * (ndim - input.ndim) + tuple(input.shape)
+    inside = (1,) * (ndim - other.ndim) + tuple(other.shape)
+    z = mul(
+        reshape(input, [n for size in outside for n in (size, 1)]),
+        reshape(other, [n for size in inside for n in (1, size)]),
+    )
+    return reshape(z, [a * b for a, b in zip(outside, inside, strict=True)])
 
 
 def check_dtypes(name: str, *arrays: Any) -> None:
@@ -90,6 +138,17 @@ def check_dtypes(name: str, *arrays: Any) -> None:
             raise RuntimeError(f"{name}(): expected one dtype, got {arrays[0].dtype} and {other.dtype}")
     if arrays[0].dtype == bool:
         raise NotImplementedError(f"{name}(): not implemented for bool tensors")
+
+
+def expect_dims(name: str, x: Any, x_ndim: int, y: Any, y_ndim: int) -> None:
+    """Raise unless these are tensors of so many dims."""
+    got = tuple(getattr(a, "ndim", type(a).__name__) for a in (x, y))
+    if any(isinstance(n, str) for n in got):
+        raise TypeError(f"{name}(): expected two tensors, got {got}")
+    if got != (x_ndim, y_ndim):
+        raise RuntimeError(
+            f"{name}(): expected {x_ndim}-D and {y_ndim}-D tensors, got {tuple(x.shape)} and {tuple(y.shape)}"
+        )
 
 
 def _check(x: Any, y: Any) -> None:
@@ -110,13 +169,3 @@ def _check(x: Any, y: Any) -> None:
             raise RuntimeError(
                 f"matmul(): shapes {x.shape} and {y.shape} cannot be multiplied: the batches differ"
             ) from None
-
-
-def _expect(name: str, x: Any, y: Any, x_ndim: int, y_ndim: int) -> None:
-    got = tuple(getattr(a, "ndim", type(a).__name__) for a in (x, y))
-    if any(isinstance(n, str) for n in got):
-        raise TypeError(f"{name}(): expected two tensors, got {got}")
-    if got != (x_ndim, y_ndim):
-        raise RuntimeError(
-            f"{name}(): expected {x_ndim}-D and {y_ndim}-D tensors, got {tuple(x.shape)} and {tuple(y.shape)}"
-        )

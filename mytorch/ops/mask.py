@@ -8,30 +8,42 @@ import numpy as np
 
 from ..device import is_raw
 from ..tensor import Tensor
+from .accumulate import pick
+from .broadcast import broadcast_tensors, expand
+from .cast import clone
 from .index import mask_at
-from .op import NUMBERS, op, promoted, require_tensor
-from .shape import expand, reshape
+from .numbers import as_number
+from .op import NUMBERS, common_dtype, op, promoted, require_tensor
+from .shape import reshape
 
-__all__ = ["where", "masked_fill", "masked_select", "nonzero", "argwhere"]
+__all__ = ["where", "masked_fill", "masked_select", "masked_scatter", "nonzero", "argwhere", "isin"]
 
 
-def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    """x where the condition is True, else y, broadcast and promoted; alone, as `nonzero(as_tuple=True)`.
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition is True, else `other`, broadcast and promoted; both may be numbers.
+
+    The condition alone gives its indices, as `nonzero(as_tuple=True)`.
 
     Raises:
-        RuntimeError: the condition is not bool, or the shapes can't be broadcast.
-        TypeError: one of x and y is missing.
+        RuntimeError: the condition is neither bool nor uint8, or the shapes can't be broadcast.
+        TypeError: one of input and other is missing.
     """
-    if x is None and y is None:
+    require_tensor(condition, "where")
+    if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    if x is None or y is None:
-        raise TypeError("where(): expects either condition alone or both x and y")
-    return _where(x, y, condition)
+    if input is None or other is None:
+        raise TypeError("where(): expects either condition alone or both input and other")
+    return _where(input, other, condition)
 
 
 @op
 def _where(x, y, condition):
+    if condition.dtype == np.uint8:  # PyTorch's bools before there was a bool
+        condition = np.not_equal(condition, 0)
     _check_mask("where", condition)
+    dtype = common_dtype([x, y])
+    if dtype.kind in "iu":
+        x, y = (as_number(v, dtype, "where") if isinstance(v, NUMBERS) else v for v in (x, y))
     x, y = promoted([x, y])
     chosen = _chosen("where", condition, x, y)
     return chosen, (lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
@@ -61,31 +73,61 @@ def _chosen(name, condition, x, y):
         raise RuntimeError(f"{name}(): {error}") from None
 
 
-def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the mask is True, in order, with one dim; mask and x are broadcast together.
 
     Raises:
         RuntimeError: the mask is not bool, or the shapes can't be broadcast.
     """
-    require_tensor(x, "masked_select")
+    require_tensor(input, "masked_select")
     _check_mask("masked_select", mask)
     try:
-        shape = np.broadcast_shapes(x.shape, mask.shape)
+        shape = np.broadcast_shapes(input.shape, mask.shape)
     except ValueError:
-        shapes = f"{list(x.shape)} and {list(mask.shape)}"
+        shapes = f"{list(input.shape)} and {list(mask.shape)}"
         raise RuntimeError(f"masked_select(): can't broadcast {shapes}") from None
-    return mask_at(expand(x, shape), expand(mask, shape), 0)
+    return mask_at(expand(input, shape), expand(mask, shape), 0)
 
 
-def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Where `x` is not zero (or not False): an int64 tensor with a row of indices for each such element.
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The elements of `source`, in order, where the mask is True, else the input; these two are broadcast.
+
+    Raises:
+        RuntimeError: the mask is not bool; dtypes differ; the shapes can't be broadcast; `source` has too few
+            elements (on a GPU nobody looks).
+    """
+    require_tensor(input, "masked_scatter")
+    require_tensor(source, "source of masked_scatter")
+    _check_mask("masked_scatter", mask)
+    if source.dtype != input.dtype:
+        raise RuntimeError(f"masked_scatter(): expected a source of {input.dtype}, got {source.dtype}")
+    input, mask = broadcast_tensors(input, mask)
+    order = _order_of_true(mask, source.numel())
+    if source.numel() == 0:
+        return clone(input)
+    return where(mask, pick(reshape(source, -1), order, dims=(0,)), input)
+
+
+@op
+def _order_of_true(mask, limit):
+    """How many are True before each element that is."""
+    order = np.cumsum(mask).reshape(mask.shape)
+    if isinstance(order, np.ndarray) and order.size and order.reshape(-1)[-1] > limit:
+        raise RuntimeError(
+            f"masked_scatter(): {limit} elements for {order.reshape(-1)[-1]} places in the mask"
+        )
+    return np.clip(order - 1, 0, max(limit - 1, 0)), None
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Where the input is not zero (or not False): an int64 tensor, a row of indices for each such element.
 
     Args:
         as_tuple: give a tensor for each dim instead, for use as an index; a 0-d tensor counts as 1-d.
     """
     if as_tuple:
-        return _nonzero_each_dim(reshape(x, 1) if x.ndim == 0 else x)
-    return _nonzero(x)
+        return _nonzero_each_dim(reshape(input, 1) if input.ndim == 0 else input)
+    return _nonzero(input)
 
 
 argwhere = nonzero
@@ -103,27 +145,26 @@ def _nonzero_each_dim(x):
     return tuple(np.nonzero(x)), None
 
 
-def as_number(value: Any, dtype: np.dtype, name: str) -> np.generic:
-    """The number as a scalar of `dtype`.
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Is each element among the others? bool, in the shape of `elements`.
+
+    Args:
+        elements, test_elements: tensors; one of them may be a number.
+        assume_unique: without effect.
+        invert: tell instead which are not among them.
 
     Raises:
-        RuntimeError: the dtype can't hold it: too large, a fraction in integers, complex in real numbers.
-        TypeError: it is no number.
+        RuntimeError: they are bools.
+        TypeError: both are numbers.
     """
-    if not isinstance(value, NUMBERS):
-        raise TypeError(f"{name}(): expected a number or a tensor, got {type(value).__name__}")
-    if not _fits(value, dtype):
-        raise RuntimeError(f"{name}(): value {value} cannot be converted to {dtype} without overflow or loss")
-    return np.asarray(value).astype(dtype)[()]
+    return _isin(elements, test_elements, bool(invert))
 
 
-def _fits(value: Any, dtype: np.dtype) -> bool:
-    if isinstance(value, (complex, np.complexfloating)):
-        return dtype.kind == "c"
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return value == value // 1 and limits.min <= value <= limits.max
-    return dtype.kind != "f" or not np.isfinite(value) or abs(value) <= np.finfo(dtype).max
+@op(promote="common")
+def _isin(elements, others, invert):
+    if elements.dtype == np.bool:
+        raise RuntimeError("isin(): not for bools")
+    return np.isin(elements, others, invert=invert), None
 
 
 def _check_mask(name, mask):

@@ -69,8 +69,9 @@ def op(
     def call(*args, **kwargs):
         if kwargs:
             args, kwargs = _by_position(names, args, kwargs)
-        for x in args[:tensors]:
-            require_tensor(x, call.__name__)
+        if tensors:
+            for x in args[:tensors]:
+                require_tensor(x, call.__name__)
         raws, where = unwrap(args, call.__name__)
         try:
             with np.errstate(all="ignore"), on(where):  # inf and NaN are values here, as in PyTorch
@@ -93,13 +94,19 @@ def op(
             _mark_view(out, args[0], (call, args[1:], kwargs))
         return out
 
+    call.forward, call.promote, call.dual, call.tensors = forward, promote, _dual(call), tensors
+    return call
+
+
+def _dual(call: Callable) -> Callable:
+    """The op for other ops' vjps: of raw arrays a raw array, of Tensors one that is recorded."""
+
     def dual(*args, **kwargs):
         if any([isinstance(a, Tensor) for a in args]):
             return call(*args, **kwargs)
-        return forward(*args, **kwargs)[0]
+        return call.forward(*args, **kwargs)[0]
 
-    call.forward, call.promote, call.dual, call.tensors = forward, promote, dual, tensors
-    return call
+    return dual
 
 
 def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -237,7 +244,7 @@ def connect(
         if raw.dtype.kind in "fc":
             give = functools.partial(_part, i)
             out._watch(engine.Node(f"{node.name}[{i}]", (node,), give, raw.shape, raw.dtype, node.device))
-            out._node.again = engine.Again(operator.getitem, (None, i), {}, ())
+            out._node.again = engine.Again(operator.itemgetter(i), (None,), {}, ())
     return node
 
 

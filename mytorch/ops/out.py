@@ -7,10 +7,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import dtypes
 from ..autograd.grad_mode import is_grad_enabled
 from ..tensor import Tensor
-from .inplace import write
+from .captured import shares_memory
+from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.
 NAMES = """
@@ -30,6 +33,20 @@ NAMES = """
     take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot vstack where xlogy zeros
 """.split()  # noqa: SIM905
 
+# Of these, the ones whose `out` has the dtype of the result; the others cast, but not to a lower kind.
+EXACT = """
+    abs absolute aminmax amax amin addbmm addmm addmv argmax argmin argsort baddbmm bmm bucketize ceil cummax
+    cummin diag diff dot fix floor frac gather histc index_add index_copy index_select inner kthvalue
+    log_softmax logcumsumexp masked_select matmul max median min mm mode msort multinomial mv nan_to_num
+    nanmedian nanquantile neg negative nonzero norm quantile round scatter scatter_add scatter_reduce
+    searchsorted sgn sign softmax sort take take_along_dim tensordot topk tril triu trunc vdot where
+""".split()  # noqa: SIM905
+# They take their dtype from `out` unless they are given one.
+FACTORIES = {
+    "arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn",
+    "randperm", "zeros",
+}  # fmt: skip
+
 
 def accepts_out(function: Callable) -> Callable:
     """`function` with the keyword argument `out`: a tensor, or a tuple of them for several results.
@@ -39,7 +56,8 @@ def accepts_out(function: Callable) -> Callable:
 
     Raises (when called with `out`):
         TypeError: `out` is no tensor, or no tuple of as many tensors as there are results.
-        RuntimeError: a gradient is wanted; the result's dtype can't be cast to that of `out`; another device.
+        RuntimeError: a gradient is wanted; the result's dtype can't be cast to that of `out`; another device;
+            `out` shares memory with an argument, and isn't the argument itself of an elementwise function.
     """
 
     @functools.wraps(function)
@@ -58,11 +76,16 @@ def accepts_out(function: Callable) -> Callable:
                 f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
                 "one of the arguments requires grad"
             )
+        if name in FACTORIES and kwargs.get("dtype") is None:
+            kwargs["dtype"] = targets[0].dtype
+        inputs = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
+        whole = inputs if getattr(function, "promote", None) is not None else ()
         result = function(*args, **kwargs)
         results = list(result) if isinstance(result, tuple) else [result]
         if len(results) != len(targets) or several != isinstance(result, tuple):
             raise TypeError(f"{name}(): out has {len(targets)} tensors for {len(results)} results")
         for target, value in zip(targets, results, strict=True):
+            _check_overlap(target, value, inputs, whole, name)
             _give(target, value, name)
         return type(result)(*targets) if hasattr(result, "_fields") else tuple(targets) if several else out
 
@@ -72,6 +95,8 @@ def accepts_out(function: Callable) -> Callable:
 def _give(out: Tensor, value: Tensor, name: str) -> None:
     if out.device is not value.device:
         raise RuntimeError(f"{name}(): out is on {out.device}, the result on {value.device}")
+    if name in EXACT and out.dtype != value.dtype:
+        raise RuntimeError(f"{name}(): expected out to have dtype {value.dtype}, but got {out.dtype}")
     if not dtypes.can_cast(value.dtype, out.dtype):
         raise RuntimeError(f"{name}(): result type {value.dtype} can't be cast to out's type {out.dtype}")
     if out.data.shape == value.data.shape:
@@ -85,3 +110,20 @@ def _give(out: Tensor, value: Tensor, name: str) -> None:
         )
     out.data = value.data.astype(out.dtype) if value.dtype != out.dtype else value.data.clone()
     out._version.count += 1
+
+
+def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: Any, name: str) -> None:
+    """Raise if `out` shares memory with an input, or may when it is resized; `whole` inputs may be `out`."""
+    check_writable(out, name, False)
+    for x in inputs:
+        if not isinstance(x, Tensor) or not shares_memory(x.data._array, out.data._array):
+            continue
+        mine, other = out.data._array, x.data._array
+        equal = (other.shape, other.strides, x.data_ptr()) == (mine.shape, mine.strides, out.data_ptr())
+        if equal and any(x is w for w in whole):
+            continue
+        if x is out or mine.shape != value.data.shape or np.may_share_memory(other, mine):
+            raise RuntimeError(
+                f"{name}(): unsupported operation: some elements of the input tensor and the written-to "
+                "tensor refer to a single memory location; clone() one of them first"
+            )

@@ -11,8 +11,9 @@ from .. import dtypes
 from ..device import as_device, on
 from ..random import Generator, generator_on
 from ..tensor import Tensor, from_raw
-from .create import integer, same_kind, size_argument, size_of
+from .create import same_kind, size_argument, size_of
 from .inplace import write
+from .numbers import integer
 from .op import op
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,41 +9,24 @@ import numpy as np
 from .. import dtypes
 from ..backends.blas import column_sums, rows
 from ..tensor import Tensor
-from .dims import canonical_dim, canonical_dims, numpy_names
-from .op import op
+from .compare import isnan, logical_not
+from .dims import axes_of, canonical_dim, count, numpy_names, reduced, restored
+from .op import op, require_tensor
 
-__all__ = [
-    "sum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "any", "all", "norm", "logsumexp",
-]  # fmt: skip
+__all__ = ["sum", "mean", "nansum", "nanmean", "prod", "any", "all", "count_nonzero", "logsumexp"]
 
 
 # What they share.
 
 
-def axes_of(dim: Any, ndim: int) -> tuple[int, ...] | None:
-    """The dims to reduce as NumPy's `axis`; None for all of them, which `dim=()` also means."""
-    axes = canonical_dims(dim, ndim)
-    return None if len(axes) >= ndim or not axes else axes
-
-
-def restored(g: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
-    """`g` with the reduced dims back, of size 1, so that it broadcasts against the input."""
-    return g if keepdim or axes is None else np.expand_dims(g, axes)
-
-
-def reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
-    """`y`, which has its reduced dims of size 1, without them."""
-    return y if keepdim else np.squeeze(y, axis=axes)
-
-
-def count(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> int:
-    """How many elements each result is made of."""
-    return math.prod(shape if axes is None else [shape[a] for a in axes])
-
-
 def widened(x: Any) -> Any:
     """Half precision as float32; anything else as it is."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def cast(x: Any, dtype: np.dtype) -> Any:
+    """`x` as `dtype`, without a copy where it has it."""
+    return x if x.dtype == dtype else x.astype(dtype)
 
 
 def total(x: Any, axes: tuple[int, ...] | None, keepdim: bool = False, dtype: Any = None) -> Any:
@@ -61,21 +43,26 @@ def _is_dense(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.itemsize > 2 and x.flags.c_contiguous
 
 
-def _sum_dtype(x: Any, dtype: Any) -> np.dtype:
+def sum_dtype(x: Any, dtype: Any) -> np.dtype:
     """The dtype of a sum or product: integers and bools become int64."""
     if dtype is not None:
         return dtypes.as_dtype(dtype)
     return dtypes.int64 if x.dtype.kind in "biu" else x.dtype
 
 
-def _float_dtype(name: str, x: Any, dtype: Any = None) -> np.dtype:
+def float_dtype(name: str, x: Any, dtype: Any = None) -> np.dtype:
+    """`dtype`, or that of `x`.
+
+    Raises:
+        RuntimeError: it is not floating-point.
+    """
     dtype = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     if dtype.kind != "f":
         raise RuntimeError(f"{name}(): expected a floating-point dtype, got {dtype}")
     return dtype
 
 
-# Sums.
+# Sums and means.
 
 
 @numpy_names
@@ -86,9 +73,9 @@ def sum(x, dim=None, keepdim=False, *, dtype=None):
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
     """
-    axes, shape, dtype = axes_of(dim, x.ndim), x.shape, _sum_dtype(x, dtype)
+    axes, shape, dtype = axes_of(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     y = total(x, axes, keepdim, None if dtype == x.dtype else dtype)
-    return y.astype(dtype, copy=False), lambda g: np.broadcast_to(restored(g, axes, keepdim), shape)
+    return cast(y, dtype), lambda g: np.broadcast_to(restored(g, axes, keepdim), shape)
 
 
 @numpy_names
@@ -99,83 +86,28 @@ def mean(x, dim=None, keepdim=False, *, dtype=None):
     Raises:
         RuntimeError: neither `x` nor `dtype` is floating-point.
     """
-    axes, shape, dtype = axes_of(dim, x.ndim), x.shape, _float_dtype("mean", x, dtype)
+    shape, dtype, axes = x.shape, float_dtype("mean", x, dtype), axes_of(dim, x.ndim)
     n = count(shape, axes)
     y = total(x, axes, keepdim, None if dtype == x.dtype else dtype) / n
-    return y.astype(dtype, copy=False), lambda g: np.broadcast_to(restored(g / n, axes, keepdim), shape)
+    return cast(y, dtype), lambda g: np.broadcast_to(restored(g / n, axes, keepdim), shape)
 
 
-def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> tuple:
-    """The variance in full precision, and the function that takes its gradient back to `x`."""
-    _float_dtype(name, x)
-    axes = axes_of(dim, x.ndim)
-    n = count(x.shape, axes)
-    freedom = max(n - correction, 0)
-    center = total(x, axes, True) / n
-
-    def pull(g):
-        return (x - center) * (2 * widened(restored(g, axes, keepdim)) / freedom)
-
-    return total(np.square(x - center), axes, keepdim) / freedom, pull
-
-
+@numpy_names
 @op
-def _var(x, *, dim, correction, keepdim):
-    y, pull = _variance("var", x, dim, correction, keepdim)
-    return y.astype(x.dtype, copy=False), pull
-
-
-@op
-def _std(x, *, dim, correction, keepdim):
-    y, pull = _variance("std", x, dim, correction, keepdim)
-    y = np.sqrt(y)
-    return y.astype(x.dtype, copy=False), lambda g: pull(np.where(np.equal(y, 0), 0, g / (2 * y)))
-
-
-def _spread(op, x, dim, unbiased, keepdim, correction):
-    if isinstance(dim, bool):  # x.var(False)
-        dim, unbiased = None, dim
-    if unbiased is not None and correction is not None:
-        raise TypeError(f"expected unbiased or correction, got both: {unbiased} and {correction}")
-    if correction is None:
-        correction = 1 if unbiased is None else int(unbiased)
-    return op(x, dim=dim, correction=correction, keepdim=keepdim)
+def nansum(x, dim=None, keepdim=False, *, dtype=None):
+    """The sum of all that is not NaN; arguments as for `sum`."""
+    known = np.equal(x, x)
+    y, spread = sum.forward(np.where(known, x, 0), dim, keepdim, dtype=dtype)
+    return y, lambda g: spread(g) * known
 
 
 @numpy_names
-def var(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, correction=None) -> Tensor:
-    """The variance, sum (x - mean)^2 / (n - correction), over one dim, several or all.
-
-    Args:
-        correction: what is taken off the number of elements n; by default 1, or 0 if `unbiased` is False.
-
-    Raises:
-        RuntimeError: `x` isn't floating-point.
-    """
-    return _spread(_var, x, dim, unbiased, keepdim, correction)
-
-
-@numpy_names
-def std(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, correction=None) -> Tensor:
-    """The standard deviation, the root of `var`; where it is 0 its gradient is 0."""
-    return _spread(_std, x, dim, unbiased, keepdim, correction)
-
-
-@numpy_names
-def var_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple[Tensor, Tensor]:
-    """(var, mean)"""
-    every = None if isinstance(dim, bool) else dim
-    return var(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
-
-
-@numpy_names
-def std_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple[Tensor, Tensor]:
-    """(std, mean)"""
-    every = None if isinstance(dim, bool) else dim
-    return std(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
-
-
-# Products and running sums.
+def nanmean(x: Tensor, dim=None, keepdim=False, *, dtype=None) -> Tensor:
+    """The mean of all that is not NaN; arguments and errors as for `mean`."""
+    require_tensor(x, "nanmean")
+    float_dtype("nanmean", x)
+    float_dtype("nanmean", x, dtype)
+    return nansum(x, dim, keepdim, dtype=dtype) / sum(logical_not(isnan(x)), dim, keepdim)
 
 
 @numpy_names
@@ -186,16 +118,16 @@ def prod(x, dim=None, keepdim=False, *, dtype=None):
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
     """
-    dtype = _sum_dtype(x, dtype)
-    axis = None if dim is None else canonical_dim(dim, x.ndim)
-    axes = None if axis is None or not x.ndim else (axis,)
-    y = np.prod(x, axis=axes, keepdims=keepdim, dtype=np.float32 if dtype == np.float16 else dtype)
+    dtype, shape = sum_dtype(x, dtype), x.shape
+    axes = None if dim is None else axes_of(canonical_dim(dim, x.ndim), x.ndim)
+    axis = axes[0] if axes else None
+    y = np.prod(x, axis=axis, keepdims=keepdim, dtype=np.float32 if dtype == np.float16 else dtype)
 
     def pull(g):
-        rest = _product_of_others(np.reshape(x, -1), 0) if axes is None else _product_of_others(x, axis)
-        return restored(g, axes, keepdim) * np.reshape(rest, x.shape)
+        rest = _product_of_others(x, axis) if axes else _product_of_others(np.reshape(x, -1), 0)
+        return restored(g, axes, keepdim) * np.reshape(rest, shape)
 
-    return y.astype(dtype, copy=False), pull
+    return cast(y, dtype), pull
 
 
 def _product_of_others(x: Any, axis: int) -> Any:
@@ -208,112 +140,6 @@ def _product_of_others(x: Any, axis: int) -> Any:
         return np.cumprod(np.concatenate([np.ones_like(x[first]), x], axis)[kept], axis)
 
     return before(x) * np.flip(before(np.flip(x, axis)), axis)
-
-
-@numpy_names
-@op
-def cumsum(x, dim, *, dtype=None):
-    """The running sum along `dim`: y[i] = x[0] + … + x[i]."""
-    axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, _sum_dtype(x, dtype)
-    y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=np.float32 if dtype == np.float16 else dtype)
-
-    def pull(g):
-        g = widened(np.reshape(g, shape or 1))
-        return np.reshape(np.flip(np.cumsum(np.flip(g, axis), axis), axis), shape)
-
-    return np.reshape(y, shape).astype(dtype, copy=False), pull
-
-
-# Truth.
-
-
-def _truth(function, x, dim, keepdim):
-    axes = axes_of(dim, x.ndim)
-    y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # no dim at all
-    return (y.astype(x.dtype) if x.dtype == np.uint8 else y), None
-
-
-@numpy_names
-@op
-def any(x, dim=None, keepdim=False):
-    """Is any element over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
-    return _truth(np.any, x, dim, keepdim)
-
-
-@numpy_names
-@op
-def all(x, dim=None, keepdim=False):
-    """Are all elements over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
-    return _truth(np.all, x, dim, keepdim)
-
-
-# Norms and log-sum-exp.
-
-
-@numpy_names
-@op
-def norm(x, p="fro", dim=None, keepdim=False, dtype=None):
-    """The p-norm of vectors, (sum |x|^p)^(1/p), over one dim, several or all.
-
-    Args:
-        p: a number; inf and -inf for the largest and smallest |x|, 0 for how many are not 0; "fro" and None
-            mean 2. Where the norm is 0 its gradient is 0; several largest elements share it evenly.
-
-    Raises:
-        RuntimeError: `x` isn't floating-point; `dtype` is narrower; no elements, where the p-norm needs one.
-        ValueError: another `p`.
-    """
-    p = _order(p)
-    _float_dtype("norm", x)
-    dtype = _float_dtype("norm", x, dtype)
-    if dtype.itemsize < x.dtype.itemsize:
-        raise RuntimeError(f"norm(): dtype {dtype} is narrower than that of the tensor, {x.dtype}")
-    axes = axes_of(dim, x.ndim)
-    if (p < 0 or p == math.inf) and count(x.shape, axes) == 0:
-        raise RuntimeError(f"norm(): the {p}-norm of no elements is not defined: shape {x.shape}, dim {dim}")
-    x = widened(x.astype(dtype, copy=False))
-    y = _vector_norm(x, p, axes)
-
-    def pull(g):
-        return widened(restored(g, axes, keepdim)) * _norm_slope(x, y, p, axes)
-
-    return reduced(y, axes, keepdim).astype(dtype, copy=False), pull
-
-
-def _order(p: Any) -> float:
-    if p is None or p == "fro":
-        return 2
-    if isinstance(p, (int, float)) and not isinstance(p, bool) and not math.isnan(p):
-        return p
-    raise ValueError(f"norm(): p is a number or 'fro', got {p!r}")
-
-
-def _vector_norm(x: Any, p: float, axes: Any) -> Any:
-    """The norm, with the reduced dims kept as 1."""
-    if p == 2:
-        return np.sqrt(total(np.square(x), axes, True))
-    size = np.abs(x)
-    if p == 1:
-        return total(size, axes, True)
-    if p == 0:
-        return total(np.not_equal(x, 0), axes, True, x.dtype)
-    if math.isinf(p):
-        return (np.max if p > 0 else np.min)(size, axis=axes, keepdims=True)
-    return total(size**p, axes, True) ** (1 / p)
-
-
-def _norm_slope(x: Any, y: Any, p: float, axes: Any) -> Any:
-    """d norm / dx = sign(x) (|x| / norm)^(p - 1)"""
-    if p == 2:
-        return x / np.where(np.equal(y, 0), 1, y)
-    if p == 1:
-        return np.sign(x)
-    if p == 0:
-        return np.zeros_like(x)
-    if math.isinf(p):
-        reached = np.equal(np.abs(x), y)
-        return np.sign(x) * reached / total(reached, axes, True, x.dtype)
-    return np.where(np.equal(x, 0), 0, np.sign(x) * (np.abs(x) / y) ** (p - 1))
 
 
 @numpy_names
@@ -336,4 +162,34 @@ def logsumexp(x, dim, keepdim=False):
     def pull(g):
         return restored(g, axes, keepdim) * np.exp(x - y)
 
-    return reduced(y, axes, keepdim).astype(dtype, copy=False), pull
+    return cast(reduced(y, axes, keepdim), dtype), pull
+
+
+# Truth.
+
+
+@numpy_names
+@op
+def any(x, dim=None, keepdim=False):
+    """Is any element over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
+    return _truth(np.any, x, dim, keepdim)
+
+
+@numpy_names
+@op
+def all(x, dim=None, keepdim=False):
+    """Are all elements over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
+    return _truth(np.all, x, dim, keepdim)
+
+
+def _truth(function, x, dim, keepdim):
+    axes = axes_of(dim, x.ndim)
+    y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # no dim at all
+    return cast(y, x.dtype) if x.dtype == np.uint8 else y, None
+
+
+@numpy_names
+@op
+def count_nonzero(x, dim=None):
+    """How many elements over one dim, several or all are not zero; int64."""
+    return total(np.not_equal(x, 0), axes_of(dim, x.ndim), dtype=np.int64), None

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..tensor import Tensor
+from .accumulate import FULL, pick_sum
 from .dims import canonical_dim, numpy_names
 from .op import op, require_tensor
 
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",
-    "transpose", "swapaxes", "swapdims", "t", "permute", "movedim", "moveaxis", "expand", "expand_as",
-    "broadcast_to", "diagonal", "contiguous",
+    "transpose", "swapaxes", "swapdims", "t", "permute", "movedim", "moveaxis", "contiguous",
 ]  # fmt: skip
 
 
@@ -30,17 +31,19 @@ def reshape(x, *sizes, shape=None):
     Raises:
         RuntimeError: the shape doesn't have as many elements, or has more than one -1.
     """
-    return _reshaped(x, _infer(as_sizes(sizes if shape is None else shape, "reshape"), x.size))
+    return _reshaped(x, _infer(as_sizes(sizes if shape is None else shape, "reshape"), math.prod(x.shape)))
 
 
 @op(view=True)
-def view(x, *sizes):
-    """As `reshape`, but always a view.
+def view(x, *sizes, size=None, dtype=None):
+    """As `reshape`, but always a view; `view(x, dtype)` reads the same memory as another dtype.
 
     Raises:
-        RuntimeError: as for `reshape`; or no strides show the memory in this shape.
+        RuntimeError: as for `reshape`; or no strides show the memory in this shape, or as this dtype.
     """
-    shape = _infer(as_sizes(sizes, "view"), x.size)
+    if dtype is not None or (len(sizes) == 1 and isinstance(sizes[0], np.dtype)):
+        return _bits(x, dtypes.as_dtype(sizes[0] if dtype is None else dtype)), None
+    shape = _infer(as_sizes(sizes if size is None else size, "view"), math.prod(x.shape))
     y = x.reshape(shape)
     if x.size and not np.may_share_memory(x, y):
         steps = [s // x.itemsize for s in x.strides]
@@ -52,14 +55,24 @@ def view(x, *sizes):
     return y, lambda g: g.reshape(before)
 
 
-def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` in the shape of `other`."""
-    return reshape(x, other.shape)
+def _bits(x, dtype):
+    old, new, last = x.itemsize, dtype.itemsize, x.shape[-1] if x.ndim else 1
+    if old != new and (x.ndim == 0 or x.strides[-1] != old or last * old % new):
+        shape = f"{x.dtype} of shape {list(x.shape)}"
+        raise RuntimeError(
+            f"view(): {shape} can't be read as {dtype}: a last dim must be dense, and whole {new} bytes"
+        )
+    return x.view(dtype)
 
 
-def view_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` viewed in the shape of `other`."""
-    return view(x, other.shape)
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """The input in the shape of `other`."""
+    return reshape(input, other.shape)
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """The input viewed in the shape of `other`."""
+    return view(input, other.shape)
 
 
 @op(view=True)
@@ -72,19 +85,19 @@ def flatten(x, start_dim=0, end_dim=-1):
     return _reshaped(x, (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]))
 
 
-def ravel(x: Tensor) -> Tensor:
-    """`x` with one dim."""
-    return reshape(x, -1)
+def ravel(input: Tensor) -> Tensor:
+    """The input with one dim."""
+    return reshape(input, -1)
 
 
 @op(view=True)
 def unflatten(x, dim, sizes):
     """Dim `dim` split into dims of these sizes, one of which may be -1."""
-    dim, before = canonical_dim(dim, x.ndim), x.shape
-    if not before:
-        raise RuntimeError(f"unflatten(): a 0-d tensor has no dim to split into {list(sizes)}")
+    dim, before, sizes = canonical_dim(dim, x.ndim), x.shape, as_sizes((sizes,), "unflatten")
+    if not before or not sizes:
+        raise RuntimeError(f"unflatten(): can't split dim {dim} of shape {list(before)} into {list(sizes)}")
     try:
-        sizes = _infer(as_sizes((sizes,), "unflatten"), before[dim])
+        sizes = _infer(sizes, before[dim])
     except RuntimeError:
         raise RuntimeError(
             f"unflatten(): sizes {list(sizes)} don't multiply up to the size of dim {dim} ({before[dim]})"
@@ -184,71 +197,42 @@ def _permuted(x, dims):
     return np.transpose(x, dims), lambda g: np.transpose(g, back)
 
 
-# More elements than memory has, or fewer.
+# Windows.
 
 
 @op(view=True)
-def expand(x, *sizes):
-    """Dims of size 1 stretched, and new ones put in front, without copying; -1 keeps a dim.
+def unfold(x, dimension, size, step):
+    """All windows of `size` neighbours along a dim, `step` apart, as a view with a last dim for the windows.
+
+    Shape: (…, n, …) -> (…, (n - size) // step + 1, …, size)
 
     Raises:
-        RuntimeError: a dim of another size than 1 would change.
+        IndexError: there is no such dim.
+        RuntimeError: `size` is negative or larger than the dim, or `step` isn't positive.
     """
-    return _expanded(x, as_sizes(sizes, "expand")), lambda g: g  # the engine sums over stretched dims
-
-
-@op(view=True)
-def broadcast_to(x, shape):
-    """`x` expanded to `shape`."""
-    return _expanded(x, as_sizes(shape, "broadcast_to")), lambda g: g
-
-
-def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` expanded to the shape of `other`."""
-    return expand(x, other.shape)
-
-
-def _expanded(x, sizes):
-    new = len(sizes) - x.ndim
-    if new < 0:
-        raise RuntimeError(f"expand(): {len(sizes)} sizes {list(sizes)} for a tensor of {x.ndim} dimensions")
-    before = (1,) * new + x.shape
-    kept = [old if size == -1 else size for size, old in zip(sizes[new:], x.shape, strict=True)]
-    shape = (*sizes[:new], *kept)
-    for i, (size, old) in enumerate(zip(shape, before, strict=True)):
-        if size < 0 or (size != old and old != 1):
-            raise RuntimeError(
-                f"the expanded size of the tensor ({size}) must match the existing size ({old}) at dimension "
-                f"{i}; target sizes: {list(sizes)}, tensor sizes: {list(x.shape)}"
-            )
-    return _as_writable(np.broadcast_to(x, shape), x)
-
-
-@op(view=True)
-def diagonal(x, offset=0, dim1=0, dim2=1):
-    """The diagonals of the matrices in `dim1` and `dim2`, as the last dim of a view.
-
-    Args:
-        offset: 0 for the main diagonal, above it if positive, below it if negative.
-    """
-    a, b = canonical_dim(dim1, x.ndim), canonical_dim(dim2, x.ndim)
-    if a == b:
-        raise RuntimeError(f"diagonal(): dim1 and dim2 can't be the same, got {dim1} and {dim2}")
-    shape = x.shape
+    axis, shape = canonical_dim(dimension, x.ndim), x.shape
+    n = shape[axis] if shape else 1
+    if not 0 <= size <= n:
+        raise RuntimeError(f"unfold(): size must be from 0 to {n}, the size of dimension {axis}, got {size}")
+    if step <= 0:
+        raise RuntimeError(f"unfold(): step is {step} but must be > 0")
+    if not shape:
+        return x.reshape(1)[:size], lambda g: np.sum(g)
+    count = (n - size) // step + 1
+    index = np.arange(count, like=x)[:, None] * step + np.arange(size, like=x)
 
     def vjp(g):
-        whole = np.zeros(shape, g.dtype, like=g)
-        _as_writable(np.diagonal(whole, offset, a, b), whole)[...] = g
-        return whole
+        return pick_sum.dual(np.moveaxis(g, -1, axis + 1), (index,), (axis,), shape)
 
-    return _as_writable(np.diagonal(x, offset, a, b), x), vjp
+    return _windows(x, axis, count, size, step), vjp
 
 
-def _as_writable(view, x):
-    """NumPy marks such views read-only; here `check_writable` knows which of them can't be written."""
-    if isinstance(view, np.ndarray):
-        view.flags.writeable = x.flags.writeable
-    return view
+def _windows(x, axis, count, size, step):
+    if size == 0:
+        return np.zeros((*x.shape[:axis], count, *x.shape[axis + 1 :], 0), x.dtype, like=x)
+    how = {"writeable": True} if isinstance(x, np.ndarray) else {}  # CuPy's views always are
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis, **how)
+    return windows[(*(FULL,) * axis, slice(None, None, step))]
 
 
 @op
@@ -256,10 +240,20 @@ def _contiguous(x):
     return x.copy(), lambda g: g  # in C order, unlike np.copy
 
 
-def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
-    """`x` itself if its elements lie in memory in order, else a copy of which that is true."""
-    require_tensor(x, "contiguous")
-    return x if x.is_contiguous() else _contiguous(x)
+def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The input itself if its elements lie in memory in order, else a copy of which that is true."""
+    require_tensor(input, "contiguous")
+    return input if input.is_contiguous() else _contiguous(input)
+
+
+# Raw views.
+
+
+def as_writable(view, x):
+    """NumPy marks such views read-only; here `check_writable` knows which of them can't be written."""
+    if isinstance(view, np.ndarray):
+        view.flags.writeable = x.flags.writeable
+    return view
 
 
 # Arguments.

@@ -12,7 +12,7 @@ from .dims import canonical_dim, numpy_names
 from .extremes import ValuesIndices
 from .op import op
 
-__all__ = ["sort", "argsort", "topk"]
+__all__ = ["sort", "argsort", "msort", "topk"]
 
 
 @numpy_names
@@ -30,6 +30,12 @@ def argsort(x, dim=-1, descending=False, stable=False):
     """The indices that put `x` in order along `dim`, see `sort`."""
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     return np.reshape(_order(np.reshape(x, shape or 1), axis, descending), shape), None
+
+
+@numpy_names
+def msort(x: Tensor) -> Tensor:
+    """The elements in order along the first dim."""
+    return sort(x, 0).values
 
 
 @numpy_names
@@ -58,6 +64,7 @@ def _topk(x, *, k, dim, largest, ordered):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)
     n = x.shape[axis]
+    k = k if shape or k else 1  # the one element that is there, always
     if not 0 <= k <= n:
         raise RuntimeError(f"topk(): selected index k out of range: {k} of {n} in dim {axis}, shape {shape}")
     if x.dtype == bool:

@@ -40,13 +40,13 @@ _FAR = (
 @op(promote="float")
 def erf(x):
     """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
-    return by_blocks(_erf, x), lambda g: g * (2 / math.sqrt(math.pi) * np.exp(-x * x))
+    return by_blocks.dual(x, _erf), lambda g: g * (2 / math.sqrt(math.pi) * np.exp(-x * x))
 
 
 @op(promote="float")
 def erfc(x):
     """1 - erf(x), without losing the digits where erf(x) is almost 1."""
-    return by_blocks(_erfc, x), lambda g: g * (-2 / math.sqrt(math.pi) * np.exp(-x * x))
+    return by_blocks.dual(x, _erfc), lambda g: g * (-2 / math.sqrt(math.pi) * np.exp(-x * x))
 
 
 @op(promote="float")
@@ -56,14 +56,23 @@ def erfinv(x):
     A closed form that is good to three digits (S. Winitzki, "A handy approximation for the error function and
     its inverse", 2008), then Halley's iteration with the error function itself.
     """
-    y = by_blocks(_erfinv, x)
-    return y, lambda g: g * (math.sqrt(math.pi) / 2 * np.exp(y * y))
+    return by_blocks.dual(x, _erfinv), lambda g: _erfinv_slope(g, x)
 
 
-def by_blocks(function: Callable, x: Any) -> Any:
+def _erfinv_slope(g, x):
+    y = erfinv.dual(x)  # again, and not what the forward pass has: on a Tensor it brings its history
+    return g * (math.sqrt(math.pi) / 2 * np.exp(y * y))
+
+
+@op
+def by_blocks(x, function):
     """`function(x)`, element by element, a cacheful at a time; half precision is computed in float32."""
+    return _by_blocks(x, function), None
+
+
+def _by_blocks(x: Any, function: Callable) -> Any:
     if x.dtype == np.float16:
-        return by_blocks(function, x.astype(np.float32)).astype(np.float16)
+        return _by_blocks(x.astype(np.float32), function).astype(np.float16)
     if x.size <= BLOCK or not isinstance(x, np.ndarray):
         return function(x)
     flat, out = x.reshape(-1), np.empty(x.size, x.dtype)

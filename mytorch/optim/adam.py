@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .flat import Chunk
-from .optimizer import Optimizer, as_number, check_lr, check_not_negative
+from .chunk import Chunk
+from .optimizer import Optimizer
+from .options import check_betas, check_lr, check_not_negative
 
 
 class Adam(Optimizer):
@@ -23,8 +24,8 @@ class Adam(Optimizer):
         betas: (beta1, beta2), how much of the old means is kept.
         eps: added to the denominator.
         decoupled_weight_decay: p <- (1 - lr weight_decay) p instead of the first line: AdamW.
-        foreach, capturable: without effect; all parameters are updated at once in any case.
-        differentiable, fused: not available.
+        foreach, fused, capturable: without effect; all parameters are updated at once in any case.
+        differentiable: not available.
 
     State: `step` (t), `exp_avg` (m), `exp_avg_sq` (v), with amsgrad `max_exp_avg_sq`.
 
@@ -41,12 +42,9 @@ class Adam(Optimizer):
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
+        check_lr(lr, foreach, capturable)
+        check_betas(betas, foreach, capturable)
         check_not_negative("epsilon value", eps)
-        betas = (as_number(betas[0]), as_number(betas[1]))
-        for i, beta in enumerate(betas):
-            if not 0 <= beta < 1:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
         check_not_negative("weight_decay value", weight_decay)
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
@@ -59,19 +57,11 @@ class Adam(Optimizer):
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
     def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
-        lr, (beta1, beta2), weight_decay = group["lr"], group["betas"], group["weight_decay"]
-        p, m, v, t = x.data, x.state["exp_avg"], x.state["exp_avg_sq"], x.scratch
-        if group["decoupled_weight_decay"]:
-            p *= 1 - lr * weight_decay
-            weight_decay = 0
-        g = x.penalized_grad(group["maximize"], weight_decay)
-        np.subtract(g, m, out=t)  # m + (1 - beta1) (g - m) is the same mean
-        t *= 1 - beta1
-        m += t
-        np.multiply(g, g, out=t)
-        t *= 1 - beta2
-        v *= beta2
-        v += t
+        (beta1, beta2), t = group["betas"], x.scratch
+        m, v = x.state["exp_avg"], x.state["exp_avg_sq"]
+        g = x.penalized_grad(group)
+        x.average(m, g, beta1)
+        x.average_square(v, g, beta2)
         if group["amsgrad"]:
             v = np.maximum(x.state["max_exp_avg_sq"], v, out=x.state["max_exp_avg_sq"])
         # lr m_hat / (sqrt(v_hat) + eps) with the corrections pulled out: they cost no pass of their own.
@@ -79,5 +69,5 @@ class Adam(Optimizer):
         np.sqrt(v, out=t)
         t += group["eps"] * correction
         np.divide(m, t, out=t)
-        t *= lr * correction / (1 - beta1**step)
-        p -= t
+        t *= group["lr"] * correction / (1 - beta1**step)
+        x.data -= t

@@ -25,33 +25,11 @@ import numpy as np
 from .._array import Array, wrap
 from ..device import CPU, cupy, device, on
 from ..tensor import Tensor, from_raw, raw_of
+from .chunk import Chunk
 
 ALIGN = 64  # bytes: a cache line, and more than the widest load on either device asks for
 CHUNK = 1 << 16  # elements to work on at a time: with gradient, state and scratch they stay in the cache
 CHUNK_CUDA = 1 << 24  # a GPU wants long vectors; this only bounds the scratch memory
-
-
-class Chunk:
-    """A piece of the vectors, for an update to work on in place.
-
-    Attributes:
-        data, grad: parameters and gradients, raw 1-D arrays; float32 for half-precision parameters.
-        state: the optimizer's vectors by name.
-        scratch: as long as `data`, its content is nobody's.
-    """
-
-    __slots__ = ("data", "grad", "state", "scratch", "_spare")
-
-    def __init__(self, data: Any, grad: Any, state: dict[str, Any], scratch: Any, spare: Any):
-        self.data, self.grad, self.state, self.scratch, self._spare = data, grad, state, scratch, spare
-
-    def penalized_grad(self, maximize: bool, weight_decay: float) -> Any:
-        """grad + weight_decay * data, the gradient of an L2-penalized loss; with -grad when maximizing."""
-        g = self._spare
-        if weight_decay != 0:
-            np.multiply(self.data, weight_decay, out=g)
-            return np.subtract(g, self.grad, out=g) if maximize else np.add(g, self.grad, out=g)
-        return np.negative(self.grad, out=g) if maximize else self.grad
 
 
 class Slot:
@@ -88,32 +66,36 @@ class Flat:
         params: their values and gradients move into the vectors.
         state: the optimizer's state by parameter: what is there moves, too.
         names: the tensors that a parameter's state holds, each shaped as the parameter.
-        counted: whether the state holds the number of updates as well, in "step".
+        numbers: the numbers that it holds, with what they begin with; "step" counts the updates.
+        by_parameter: updates want each parameter by itself, in its shape.
 
     Attributes:
         spans: where each parameter begins and ends (with the gap after it), in elements.
         data, grad: the vectors, raw 1-D arrays.
         state: the vectors of the state by name; float32 for half-precision parameters.
-        steps: how many updates each parameter has had (float32 on the CPU, as PyTorch counts).
+        numbers: the numbers of all parameters by name (float32 on the CPU, as PyTorch keeps them).
 
     Raises:
         ValueError: two parameters are the same memory, or a state doesn't fit its parameter.
     """
 
     def __init__(
-        self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str], counted: bool
-    ):
+        self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str],
+        numbers: dict[str, float], by_parameter: bool = False,
+    ):  # fmt: skip
         _check_apart(params)
         self.params = tuple(params)
         self.dtype, self.device = params[0].dtype, params[0].device
         self.math_dtype = np.dtype(np.float32) if self.dtype.itemsize < 4 else self.dtype
         self.spans = _spans([p.data.size for p in params], self.dtype.itemsize)
         self.size = self.spans[-1][1]
-        self.counted = counted
+        self.by_parameter = by_parameter
         with on(self.device):
             self._lay_out_params()
-            self._lay_out_state(state, names)
+            self._lay_out_state(state, names, numbers)
             self._chunk = min(self.size, CHUNK if self.device is CPU else CHUNK_CUDA)
+            if by_parameter:
+                self._chunk = max(p.data.size for p in params)
             buffers = 2 if self.math_dtype == self.dtype else 4
             self._buffers = [_zeros(self._chunk, self.math_dtype, self.device) for _ in range(buffers)]
 
@@ -127,16 +109,19 @@ class Flat:
             if p._grad is not None:
                 p._grad = slot.take(raw_of(p._grad, self.device))
 
-    def _lay_out_state(self, state: dict[Tensor, dict], names: Sequence[str]) -> None:
-        self.steps = np.zeros(len(self.params), np.float32)
+    def _lay_out_state(
+        self, state: dict[Tensor, dict], names: Sequence[str], numbers: dict[str, float]
+    ) -> None:
+        count = len(self.params)
+        self.numbers = {name: np.full(count, first, np.float32) for name, first in numbers.items()}
         self.state = {name: _zeros(self.size, self.math_dtype, self.device) for name in names}
         self._state_views = {
-            name: [from_raw(v) for v in self._views(vector)] for name, vector in self.state.items()
+            name: [from_raw(vector[i : i + 1].reshape(())) for i in range(count)]
+            for name, vector in self.numbers.items()
         }
-        if self.counted:
-            self._state_views["step"] = [
-                from_raw(self.steps[i : i + 1].reshape(())) for i in range(len(self.params))
-            ]
+        for name, vector in self.state.items():
+            self._state_views[name] = [from_raw(view) for view in self._views(vector)]
+        self._begun = [False] * count  # whose state is in the optimizer's dict
         for i, p in enumerate(self.params):
             entry = state.get(p, {})
             found = {name: entry[name] for name in self._state_views if entry.get(name) is not None}
@@ -145,13 +130,13 @@ class Flat:
                 self._show_state(i, entry)
 
     def _take_state(self, i: int, found: dict[str, Any]) -> None:
-        if self.counted and "step" not in found:
-            raise ValueError(f"the state of parameter {i} has {', '.join(found)}, but no 'step'")
-        self.steps[i] = 1
+        for name in self.numbers:
+            if name not in found:
+                raise ValueError(f"the state of parameter {i} has {', '.join(found)}, but no '{name}'")
         for name, value in found.items():
             into = self._state_views[name][i]
             raw = raw_of(value, into.device)
-            if raw.size != into.data.size or (name != "step" and raw.shape != into.shape):
+            if raw.size != into.data.size or (name not in self.numbers and raw.shape != into.shape):
                 raise ValueError(
                     f"the state of parameter {i} doesn't fit: {name} has shape {raw.shape}, "
                     f"expected {into.data.shape}"
@@ -159,6 +144,7 @@ class Flat:
             into.data._array[...] = raw.reshape(into.shape)
 
     def _show_state(self, i: int, entry: dict) -> None:
+        self._begun[i] = True
         for name, views in self._state_views.items():
             entry[name] = views[i]
 
@@ -178,9 +164,8 @@ class Flat:
         ):
             return False
         entries = [state.get(p, {}) for p in self.params]
-        begun = (self.steps > 0).tolist()
         for name, views in self._state_views.items():
-            expected = [view if has else None for view, has in zip(views, begun, strict=True)]
+            expected = [view if has else None for view, has in zip(views, self._begun, strict=True)]
             if not _same([entry.get(name) for entry in entries], expected):
                 return False
         return True
@@ -203,9 +188,10 @@ class Flat:
                     p._grad.zero_()
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """The longest ranges (first, last + 1) of parameters that have a gradient and as many updates."""
-        steps = (self.steps if self.counted else self.steps > 0).tolist()
-        keys = [None if p._grad is None else n for p, n in zip(self.params, steps, strict=True)]
+        """The longest ranges (first, last + 1) of parameters that have a gradient and equal numbers."""
+        numbers = zip(*(vector.tolist() for vector in self.numbers.values()), strict=True)
+        keys = list(numbers) if self.numbers else list(self._begun)
+        keys = [None if p._grad is None else key for p, key in zip(self.params, keys, strict=True)]
         first = 0
         for i in range(1, len(keys) + 1):
             if i == len(keys) or keys[i] != keys[first]:
@@ -213,26 +199,30 @@ class Flat:
                     yield first, i
                 first = i
 
-    def begin_update(self, first: int, last: int, state: dict[Tensor, dict]) -> int:
-        """Count an update of params[first:last] and say which it is: 1 for the first one (and any number
-        above 1 for all others, if not `counted`)."""
-        params = self.params[first:last]
-        if self.steps[first] == 0 and self._state_views:
-            for i, p in enumerate(params, first):
+    def begin_update(self, first: int, last: int, state: dict[Tensor, dict]) -> tuple[int, dict[str, Any]]:
+        """Count an update of params[first:last].
+
+        Returns:
+            Which one it is: 1 for the first one (and any number above 1 for all others, without a "step").
+            The numbers of these parameters by name, vectors to be written in place.
+        """
+        step = 2 if self._begun[first] else 1
+        for i, p in enumerate(self.params[first:last], first):
+            if self._state_views and not self._begun[i]:
                 self._show_state(i, state.setdefault(p, {}))
-        self.steps[first:last] += 1
-        for p in params:
             p._version.count += 1  # a graph that needs the old values must notice
-        return int(self.steps[first])
+        numbers = {name: vector[first:last] for name, vector in self.numbers.items()}
+        if "step" in numbers:
+            numbers["step"] += 1
+            step = int(numbers["step"][0])
+        return step, numbers
 
     def chunks(self, first: int, last: int) -> Iterator[Chunk]:
         """The vectors of params[first:last], a cacheful at a time, to be written in place."""
-        begin, end = self.spans[first][0], self.spans[last - 1][1]
-        for start in range(begin, end, self._chunk or 1):
-            piece = slice(start, min(start + self._chunk, end))
-            data, grad = self.data[piece], self.grad[piece]
-            state = {name: vector[piece] for name, vector in self.state.items()}
-            scratch, spare, *wide = (buffer[: data.size] for buffer in self._buffers)
+        for piece, shape in self._pieces(first, last):
+            data, grad = self.data[piece].reshape(shape), self.grad[piece].reshape(shape)
+            state = {name: vector[piece].reshape(shape) for name, vector in self.state.items()}
+            scratch, spare, *wide = (buffer[: data.size].reshape(shape) for buffer in self._buffers)
             if wide:
                 wide_data, wide_grad = wide
                 wide_data[...], wide_grad[...] = data, grad
@@ -241,20 +231,32 @@ class Flat:
             else:
                 yield Chunk(data, grad, state, scratch, spare)
 
+    def _pieces(self, first: int, last: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
+        """Where the chunks lie, and the shape that an update sees them in."""
+        if self.by_parameter:
+            for p, (start, _) in zip(self.params[first:last], self.spans[first:last], strict=True):
+                yield slice(start, start + p.data.size), p.data.shape
+            return
+        begin, end = self.spans[first][0], self.spans[last - 1][1]
+        for start in range(begin, end, self._chunk or 1):
+            stop = min(start + self._chunk, end)
+            yield slice(start, stop), (stop - start,)
+
 
 class FlatGroup:
     """The parameters of a group, in a `Flat` for each dtype and device; those without gradient stay out."""
 
     def __init__(
-        self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str], counted: bool
-    ):
+        self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str],
+        numbers: dict[str, float], by_parameter: bool = False,
+    ):  # fmt: skip
         self.params = tuple(params)
         self.frozen = [p for p in params if not p.requires_grad and p._grad is None]
         trained: dict[tuple[np.dtype, device], list[Tensor]] = {}
         for p in dict.fromkeys(params):
             if p.requires_grad or p._grad is not None:
                 trained.setdefault((p.dtype, p.device), []).append(p)
-        self.flats = [Flat(some, state, names, counted) for some in trained.values()]
+        self.flats = [Flat(some, state, names, numbers, by_parameter) for some in trained.values()]
 
     def is_current(self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str]) -> bool:
         return (

@@ -14,13 +14,16 @@ from .._array import Array
 from ..autograd.grad_mode import enable_grad
 from ..device import on
 from ..tensor import Tensor
-from .flat import Chunk, Flat, FlatGroup
+from .chunk import Chunk
+from .flat import Flat, FlatGroup
+from .hooks import Hooked
+from .options import as_number
 
 
-class Optimizer:
+class Optimizer(Hooked):
     """Parameters in groups, with options for each group and state for each parameter.
 
-    An optimizer is `state_names` (what it keeps) and `update` (its formula, on raw 1-D arrays). One that
+    An optimizer is `state_names` (what it keeps) and `update` (its formula, on raw arrays). One that
     overrides `step` instead and fills `self.state[p]` itself, as PyTorch's do, works as well.
 
     The values of the parameters move into flat vectors (see `flat`): an Array or a detached tensor that was
@@ -39,26 +42,25 @@ class Optimizer:
         ValueError: there are no parameters, one is in two groups, or one is the result of an operation.
     """
 
-    counts_steps = True  # beside the tensors, the state holds the number of updates, as "step"
+    by_parameter = False  # update() gets each parameter in its shape, rather than pieces of one long vector
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         if isinstance(params, (Tensor, Array)):
             raise TypeError(
-                f"params: expected an iterable of Tensors or dicts, got one {type(params).__name__}"
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got one {type(params).__name__}"
             )
         if defaults.get("differentiable"):
             raise ValueError(
                 "differentiable=True: an update can't be differentiated; use differentiable=False"
             )
-        if defaults.get("fused"):
-            raise RuntimeError(
-                f"fused=True: there is no fused kernel for {type(self).__name__}; use fused=None"
-            )
+        if defaults.get("fused") and defaults.get("foreach"):
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._layout: list[FlatGroup] = []
-        self._stepped = False
+        self._forget_hooks()
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -83,12 +85,17 @@ class Optimizer:
         for p in params:
             _check_param(p)
         if len(params) != len(set(params)):
-            warnings.warn("a parameter group has a parameter twice; it is updated once a step", stacklevel=3)
+            warnings.warn(
+                "a parameter group with duplicate parameters: each is updated once a step", stacklevel=3
+            )
         others = set(chain.from_iterable(g["params"] for g in self.param_groups))
         if not others.isdisjoint(params):
             raise ValueError("some parameters appear in more than one parameter group")
         if any(("param_names" in g) != ("param_names" in group) for g in self.param_groups):
-            raise ValueError("all optimizer param groups should be with names, or all without")
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if 'param_names' in group else 'without'} names to the optimizer"
+            )
         self.param_groups.append(group)
         self._lay_out()
 
@@ -98,13 +105,26 @@ class Optimizer:
         """The tensors in a parameter's state, each shaped as the parameter; they begin as zeros."""
         return ()
 
+    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+        """The numbers beside them, with what they begin with; "step" counts the updates."""
+        return {"step": 0.0}
+
+    def prepare(self, numbers: dict[str, Any], step: int, group: dict[str, Any]) -> dict[str, Any]:
+        """What is the same for all elements of an update; the result is the `group` that `update` gets.
+
+        Args:
+            numbers: those of the parameters that are updated together, by name: float32 vectors of equal
+                numbers, to be written in place (except for "step", which is counted already).
+        """
+        return group
+
     def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
         """Change `x.data` and `x.state` in place by the gradient `x.grad`, which is left as it is.
 
         Args:
-            x: a piece of the flat parameters.
-            step: 1 for the first update of these parameters, then 2, 3, … (if not counted: then > 1).
-            group: the options.
+            x: a piece of the flat parameters, or one parameter if `by_parameter`.
+            step: 1 for the first update of these parameters, then 2, 3, … (without a "step": then > 1).
+            group: the options, as Python numbers.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither update() nor step()")
 
@@ -120,15 +140,15 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        self._stepped = True
         for group, flat in self._lay_out():
             options = {name: as_number(value) for name, value in group.items()}
             with on(flat.device), np.errstate(all="ignore"):
                 flat.collect_grads()
                 for first, last in flat.runs():
-                    step = flat.begin_update(first, last, self.state)
+                    step, numbers = flat.begin_update(first, last, self.state)
+                    prepared = self.prepare(numbers, step, options)
                     for chunk in flat.chunks(first, last):
-                        self.update(chunk, step, options)
+                        self.update(chunk, step, prepared)
         return loss
 
     def _lay_out(self) -> list[tuple[dict[str, Any], Flat]]:
@@ -137,8 +157,8 @@ class Optimizer:
         for i, group in enumerate(self.param_groups):
             params, names = group["params"], self.state_names(group)
             if i == len(self._layout) or not self._layout[i].is_current(params, self.state, names):
-                counted = self.counts_steps and bool(names)
-                self._layout[i : i + 1] = [FlatGroup(params, self.state, names, counted)]
+                numbers = self.state_numbers(group) if names else {}
+                self._layout[i : i + 1] = [FlatGroup(params, self.state, names, numbers, self.by_parameter)]
         return [
             (group, flat)
             for group, laid in zip(self.param_groups, self._layout, strict=True)
@@ -168,23 +188,26 @@ class Optimizer:
 
         The tensors are the optimizer's own: save or copy them before the next step.
         """
+        self._run_hooks("before saving")
         number: dict[Tensor, int] = {}
         groups = []
         for group in self.param_groups:
             indices = [number.setdefault(p, len(number)) for p in group["params"]]
             groups.append({**group, "params": indices})
         state = {number[k] if isinstance(k, Tensor) else k: dict(v) for k, v in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        return self._run_hooks("after saving", {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a copy of the options and the state that `state_dict()` returned.
 
-        Parameters are known by their place in the groups. An option that isn't in it gets its default.
+        Parameters are known by their place in the groups, not by name. An option that isn't in it gets its
+        default.
 
         Raises:
             ValueError: there are other numbers of groups or of parameters, or a tensor doesn't have the shape
                 of its parameter. The optimizer is then as it was.
         """
+        state_dict = self._run_hooks("before loading", dict(state_dict))
         saved = state_dict["param_groups"]
         ours, theirs = ([len(g["params"]) for g in groups] for groups in (self.param_groups, saved))
         if len(ours) != len(theirs):
@@ -203,9 +226,8 @@ class Optimizer:
         for key, entry in state_dict["state"].items():
             p = params.get(key)
             self.state[key if p is None else p] = _copied(entry, None if p is None else p.device)
-        kept = ("params", "param_names")
         self.param_groups = [
-            {**self.defaults, **_copied(other), **{name: group[name] for name in kept if name in group}}
+            {**self.defaults, **_names_of(group), **_copied(other), "params": group["params"]}
             for group, other in zip(self.param_groups, saved, strict=True)
         ]
         try:
@@ -213,6 +235,7 @@ class Optimizer:
         except ValueError:
             self.state, self.param_groups = before
             raise
+        self._run_hooks("after loading")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": dict(self.state), "param_groups": self.param_groups}
@@ -220,7 +243,8 @@ class Optimizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.state = defaultdict(dict, self.state)
-        self._layout, self._stepped = [], False
+        self._layout = []
+        self._forget_hooks()
 
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("
@@ -230,21 +254,8 @@ class Optimizer:
         return f"{text})"
 
 
-def check_lr(lr: Any) -> None:
-    """Raise ValueError unless `lr` is one number, or tensor of one, and not negative."""
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError(f"Tensor lr must be 1-element, got shape {lr.data.shape}")
-    check_not_negative("learning rate", lr)
-
-
-def check_not_negative(what: str, value: Any) -> None:
-    if not as_number(value) >= 0:  # so NaN fails, too
-        raise ValueError(f"Invalid {what}: {as_number(value)}")
-
-
-def as_number(value: Any) -> Any:
-    """An option as a Python number, so that it can't change the dtype of an update."""
-    return value.item() if isinstance(value, (Tensor, Array, np.generic)) else value
+def _names_of(group: dict[str, Any]) -> dict[str, list]:
+    return {name: group[name] for name in ("param_names",) if name in group}
 
 
 def _params_of(params: Any) -> dict[str, list]:
@@ -257,7 +268,8 @@ def _params_of(params: Any) -> dict[str, list]:
         return {"params": params}
     if len(named) != len(params):
         raise ValueError(
-            f"{len(params) - len(named)} of {len(params)} parameters have no name; name all or none"
+            "all optimizer params should be with/without names. Some param names are missing: "
+            f"{len(params) - len(named)} of {len(params)}"
         )
     return {"params": [p for _, p in named], "param_names": [name for name, _ in named]}
 

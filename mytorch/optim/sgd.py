@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from .flat import Chunk
-from .optimizer import Optimizer, check_lr, check_not_negative
+from .chunk import Chunk
+from .optimizer import Optimizer
+from .options import check_lr, check_not_negative
 
 
 class SGD(Optimizer):
@@ -19,8 +20,8 @@ class SGD(Optimizer):
 
     Args:
         params: see `Optimizer`.
-        foreach: without effect; all parameters are updated at once in any case.
-        differentiable, fused: not available.
+        foreach, fused: without effect; all parameters are updated at once in any case.
+        differentiable: not available.
 
     State: `momentum_buffer`, if momentum isn't 0.
 
@@ -30,8 +31,6 @@ class SGD(Optimizer):
     Source: Sutskever, Martens, Dahl & Hinton, 2013, in PyTorch's form, where lr is outside b.
     https://proceedings.mlr.press/v28/sutskever13.html
     """
-
-    counts_steps = False
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
@@ -56,9 +55,12 @@ class SGD(Optimizer):
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
 
+    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+        return {}
+
     def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
         p, t, momentum = x.data, x.scratch, group["momentum"]
-        g = x.penalized_grad(group["maximize"], group["weight_decay"])
+        g = x.penalized_grad(group)
         if momentum != 0:
             b = x.state["momentum_buffer"]
             if step == 1:

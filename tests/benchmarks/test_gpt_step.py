@@ -44,8 +44,14 @@ def test_disturbed_chunks_do_not_count(chunks, expected):
 
 
 def test_figures_are_medians_of_the_quiet_chunks():
-    rows = report.summarize([measurement((30, 0), (32, 0), (40, 0), (500, 1), label="peer"),
-                             measurement((24, 0), (8, 0), (1, 1), label="mine")], tokens=768, limit=0.05)
+    rows = report.summarize(
+        [
+            measurement((30, 0), (32, 0), (40, 0), (500, 1), label="peer"),
+            measurement((24, 0), (8, 0), (1, 1), label="mine"),
+        ],
+        tokens=768,
+        limit=0.05,
+    )
     assert [row["ms"] for row in rows] == [32, 16]
     assert [row["ratio"] for row in rows] == [1, 0.5]
     assert [row["tokens_per_second"] for row in rows] == [24_000, 48_000]
@@ -115,11 +121,14 @@ def test_problem_is_the_same_every_time(tmp_path):
         np.testing.assert_array_equal(y, y_again)
 
 
-@pytest.mark.parametrize(("set_by_user", "expected"), [
-    ({}, ["2", "2", "2", "2"]),
-    ({"OMP_NUM_THREADS": "4"}, ["4", "4", "4", "4"]),
-    ({"OPENBLAS_NUM_THREADS": "1"}, ["2", "1", "2", "2"]),
-])
+@pytest.mark.parametrize(
+    ("set_by_user", "expected"),
+    [
+        ({}, ["2", "2", "2", "2"]),
+        ({"OMP_NUM_THREADS": "4"}, ["4", "4", "4", "4"]),
+        ({"OPENBLAS_NUM_THREADS": "1"}, ["2", "1", "2", "2"]),
+    ],
+)
 def test_two_threads_unless_the_user_set_them(set_by_user, expected):
     assert list(gpt_step.thread_environment(set_by_user).values()) == expected
 
@@ -171,11 +180,14 @@ def test_peak_memory_sees_a_large_array():
     assert filled[-1] == 1
 
 
-@pytest.mark.parametrize(("loads", "deadline", "looks"), [
-    ([0.9, 0.2, 0.01, 0.9], math.inf, 3),
-    ([0.9, 0.9], -math.inf, 1),
-    ([None, 0.9], math.inf, 1),
-])
+@pytest.mark.parametrize(
+    ("loads", "deadline", "looks"),
+    [
+        ([0.9, 0.2, 0.01, 0.9], math.inf, 3),
+        ([0.9, 0.9], -math.inf, 1),
+        ([None, 0.9], math.inf, 1),
+    ],
+)
 def test_waits_until_others_are_quiet_or_time_is_up(loads, deadline, looks, monkeypatch):
     seen = []
     monkeypatch.setattr(gpt_step, "watch", lambda action: (None, seen.append(1) or loads[len(seen) - 1]))
@@ -252,11 +264,14 @@ def test_different_losses_end_the_run_with_exit_code_1(fake_worker, monkeypatch)
         gpt_step.main(["--config", "tiny", "--variants", "right", "wrong", "--minutes", "0"])
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["--config", "huge"], "invalid choice: 'huge'"),
-    (["--chunks", "0"], "at least 1; got 0 and 40"),
-    (["--variants", "torch", "jax"], "knows torch, mytorch, mytorch-untuned; got jax"),
-])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--config", "huge"], "invalid choice: 'huge'"),
+        (["--chunks", "0"], "at least 1; got 0 and 40"),
+        (["--variants", "torch", "jax"], "knows torch, mytorch, mytorch-untuned; got jax"),
+    ],
+)
 def test_wrong_arguments(argv, message, capsys):
     with pytest.raises(SystemExit):
         gpt_step.main(argv)
@@ -272,8 +287,21 @@ def test_a_small_run_beside_pytorch(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # other tests run beside this one
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     out = tmp_path / "figures.json"
-    gpt_step.main(["--config", "tiny", "--variants", "--chunks", "2", "--steps", "4", "--other-cores", "64",
-                   "--out", str(out)])
+    gpt_step.main(
+        [
+            "--config",
+            "tiny",
+            "--variants",
+            "--chunks",
+            "2",
+            "--steps",
+            "4",
+            "--other-cores",
+            "64",
+            "--out",
+            str(out),
+        ]
+    )
     printed = capsys.readouterr().out
     result = json.loads(out.read_text())
     assert [row["label"] for row in result["rows"]] == ["PyTorch eager", "mytorch", "mytorch, MYTORCH_TUNE=0"]

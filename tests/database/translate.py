@@ -37,7 +37,7 @@ def ours(x: Any, memo: dict[int, Any] | None = None) -> Any:
         return memo[id(x)]
     if isinstance(x, torch.Tensor):
         if id(x) not in memo:
-            memo[id(x)] = _tensor(x)
+            memo[id(x)] = _tensor(x, memo)
         return memo[id(x)]
     if isinstance(x, torch.dtype):
         if x not in DTYPES:
@@ -62,12 +62,14 @@ def ours(x: Any, memo: dict[int, Any] | None = None) -> Any:
     return counterpart(x) if callable(x) else x
 
 
-def _tensor(x: torch.Tensor) -> mytorch.Tensor:
+def _tensor(x: torch.Tensor, memo: dict) -> mytorch.Tensor:
     if x.dtype not in DTYPES or x.layout is not torch.strided or x.ndim > 64:  # as many as NumPy can
         raise Foreign(f"{x.dtype}, {x.layout}, {x.ndim} dims")
-    raw = x.detach().numpy()
-    copy = np.empty_like(raw)  # in the layout of x
-    copy[...] = raw
+    storage = x.untyped_storage()
+    if storage.data_ptr() not in memo:  # what shares memory there does so here
+        memo[storage.data_ptr()] = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().copy()
+    raw, start = x.detach().numpy(), x.storage_offset() * x.element_size()
+    copy = np.ndarray(raw.shape, raw.dtype, memo[storage.data_ptr()], start, raw.strides)
     if isinstance(x, torch.nn.Parameter):
         return mytorch.nn.Parameter(mytorch.Tensor(copy), requires_grad=x.requires_grad)
     return mytorch.Tensor(copy, requires_grad=x.requires_grad)

@@ -1,6 +1,7 @@
 """nn on a GPU (the strict stand-in for CuPy): composites, layers, initial values, clipping, as on the CPU."""
 
 import copy
+import functools
 import inspect
 import pickle
 
@@ -13,6 +14,7 @@ from mytorch.nn import functional as F
 from mytorch.nn import init
 from mytorch.nn.layers import __all__ as LAYER_NAMES
 from tests.nn.functional.cases import CASES
+from tests.nn.functional.test_losses import LOSSES
 from tests.on_device import DEVICE, check, same
 
 rng = np.random.default_rng(0)
@@ -21,6 +23,12 @@ rng = np.random.default_rng(0)
 def normal(*shape):
     return np.asarray(rng.standard_normal(shape), "float32")
 
+
+def positive(*shape):
+    return np.asarray(rng.uniform(0.1, 0.9, shape), "float32")
+
+
+SIGNS = np.array([1, -1, -1, 1, -1])
 
 # Composites.
 
@@ -78,6 +86,17 @@ def test_embedding_renormalizes_in_place(fake_cuda):
     check(call, normal(6, 4))
 
 
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.filterwarnings("ignore:kl_div")
+def test_losses(fake_cuda, name):
+    def call(kwargs, library, *xs):
+        options = {key: library.tensor(a) if isinstance(a, np.ndarray) else a for key, a in kwargs.items()}
+        return getattr(F, name)(*xs, **options)
+
+    for args, kwargs in LOSSES[name]:
+        check(functools.partial(call, kwargs), *args)
+
+
 # Layers.
 
 # name: (constructor's arguments, inputs)
@@ -86,9 +105,77 @@ LAYERS = {
     "Dropout": ((0.0,), [normal(3, 4)]), "LayerNorm": ((4,), [normal(3, 4)]), "Identity": ((), [normal(3)]),
     "Flatten": ((), [normal(2, 3, 4)]), "Softmax": ((1,), [normal(3, 4)]),
     "LogSoftmax": ((1,), [normal(3, 4)]),
+    **{
+        name: ((), [normal(3, 4), normal(3, 4)])
+        for name in ("L1Loss", "SmoothL1Loss", "HuberLoss", "CosineSimilarity", "PairwiseDistance")
+    },
+    "KLDivLoss": ((None, None, "sum"), [normal(3, 4), positive(3, 4)]),
+    **{name: ((), [positive(3, 4), positive(3, 4)]) for name in ("BCELoss", "BCEWithLogitsLoss")},
+    "GaussianNLLLoss": ((), [normal(3, 4), normal(3, 4), positive(3, 4)]),
+    "PoissonNLLLoss": ((True, True), [normal(3, 4), positive(3, 4)]),
+    "MarginRankingLoss": ((0.3,), [normal(5), normal(5), SIGNS]),
+    **{name: ((), [normal(5), SIGNS]) for name in ("HingeEmbeddingLoss", "SoftMarginLoss")},
+    "CosineEmbeddingLoss": ((0.3,), [normal(5, 2), normal(5, 2), SIGNS]),
+    "MultiMarginLoss": ((2,), [normal(5, 4), rng.integers(0, 4, 5)]),
+    "MultiLabelMarginLoss": ((), [normal(2, 4), np.array([[3, 0, -1, 1], [0, 1, 2, 3]])]),
+    "MultiLabelSoftMarginLoss": ((), [normal(3, 4), positive(3, 4)]),
+    "TripletMarginLoss": ((0.3, 2.0, 1e-6, True), [normal(3, 4), normal(3, 4), normal(3, 4)]),
+    "TripletMarginWithDistanceLoss": ((), [normal(3, 4), normal(3, 4), normal(3, 4)]),
+    "RMSNorm": ((4,), [normal(3, 4)]), "GroupNorm": ((2, 4), [normal(3, 4, 5)]),
+    "LocalResponseNorm": ((3,), [normal(2, 4, 3)]), "BatchNorm1d": ((4,), [normal(3, 4)]),
+    "BatchNorm2d": ((4, 1e-5, None), [normal(3, 4, 2, 3)]), "BatchNorm3d": ((4,), [normal(3, 4, 1, 2, 3)]),
+    "InstanceNorm1d": ((4, 1e-5, 0.1, True, True), [normal(3, 4, 5)]),
+    "InstanceNorm2d": ((4, 1e-5, 0.1, True), [normal(3, 4, 2, 3)]),
+    "InstanceNorm3d": ((4, 1e-5, 0.1, True), [normal(4, 1, 2, 3)]),
     "CrossEntropyLoss": ((), [normal(5, 4), rng.integers(0, 4, 5)]), "MSELoss": ((), [normal(3), normal(3)]),
     "NLLLoss": ((), [normal(5, 4), rng.integers(0, 4, 5)]),
-    **{name: ((), [normal(3, 4)]) for name in ("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh")},
+    **{
+        name: ((), [normal(3, 4)])
+        for name in (
+            "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
+            "LogSigmoid", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus",
+            "Softshrink", "Softsign", "Tanh", "Tanhshrink",
+        )
+    },
+    "Conv1d": ((2, 3, 2), [normal(2, 2, 5)]), "Conv3d": ((2, 3, 2), [normal(1, 2, 3, 2, 3)]),
+    "Conv2d": ((4, 6, 3, 2, 1, 1, 2, True, "circular"), [normal(2, 4, 5, 4)]),
+    "ConvTranspose1d": ((2, 3, 2), [normal(2, 2, 5)]),
+    "ConvTranspose2d": ((2, 3, 3, 2, 1, 1), [normal(2, 2, 3, 4)]),
+    "ConvTranspose3d": ((2, 3, 2, 2), [normal(1, 2, 2, 3, 2)]),
+    "Unfold": ((2, 1, 1), [normal(2, 2, 3, 4)]), "Fold": ((4, 2), [normal(2, 8, 9)]),
+    "RReLU": ((0.2, 0.2), [normal(3, 4)]), "Threshold": ((0.1, 2), [normal(3, 4)]),
+    "RNN": ((3, 4, 2, "relu"), [normal(5, 2, 3)]), "GRU": ((3, 4, 1, False), [normal(5, 2, 3)]),
+    "LSTM": ((3, 4, 2, True, True, 0.0, True, 2), [normal(2, 5, 3)]),
+    **{name: ((3, 4), [normal(2, 3)]) for name in ("RNNCell", "LSTMCell", "GRUCell")},
+    "Bilinear": ((3, 4, 2), [normal(5, 3), normal(5, 4)]), "Unflatten": ((1, (2, 2)), [normal(2, 4)]),
+    **{
+        f"{name}{d}d": ((2, *value), [normal(1, 2, *(5, 4, 3)[:d])])
+        for d in (1, 2, 3)
+        for name, value in (
+            ("ReflectionPad", ()), ("ReplicationPad", ()), ("CircularPad", ()), ("ZeroPad", ()),
+            ("ConstantPad", (3.5,)), ("MaxPool", ()), ("AvgPool", ()), ("LPPool", (2,)),
+            ("AdaptiveAvgPool", ()), ("AdaptiveMaxPool", ()),
+        )
+    },
+    **{
+        name: ((0.0,), [normal(2, 3, 4)])
+        for name in ("Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
+    },
+    "Upsample": ((None, 1.7, "bilinear"), [normal(1, 2, 3, 4)]),
+    "UpsamplingNearest2d": ((5,), [normal(1, 2, 3, 4)]),
+    "UpsamplingBilinear2d": ((5,), [normal(1, 2, 3, 4)]), "PixelShuffle": ((2,), [normal(1, 4, 2, 3)]),
+    "PixelUnshuffle": ((2,), [normal(1, 2, 4, 2)]), "ChannelShuffle": ((2,), [normal(1, 4, 2)]),
+    "MultiheadAttention": ((4, 2, 0.0, True, True, True), [normal(3, 2, 4)] * 3),
+    "TransformerEncoderLayer": ((4, 2, 6, 0.0), [normal(3, 2, 4)]),
+    "TransformerDecoderLayer": ((4, 2, 6, 0.0), [normal(3, 2, 4), normal(5, 2, 4)]),
+    "TransformerEncoder": ((nn.TransformerEncoderLayer(4, 2, 6, 0.0), 2), [normal(3, 2, 4)]),
+    "TransformerDecoder": (
+        (nn.TransformerDecoderLayer(4, 2, 6, 0.0), 2), [normal(3, 2, 4), normal(5, 2, 4)],
+    ),
+    "Transformer": (
+        (4, 2, 1, 1, 6, 0.0, "gelu", None, None, 0.1, True, True), [normal(2, 3, 4), normal(2, 5, 4)],
+    ),
+    "Softmin": ((1,), [normal(3, 4)]), "Softmax2d": ((), [normal(2, 3, 4, 5)]),
 }  # fmt: skip
 
 
@@ -101,6 +188,7 @@ def test_layers(fake_cuda, name):
     def call(library, *xs):
         there = copy.deepcopy(layer).to(library.device)
         y = there(*xs)
+        y = y[0] if isinstance(y, tuple) else y  # recurrent layers give their last states, too
         (y * y).sum().backward()
         return [y.detach(), *(p.detach() for p in there.parameters()), *(p.grad for p in there.parameters())]
 

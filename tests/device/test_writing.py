@@ -70,21 +70,53 @@ INPLACE = {
     **{
         f"{name}_": ([(3, 4), (4,)], lambda F, x, y, name=f"{name}_": getattr(x, name)(y))
         for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
-                     "maximum", "minimum", "floor_divide")
+                     "floor_divide", "fmod", "copysign", "xlogy", "atan2", "hypot", "clamp_min", "clamp_max")
     },
     **{
         f"{name}_": ([(3, 4)], lambda F, x, name=f"{name}_": getattr(x, name)())
-        for name in ("rsqrt", "sin", "cos", "tan", "sign", "ceil", "logical_not", "erf", "erfc")
+        for name in ("rsqrt", "sin", "cos", "tan", "sign", "ceil", "logical_not", "erf", "erfc", "exp2",
+                     "expm1", "log2", "log10", "log1p", "logit", "asin", "acos", "atan", "sinh", "cosh",
+                     "asinh", "acosh", "atanh", "sinc", "deg2rad", "rad2deg", "trunc", "frac", "nan_to_num")
     },
     **{
         f"{name}_": ([(3, 4)], lambda F, x, name=f"{name}_": getattr(x.long(), name)(F.tensor(3)))
-        for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+        for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
     },
+    **{
+        f"{name}_": ([(3, 4), (4,), (3, 1)], lambda F, x, y, z, name=f"{name}_": getattr(x, name)(y, z))
+        for name in ("addcmul", "addcdiv", "lerp")
+    },
+    **{
+        f"{name}_": ([(3, 4)], lambda F, x, name=f"{name}_": getattr(x, name)(1))
+        for name in ("cumsum", "cumprod")
+    },
+    "addmm_": ([(3, 4), (3, 2), (2, 4)], lambda F, x, y, z: x.addmm_(y, z, beta=2, alpha=3)),
+    "addmv_": ([(3,), (3, 2), (2,)], lambda F, x, y, z: x.addmv_(y, z)),
+    "addr_": ([(3, 4), (3,), (4,)], lambda F, x, y, z: x.addr_(y, z)),
+    "addbmm_": ([(3, 4), (5, 3, 2), (5, 2, 4)], lambda F, x, y, z: x.addbmm_(y, z)),
+    "baddbmm_": ([(5, 3, 4), (5, 3, 2), (5, 2, 4)], lambda F, x, y, z: x.baddbmm_(y, z)),
     "bitwise_not_": ([(3, 4)], lambda F, x: x.long().bitwise_not_()),
     "erfinv_": ([(3, 4)], lambda F, x: x.mul_(0.3).erfinv_()),
     "scatter_": ([(3, 4), (2, 2)], lambda F, x, y: x.scatter_(1, F.tensor([[0, 3], [2, 1]]), y)),
     "scatter_add_": ([(3, 4), (1, 2)], lambda F, x, y: x.scatter_add_(1, F.tensor([[1, 1]]), y)),
     "index_add_": ([(3, 4), (3, 2)], lambda F, x, y: x.index_add_(1, F.tensor([3, 0]), y)),
+    "index_copy_": ([(3, 4), (3, 2)], lambda F, x, y: x.index_copy_(1, F.tensor([3, 0]), y)),
+    "index_fill_": ([(3, 4)], lambda F, x: x.index_fill_(1, F.tensor([3, -4]), 2)),
+    "index_put_": ([(3, 4), (2,)], lambda F, x, y: x.index_put_((F.tensor([2, 0]), F.tensor([3, 0])), y)),
+    "index_put_ accumulate": (
+        [(3, 4), (2,)],
+        lambda F, x, y: x.index_put_((F.tensor([2, 2]), F.tensor([3, 3])), y, accumulate=True),
+    ),
+    "put_": ([(3, 4), (2,)], lambda F, x, y: x.put_(F.tensor([3, -1]), y)),
+    "scatter_reduce_": (
+        [(3, 4), (2, 2)],
+        lambda F, x, y: x.scatter_reduce_(1, F.tensor([[0, 0], [2, 2]]), y, "amax", include_self=False),
+    ),
+    "masked_scatter_": ([(3, 4), (12,)], lambda F, x, y: x.masked_scatter_(x > 1, y)),
+    "squeeze_": ([(3, 4)], lambda F, x: x[None].squeeze_(0).mul_(2)),
+    "unsqueeze_": ([(3, 4)], lambda F, x: x[0].unsqueeze_(1).mul_(2)),
+    "transpose_": ([(3, 4)], lambda F, x: x[1:].transpose_(0, 1).mul_(2)),
+    "t_": ([(3, 4)], lambda F, x: x[:2].t_().mul_(2)),
     "detach_": ([(3, 4)], lambda F, x: x.detach_()),
 }  # fmt: skip
 
@@ -195,4 +227,4 @@ def test_methods(fake_cuda, name):
 
 def test_every_in_place_form_has_a_case():
     covered = {name.split()[0] for name in INPLACE}
-    assert not {f"{op.__name__}_" for op in methods.INPLACE} - covered
+    assert not {f"{op.__name__}_" for op in (*methods.INPLACE, *methods.INPLACE_VIEWS)} - covered

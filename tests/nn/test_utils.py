@@ -9,6 +9,7 @@ from mytorch import nn
 from mytorch.nn.utils import (
     clip_grad_norm_,
     clip_grad_value_,
+    clip_grads_with_norm_,
     get_total_norm,
     parameters_to_vector,
     vector_to_parameters,
@@ -37,12 +38,12 @@ def same_grads(ours, theirs, rtol=1e-5):
             np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=rtol, atol=1e-6)
 
 
-@pytest.mark.parametrize("norm_type", [2.0, 1, 3.5, 0, float("inf"), "inf"])
+@pytest.mark.parametrize("norm_type", [2.0, 1, 3.5, 0, -1.0, float("inf"), "inf"])
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e10])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_clip_grad_norm(norm_type, scale, dtype):
     ours, theirs = parameters(dtype, scale)
-    if norm_type in (float("inf"), "inf"):  # PyTorch has no largest element of nothing
+    if norm_type in (float("inf"), "inf", -1.0):  # PyTorch has no largest element of nothing
         del ours[3], theirs[3]
     got = clip_grad_norm_(ours, 0.7, norm_type)
     want = torch.nn.utils.clip_grad_norm_(theirs, 0.7, norm_type)
@@ -81,6 +82,8 @@ def test_one_tensor_a_generator_and_nothing():
     assert clip_grad_norm_(ours[0], 0.1).item() == pytest.approx(
         torch.nn.utils.clip_grad_norm_(theirs[0], 0.1).item(), rel=1e-5
     )
+    with pytest.warns(UserWarning, match="is an empty generator"):
+        clip_grad_norm_((p for p in ()), 0.1)
     clip_grad_norm_((p for p in ours), 0.1)
     torch.nn.utils.clip_grad_norm_((p for p in theirs), 0.1)
     same_grads(ours, theirs)
@@ -102,6 +105,22 @@ def test_the_norm_of_many_elements_is_accurate():
     g = rng.uniform(0, 1, 3_000_000).astype("float32")
     want = np.sqrt((g.astype("float64") ** 2).sum())
     assert get_total_norm([mytorch.Tensor(g)]).item() == pytest.approx(want, rel=2e-6)
+
+
+def test_the_two_halves_of_clipping():
+    ours, theirs = parameters()
+    total = get_total_norm([p.grad for p in ours[:-1]], 3.0)
+    want = torch.nn.utils.get_total_norm([p.grad for p in theirs[:-1]], 3.0)
+    np.testing.assert_allclose(total.item(), want.item(), rtol=1e-5)
+    clip_grads_with_norm_(ours, 0.3, total)
+    torch.nn.utils.clip_grads_with_norm_(theirs, 0.3, want)
+    same_grads(ours, theirs)
+
+
+def test_of_nothing_the_largest_element_is_zero():
+    p = nn.Parameter(mytorch.zeros(0, 2))
+    p.grad = mytorch.Array(np.zeros((0, 2), "float32"))
+    assert clip_grad_norm_([p], 1.0, float("inf")).item() == 0
 
 
 def test_clip_grad_value():

@@ -9,6 +9,19 @@ from tests.oracle import same
 
 # what: call, with `m` the module: mytorch or torch.
 CALLS = {
+    "logspace": lambda m: m.logspace(0, 3, 4),
+    "logspace base": lambda m: m.logspace(-2, 2, 7, base=2, dtype=m.float64),
+    "logspace int": lambda m: m.logspace(0, 3, 4, 3, dtype=m.int32),
+    "logspace one": lambda m: m.logspace(2, 3, 1),
+    "logspace none": lambda m: m.logspace(2, 3, 0),
+    "tril_indices": lambda m: m.tril_indices(3, 4, 1),
+    "tril_indices int32": lambda m: m.tril_indices(2, 3, -1, dtype=m.int32),
+    "triu_indices": lambda m: m.triu_indices(3, 4, offset=-1),
+    "triu_indices none": lambda m: m.triu_indices(0, 4),
+    "arange wraps": lambda m: m.arange(-1, 300, 100, dtype=m.uint8),
+    "arange cut": lambda m: m.arange(-0.9, 5.1, 1.0, dtype=m.int32),
+    "linspace cut": lambda m: m.linspace(4.3, -3.7, 10, dtype=m.int64),
+    "full wraps": lambda m: m.full((2,), -9, dtype=m.uint8),
     "zeros varargs": lambda m: m.zeros(2, 3),
     "zeros tuple": lambda m: m.zeros((2, 3)),
     "zeros list": lambda m: m.zeros([2]),

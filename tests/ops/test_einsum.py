@@ -70,6 +70,13 @@ def test_dtypes(equation, dtype):
     check(lambda *a: mytorch.einsum(equation, *a), theirs, *arrays, grad=dtype != "float16")
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool"])
+@pytest.mark.parametrize("equation", ["ij->", "ij->j", "ii", "ij->ji"])
+def test_a_sum_of_small_integers_is_int64(equation, dtype):
+    call = lambda F: lambda x: F.einsum(equation, x)  # noqa: E731
+    check(call(mytorch), call(torch), np.arange(9).reshape(3, 3).astype(dtype))
+
+
 def test_operands_as_a_list():
     check(
         lambda a, b: mytorch.einsum("i,i", [a, b]),

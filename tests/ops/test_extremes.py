@@ -75,6 +75,17 @@ def test_the_result_along_a_dim_has_names(name):
     assert not indices.requires_grad and indices.dtype == mytorch.int64
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"dim": 0}, {"dim": -1, "keepdim": True}, {"keepdim": True}], ids=str)
+@pytest.mark.parametrize("kind", ["3-d", "ties", "inf", "0-d", "int32", "uint8", "bool", "float16"])
+def test_aminmax(kind, kwargs):
+    if kind == "0-d" and kwargs.get("dim") == -1:
+        kwargs = {"dim": 0}
+    call = lambda a: a.aminmax(**kwargs)  # noqa: E731
+    check(call, call, INPUTS[kind])
+    result = mytorch.aminmax(Tensor(INPUTS[kind]), **kwargs)
+    assert result.min is result[0] and result.max is result[1]
+
+
 @pytest.mark.parametrize("name", ["amax", "amin", "max", "min"])
 def test_equal_elements_share_the_gradient(name):
     x = Tensor(np.array([2.0, 1.0, 2.0, 1.0]), requires_grad=True)

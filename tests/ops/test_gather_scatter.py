@@ -46,6 +46,52 @@ CASES = {
         lambda F, x, y: F.scatter_add(x, 1, F.tensor([[0, 3, 0], [1, 1, 1]]), y)),
     "scatter_add dim 0": ([(3, 4), (2, 2)], lambda F, x, y: x.scatter_add(0, F.tensor([[0, 2], [0, 0]]), y)),
     "scatter_add_": ([(3, 4), (1, 2)], lambda F, x, y: (x * 2).scatter_add_(1, F.tensor([[1, 1]]), y)),
+    "scatter add": ([(3, 4), (2, 3)],
+        lambda F, x, y: F.scatter(x.detach(), 1, F.tensor([[0, 3, 0], [1, 1, 1]]), y.detach(), reduce="add")),
+    "scatter multiply": ([(3, 4)],
+        lambda F, x: x.detach().scatter(0, F.tensor([[0, 2, 2, 1]]), value=3, reduce="multiply")),
+    **{
+        f"scatter_reduce {reduce} {'' if own else 'alone'}": ([(3, 4), (2, 3)],
+            lambda F, x, y, reduce=reduce, own=own: F.scatter_reduce(
+                x, 1, F.tensor([[0, 3, 0], [1, 1, 1]]), y, reduce, include_self=own))
+        for reduce in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)
+    },
+    "scatter_reduce dim 0": ([(3, 4), (2, 3)],
+        lambda F, x, y: x.scatter_reduce(0, F.tensor([[0, 2, 0], [0, 2, 1]]), y, "prod")),
+    "scatter_reduce 0-d": ([(), ()], lambda F, x, y: x.scatter_reduce(0, F.tensor(0), y, "amax")),
+    "scatter_reduce nothing": ([(3, 4)],
+        lambda F, x: x.scatter_reduce(1, F.zeros((0, 4), dtype=F.int64), x.detach(), "sum")),
+    "scatter_reduce zeros": ([(3, 4), (2, 3)],
+        lambda F, x, y: (x * F.tensor([0, 1, 1, 0])).scatter_reduce(
+            1, F.tensor([[0, 3, 1], [1, 1, 2]]), y * F.tensor([0, 1, 0]), "prod")),
+    "scatter_reduce ties": ([(3, 4), (2, 3)],
+        lambda F, x, y: (x * 0).scatter_reduce(1, F.tensor([[0, 3, 0], [1, 1, 1]]), y * 0, "amax")),
+    "scatter_reduce_": ([(3, 4), (2, 3)],
+        lambda F, x, y: (x * 2).scatter_reduce_(1, F.tensor([[0, 3, 0], [1, 1, 1]]), y, "amin")),
+    "index_copy": ([(3, 4), (2, 4)], lambda F, x, y: F.index_copy(x, 0, long(F, 2, 0), y)),
+    "index_copy dim": ([(2, 3, 4), (2, 1, 4)], lambda F, x, y: x.index_copy(-2, long(F, [1]), y)),
+    "index_copy 0-d": ([(), ()], lambda F, x, y: x.index_copy(0, long(F, [0]), y)),
+    "index_copy nothing": ([(3, 4), (0, 4)], lambda F, x, y: x.index_copy(0, F.zeros(0, dtype=F.int64), y)),
+    "index_copy_": ([(3, 4), (3, 2)], lambda F, x, y: (x * 2).index_copy_(1, long(F, 3, 0), y)),
+    "index_fill": ([(3, 4)], lambda F, x: F.index_fill(x, 1, long(F, -1, 0, 0), 2)),
+    "index_fill tensor": ([(3, 4), ()], lambda F, x, y: x.index_fill(0, long(F, 1), y)),
+    "index_fill 0-d": ([()], lambda F, x: x.index_fill(0, long(F, [0]), 2)),
+    "index_fill_": ([(3, 4), ()], lambda F, x, y: (x * 2).index_fill_(0, long(F, 1, 1), y)),
+    "index_put": ([(3, 4), (2,)], lambda F, x, y: F.index_put(x, (long(F, 2, 0), long(F, 1, 1)), y)),
+    "index_put rows": ([(3, 4), (4,)], lambda F, x, y: x.index_put((long(F, 2, 0),), y)),
+    "index_put accumulate": ([(3, 4), (3,)],
+        lambda F, x, y: x.index_put((long(F, 2, 0, 2), long(F, 1, 1, 1)), y, accumulate=True)),
+    "index_put accumulate mask": ([(3, 4), ()],
+        lambda F, x, y: x.index_put((F.tensor([True, False, True]),), y, True)),
+    "index_put 0-d": ([(3, 4), (4,)], lambda F, x, y: x.index_put((long(F, 1),), y, accumulate=True)),
+    "index_put_": ([(3, 4), (2,)],
+        lambda F, x, y: (x * 2).index_put_((long(F, 2, 2), long(F, 1, 1)), y, accumulate=True)),
+    "put": ([(3, 4), (2, 2)], lambda F, x, y: x.put(F.tensor([[0, -1], [5, 6]]), y)),
+    "put accumulate": ([(3, 4), (2, 2)],
+        lambda F, x, y: x.put(F.tensor([[0, -1], [11, 0]]), y, accumulate=True)),
+    "put_": ([(3, 4), (2,)], lambda F, x, y: (x * 2).put_(long(F, 3, -3), y)),
+    "index_select of 0-d": ([()], lambda F, x: x.index_select(0, long(F, [0]))),
+    "index_add 0-d": ([(), ()], lambda F, x, y: x.index_add(0, long(F, [0]), y, alpha=3)),
     "index_select": ([(3, 4)], lambda F, x: F.index_select(x, 0, long(F, 2, 0, 2))),
     "index_select dim": ([(2, 3, 4)], lambda F, x: x.index_select(-1, long(F, 3, 3))),
     "index_select 0-d index": ([(3, 4)], lambda F, x: x.index_select(1, long(F, 3))),
@@ -105,7 +151,32 @@ ERRORS = {
     "scatter src": (lambda F, x: x.scatter(1, F.tensor([[0, 1]]), F.ones(1, 1)), r"\[1, 2\] .* src \[1, 1\]"),
     "scatter without": (lambda F, x: x.scatter(1, F.tensor([[0]])), "src or value"),
     "scatter_add number": (lambda F, x: x.scatter_add(1, F.tensor([[0]]), 1.0),
-        "must be a Tensor, got float"),
+        "src of scatter_add.*expected a Tensor, got float"),
+    "scatter reduce": (lambda F, x: x.scatter(1, F.tensor([[0]]), 2, reduce="mean"), "multiply, got 'mean'"),
+    "scatter_reduce": (lambda F, x: x.scatter_reduce(1, F.tensor([[0]]), x, "add"), "amin, got 'add'"),
+    "scatter_reduce number": (lambda F, x: x.scatter_reduce(1, F.tensor([[0]]), 1.0, "sum"), "got float"),
+    "scatter_reduce beyond": (lambda F, x: x.scatter_reduce(1, F.tensor([[4]]), x, "amax"), "4 is out of"),
+    "scatter_reduce dtype": (lambda F, x: x.scatter_reduce(1, F.tensor([[0]]), x.long(), "sum"), "got int64"),
+    "scatter_reduce bool": (lambda F, x: (x > 0).scatter_reduce(1, F.tensor([[0]]), x > 0, "mean"), "bools"),
+    "index_copy beyond": (lambda F, x: x.index_copy(0, F.tensor([3]), x[:1]), "index 3 is out of bounds"),
+    "index_copy count": (lambda F, x: x.index_copy(0, F.tensor([0]), x), r"\[1, 4\], got \[3, 4\]"),
+    "index_copy slices": (lambda F, x: x.index_copy(0, F.tensor([0]), x[:1, :2]), r"got \[1, 2\]"),
+    "index_copy int32": (lambda F, x: x.index_copy(0, F.tensor([0]).int(), x[:1]), "got int32"),
+    "index_copy 2-d": (lambda F, x: x.index_copy(0, F.tensor([[0]]), x[:1]), "vector"),
+    "index_fill beyond": (lambda F, x: x.index_fill(0, F.tensor([-4]), 1), "index -4 is out of bounds"),
+    "index_fill value": (lambda F, x: x.index_fill(0, F.tensor([0]), x[0, :1]), "0-d tensor"),
+    "index_fill int32": (lambda F, x: x.index_fill(0, F.tensor([0]).int(), 1), "got int32"),
+    "index_fill 2-d": (lambda F, x: x.index_fill(0, F.tensor([[0]]), 1), "vector"),
+    "index_put dtype": (lambda F, x: x.index_put((F.tensor([0]),), F.tensor(1)), "float32, got int64"),
+    "index_put number": (lambda F, x: x.index_put((F.tensor([0]),), 1.0), "got float"),
+    "index_put no tuple": (lambda F, x: x.index_put(F.tensor([0]), x[0]), "tuple of tensors"),
+    "index_put beyond": (lambda F, x: x.index_put((F.tensor([3]),), x[0]), "3 is out of bounds"),
+    "index_put shape": (lambda F, x: x.index_put((F.tensor([0]),), x[0, :3], True), "size"),
+    "put count": (lambda F, x: x.put(F.tensor([0]), x), "12 elements for 1 ind"),
+    "put beyond": (lambda F, x: x.put(F.tensor([12]), x[0, :1]), "index 12 is out of bounds"),
+    "put dtype": (lambda F, x: x.put(F.tensor([0]), F.tensor([1])), "got int64"),
+    "index_select of 0-d": (lambda F, x: x[0, 0].index_select(0, F.tensor([0, 0])), "takes 1 index, got 2"),
+    "index_add 2-d": (lambda F, x: x.index_add(0, F.tensor([[0]]), x[:1]), "vector"),
     "index_select beyond": (lambda F, x: x.index_select(0, F.tensor([3])), "index 3 is out of bounds"),
     "index_select negative": (lambda F, x: x.index_select(0, F.tensor([-1])), "index -1 is out of bounds"),
     "index_select 2-d": (lambda F, x: x.index_select(0, F.tensor([[0]])), "vector"),
@@ -113,7 +184,7 @@ ERRORS = {
     "index_add beyond": (lambda F, x: x.index_add(0, F.tensor([3]), x[:1]), "index 3 is out of bounds"),
     "index_add shape": (lambda F, x: x.index_add(0, F.tensor([0]), x), r"\[1, 4\].* got \[3, 4\]"),
     "index_add dtype": (lambda F, x: x.index_add(0, F.tensor([0]), x[:1].double()),
-        "float32, got .* float64"),
+        "float32, got float64"),
     "take beyond": (lambda F, x: x.take(F.tensor([12])), "12 .* size 12"),
     "take int32": (lambda F, x: x.take(F.tensor([0], dtype=F.int32)), "got int32"),
     "take_along_dim dims": (lambda F, x: x.take_along_dim(F.tensor([0]), 1), "2 dimensions, indices has 1"),
@@ -133,20 +204,31 @@ def test_errors(case):
     fails_alike(*in_both(call), numbers((3, 4)), match=match)
 
 
-@pytest.mark.parametrize("call", [
-    lambda x, mask, index: x.masked_fill(mask, 1.5), lambda x, mask, index: x.scatter(0, index, 2.5),
-    lambda x, mask, index: x.masked_fill(mask, float("nan")),
-    lambda x, mask, index: x.masked_fill(mask, 2**70),
-])  # fmt: skip
-def test_numbers_that_do_not_fit(call):
-    """PyTorch cuts some of them silently; here none is."""
-    x = Tensor([1, 2, 3])
-    with pytest.raises(RuntimeError, match="cannot be converted to int64"):
-        call(x, x > 1, Tensor([0]))
+NUMBERS = [1.5, -1.5, -1, True, 300, -300, 2**40, 1e30, float("nan"), float("inf"), 1j]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "float16", "bool"])
+@pytest.mark.parametrize("value", NUMBERS, ids=str)
+def test_numbers_of_other_kinds(value, dtype):
+    """A fraction is cut to an integer, -1 is 255 in uint8; what doesn't fit is an error."""
+
+    def fill(F, x):
+        x = x.to(getattr(F, dtype))
+        return x.masked_fill(x == 1, value), x.scatter(0, F.tensor([0]), value), F.full_like(x, value)
+
+    x = np.array([1, 2, 3])
+    try:
+        fill(torch, torch.from_numpy(x))
+    except RuntimeError:
+        with pytest.raises(RuntimeError, match=f"cannot be converted to {dtype}"):
+            fill(mytorch, Tensor(x))
+    else:
+        check(*in_both(fill), x)
 
 
 def test_scatter_src_may_be_larger_than_index():
     """PyTorch has no backward for it."""
+
     def call(F, x, src):
         return x.scatter(1, F.tensor([[0, 3], [2, 1]]), src)
 

@@ -252,6 +252,7 @@ def test_half_precision_gradients_are_summed_in_float32(shape):
 
 # Properties: whatever index NumPy takes (with positive steps) gives what NumPy gives.
 
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_basic_indices_as_numpy(data):

@@ -84,6 +84,7 @@ def test_in_place_keeps_the_dtype(op, dtype):
         return WHOLE[op](x * 1, 2)
 
     if op == "copy_":
+
         def call(F, x, y):
             return (x * 1).copy_(y)
 
@@ -92,6 +93,7 @@ def test_in_place_keeps_the_dtype(op, dtype):
 
 
 # Programs that mix views and writes.
+
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -108,6 +110,7 @@ def test_programs_on_transposed_leaves(program):
 
 def test_operands_that_overlap_the_target():
     """PyTorch refuses them; here the result is computed before it is written."""
+
     def program(x, copy):
         y = x * 2
         y.add_(copy(y[0]))
@@ -197,6 +200,7 @@ def test_operand_overwritten_by_its_own_product():
 
 # Leaves.
 
+
 def test_an_optimizer_step():
     def step(F, w):
         w.requires_grad_()
@@ -283,6 +287,7 @@ def test_all_views_share_one_version():
 
 def test_hooks_and_retained_gradients_after_a_write():
     """A hook on the tensor before the write sees the gradient of the old value, as in PyTorch."""
+
     def call(F, x):
         seen = []
         y = x * 2

@@ -39,6 +39,15 @@ CASES = {
     "masked_select broadcast input": ([(4,)],
         lambda F, x: x.masked_select(F.tensor([[True], [False], [True]]))),
     "masked_select 0-d": ([()], lambda F, x: x.masked_select(F.tensor(True))),
+    "masked_scatter": ([(3, 4), (3, 4)], lambda F, x, y: F.masked_scatter(x, x > 0, y)),
+    "masked_scatter broadcast": ([(4,), (3, 5)],
+        lambda F, x, y: x.masked_scatter(F.tensor([[True], [False], [True]]), y)),
+    "masked_scatter nothing": ([(3, 4), (0,)], lambda F, x, y: x.masked_scatter(x > 99, y.detach())),
+    "masked_scatter_": ([(3, 4), (12,)], lambda F, x, y: (x * 2).masked_scatter_(x > 0, y)),
+    "isin": ([(3, 4)], lambda F, x: F.isin(x, x[0])),
+    "isin number": ([(3, 4)], lambda F, x: F.isin(x.long(), 3)),
+    "isin invert": ([(3, 4), (5,)], lambda F, x, y: F.isin(x.long(), y.long(), invert=True)),
+    "where uint8": ([(3, 4)], lambda F, x: F.where((x > 0).to(F.uint8), x, 0)),
     "nonzero": ([(3, 4)], lambda F, x: F.nonzero(x > 0)),
     "nonzero 0-d": ([()], lambda F, x: x.nonzero()),
     "nonzero of 0": ([()], lambda F, x: (x * 0).nonzero()),
@@ -68,7 +77,7 @@ def test_dtypes(case, dtype):
 
 
 ERRORS = {
-    "where half": (lambda F, x: F.where(x > 0, x), "both x and y"),
+    "where half": (lambda F, x: F.where(x > 0, x), "both input and other"),
     "where int": (lambda F, x: F.where(x, x, x), "bool tensor, got float32"),
     "where shapes": (lambda F, x: F.where(x > 0, F.ones(3), x), "3"),
     "masked_fill int": (lambda F, x: x.masked_fill(x.long(), 0), "bool tensor, got int64"),
@@ -87,5 +96,3 @@ ERRORS = {
 def test_errors(case):
     call, match = ERRORS[case]
     fails_alike(*in_both(call), numbers((3, 4)), match=match)
-
-

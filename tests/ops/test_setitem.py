@@ -134,5 +134,3 @@ def test_writing_to_an_index_after_setitem_changes_nothing():
     index += 1
     y.sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), [[0] * 4, [0] * 4, [1] * 4])
-
-

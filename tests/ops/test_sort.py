@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mytorch
 from mytorch import Tensor
-from mytorch.autograd import gradcheck
+from mytorch.autograd import gradcheck, gradgradcheck
 from tests.oracle import check, fails_alike
 
 rng = np.random.default_rng(0)
@@ -96,6 +96,9 @@ def test_zero_dims_and_names():
     x = np.array(3.0, "float32")
     check(mytorch.sort, torch.sort, x)
     check(mytorch.topk, torch.topk, x, 1)
+    check(mytorch.topk, torch.topk, x, 0)  # all there is, in PyTorch
+    for kind in ("3-d", "0-d", "no rows", "int64", "NaN"):
+        check(mytorch.msort, torch.msort, INPUTS[kind])
     result = Tensor(normal(4)).topk(2)
     assert (
         result.values is result[0] and result.indices is result[1] and result.indices.dtype == mytorch.int64
@@ -120,6 +123,8 @@ def test_gradients_agree_with_finite_differences(dim):
     assert gradcheck(lambda a: a.sort(dim).values, x)
     assert gradcheck(lambda a: a.topk(2, dim).values, x)
     assert gradcheck(lambda a: a.topk(2, dim, sorted=False).values, x)
+    assert gradgradcheck(lambda a: mytorch.sort(a**2, dim).values, x)
+    assert gradgradcheck(lambda a: mytorch.topk(a**2, 2, dim).values, x)
 
 
 FAILS = {

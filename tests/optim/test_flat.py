@@ -41,7 +41,7 @@ def same(ours, theirs):
 
 
 def flat_of(params):
-    return Flat(params, {}, (), False)
+    return Flat(params, {}, (), {})
 
 
 def offset(array, vector):
@@ -101,7 +101,7 @@ def test_state_is_a_view_of_the_vectors():
     ((_, flat),) = optimizer._lay_out()
     for name in ("exp_avg", "exp_avg_sq"):
         assert offset(optimizer.state[ours[3]][name].data, flat.state[name]) == flat.spans[3][0]
-    assert flat.steps.tolist() == [1] * len(ours)
+    assert flat.numbers["step"].tolist() == [1] * len(ours)
 
 
 def test_dtypes_have_vectors_of_their_own():
@@ -387,12 +387,22 @@ def test_a_deep_copy_of_a_parameter_is_on_its_own():
 # On a GPU (a strict stand-in)
 
 
+OPTIONS = {
+    "SGD": {"momentum": 0.9, "nesterov": True}, "Adam": {"amsgrad": True}, "AdamW": {"amsgrad": True},
+    "RMSprop": {"momentum": 0.9, "centered": True, "eps": 0.1}, "Adagrad": {"initial_accumulator_value": 0.5},
+    "Adadelta": {}, "NAdam": {}, "RAdam": {"betas": (0.5, 0.8)}, "Adamax": {}, "ASGD": {"t0": 1}, "Lion": {},
+    "Rprop": {"weight_decay": None}, "Muon": {"maximize": None},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("name", OPTIONS)
 def test_on_a_gpu(fake_cuda, name, device):
-    options = {"lr": 0.1, "weight_decay": 0.1, "maximize": True}
-    options |= {"momentum": 0.9, "nesterov": True} if name == "SGD" else {"amsgrad": True}
-    ours = parameters()
+    options = {"lr": 0.1, "weight_decay": 0.1, "maximize": True, **OPTIONS[name]}
+    options = {key: value for key, value in options.items() if value is not None}
+    if name == "Muon":
+        options["adjust_lr_fn"] = "match_rms_adamw"
+    ours = parameters(shapes=[(5, 3), (3, 4), (7, 7), (1, 3)] if name == "Muon" else SHAPES)
     there = [mytorch.Tensor(p.data, requires_grad=True, device=device) for p in ours]
     pairs = [(ours, getattr(optim, name)(ours, **options)), (there, getattr(optim, name)(there, **options))]
     for params, optimizer in pairs:

@@ -1,8 +1,13 @@
-"""Activations: functions of one element."""
+"""Smooth activations: the sigmoid, what is made of it, and softplus, its integral."""
 
 from __future__ import annotations
 
-from ...ops import elementwise, where
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import get_default_dtype
+from ...ops import where
 from ...tensor import Tensor
 from .composite import composite
 
@@ -14,27 +19,33 @@ def require_float(x: Tensor, name: str) -> None:
         )
 
 
-@composite
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0); where x is 0 the gradient is 0.
+def floats_only(function):
+    """Register the check that refuses other dtypes."""
 
-    Source: Nair & Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines", ICML 2010.
-    """
-    return where(input <= 0, 0, input)
-
-
-@relu.manual(half=True)
-def _relu(x, inplace):
-    return elementwise.relu.forward(x)
+    @function.check
+    def check(input, *args):
+        require_float(input, function.__name__)
 
 
 @composite
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, which can't overflow"""
+    """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, which can't overflow; integers give floats."""
     return 0.5 * (0.5 * input).tanh() + 0.5
 
 
-sigmoid.manual(elementwise.sigmoid.forward)
+@sigmoid.check
+def _check_sigmoid(input):
+    return (input.to(get_default_dtype()) if input.dtype.kind in "biu" else input,)
+
+
+@sigmoid.manual
+def _sigmoid(x):
+    y = raw_sigmoid(x)
+    return y, lambda g: g * (y * (1 - y))
+
+
+def raw_sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))  # exp may be infinite: then this is 0
 
 
 @composite
@@ -52,13 +63,87 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return input * sigmoid(input, auto=True)
 
 
-@silu.check
-def _check_silu(input, inplace):
-    require_float(input, "silu")
+floats_only(silu)
 
 
 @silu.manual
 def _silu(x, inplace):
-    s, _ = elementwise.sigmoid.forward(x)
+    s = raw_sigmoid(x)
     y = x * s
     return y, lambda g: g * (s + y * (1 - s))
+
+
+@composite
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta x)) / beta: `relu` made smooth, the more closely the larger beta is.
+
+    Args:
+        threshold: where beta x is above it the result is x, from which it hardly differs there.
+    """
+    scaled = beta * input
+    return where(scaled > threshold, input, log1p_exp(scaled) / beta)
+
+
+floats_only(softplus)
+
+
+@softplus.manual
+def _softplus(x, beta, threshold):
+    scaled = beta * x
+    linear, power = scaled > threshold, np.exp(-np.abs(scaled))
+    y = np.where(linear, x, (np.maximum(scaled, 0) + np.log1p(power)) / beta)
+    return y, lambda g: np.where(linear, g, g * raw_sigmoid(scaled))
+
+
+@composite
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)) = -log(1 + exp(-x)), also where sigmoid(x) is 0 in floating point."""
+    return -log1p_exp(-input)
+
+
+floats_only(logsigmoid)
+
+
+@logsigmoid.manual
+def _logsigmoid(x):
+    y = np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+    return y, lambda g: g * raw_sigmoid(-x)
+
+
+def log1p_exp(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), which for x > 0 is x + log(1 + exp(-x)): no overflow."""
+    low, high = where(x <= 0, x, 0), where(x <= 0, 0, x)
+    return high + (low - high).exp().log1p()
+
+
+@composite
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x tanh(log(1 + exp(x)))
+
+    Source: Misra, 2019, https://arxiv.org/abs/1908.08681
+    """
+    return input * log1p_exp(input).tanh()
+
+
+floats_only(mish)
+
+
+@mish.manual
+def _mish(x, inplace):
+    """tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2); at x = 20 it is 1 in double precision."""
+    e = np.exp(np.minimum(x, 20))
+    n = e * (e + 2)
+    t = n / (n + 2)
+    return x * t, lambda g: g * (t + x * (1 - t * t) * (e / (1 + e)))
+
+
+@composite
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|); integers give floats."""
+    return input / (1 + input.abs())
+
+
+@softsign.check
+def _check_softsign(input):
+    if input.dtype == bool:
+        raise NotImplementedError("softsign(): not implemented for bool tensors")

@@ -1,4 +1,4 @@
-"""Functions that are also methods of Tensor, `x.softmax(0)`, and of the package, `mytorch.softmax(x, 0)`."""
+"""Functions that are also in the package, `mytorch.selu(x)`, and methods of Tensor, `x.softmax(0)`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from typing import Any
 from ... import methods
 from ...ops.dims import numpy_names
 from ...tensor import Tensor
+from . import shrink
+from .elu import celu, celu_, selu, selu_
+from .rectifiers import prelu as _prelu
+from .rectifiers import relu_, rrelu, rrelu_, threshold, threshold_
 from .softmax import log_softmax as _log_softmax
 from .softmax import softmax as _softmax
+
+__all__ = [
+    "celu", "celu_", "hardshrink", "log_softmax", "prelu", "relu_", "rrelu", "rrelu_", "selu", "selu_",
+    "softmax", "threshold", "threshold_",
+]  # fmt: skip
 
 
 @numpy_names
@@ -23,5 +32,15 @@ def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return _log_softmax(input, dim, 3, dtype)
 
 
-methods.attach("softmax", softmax)
-methods.attach("log_softmax", log_softmax)
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where x > 0, else weight * x: see `nn.functional.prelu`."""
+    return _prelu(input, weight)
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where |x| > lambd, else 0: see `nn.functional.hardshrink`."""
+    return shrink.hardshrink(input, lambd)
+
+
+for _function in (softmax, log_softmax, prelu, hardshrink):
+    methods.attach(_function.__name__, _function)

@@ -13,7 +13,7 @@ from ...ops import ones, where
 from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
-from .dropout import check_probability, dropout, dropout_mask
+from .dropout import check_probability, dropout_mask
 from .softmax import softmax
 
 TILE = 64  # queries at a time in long causal attention on the CPU: what lies right of a tile is not computed
@@ -59,7 +59,7 @@ def scaled_dot_product_attention(
         scores = where(attn_mask, scores, -math.inf) if attn_mask.dtype == bool else scores + attn_mask
     nowhere = (scores == -math.inf).all(-1, True)
     weights = where(nowhere, 0, softmax(where(nowhere, 0, scores), -1, auto=True))
-    return dropout(weights, dropout_p, auto=True) @ value
+    return (weights if dropout_p is None else weights * dropout_p) @ value  # the mask is drawn in the check
 
 
 @scaled_dot_product_attention.check
@@ -85,9 +85,10 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
     if attn_mask is not None:
         _check_mask(attn_mask, q.dtype, (*batch, q.shape[-2], k.shape[-2]), is_causal)
     check_probability(dropout_p)
+    keep = dropout_mask(query, (*batch, q.shape[-2], k.shape[-2]), dropout_p) if dropout_p else None
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    return query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+    return query, key, value, attn_mask, keep, is_causal, scale, enable_gqa
 
 
 def _batch(q, k, v, enable_gqa):
@@ -121,7 +122,7 @@ def _check_mask(mask, dtype, scores, is_causal):
 
 
 @scaled_dot_product_attention.manual
-def _attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
+def _attention(q, k, v, mask, keep, is_causal, scale, enable_gqa):
     """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
     That sum over the keys is the sum of g y over the features, which is shorter. Scores have the shape
@@ -131,7 +132,7 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
     if enable_gqa:
         k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
     batch = np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-    tiles = _tiles(q, k, is_causal, dropout_p)
+    tiles = _tiles(q, k, is_causal, keep is None)
     one = len(tiles) == 1 and tiles[0][1] == k.shape[-2]  # one tile sees all keys: nothing is added up
     new = functools.partial(_new, q, batch, np.empty if one else np.zeros)
     bias = None if mask is None else _as_bias(mask, q.dtype)
@@ -139,16 +140,16 @@ def _attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
     saved = []
     for rows, seen in tiles:
         start = rows.start if is_causal else None
+        keep = None if keep is None else _swap(keep)[..., :seen, :]  # there is one tile only
         p = _softmax(_scores(q[..., rows, :], k[..., :seen, :], bias, start, q.dtype.type(scale)))
-        keep = _swap(dropout_mask(p, _swap(p).shape, dropout_p)) if dropout_p else None
         np.matmul(_swap(p if keep is None else p * keep), v[..., :seen, :], out=y[..., rows, :])
-        saved.append((rows, seen, p, keep))
+        saved.append((rows, seen, p))
 
     def grad(g):
         dq, dk, dv = new(*q.shape[-2:]), new(*k.shape[-2:]), new(*v.shape[-2:])
         along = np.einsum("...ld,...ld->...l", g, y)[..., None, :]
         dmask = None
-        for rows, seen, p, keep in saved:
+        for rows, seen, p in saved:
             g_rows = g[..., rows, :]
             _add_product(p if keep is None else p * keep, g_rows, dv[..., :seen, :], one)
             d = np.matmul(v[..., :seen, :], _swap(g_rows))
@@ -183,12 +184,12 @@ def _as_bias(mask, dtype):
     return _swap(bias) if bias.ndim > 1 else bias[..., None]
 
 
-def _tiles(q, k, is_causal, dropout_p):
+def _tiles(q, k, is_causal, tiled):
     """(queries, number of keys) of each tile: in causal attention keys after its last query aren't seen."""
     length, keys = q.shape[-2], k.shape[-2]
     if not (length and keys):
         return []
-    tiled = is_causal and not dropout_p and length >= 2 * TILE and isinstance(q, np.ndarray)
+    tiled = tiled and is_causal and length >= 2 * TILE and isinstance(q, np.ndarray)
     step = TILE if tiled else length
     spans = [(i, min(i + step, length)) for i in range(0, length, step)]
     return [(slice(first, last), min(last, keys) if is_causal else keys) for first, last in spans]

@@ -105,6 +105,7 @@ class Composite:
     def _op(self, forward: Callable) -> Callable:
         variant = op(forward)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors, and for who looks at the graph
+        variant.reference = lambda *args: _reference_in_single(self.reference, args)
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Tensor:

@@ -1,12 +1,20 @@
-"""Dropout."""
+"""Dropout, of elements and of whole channels."""
 
 from __future__ import annotations
 
-from ...device import device_of
-from ...ops import rand_like
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...device import on
+from ...ops.inplace import inplace as in_place
 from ...random import generator_on
-from ...tensor import Tensor
+from ...tensor import Tensor, from_raw
 from .composite import composite
+
+ALPHA = 1.7580993408473766  # minus the limit of SELU for x -> -inf
 
 
 @composite
@@ -16,23 +24,77 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     It draws from the default generator of the input's device. Without `training` it returns the input itself.
 
     Raises:
+        RuntimeError: the input isn't floating-point.
         ValueError: p is no probability.
     Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
     """
-    keep = rand_like(input) >= p
-    return input * keep * (1 / (1 - p) if p < 1 else 0)
+    return input * dropout_mask(input, input.shape, p)
 
 
 @dropout.check
 def _check(input, p, training, inplace):
-    check_probability(p)
-    if not training or p == 0:
-        return input
-    if input.dtype.kind != "f":
-        raise RuntimeError(
-            f"dropout(): a result of type float can't be cast to the input's type {input.dtype}"
-        )
-    return None
+    return None if _drops("dropout", input, p, training) else input
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (N, C, L) or (C, L) with probability p: see `dropout` and `dropout2d`.
+
+    Raises:
+        RuntimeError: another number of dims.
+    """
+    if input.ndim not in (2, 3):
+        raise RuntimeError(f"dropout1d(): expected a 2D or 3D input, got shape {tuple(input.shape)}")
+    return _channel_dropout("dropout1d", input, p, training, inplace, input.ndim - 1)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (N, C, H, W) with probability p and scale the others by 1 / (1 - p).
+
+    An input of 3 dims counts as (N, C, L), as in PyTorch.
+
+    Raises:
+        RuntimeError: the input has fewer than 2 dims, or isn't floating-point.
+        ValueError: p is no probability.
+    Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015,
+        https://arxiv.org/abs/1411.4280
+    """
+    if input.ndim != 4:
+        warnings.warn(f"dropout2d(): expected a 4D input (N, C, H, W), got {input.ndim}D", stacklevel=2)
+    return _channel_dropout("dropout2d", input, p, training, inplace, 2)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p: see `dropout2d`."""
+    if input.ndim not in (4, 5):
+        warnings.warn(f"dropout3d(): expected a 4D or 5D input, got {input.ndim}D", stacklevel=2)
+    return _channel_dropout("dropout3d", input, p, training, inplace, 2 if input.ndim == 5 else 1)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Set each element with probability p to the limit of SELU, -α; scale and shift all of them, so that mean
+    0 and variance 1 stay.
+
+        a (x or -α) + a α p,   a = ((1 - p) (1 + p α²))^(-1/2)
+
+    Raises:
+        RuntimeError: the input isn't floating-point.
+        ValueError: p is no probability.
+    Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017, https://arxiv.org/abs/1706.02515
+    """
+    return _alpha_dropout("alpha_dropout", input, p, training, inplace, input.shape)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`alpha_dropout` of whole channels, (N, C, …).
+
+    Raises:
+        RuntimeError: the input has fewer than 2 dims, or isn't floating-point.
+        ValueError: p is no probability.
+    """
+    shape = (*input.shape[:2], *[1] * (input.ndim - 2))
+    return _alpha_dropout("feature_alpha_dropout", input, p, training, inplace, shape)
 
 
 def check_probability(p: float) -> None:
@@ -40,15 +102,51 @@ def check_probability(p: float) -> None:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-@dropout.manual
-def _dropout(x, p, training, inplace):
-    mask = dropout_mask(x, x.shape, p)
-    return x * mask, lambda g: g * mask
+def dropout_mask(like: Tensor, shape: Sequence[int], p: float) -> Tensor:
+    """0 with probability p, else 1 / (1 - p), in the dtype and on the device of a tensor."""
+    return _keep(like, shape, p) * (1 / (1 - p) if p < 1 else 0)
 
 
-def dropout_mask(x, shape, p):
-    """0 with probability p, else 1 / (1 - p), in the dtype and on the device of x."""
-    rng = generator_on(device_of(x), None).rng
-    mask = (rng.random(shape, dtype=x.dtype) >= p).astype(x.dtype)
-    mask *= x.dtype.type(1 / (1 - p) if p < 1 else 0)
-    return mask
+def _keep(like, shape, p):
+    """0 with probability p, else 1."""
+    rng = generator_on(like.device, None).rng
+    with on(like.device):
+        drawn = rng.random(tuple(shape), dtype=np.float64 if like.dtype == np.float64 else np.float32)
+        return from_raw((drawn >= p).astype(like.dtype))
+
+
+def _drops(name, input, p, training):
+    """Is there anything to do?"""
+    check_probability(p)
+    if not training or p == 0:
+        return False
+    if input.dtype.kind != "f":
+        raise RuntimeError(
+            f"{name}(): a result of type float can't be cast to the input's type {input.dtype}"
+        )
+    return True
+
+
+def _channel_dropout(name, input, p, training, inplace, lead):
+    if not _drops(name, input, p, training):
+        return input
+    if input.ndim < lead:
+        shape = tuple(input.shape)
+        raise RuntimeError(f"{name}(): at least {lead} dimensions are required, got shape {shape}")
+    mask = dropout_mask(input, (*input.shape[:lead], *[1] * (input.ndim - lead)), p)
+    return input.mul_(mask) if inplace else input * mask
+
+
+def _alpha_dropout(name, input, p, training, inplace, shape):
+    if not _drops(name, input, p, training):
+        return input
+    if name.startswith("feature") and input.ndim < 2:
+        raise RuntimeError(f"{name}(): at least 2 dimensions are required, got shape {tuple(input.shape)}")
+    a = 1 / math.sqrt((1 - p) * (1 + p * ALPHA**2)) if p < 1 else 0
+    keep = _keep(input, shape, p)
+    shift = (keep - 1) * (a * ALPHA) + a * ALPHA * p
+
+    def function(x):
+        return x * (keep * a) + shift
+
+    return in_place(function, f"{name}_")(input) if inplace else function(input)

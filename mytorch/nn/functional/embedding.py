@@ -1,14 +1,15 @@
-"""Rows of a table, by their numbers."""
+"""Rows of a table, by their numbers; and numbers as rows of zeros and a one."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...autograd import no_grad
+from ...autograd import is_grad_enabled, no_grad
 from ...device import on
-from ...ops import where
-from ...ops.accumulate import scatter_sum
+from ...ops import arange, where
+from ...ops.accumulate import pick_sum
 from ...ops.inplace import write
+from ...ops.op import require_tensor
 from ...tensor import Tensor
 from .composite import composite
 
@@ -31,7 +32,7 @@ def embedding(
         padding_idx: the row that gets no gradient; negative ones count from the end.
         max_norm: rows in use whose `norm_type`-norm is larger are first scaled down to it, in place.
         scale_grad_by_freq: divide a row's gradient by how often it is used here.
-        sparse: must be False; gradients are dense.
+        sparse: must be False where a gradient is wanted: there are only dense ones.
 
     Returns:
         (*input.shape, embedding_dim)
@@ -56,7 +57,7 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
         raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {tuple(weight.shape)}")
     if input.dtype not in (np.int64, np.int32):
         raise RuntimeError(f"embedding(): expected indices of dtype int64 or int32, got {input.dtype}")
-    if sparse:
+    if sparse and weight.requires_grad and is_grad_enabled():
         raise NotImplementedError("embedding(): sparse gradients are not implemented; use sparse=False")
     count = weight.shape[0]
     index = input.data._array
@@ -96,11 +97,42 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
     shape = weight.shape
 
     def grad(g):
-        total = scatter_sum(g, (index,), (0,), shape)
+        total = pick_sum.dual(g, (index,), (0,), shape)
         if scale_grad_by_freq:
-            total /= np.maximum(np.bincount(np.reshape(index, -1), minlength=shape[0]), 1)[:, None]
+            total = total / np.maximum(np.bincount(np.reshape(index, -1), minlength=shape[0]), 1)[:, None]
         if padding_idx is not None:
             total[padding_idx] = 0
         return total
 
     return np.take(weight, index, axis=0), (None, grad)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the place of the class, else 0: y[..., c] = (tensor[...] == c)
+
+    Args:
+        tensor: int64 classes, any shape.
+        num_classes: -1 for one more than the largest that is there.
+
+    Returns:
+        int64 (*tensor.shape, num_classes)
+
+    Raises:
+        RuntimeError: another dtype; classes outside of 0 to num_classes - 1 (not looked for on a GPU, which
+            would have to wait); no elements and no `num_classes`.
+    """
+    require_tensor(tensor, "one_hot")
+    if tensor.dtype != np.int64:
+        raise RuntimeError(f"one_hot(): expected an index tensor of dtype int64, got {tensor.dtype}")
+    index = tensor.data._array
+    if not index.size and num_classes < 1:
+        raise RuntimeError("one_hot(): can not infer total number of classes from empty tensor")
+    if num_classes == -1:
+        num_classes = int(index.max()) + 1
+    if isinstance(index, np.ndarray) and index.size and not 0 <= index.min() <= index.max() < num_classes:
+        raise RuntimeError(
+            "one_hot(): class values must be non-negative and smaller than num_classes: "
+            f"got {index.min()} to {index.max()} and {num_classes}"
+        )
+    classes = arange(num_classes, device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).to(dtype=np.int64)

@@ -1,10 +1,12 @@
-"""The linear map."""
+"""Linear and bilinear maps."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...backends.blas import column_sums, product, rows
+from ...ops import matmul, permute, reshape
+from ...ops import sum as sum_
 from ...tensor import Tensor
 from .composite import composite
 
@@ -83,3 +85,46 @@ def _linear(x, weight, bias):
         return column_sums(flat(g)) if simple else g
 
     return np.reshape(y, (*x_shape[:-1], *shape[:-1])), (grad_x, grad_weight, grad_bias)
+
+
+@composite
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y_o = x1^T W_o x2 + b_o
+
+    Args:
+        input1: (..., in1_features)
+        input2: (..., in2_features), with the same leading dims.
+        weight: (out_features, in1_features, in2_features)
+        bias: (out_features,)
+
+    Returns:
+        (..., out_features)
+
+    Raises:
+        NotImplementedError: bool tensors.
+        RuntimeError: shapes don't fit, or dtypes differ.
+    """
+    features, first, second = weight.shape
+    matrix = reshape(permute(weight, (1, 0, 2)), (first, features * second))
+    y = reshape(matmul(input1, matrix), (*input1.shape[:-1], features, second))
+    y = sum_(y * input2.unsqueeze(-2), -1, dtype=y.dtype)
+    return y if bias is None else y + bias
+
+
+@bilinear.check
+def _check_bilinear(input1, input2, weight, bias):
+    one, two, w = input1.data.shape, input2.data.shape, weight.data.shape
+    if not one or not two:
+        raise IndexError(f"bilinear(): expected inputs of at least 1 dimension, got shapes {one} and {two}")
+    if len(w) != 3 or one[:-1] != two[:-1] or (one[-1], two[-1]) != w[1:]:
+        raise RuntimeError(
+            f"bilinear(): inputs of shapes {one} and {two} and a weight of shape {w} don't fit (..., in1), "
+            "(..., in2), (out, in1, in2)"
+        )
+    if bias is not None and bias.data.shape != w[:1]:
+        raise RuntimeError(f"bilinear(): expected a bias of shape {w[:1]}, got {bias.data.shape}")
+    dtypes = {str(x.dtype) for x in (input1, input2, weight, bias) if x is not None}
+    if len(dtypes) > 1:
+        raise RuntimeError(f"bilinear(): expected all tensors to have the same dtype, got {sorted(dtypes)}")
+    if input1.dtype == bool:
+        raise NotImplementedError("bilinear(): not implemented for bool tensors")

@@ -1,16 +1,95 @@
-"""Normalization: features brought to mean 0 and variance 1."""
+"""Normalization: features brought to a common scale. What layer, batch and group norm share is here, too."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...backends.blas import column_sums, row_sums
+from ...ops import cat, norm
 from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
+
+# The derivation, once for all of them. A statistic is taken over some elements: over a row, over a channel.
+# With x_hat = (x - mean) rstd and d, the gradient of x_hat,
+#
+#     dx = rstd (d - mean(d) - x_hat mean(d x_hat)).
+#
+# x_hat has mean 0 and variance 1 whatever x is, so dx loses the two parts of d that would change them.
+# Without a mean, as in RMS norm, the middle term is not there.
+
+
+class Over(NamedTuple):
+    """How to add up over the elements that share a statistic or a parameter; the results broadcast back.
+
+    total: the sums of an array.
+    dot: the sums of the product of two.
+    """
+
+    total: Callable[[Any], Any]
+    dot: Callable[[Any, Any], Any]
+
+
+ROWS = Over(row_sums, lambda a, b: np.einsum("ij,ij->i", a, b)[:, None])  # of (M, n)
+COLUMNS = Over(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
+
+
+def standardize(x: Any, eps: float, centred: bool = True) -> tuple[Any, Callable]:
+    """Each row of a matrix with mean 0 and variance 1, and the way back for its gradient.
+
+    Without `centred` the mean stays, and the rows have a mean square of 1.
+    """
+    share = x.dtype.type(1 / max(x.shape[1], 1))
+    x_hat = x - ROWS.total(x) * share if centred else x.copy()
+    rstd = 1 / np.sqrt(ROWS.dot(x_hat, x_hat) * share + x.dtype.type(eps))
+    x_hat *= rstd
+    return x_hat, pull_back(x_hat, rstd, ROWS, share, centred)
+
+
+def pull_back(x_hat: Any, rstd: Any, over: Over, share: Any, centred: bool = True) -> Callable:
+    """The function from the gradient of x_hat, which it overwrites, to that of x; share is 1 / n."""
+
+    def pull(d):
+        along = over.dot(d, x_hat) * share
+        if centred:
+            d -= over.total(d) * share
+        d -= x_hat * along
+        d *= rstd
+        return d
+
+    return pull
+
+
+def scale_and_shift(
+    x_hat: Any, weight: Any, bias: Any, pull: Callable, over: Over, shape: tuple, size: tuple
+) -> tuple:
+    """x_hat * weight + bias in `shape`, and its gradients with respect to x, weight and bias.
+
+    Args:
+        x_hat: in the dims that weight and bias, which may be None, broadcast against.
+        over: the elements of x_hat that share a weight.
+        size: the shape of the parameters.
+    """
+    y = x_hat.copy() if weight is None else x_hat * weight
+    if bias is not None:
+        y += bias
+    dims = x_hat.shape
+
+    def grad_x(g):
+        d = np.reshape(g, dims)
+        return np.reshape(pull(d.copy() if weight is None else d * weight), shape)
+
+    def grad_weight(g):
+        return np.reshape(over.dot(np.reshape(g, dims), x_hat), size)
+
+    def grad_bias(g):
+        return np.reshape(over.total(np.reshape(g, dims)), size)
+
+    return np.reshape(y, shape), grad_x, grad_weight, grad_bias
 
 
 @composite
@@ -44,70 +123,135 @@ def layer_norm(
     return y if bias is None else y + bias
 
 
-def _mixed(input, parameter):
-    return input.dtype == np.float16 and parameter.dtype == np.float32
-
-
 @layer_norm.check
-def _check(input, normalized_shape, weight, bias, eps):
+def _check_layer_norm(input, normalized_shape, weight, bias, eps):
+    _check_shape("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    for key, parameter in (("weight", weight), ("bias", bias)):
+        same_dtype("layer_norm", input, key, parameter)
+
+
+def _check_shape(name: str, input: Tensor, normalized_shape: Sequence[int], **parameters: Tensor | None):
     if not isinstance(normalized_shape, (tuple, list)):
-        raise TypeError(f"layer_norm(): normalized_shape must be a tuple of ints, got {normalized_shape!r}")
+        raise TypeError(f"{name}(): normalized_shape must be a tuple of ints, got {normalized_shape!r}")
     shape = tuple(normalized_shape)
     if not shape:
-        raise RuntimeError("layer_norm(): expected normalized_shape to be at least 1-dimensional, got ()")
+        raise RuntimeError(f"{name}(): expected normalized_shape to be at least 1-dimensional, got ()")
     if input.data.shape[-len(shape) :] != shape:
         raise RuntimeError(
-            f"layer_norm(): given normalized_shape={list(shape)}, expected an input of shape "
+            f"{name}(): given normalized_shape={list(shape)}, expected an input of shape "
             f"[*, {', '.join(map(str, shape))}], but got {list(input.shape)}"
         )
-    require_float(input, "layer_norm")
-    for name, parameter in (("weight", weight), ("bias", bias)):
+    require_float(input, name)
+    for key, parameter in parameters.items():
         if parameter is not None and parameter.data.shape != shape:
             raise RuntimeError(
-                f"layer_norm(): expected {name} to be of same shape as normalized_shape, {list(shape)}, "
-                f"but got {name} of shape {list(parameter.shape)}"
+                f"{name}(): expected {key} to be of same shape as normalized_shape, {list(shape)}, "
+                f"but got {key} of shape {list(parameter.shape)}"
             )
-        if parameter is not None and parameter.dtype != input.dtype and not _mixed(input, parameter):
-            raise RuntimeError(
-                f"layer_norm(): mixed dtype: input is {input.dtype}, {name} is {parameter.dtype}"
-            )
+
+
+def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None:
+    """Raise RuntimeError unless `other` is None, or of the input's dtype, or float32 beside float16."""
+    if other is not None and other.dtype != input.dtype:
+        if input.dtype == np.float16 and other.dtype == np.float32:
+            return
+        raise RuntimeError(f"{name}(): mixed dtype: input is {input.dtype}, {key} is {other.dtype}")
+
+
+def _by_rows(x, normalized_shape, weight, bias, eps, centred):
+    n = math.prod(normalized_shape)
+    x_hat, pull = standardize(np.reshape(x, (x.size // max(n, 1), n)), eps, centred)
+    weight, bias = (None if p is None else np.reshape(p, n) for p in (weight, bias))
+    return scale_and_shift(x_hat, weight, bias, pull, COLUMNS, x.shape, tuple(normalized_shape))
 
 
 @layer_norm.manual
 def _layer_norm(x, normalized_shape, weight, bias, eps):
-    """With x_hat = (x - mean) rstd and d = g weight:  dx = rstd (d - mean(d) - x_hat mean(d x_hat)).
+    y, grad_x, grad_weight, grad_bias = _by_rows(x, normalized_shape, weight, bias, eps, True)
+    return y, (grad_x, None, grad_weight, grad_bias)
 
-    x_hat has mean 0 and variance 1 whatever x is, so dx loses the two parts of d that would change them.
+
+@composite
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by the root of the mean square of the last dims, then scale.
+
+        y = x / sqrt(E[x^2] + eps) * weight
+
+    Args:
+        input: (..., *normalized_shape)
+        weight: (*normalized_shape) or None; used in the dtype of the input.
+        eps: by default the distance from 1 to the next number of the dtype, for float16 that of float32.
+
+    Raises:
+        RuntimeError: shapes don't fit; integers.
+    Source: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, https://arxiv.org/abs/1910.07467
     """
-    n = math.prod(normalized_shape)
-    shape, count, share = x.shape, x.size // max(n, 1), x.dtype.type(1 / max(n, 1))
-    weight = None if weight is None else np.reshape(weight, n)
+    dims = tuple(range(-len(normalized_shape), 0))
+    y = input * (input.square().mean(dims, True) + eps).rsqrt()
+    return y if weight is None else y * weight
 
-    def flat(a):
-        return np.reshape(a, (count, n))
 
-    x_hat = flat(x) - row_sums(flat(x)) * share
-    variance = np.einsum("ij,ij->i", x_hat, x_hat)[:, None] * share
-    rstd = 1 / np.sqrt(variance + x_hat.dtype.type(eps))
-    x_hat *= rstd
-    y = x_hat.copy() if weight is None else x_hat * weight
-    if bias is not None:
-        y += np.reshape(bias, n)
+@rms_norm.check
+def _check_rms_norm(input, normalized_shape, weight, eps):
+    _check_shape("rms_norm", input, normalized_shape, weight=weight)
+    wide = np.promote_types(input.dtype, np.float32)
+    eps = float(np.finfo(wide).eps) if eps is None else eps
+    return input, normalized_shape, None if weight is None else weight.to(wide), eps
 
-    def grad_x(g):
-        g = flat(g)
-        d = g.copy() if weight is None else g * weight
-        along_x_hat = np.einsum("ij,ij->i", d, x_hat)[:, None] * share
-        mean = row_sums(d) * share
-        d -= mean
-        d -= x_hat * along_x_hat
-        d *= rstd
-        return np.reshape(d, shape)
 
-    def grad_weight(g):
-        return np.reshape(column_sums(flat(g) * x_hat), normalized_shape)
+@rms_norm.manual
+def _rms_norm(x, normalized_shape, weight, eps):
+    y, grad_x, grad_weight, _ = _by_rows(x, normalized_shape, weight, None, eps, False)
+    return y, (grad_x, None, grad_weight)
 
-    def grad_bias(g):
-        return np.reshape(column_sums(flat(g)), normalized_shape)
 
-    return np.reshape(y, shape), (grad_x, None, grad_weight, grad_bias)
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Divide by a power of the mean square over `size` neighbouring channels, zeros beyond the ends.
+
+        y = x / (k + alpha / size * sum of x^2)^beta
+
+    Args:
+        input: (N, C, ...)
+
+    Raises:
+        ValueError: fewer than 3 dims.
+        RuntimeError: size is not positive.
+    Source: Krizhevsky, Sutskever & Hinton, "ImageNet Classification with Deep Convolutional Neural Networks",
+        2012, section 3.3.
+    """
+    if input.ndim < 3:
+        raise ValueError(
+            f"local_response_norm(): expected 3D or higher dimensionality input (got {input.ndim} dimensions)"
+        )
+    if size <= 0:
+        raise RuntimeError(f"local_response_norm(): size should be greater than zero, got {size}")
+    if input.dtype.kind != "f" and input.dtype != np.int64:
+        require_float(input, "local_response_norm")
+    if not input.numel():
+        return input
+    channels, before, after = input.shape[1], size // 2, (size - 1) // 2
+    square = input * input
+    zeros = [square.new_zeros((input.shape[0], n, *input.shape[2:])) for n in (before, after)]
+    padded = cat([zeros[0], square, zeros[1]], 1)
+    total = sum((padded.narrow(1, i, channels) for i in range(1, size)), padded.narrow(1, 0, channels))
+    mean = total / size if input.dtype.kind == "f" else total // size
+    return input / (mean * alpha + k) ** beta
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] | None = 1, eps: float = 1e-12
+) -> Tensor:
+    """x / max(|x|, eps), with the p-norm of the vectors along a dim or several.
+
+    Raises:
+        RuntimeError: integers.
+        IndexError: there is no such dim.
+    """
+    return input / norm(input, p, dim, True).clamp(min=eps)

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm."""
+"""Softmax, its logarithm, and softmin."""
 
 from __future__ import annotations
 
@@ -47,11 +47,16 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return shifted - shifted.exp().sum(dim, True).log()
 
 
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """softmax(-x): exp(-x_i) / sum_j exp(-x_j) along a dim; the arguments are those of `softmax`."""
+    return softmax(-input, dim, _stacklevel + 1, dtype)
+
+
 def _checker(name):
     def check(input, dim, stacklevel, dtype):
         if dim is None:
             dim = 0 if input.ndim in (0, 1, 3) else 1
-            warnings.warn(f"{name}(): implicit choice of dim={dim}; say dim=", stacklevel=stacklevel + 2)
+            warnings.warn(f"{name}(): implicit choice of dim={dim}; say dim=", stacklevel=stacklevel)
         if dtype is not None:
             input = input.to(dtype)
         require_float(input, name)

@@ -1,115 +1,332 @@
-"""Activation layers: each calls the function of its name in `nn.functional`."""
+"""Activation layers: each calls the function of its name in `nn.functional`, which has the formulas."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ...ops import full
 from ...tensor import Tensor
 from .. import functional as F
+from .. import init as nn_init
 from ..module import Module
+from ..parameter import Parameter
+
+WARN_CALLER = 5  # the stack level at which a softmax without a dim warns: whoever calls the module
 
 
 class _Activation(Module):
-    """Base of the activations without arguments.
+    """Base of all: calls `function` with the arguments of the constructor, which are attributes."""
+
+    function: Callable
+
+    def __init__(self, **arguments: Any):
+        super().__init__()
+        self._arguments = tuple(arguments)
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.function(input, **{name: getattr(self, name) for name in self._arguments})
+
+    def extra_repr(self) -> str:
+        shown = [name for name in self._arguments if name not in ("inplace", "fused")]
+        shown += ["inplace"] if getattr(self, "inplace", False) else []
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+
+
+class _Plain(_Activation):
+    """Base of those without arguments.
 
     Args:
         fused: use the fused kernel.
     """
 
-    function: F.Composite
-
     def __init__(self, fused: bool | None = None):
-        super().__init__()
-        self.fused = fused
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, fused=self.fused)
+        super().__init__(fused=fused)
 
 
-class _InplaceActivation(Module):
-    """Base of the activations that can write into their input.
+class _Inplace(_Activation):
+    """Base of those that can write into their input.
 
     Args:
         inplace: do so.
         fused: use the fused kernel.
     """
 
-    function: F.Composite
-
     def __init__(self, inplace: bool = False, fused: bool | None = None):
-        super().__init__()
-        self.inplace, self.fused = inplace, fused
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, self.inplace, fused=self.fused)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
+        super().__init__(inplace=inplace, fused=fused)
 
 
-class ReLU(_InplaceActivation):
-    """max(x, 0)"""
-
-    function = F.relu
-
-
-class SiLU(_InplaceActivation):
-    """x sigmoid(x)"""
-
-    function = F.silu
-
-
-class Sigmoid(_Activation):
+class Sigmoid(_Plain):
     """1 / (1 + exp(-x))"""
 
     function = F.sigmoid
 
 
-class Tanh(_Activation):
+class Tanh(_Plain):
     """tanh(x)"""
 
     function = F.tanh
 
 
-class GELU(Module):
-    """x P(X <= x), X normally distributed: see `F.gelu`.
+class LogSigmoid(_Plain):
+    """log(sigmoid(x))"""
+
+    function = F.logsigmoid
+
+
+class Softsign(_Plain):
+    """x / (1 + |x|)"""
+
+    function = F.softsign
+
+
+class Tanhshrink(_Plain):
+    """x - tanh(x)"""
+
+    function = F.tanhshrink
+
+
+class ReLU(_Inplace):
+    """max(x, 0)"""
+
+    function = F.relu
+
+
+class ReLU6(_Inplace):
+    """min(max(x, 0), 6)"""
+
+    function = F.relu6
+
+
+class SELU(_Inplace):
+    """`ELU` with constants that keep the mean and variance of the activations."""
+
+    function = F.selu
+
+
+class SiLU(_Inplace):
+    """x sigmoid(x)"""
+
+    function = F.silu
+
+
+class Mish(_Inplace):
+    """x tanh(softplus(x))"""
+
+    function = F.mish
+
+
+class Hardsigmoid(_Inplace):
+    """x / 6 + 1/2 between -3 and 3, 0 and 1 beyond"""
+
+    function = F.hardsigmoid
+
+
+class Hardswish(_Inplace):
+    """x hardsigmoid(x)"""
+
+    function = F.hardswish
+
+
+class GELU(_Activation):
+    """x P(X <= x), X normally distributed.
 
     Args:
         approximate: "none" or "tanh".
         fused: use the fused kernel.
     """
 
+    function = F.gelu
+
     def __init__(self, approximate: str = "none", fused: bool | None = None):
-        super().__init__()
-        self.approximate, self.fused = approximate, fused
+        super().__init__(approximate=approximate, fused=fused)
+
+
+class LeakyReLU(_Activation):
+    """x where x > 0, else negative_slope * x"""
+
+    function = F.leaky_relu
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
+        super().__init__(negative_slope=negative_slope, inplace=inplace)
+
+
+class RReLU(_Activation):
+    """x where x > 0, else a * x with a drawn from U(lower, upper) in training and their mean else."""
+
+    function = F.rrelu
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False):
+        super().__init__(lower=lower, upper=upper, inplace=inplace)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.gelu(input, self.approximate, fused=self.fused)
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+
+class PReLU(Module):
+    """x where x > 0, else weight * x, with slopes that are learned.
+
+    Args:
+        num_parameters: one slope, or as many as there are channels (dim 1 of the input).
+        init: their first value.
+        device, dtype: of the weight.
+
+    Attributes:
+        weight: (num_parameters,).
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None):
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """All slopes `init` again."""
+        nn_init.constant_(self.weight, self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
+        return f"num_parameters={self.num_parameters}"
 
 
-class Softmax(Module):
+class ELU(_Activation):
+    """x where x > 0, else alpha (exp(x) - 1)"""
+
+    function = F.elu
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        super().__init__(alpha=alpha, inplace=inplace)
+
+
+class CELU(_Activation):
+    """x where x > 0, else alpha (exp(x / alpha) - 1)"""
+
+    function = F.celu
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        super().__init__(alpha=alpha, inplace=inplace)
+
+
+class Softplus(_Activation):
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+
+    function = F.softplus
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
+        super().__init__(beta=beta, threshold=threshold)
+
+
+class Hardtanh(_Activation):
+    """x between min_val and max_val, and these beyond.
+
+    Args:
+        min_value, max_value: the old names of min_val and max_val.
+
+    Raises:
+        AssertionError: max_val is not above min_val.
+    """
+
+    function = F.hardtanh
+
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ):
+        if min_value is not None or max_value is not None:
+            warnings.warn("min_value and max_value are now min_val and max_val", FutureWarning, stacklevel=2)
+        min_val = min_val if min_value is None else min_value
+        max_val = max_val if max_value is None else max_value
+        if not max_val > min_val:
+            raise AssertionError(f"Hardtanh: max_val must be above min_val, got {max_val} and {min_val}")
+        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
+
+
+class Threshold(_Activation):
+    """x where x > threshold, else `value`."""
+
+    function = F.threshold
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False):
+        super().__init__(threshold=threshold, value=value, inplace=inplace)
+
+
+class Softshrink(_Activation):
+    """x moved towards 0 by lambd, and 0 where it is not further away."""
+
+    function = F.softshrink
+
+    def __init__(self, lambd: float = 0.5):
+        super().__init__(lambd=lambd)
+
+    def extra_repr(self) -> str:
+        return str(self.lambd)
+
+
+class Hardshrink(Softshrink):
+    """x where |x| > lambd, else 0"""
+
+    function = F.hardshrink
+
+
+class GLU(_Activation):
+    """a sigmoid(b) of the two halves of the input along a dim."""
+
+    function = F.glu
+
+    def __init__(self, dim: int = -1):
+        super().__init__(dim=dim)
+
+
+class Softmax(_Activation):
     """exp(x_i) / sum_j exp(x_j) along a dim.
 
     Args:
         dim: along which the results sum to 1.
-        fused: use the fused kernel (see `F.softmax`).
+        fused: use the fused kernel.
     """
 
     function = F.softmax
 
     def __init__(self, dim: int | None = None, fused: bool | None = None):
-        super().__init__()
-        self.dim, self.fused = dim, fused
+        super().__init__(dim=dim, fused=fused)
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, self.dim, fused=self.fused)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+        return self.function(input, self.dim, WARN_CALLER, fused=self.fused)
 
 
 class LogSoftmax(Softmax):
     """log(softmax(x)) along a dim; the arguments are those of `Softmax`."""
 
     function = F.log_softmax
+
+
+class Softmin(_Activation):
+    """softmax(-x) along a dim."""
+
+    def __init__(self, dim: int | None = None):
+        super().__init__(dim=dim)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmin(input, self.dim, WARN_CALLER)
+
+
+class Softmax2d(Module):
+    """softmax over the channels at each place of (N, C, H, W) or (C, H, W).
+
+    Raises (when called):
+        ValueError: the input has other than 3 or 4 dims.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        return F.softmax(input, -3)

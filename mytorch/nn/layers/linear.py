@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from ...ops import empty, flatten
+from ...ops import empty, flatten, unflatten
 from ...tensor import Tensor
 from .. import functional as F
 from .. import init
@@ -35,6 +36,32 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Make several dims of one.
+
+    Args:
+        dim: which.
+        unflattened_size: their sizes; -1 for one that follows from the others.
+
+    Raises:
+        TypeError: sizes that aren't a tuple or list of ints.
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]):
+        super().__init__()
+        if not isinstance(unflattened_size, (tuple, list)) or not all(
+            isinstance(n, int) for n in unflattened_size
+        ):
+            raise TypeError(f"unflattened_size must be a tuple of ints, got {unflattened_size!r}")
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        return unflatten(input, self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Linear(Module):
@@ -74,4 +101,51 @@ class Linear(Module):
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+class Bilinear(Module):
+    """y_o = x1^T W_o x2 + b_o, from (..., in1_features) and (..., in2_features) to (..., out_features).
+
+    Args:
+        bias: whether there is a b.
+
+    Attributes:
+        weight: (out_features, in1_features, in2_features), from the uniform distribution between
+            ± 1 / sqrt(in1_features).
+        bias: (out_features,), from the same, or None.
+
+    Raises:
+        ValueError: in1_features isn't positive.
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        shape = (out_features, in1_features, in2_features)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty((out_features,), device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
         )

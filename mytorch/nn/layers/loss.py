@@ -1,4 +1,7 @@
-"""Loss layers: each calls the function of its name in `nn.functional`."""
+"""Loss layers: each calls the function of its name in `nn.functional`, which has the formula.
+
+Those with a margin are in `margin_loss`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from ...tensor import Tensor
 from .. import functional as F
-from ..functional.loss import read_reduction
+from ..functional.loss import REDUCTIONS, read_reduction
 from ..module import Module
 
 
@@ -15,41 +18,109 @@ class _Loss(Module):
 
     Args:
         reduction: "mean", "sum" or "none"; PyTorch used to call it `size_average` and `reduce`.
+    """
+
+    reductions = REDUCTIONS
+
+    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+        super().__init__()
+        name = type(self).__name__
+        self.reduction = read_reduction(name, reduction, size_average, reduce, self.reductions)
+
+
+class _WeightedLoss(_Loss):
+    """Base of the losses with a weight: a buffer, or None."""
+
+    def __init__(
+        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+        reduction: str = "mean",
+    ):  # fmt: skip
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
+
+
+# Regression.
+
+
+class MSELoss(_Loss):
+    """(input - target)^2: see `F.mse_loss`.
+
+    Args:
         fused: use the fused kernel.
     """
 
     def __init__(
         self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", fused: bool | None = None
     ):
-        super().__init__()
-        self.reduction, self.fused = (
-            read_reduction(type(self).__name__, reduction, size_average, reduce),
-            fused,
-        )
-
-
-class MSELoss(_Loss):
-    """(input - target)^2: see `F.mse_loss`."""
+        super().__init__(size_average, reduce, reduction)
+        self.fused = fused
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction, fused=self.fused)
 
 
-class _ClassLoss(_Loss):
+class L1Loss(_Loss):
+    """|input - target|: see `F.l1_loss`."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.l1_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """|input - target|, with a parabola in place of its tip: see `F.smooth_l1_loss`.
+
+    Args:
+        beta: the error where the parabola ends.
+    """
+
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
+    ):
+        super().__init__(size_average, reduce, reduction)
+        self.beta = beta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(_Loss):
+    """The squared error where it is small, the absolute one where it is large: see `F.huber_loss`.
+
+    Args:
+        delta: the error where the one becomes the other.
+
+    Raises:
+        TypeError: delta is no number.
+    """
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0):
+        if not isinstance(delta, (float, int)):
+            raise TypeError(f"delta must be a float or int, got {type(delta).__name__}")
+        super().__init__(reduction=reduction)
+        self.delta = delta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+# Classes.
+
+
+class _ClassLoss(_WeightedLoss):
     """Base of the losses with a weight for each class.
 
     Args:
         weight: (C,)
         ignore_index: targets that don't count.
+        fused: use the fused kernel.
     """
 
     def __init__(
         self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
         reduce: Any = None, reduction: str = "mean", fused: bool | None = None,
     ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction, fused)
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index, self.fused = ignore_index, fused
 
 
 class NLLLoss(_ClassLoss):
@@ -57,13 +128,9 @@ class NLLLoss(_ClassLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             fused=self.fused,
-        )
+        )  # fmt: skip
 
 
 class CrossEntropyLoss(_ClassLoss):
@@ -85,3 +152,92 @@ class CrossEntropyLoss(_ClassLoss):
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing, fused=self.fused,
         )  # fmt: skip
+
+
+class BCELoss(_WeightedLoss):
+    """The binary cross entropy of probabilities: see `F.binary_cross_entropy`."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(_WeightedLoss):
+    """The binary cross entropy of logits: see `F.binary_cross_entropy_with_logits`.
+
+    Args:
+        weight: of each element.
+        pos_weight: of the positive targets.
+    """
+
+    def __init__(
+        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+        reduction: str = "mean", pos_weight: Tensor | None = None,
+    ):  # fmt: skip
+        super().__init__(weight, size_average, reduce, reduction)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(
+            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )
+
+
+# Likelihoods.
+
+
+class KLDivLoss(_Loss):
+    """target (log(target) - input), for log-probabilities: see `F.kl_div`.
+
+    Args:
+        reduction: "batchmean", too.
+        log_target: the targets are logarithms.
+    """
+
+    reductions = (*REDUCTIONS, "batchmean")
+
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False
+    ):
+        super().__init__(size_average, reduce, reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class GaussianNLLLoss(_Loss):
+    """-log of a normal density: see `F.gaussian_nll_loss`.
+
+    Args:
+        full: with the constant term.
+        eps: the least variance.
+    """
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
+        super().__init__(reduction=reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+
+
+class PoissonNLLLoss(_Loss):
+    """-log of a Poisson probability: see `F.poisson_nll_loss`.
+
+    Args:
+        log_input: the input is the logarithm of the expected count.
+        full: with an approximation of the term that is only the target's.
+        eps: added before the logarithm without `log_input`.
+    """
+
+    def __init__(
+        self, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
+        reduce: Any = None, reduction: str = "mean",
+    ):  # fmt: skip
+        super().__init__(size_average, reduce, reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        return F.poisson_nll_loss(
+            log_input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
+        )

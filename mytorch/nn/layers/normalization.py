@@ -1,4 +1,4 @@
-"""Normalization layers."""
+"""Normalization layers without running statistics; those with them are in `batch_norm`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,30 @@ from ..module import Module
 from ..parameter import Parameter
 
 
-class LayerNorm(Module):
+class _Affine(Module):
+    """Base of the layers that end with a scale and a shift: a weight, ones at first, and a bias, zeros."""
+
+    def _add_parameters(
+        self, shape: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any
+    ) -> None:
+        for name, wanted in (("weight", weight), ("bias", bias)):
+            value = Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None
+            self.register_parameter(name, value)
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(normalized_shape, (tuple, list)):
+        return tuple(normalized_shape)
+    return (operator.index(normalized_shape),)
+
+
+class LayerNorm(_Affine):
     """Normalize the last dims to mean 0 and variance 1, then scale and shift them: see `F.layer_norm`.
 
     Args:
@@ -30,20 +53,12 @@ class LayerNorm(Module):
         bias: bool = True, device: Any = None, dtype: Any = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
-        if not isinstance(normalized_shape, (tuple, list)):
-            normalized_shape = (operator.index(normalized_shape),)
-        self.normalized_shape, self.eps, self.fused = tuple(normalized_shape), eps, fused
+        self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
         self.elementwise_affine = elementwise_affine
-        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            value = Parameter(empty(self.normalized_shape, device=device, dtype=dtype)) if wanted else None
-            self.register_parameter(name, value)
+        self._add_parameters(
+            self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype
+        )
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, fused=self.fused)
@@ -51,3 +66,87 @@ class LayerNorm(Module):
     def extra_repr(self) -> str:
         text = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
         return f"{text}, bias={self.bias is not None}"
+
+
+class RMSNorm(Module):
+    """Divide by the root of the mean square of the last dims, then scale: see `F.rms_norm`.
+
+    Args:
+        normalized_shape: the sizes of these dims; an int for the last one only.
+        eps: added to the mean square; by default the epsilon of the input's dtype.
+        elementwise_affine: whether there is a weight (ones at first).
+        fused: use the fused kernel.
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None,
+        elementwise_affine: bool = True, device: Any = None, dtype: Any = None, fused: bool | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
+        self.elementwise_affine = elementwise_affine
+        weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
+        self.register_parameter("weight", weight if elementwise_affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps, fused=self.fused)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(_Affine):
+    """Normalize groups of channels, each sample for itself, then scale and shift: see `F.group_norm`.
+
+    Args:
+        num_groups: how many groups the channels are split into.
+        num_channels: the size of dim 1.
+        eps: added to the variance.
+        affine: whether there is a weight (ones at first).
+        bias: whether there is a bias (zeros at first) beside it.
+
+    Raises:
+        ValueError: num_groups doesn't divide num_channels.
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+        dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{text}, bias={self.bias is not None}"
+
+
+class LocalResponseNorm(Module):
+    """Divide by a power of the mean square over neighbouring channels: see `F.local_response_norm`.
+
+    Args:
+        size: how many channels are neighbours.
+        alpha, beta, k: y = x / (k + alpha mean)^beta
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

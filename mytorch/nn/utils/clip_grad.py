@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import types
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -37,21 +39,28 @@ def clip_grad_norm_(
     Raises:
         RuntimeError: see `error_if_nonfinite`.
     """
-    grads = _grads(parameters)
-    total = get_total_norm(grads, norm_type, error_if_nonfinite)
-    raw = total.data._array
+    parameters = _listed(parameters)
+    total = get_total_norm(_grads(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, max_norm, total)
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """The second half of `clip_grad_norm_`: g *= min(1, max_norm / (total_norm + 1e-6)), in place."""
+    raw = total_norm.data._array
     if isinstance(raw, np.ndarray):
         scale = float(max_norm) / (float(raw) + 1e-6)
         if scale >= 1:
-            return total
+            return
     else:  # without looking at the number, which would mean waiting for the GPU
-        with on(total.device):
+        with on(total_norm.device):
             scale = np.minimum(float(max_norm) / (raw + 1e-6), 1)
-    for grad in grads:
+    for grad in _grads(parameters):
         with on(grad.device), np.errstate(all="ignore"):
             factor = scale if isinstance(scale, float) else move(scale, grad.device).astype(grad.dtype)
             grad._array[...] *= factor
-    return total
 
 
 def clip_grad_value_(
@@ -74,7 +83,9 @@ def get_total_norm(
     if not tensors:
         return from_raw(np.zeros((), np.float32))
     where, norm_type = tensors[0].device, float(norm_type)
-    norms = [move(_norm(raw_of(t), norm_type), where) for t in tensors]
+    raws = [raw_of(t) for t in tensors]
+    norms = [move(_norm(raw, norm_type), where) for raw in raws if raw.size]  # nothing has no largest element
+    norms = norms or [np.zeros((), raws[0].dtype, like=raws[0])]
     with on(where):
         total = from_raw(as_raw(_norm(np.stack(norms), norm_type)))
     if error_if_nonfinite and not math.isfinite(total.item()):
@@ -83,6 +94,13 @@ def get_total_norm(
             "error_if_nonfinite=False clips nevertheless"
         )
     return total
+
+
+def _listed(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if not listed and isinstance(parameters, types.GeneratorType):  # often one that was used up before
+        warnings.warn("`parameters` is an empty generator: no gradient is clipped", stacklevel=3)
+    return listed
 
 
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Array]:

@@ -21,6 +21,10 @@ def integers(high, *shape):
     return rng.integers(0, high, shape)
 
 
+def slopes(*shape):
+    return np.asarray(rng.uniform(-0.5, 1, shape), "float32")
+
+
 def mask(*shape):
     return rng.random(shape) < 0.6
 
@@ -99,11 +103,126 @@ def cross_entropy():
     yield case(normal(3, 4), np.full(3, -100), reduction="sum")
 
 
+def steps(parts, *more):
+    """Of 1, 5 and no sequences: of one length, of several, from the end; `more` are (weight's shape, …)."""
+    for sizes in ((5, 5, 5), (5, 3, 1, 1), (1,), (0, 0)):
+        for reverse in (False, True):
+            arguments = [normal(*shape) if isinstance(shape, tuple) else shape for shape in more]
+            yield sizes, reverse, normal(sum(sizes), parts * 4), arguments
+
+
+def rnn_steps():
+    for sizes, reverse, gates, (w,) in steps(1, (4, 4)):
+        for nonlinearity in ("tanh", "relu"):
+            yield case(gates, normal(sizes[0], 4), w, nonlinearity, sizes, reverse)
+
+
+def lstm_steps():
+    for sizes, reverse, gates, (w, p, r) in steps(4, (16, 4), (16, 3), (3, 4)):
+        h, c = normal(sizes[0], 4), normal(sizes[0], 4)
+        yield case(gates, h, c, w, None, sizes, reverse)
+        yield case(gates, h[:, :3], c, p, r, sizes, reverse)
+    yield case(100 * normal(4, 16), normal(2, 4), normal(2, 4), normal(16, 4), None, (2, 2))
+
+
+def gru_steps():
+    for sizes, reverse, gates, (w, b) in steps(3, (12, 4), (12,)):
+        for bias in (b, None):
+            yield case(gates, normal(sizes[0], 4), w, bias, sizes, reverse)
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def regression(**kwargs):
+    for reduction in REDUCTIONS:
+        yield case(normal(3, 4), normal(3, 4), reduction=reduction, **kwargs)
+    yield case(normal(3, 4), np.where(mask(3, 4), 9, 0).astype("float32") + normal(3, 4), **kwargs)
+    yield case(normal(), normal(), **kwargs)
+    yield case(normal(0), normal(0), reduction="sum", **kwargs)
+
+
+def batch_norm():
+    running = {"running_mean": normal(4), "running_var": positive(4)}
+    for shape in ((6, 4), (3, 4, 5), (2, 4, 3, 2), (2, 4, 2, 1, 3), (1, 4, 6)):
+        yield case(normal(*shape), None, None, normal(4), normal(4), training=True)
+        yield case(normal(*shape), **running)
+    yield case(normal(3, 4, 5), **running, training=True, momentum=0.3)
+    yield case(normal(3, 4, 5), **running, weight=normal(4), bias=normal(4))
+    yield case(normal(3, 4, 5), None, None, normal(4), training=True, eps=0.1)
+    yield case(normal(3, 4, 5), None, None, None, normal(4), training=True)
+    yield case(5 + normal(9, 4, 5), None, None, training=True)
+    yield case(normal(0, 4, 5), None, None, normal(4), normal(4), training=True)
+
+
+def avg_pool(dims):
+    shape = (7, 5, 6)[:dims]
+    yield case(normal(2, 3, *shape), 2)
+    yield case(normal(3, *shape), 3, 2, 1)
+    yield case(normal(3, *shape), (3, 2, 4)[:dims], (1, 2, 3)[:dims], (1, 0, 2)[:dims], ceil_mode=True)
+    yield case(normal(2, 3, *shape), 3, 2, 1, ceil_mode=True, count_include_pad=False)
+    yield case(normal(0, 3, *shape), 2)
+    yield case(normal(1, 2, *shape), 1)
+    if dims > 1:
+        yield case(normal(2, 3, *shape), 3, 2, 1, divisor_override=-5)
+
+
+def adaptive_avg_pool(dims):
+    shape = (7, 6, 5)[:dims]
+    for size in (1, 3, 7, 10, (7, 2, 4)[:dims]):
+        yield case(normal(2, 3, *shape), size)
+    yield case(normal(3, *shape), 2)
+    yield case(normal(0, 3, *shape), 2)
+    if dims > 1:
+        yield case(normal(2, 3, *shape), (None, 4, 2)[:dims])
+
+
+def interpolate():
+    for dims, mode in enumerate(("linear", "bilinear", "trilinear"), 1):
+        shape = (4, 5, 3)[:dims]
+        for kind in ("nearest", "nearest-exact", "area", mode):
+            yield case(normal(2, 3, *shape), 7, mode=kind)
+            yield case(normal(1, 2, *shape), scale_factor=(0.6, 1.7, 2)[:dims], mode=kind)
+        yield case(normal(2, 3, *shape), (7, 3, 1)[:dims], mode=mode, align_corners=True)
+        yield case(normal(2, 3, *shape), scale_factor=1.7, mode=mode, recompute_scale_factor=True)
+    for options in ({}, {"align_corners": True}, {"antialias": True}):
+        yield case(normal(2, 3, 5, 6), (7, 4), mode="bicubic", **options)
+        yield case(normal(2, 3, 5, 6), scale_factor=(0.4, 1.3), mode="bicubic", **options)
+    yield case(normal(2, 3, 7, 6), (3, 8), mode="bilinear", antialias=True)
+    yield case(normal(0, 3, 4), 2)
+
+
 CASES = {
-    "relu": activation(),
-    "sigmoid": activation(),
-    "tanh": activation(),
-    "silu": activation(),
+    "rnn_steps": rnn_steps(),
+    "lstm_steps": lstm_steps(),
+    "gru_steps": gru_steps(),
+    **{
+        name: activation()
+        for name in (
+            "hardsigmoid", "hardswish", "logsigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
+            "softsign", "tanh", "tanhshrink",
+        )
+    },
+    "celu": [*activation(), *activation(alpha=0.3), *activation(alpha=-2.0)],
+    "elu": [*activation(), *activation(alpha=0.3), *activation(alpha=-2.0)],
+    "glu": [
+        case(3 * normal(4, 6)), case(3 * normal(4, 6, 3), dim=1), case(normal(2), dim=0),
+        case(normal(0, 4)), case(normal(2, 0)),
+    ],
+    "hardshrink": [*activation(), *activation(lambd=0.3), *activation(lambd=-1.0)],
+    "hardtanh": [*activation(), *activation(min_val=-0.4, max_val=2.0), *activation(min_val=2, max_val=2)],
+    "leaky_relu": [*activation(), *activation(negative_slope=-0.3)],
+    "prelu": [
+        *(case(x, slopes(1)) for (x,), _ in activation()), case(normal(4, 3), slopes(3)),
+        case(normal(2, 3, 4, 5), slopes(3)), case(normal(0, 3), slopes(3)), case(normal(4), slopes()),
+        case(normal(), slopes(1)), case(normal(2, 0, 4), slopes(0)),
+    ],
+    "rrelu": [
+        *activation(), *activation(lower=-0.5, upper=1.5), *activation(lower=0.3, upper=0.3, training=True),
+    ],
+    "softplus": [*activation(), *activation(beta=2.5, threshold=3), *activation(beta=-0.5, threshold=1e3)],
+    "softshrink": [*activation(), *activation(lambd=0), *activation(lambd=2.0)],
+    "threshold": [*activation(threshold=0.3, value=-2.0), *activation(threshold=-3.5, value=1e3)],
     "gelu": [*activation(), *activation(approximate="tanh"), case(3 * normal(300, 257))],
     "softmax": [
         *(case(normal(4, 5, 3), dim=dim) for dim in (0, 1, -1)),
@@ -116,7 +235,7 @@ CASES = {
         case(normal(4, 3, 7), (7,), None, normal(7)), case(normal(4, 3, 7), (7,)),
         case(normal(4, 3, 7), (3, 7), normal(3, 7), normal(3, 7)), case(normal(5), (5,), normal(5), eps=0.1),
         case(normal(0, 4), (4,), normal(4), normal(4)), case(normal(3, 0), (0,), normal(0)),
-        case(np.ones((2, 4), "float32"), (4,), normal(4)), case(10 + normal(3, 50), (50,)),
+        case(np.ones((2, 4), "float32"), (4,), normal(4)), case(5 + normal(3, 50), (50,)),
     ],
     "linear": [
         case(normal(3, 4, 5), normal(6, 5), normal(6)), case(normal(3, 4, 5), normal(6, 5)),
@@ -143,6 +262,36 @@ CASES = {
         case(normal(), normal()), case(normal(0), normal(0), reduction="sum"),
         case(normal(3), np.array([1, 2, 3])), case(np.array([1, 2, 3]), normal(3)),
     ],
+    "l1_loss": [
+        *regression(),
+        *(case(normal(3, 4), normal(3, 4), reduction=r, weight=positive(3, 4)) for r in REDUCTIONS),
+    ],
+    "smooth_l1_loss": [
+        *regression(), *regression(beta=0.3), *regression(beta=0.0), case(normal(3), np.array([1, 2, 3])),
+    ],
+    "huber_loss": [
+        *regression(), *regression(delta=0.3),
+        *(case(normal(3, 4), normal(3, 4), reduction=r, weight=positive(3, 4)) for r in REDUCTIONS),
+    ],
+    "batch_norm": batch_norm(),
+    "group_norm": [
+        case(normal(3, 4, 5), 2, normal(4), normal(4)), case(normal(3, 4, 2, 3), 4, normal(4)),
+        case(normal(3, 6), 2, normal(6), normal(6)), case(5 + normal(2, 4, 9), 1, eps=0.1),
+        case(normal(0, 4, 5), 2, normal(4), normal(4)),
+    ],
+    "rms_norm": [
+        case(normal(4, 3, 7), (7,), normal(7)), case(normal(4, 3, 7), (7,)), case(normal(5), (5,), normal(5)),
+        case(normal(4, 3, 7), (3, 7), normal(3, 7), eps=0.1), case(normal(0, 4), (4,), normal(4)),
+        case(normal(3, 0), (0,), normal(0)), case(10 + normal(3, 50), (50,)),
+    ],
+    "bilinear": [
+        case(normal(5, 3), normal(5, 4), normal(2, 3, 4), normal(2)),
+        case(normal(3), normal(4), normal(2, 3, 4)), case(normal(2, 5, 3), normal(2, 5, 4), normal(6, 3, 4)),
+        case(normal(0, 3), normal(0, 4), normal(2, 3, 4)),
+    ],
+    **{f"avg_pool{d}d": avg_pool(d) for d in (1, 2, 3)},
+    **{f"adaptive_avg_pool{d}d": adaptive_avg_pool(d) for d in (1, 2, 3)},
+    "interpolate": interpolate(),
     "nll_loss": nll_loss(),
     "cross_entropy": cross_entropy(),
     "scaled_dot_product_attention": attention(),

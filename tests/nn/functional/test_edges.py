@@ -12,6 +12,7 @@ from tests.nn.functional.test_parity import call, variants
 from tests.oracle import check, fails_alike
 
 INF, NAN = np.inf, np.nan
+I3 = np.arange(3)
 
 
 def f(values):
@@ -26,6 +27,37 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
     "sigmoid": ([LINE], {}),
     "tanh": ([LINE], {}),
     "silu": ([LINE], {}),
+    "mish": ([LINE], {}),
+    "softplus": ([LINE], {}),
+    "logsigmoid": ([LINE], {}),
+    "softsign": ([LINE], {}),
+    "tanhshrink": ([LINE], {}),
+    "softshrink": ([LINE], {}),
+    "hardshrink": ([LINE], {}),
+    "hardsigmoid": ([LINE[[0, 1, 3, 4, 5]]], {}),  # at NaN PyTorch stops the gradient,
+    "hardswish": ([LINE[[0, 1, 3, 4, 5]]], {}),  # and here it passes it
+    "hardtanh": ([LINE], {}),
+    "relu6": ([LINE], {}),
+    "leaky_relu": ([LINE], {}),
+    "rrelu": ([LINE], {}),
+    "threshold": ([LINE], {"threshold": 1, "value": -INF}),
+    "elu": ([LINE], {"alpha": 0.3}),
+    "selu": ([LINE], {}),
+    "celu": ([LINE], {"alpha": 0.3}),
+    "prelu": ([LINE, f([0.3])], {}),
+    "glu": ([LINE], {}),
+    "relu ints": ([np.arange(-3, 9)], {}),
+    "relu uint8": ([np.arange(9, dtype="uint8")], {}),
+    "relu6 ints": ([np.arange(-3, 9)], {}),
+    "relu6 uint8": ([np.arange(9, dtype="uint8")], {}),
+    "hardtanh ints": ([np.arange(-3, 9, dtype="int8")], {"min_val": -1.5, "max_val": 2.7}),
+    "hardtanh of one value": ([np.arange(4)], {"min_val": 2, "max_val": 2}),
+    "threshold ints": ([np.arange(-3, 4, dtype="int16")], {"threshold": 0.5, "value": 9.7}),
+    "softsign ints": ([np.arange(-3, 4)], {}),
+    "softsign uint8": ([np.arange(250, 255, dtype="uint8")], {}),
+    **{f"sigmoid {d}": ([I3.astype(d)], {}) for d in ("int64", "uint8", "bool")},
+    **{f"tanh {d}": ([I3.astype(d)], {}) for d in ("int64", "uint8", "bool")},
+    "tanhshrink ints": ([np.arange(-3, 4)], {}),
     "gelu": ([LINE[1:]], {}),  # at inf PyTorch's vectorized exact GELU gives NaN instead of inf
     "gelu tanh": ([LINE[[1, 2, 5]]], {"approximate": "tanh"}),  # x^3 overflows beyond 1e13
     "softmax": ([SPECIAL], {"dim": 1}),
@@ -61,7 +93,7 @@ def test_edges(name):
         check(call(F, function, kwargs, **choice), call(torch.nn.functional, function, kwargs), *args)
 
 
-I3, I35 = np.arange(3), np.ones((3, 5), int)
+I35 = np.ones((3, 5), int)
 X35, X53, X45 = np.ones((3, 5), "f"), np.ones((5, 3), "f"), np.ones((4, 5), "f")
 W5 = np.ones(5, "f")
 
@@ -76,8 +108,37 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "linear bias": ([X35, X45, W5], {}, r"a bias of shape \(5,\) can't be expanded to the output's \(3, 4\)"),
     "linear 0-d": ([np.array(1, "f"), X45], {}, "at least 1 dimension"),
     "linear bool": ([X35 > 0, X45 > 0], {}, "not implemented for bool"),
-    "silu int": ([I3], {}, "not implemented for dtype int64"),
-    "gelu int": ([I3], {}, "not implemented for dtype int64"),
+    **{
+        f"{name} int": ([I3], {}, "not implemented for dtype int64")
+        for name in (
+            "celu", "elu", "gelu", "hardshrink", "hardsigmoid", "hardswish", "leaky_relu", "logsigmoid",
+            "mish", "rrelu", "selu", "silu", "softplus", "softshrink",
+        )
+    },
+    "glu int": ([np.ones((2, 4), int)], {}, "not implemented for dtype int64"),
+    "glu odd": ([X35], {"dim": 1}, "even size, but dim 1 is of size 5"),
+    "glu 0-d": ([np.array(1, "f")], {}, "a 0-d tensor has no halves"),
+    "glu dim": ([X35], {"dim": 2}, r"expected to be in range of \[-2, 1\], but got 2"),
+    "prelu int": ([I3, np.ones(1, int)], {}, "not implemented for dtype int64"),
+    "prelu channels": ([X35, W5[:3]], {}, r"3 weights for 5 channels of \(3, 5\)"),
+    "prelu vector": ([W5, W5], {}, r"5 weights for 1 channels"),
+    "prelu matrix": ([X35, X35], {}, r"0 or 1 dims, got shape \(3, 5\)"),
+    "prelu 0-d": ([np.array(1, "f"), W5[:2]], {}, r"0-d input takes one weight"),
+    "prelu dtype": ([X35, W5.astype("d")], {}, "one dtype, got input float32 and weight float64"),
+    "relu bool": ([X35 > 0], {}, "bool"),
+    "relu6 bool": ([X35 > 0], {}, "bool"),
+    "hardtanh bool": ([X35 > 0], {}, "bool"),
+    "hardtanh bounds": ([X35], {"min_val": 2, "max_val": 1}, "min_val can.t be above max_val, got 2 and 1"),
+    "hardtanh unsigned": ([I3.astype("uint8")], {}, "negative limits for an unsigned dtype, got -1.0"),
+    "threshold bool": ([X35 > 0], {"threshold": 0, "value": 1}, "bool"),
+    "threshold range": ([I3.astype("int8")], {"threshold": 0, "value": 900}, "900 .* int8"),
+    "softsign bool": ([X35 > 0], {}, "bool"),
+    "tanhshrink bool": ([X35 > 0], {}, "bool"),
+    "softshrink lambd": ([X35], {"lambd": -1}, "lambd must not be negative, got -1"),
+    "softshrink NaN": ([X35], {"lambd": NAN}, "lambd must not be negative, got nan"),
+    "rrelu bounds": ([X35], {"lower": 0.5, "upper": 0.1}, "lower must not be above upper, got 0.5 and 0.1"),
+    "rrelu infinite": ([X35], {"upper": INF, "training": True}, "must be finite, got 0.125 and inf"),
+    "celu alpha": ([X35], {"alpha": 0}, "alpha cannot be 0"),
     "gelu approximate": ([X35], {"approximate": "x"}, "either none or tanh, got 'x'"),
     "softmax int": ([I3], {"dim": 0}, "not implemented for dtype int64"),
     "softmax dim": ([X35], {"dim": 2}, r"expected to be in range of \[-2, 1\], but got 2"),
@@ -98,7 +159,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     ),
     "dropout p": ([X35], {"p": 1.5}, "between 0 and 1, but got 1.5"),
     "dropout int": ([I3], {}, "can't be cast to the input's type int64"),
-    "mse_loss shapes": ([X35, X45], {}, r"\(4, 5\) is different from the input's, \(3, 5\)"),
+    "mse_loss shapes": ([X35, X45], {}, r"can't be broadcast together: target \(4, 5\), input \(3, 5\)"),
     "mse_loss reduction": ([X35, X35], {"reduction": "max"}, "max is not a valid value for reduction"),
     "mse_loss int": ([I3, I3], {}, "not implemented for dtype int64"),
     "mse_loss weight": ([X35, X35], {"weight": W5}, "must have the same size"),
@@ -155,6 +216,15 @@ def test_wrong_calls(name):
             fails_alike(ours, theirs, *args, match=message)
 
 
+def test_softplus_does_not_overflow():
+    """PyTorch's is infinite where exp(x) is and the threshold above."""
+    x = mytorch.tensor([50.0, 100, 200], requires_grad=True)
+    for _, choice in variants("softplus"):
+        y = F.softplus(x, threshold=300, **choice)
+        np.testing.assert_array_equal(y.detach().numpy(), x.detach().numpy())
+        np.testing.assert_array_equal(mytorch.autograd.grad(y.sum(), x)[0].numpy(), 1)
+
+
 def test_attention_dropout_probability():
     q = mytorch.ones(3, 4)
     with pytest.raises(ValueError, match="between 0 and 1, but got 2"):  # PyTorch raises RuntimeError
@@ -162,8 +232,11 @@ def test_attention_dropout_probability():
 
 
 def test_sparse_gradients_are_refused():
+    weight = mytorch.ones(2, 2, requires_grad=True)
     with pytest.raises(NotImplementedError, match="use sparse=False"):
-        F.embedding(mytorch.tensor([0]), mytorch.ones(2, 2), sparse=True)
+        F.embedding(mytorch.tensor([0]), weight, sparse=True)
+    with mytorch.no_grad():
+        assert F.embedding(mytorch.tensor([0]), weight, sparse=True).tolist() == [[1, 1]]
 
 
 def test_the_weight_of_classes_is_not_differentiable():

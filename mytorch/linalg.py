@@ -1,0 +1,30 @@
+"""Linear algebra under PyTorch's names: `mytorch.linalg.vector_norm`, …"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .ops.dims import numpy_names
+from .ops.norms import matrix_norm, vector_norm
+from .ops.svd import svdvals
+from .tensor import Tensor
+
+__all__ = ["matrix_norm", "norm", "svdvals", "vector_norm"]
+
+
+@numpy_names
+def norm(x: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The `matrix_norm` in two dims, the `vector_norm` in one; without `ord` the vector norm of order 2.
+
+    Raises:
+        RuntimeError: with `ord`, neither one dim nor two; errors of the two norms.
+    """
+    if ord is None:
+        return vector_norm(x, 2, dim, keepdim, dtype=dtype)
+    dims = x.ndim if dim is None else len(tuple(dim)) if isinstance(dim, Iterable) else 1
+    if dims not in (1, 2):
+        raise RuntimeError(f"norm(): ord={ord!r} needs 1 or 2 dims, got dim={dim} and shape {list(x.shape)}")
+    if dims == 2 or isinstance(ord, str):
+        return matrix_norm(x, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+    return vector_norm(x, ord, dim, keepdim, dtype=dtype)

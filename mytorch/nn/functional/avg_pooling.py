@@ -1,0 +1,168 @@
+"""Pooling: the mean, or the p-norm, of each window over the last dims."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...ops.op import op
+from ...tensor import Tensor
+from .composite import composite
+from .pooling import check_shape, read_output_size, read_window, window_counts
+from .resample import bins, resample
+from .windows import inner, ntuple, output_size, overlap_add, padded, places
+
+
+@composite
+def avg_pool1d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
+    """The mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@composite
+def avg_pool2d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window over the last two dims, (N, C, H, W) or (C, H, W); int64 is rounded to zero.
+
+    Args:
+        kernel_size, stride, padding, ceil_mode: see `max_pool2d`; padding is zeros.
+        count_include_pad: these zeros count.
+        divisor_override: divide the sums by this.
+
+    Raises:
+        NotImplementedError: the dtype is neither floating-point nor int64.
+        RuntimeError: a shape, size, padding or divisor that doesn't fit.
+    """
+    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@composite
+def avg_pool3d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window over the last three dims, (N, C, D, H, W) or (C, D, H, W): see `avg_pool2d`."""
+    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@composite
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+    """The mean of each of `output_size` windows over the last dim: see `adaptive_avg_pool2d`."""
+    return _adaptive_avg_pool(1, input, output_size)
+
+
+@composite
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """The mean of each of H' × W' windows over the last two dims, (N, C, H, W) or (C, H, W).
+
+    Window i of H goes from floor(i H / H') to ceil((i + 1) H / H').
+
+    Args:
+        output_size: (H', W') or an int for both; None for a dim that stays as it is.
+
+    Raises:
+        NotImplementedError: the dtype isn't floating-point.
+        RuntimeError, TypeError, ValueError: a shape or size that doesn't fit.
+    """
+    return _adaptive_avg_pool(2, input, output_size)
+
+
+@composite
+def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+    """The mean of each of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`."""
+    return _adaptive_avg_pool(3, input, output_size)
+
+
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d` for the others."""
+    return _lp_pool(avg_pool1d, 1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`."""
+    return _lp_pool(avg_pool2d, 2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`."""
+    return _lp_pool(avg_pool3d, 3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def _avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    name = f"avg_pool{dims}d"
+    kernel, stride, padding, ones = read_window(name, dims, kernel_size, stride, padding, 1)
+    counts = window_counts(name, input.shape, kernel, stride, padding, ones, ceil_mode)
+    if input.dtype.kind != "f" and input.dtype != np.int64:
+        raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
+    if divisor_override == 0:
+        raise RuntimeError(f"{name}(): divisor must be not zero")
+    divisor, around = np.ones((), int), []
+    for n, count, k, s, p in zip(input.shape[-dims:], counts, kernel, stride, padding, strict=True):
+        start = np.arange(count) * s - p
+        end = np.minimum(start + k, n + p)
+        if not count_include_pad:
+            start, end = np.maximum(start, 0), np.minimum(end, n)
+        divisor = np.multiply.outer(divisor, end - start)
+        around.append((p, max((count - 1) * s - p + k - n, 0)))
+    total = _window_sum(input, kernel, stride, tuple(around))
+    if divisor_override is not None or np.all(divisor == divisor.flat[0]):
+        divisor = divisor_override or int(divisor.flat[0])
+    else:
+        divisor = Tensor(divisor, dtype=input.dtype, device=input.device)
+    return ops.div(total, divisor, rounding_mode=None if input.dtype.kind == "f" else "trunc")
+
+
+@op
+def _window_sum(x, kernel, stride, around):
+    """The sum of each window of x, with (before, after) zeros `around` it in each of the last dims."""
+    x = padded(x, around)
+    inside, ones = x.shape[-len(kernel) :], (1,) * len(kernel)
+    counts = tuple(map(output_size, inside, kernel, stride))
+    parts = [x[(..., *places(i, counts, stride, ones))] for i in itertools.product(*map(range, kernel))]
+    y = functools.reduce(np.add, parts) if len(parts) > 1 else np.copy(parts[0])
+    return y, lambda g: _window_spread.dual(g, kernel, stride, around, inside)
+
+
+@op
+def _window_spread(g, kernel, stride, around, inside):
+    """The adjoint of `_window_sum`: every element of a window gets g."""
+    dims = len(kernel)
+    windows = np.broadcast_to(g[(..., *[None] * dims)], (*g.shape, *kernel))
+    x = inner(overlap_add(windows, inside, stride, (1,) * dims), around)
+    return x, lambda gg: _window_sum.dual(gg, kernel, stride, around)
+
+
+def _adaptive_avg_pool(dims, input, output_size):
+    name = f"adaptive_avg_pool{dims}d"
+    counts = read_output_size(name, dims, input.shape, output_size)
+    check_shape(name, dims, input.shape, input.shape[-dims:])
+    if input.dtype.kind != "f":
+        raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
+    for dim, count in enumerate(counts, input.ndim - dims):
+        if count and input.shape[dim] % count == 0:  # windows of one length, side by side
+            input = ops.mean(ops.unflatten(input, dim, (count, -1)), dim + 1)
+        else:
+            input = resample(input, bins(input.shape[dim], count), dim)
+    return input
+
+
+def _lp_pool(avg_pool, dims, input, norm_type, kernel_size, stride, ceil_mode):
+    count = math.prod(ntuple(kernel_size, dims, f"lp_pool{dims}d(): kernel_size", 1))
+    y = avg_pool(input**norm_type, kernel_size, stride, 0, ceil_mode)
+    return (ops.sign(y) * ops.relu(abs(y)) * count) ** (1 / norm_type)

@@ -1,0 +1,119 @@
+"""Binary cross entropy: the loss of probabilities of yes or no, and of their logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops.op import op
+from ...tensor import Tensor
+from .activations import require_float
+from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
+
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-(target log(input) + (1 - target) log(1 - input)), or its mean or sum; no logarithm is below -100.
+
+    Args:
+        input, target: probabilities, of one shape and dtype.
+        weight: of each element, broadcast to the target's shape; the mean is still over all elements.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: the shapes differ; another reduction.
+        RuntimeError: dtypes; an input or target outside [0, 1] (not looked for on a GPU, which would have to
+            wait).
+    """
+    name = "binary_cross_entropy"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    same_shape(name, "target", target, input)
+    for what, x in (("input", input), ("target", target)):
+        if x.dtype != input.dtype:
+            raise RuntimeError(f"{name}(): expected a {what} of dtype {input.dtype}, got {x.dtype}")
+        require_float(x, name)
+        _check_probabilities(what, x)
+    loss = _bernoulli_nll(input, target)
+    if weight is not None:
+        check_broadcast(name, target=target, weight=weight)
+        loss = loss * weight
+    return reduced(loss, reduction)
+
+
+def _check_probabilities(what: str, x: Tensor) -> None:
+    if is_visible(x):
+        raw = x.data._array
+        wrong = raw[~((raw >= 0) & (raw <= 1))]
+        if wrong.size:
+            raise RuntimeError(
+                f"binary_cross_entropy(): all elements of {what} should be between 0 and 1, got {wrong[0]}"
+            )
+
+
+@op
+def _bernoulli_nll(p, y):
+    """-(y log(p) + (1 - y) log(1 - p)), with PyTorch's limits: no log below -100, no p (1 - p) below 1e-12"""
+    no, yes = np.log1p(-p), np.log(p)
+    return (y - 1) * np.maximum(no, -100) - y * np.maximum(yes, -100), (
+        lambda g: g * (p - y) / np.maximum((1 - p) * p, 1e-12),
+        lambda g: g * (no - yes),
+    )
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy` of sigmoid(input), without losing small probabilities.
+
+        -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x)))
+            = (1 - target) x + (1 + (pos_weight - 1) target) log(1 + exp(-x))
+
+    Args:
+        input, target: logits and probabilities, of one shape.
+        weight: of each element, broadcast to the input's shape.
+        pos_weight: of the positive targets, broadcast to the input's shape.
+        reduction: "mean", "sum" or "none"; the mean is divided by the number of elements.
+
+    Returns:
+        The dtype of the target.
+
+    Raises:
+        ValueError: the shapes differ; another reduction.
+        RuntimeError: integers, or weights that can't be broadcast.
+    """
+    name = "binary_cross_entropy_with_logits"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    same_shape(name, "target", target, input)
+    require_float(input, name)
+    require_float(target, name)
+    factor = 1
+    if pos_weight is not None:
+        check_broadcast(name, input=input, pos_weight=pos_weight)
+        factor = 1 + (pos_weight - 1) * target
+    loss = _logits_nll(input, target, factor).to(target.dtype)
+    if weight is not None:
+        check_broadcast(name, input=input, weight=weight)
+        loss = loss * weight
+    return reduced(loss, reduction)
+
+
+@op(promote="common")
+def _logits_nll(x, y, v):
+    """(1 - y) x + v log(1 + exp(-x))"""
+    softplus = np.logaddexp(0, -x)
+    return (1 - y) * x + v * softplus, (
+        lambda g: g * (1 - y - v / (1 + np.exp(x))),
+        lambda g: -g * x,
+        lambda g: g * softplus,
+    )

@@ -1,0 +1,198 @@
+"""Convolutions and transposed convolutions: the functions, and what they ask of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ops import squeeze, unsqueeze
+from ...ops.op import require_tensor
+from ...tensor import Tensor
+from .im2col import Geometry, conv_input_gradient, convolution
+from .windows import ntuple, output_size, read_padding
+
+
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Convolution over one dim: see `conv2d`, without the heights."""
+    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """The product of the kernels with every window of an image.
+
+        y[n, o, i, j] = bias[o] + sum_{c, a, b} weight[o, c, a, b] x[n, c, row(i, a), row(j, b)]
+        row(i, a) = i stride + a dilation - padding
+
+    Args:
+        input: (N, C, H, W), or (C, H, W) without the batch.
+        weight: (O, C / groups, kernel height, kernel width), of the same dtype.
+        bias: (O,)
+        stride: from one window to the next; one int, or one a dim, as all these.
+        padding: zeros around the image at each end; "valid" is none, "same" as many as keep H and W (with an
+            odd number of them, the one more is at the end).
+        dilation: from one element of a window to the next.
+        groups: the channels are split into so many parts, each with kernels of its own.
+
+    Returns:
+        (N, O, H', W'), with H' = floor((H + 2 padding - dilation (kernel - 1) - 1) / stride) + 1.
+
+    Raises:
+        RuntimeError: shapes, dtypes or arguments don't fit.
+    """
+    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Convolution over three dims: see `conv2d`, with a depth before the height."""
+    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Transposed convolution over one dim: see `conv_transpose2d`, without the heights."""
+    args = input, weight, bias, stride, padding, output_padding, groups, dilation
+    return _convolve_transposed("conv_transpose1d", 1, *args)
+
+
+def conv_transpose2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """The gradient of `conv2d` with respect to its input: every pixel adds its multiple of the kernel.
+
+    Args:
+        input: (N, C, H, W), or (C, H, W) without the batch.
+        weight: (C, O / groups, kernel height, kernel width), of the same dtype.
+        bias: (O,)
+        stride, padding, dilation, groups: of that convolution.
+        output_padding: how many more rows and columns the result has, at the end. A convolution with a stride
+            gives several sizes of images the same size; this says which one is meant.
+
+    Returns:
+        (N, O, H', W'), with
+        H' = (H - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1.
+
+    Raises:
+        RuntimeError: shapes, dtypes or arguments don't fit.
+    Source: Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2016,
+        https://arxiv.org/abs/1603.07285, section 4
+    """
+    args = input, weight, bias, stride, padding, output_padding, groups, dilation
+    return _convolve_transposed("conv_transpose2d", 2, *args)
+
+
+def conv_transpose3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Transposed convolution over three dims: see `conv_transpose2d`, with a depth before the height."""
+    args = input, weight, bias, stride, padding, output_padding, groups, dilation
+    return _convolve_transposed("conv_transpose3d", 3, *args)
+
+
+def _convolve(name, dims, input, weight, bias, stride, padding, dilation, groups):
+    _check_tensors(name, dims, input, weight, bias, groups)
+    stride = ntuple(stride, dims, f"{name}(): stride", 1)
+    dilation = ntuple(dilation, dims, f"{name}(): dilation", 1)
+    kernel = tuple(weight.shape[2:])
+    padding = read_padding(name, padding, kernel, stride, dilation)
+    channels, outs = input.shape[-dims - 1], weight.shape[0]
+    if channels != weight.shape[1] * groups:
+        raise RuntimeError(
+            f"{name}(): given groups={groups} and a weight of shape {tuple(weight.shape)}, expected the "
+            f"input {tuple(input.shape)} to have {weight.shape[1] * groups} channels, got {channels}"
+        )
+    _check_bias(name, weight, bias, outs)
+    size = tuple(input.shape[-dims:])
+    room = [n + before + after for n, (before, after) in zip(size, padding, strict=True)]
+    out = tuple(output_size(*args) for args in zip(room, kernel, stride, [0] * dims, dilation, strict=True))
+    if min(out) < 1 or 0 in size:
+        raise RuntimeError(
+            f"{name}(): the kernel can't be larger than the input, which can't be empty: kernel {kernel} "
+            f"with dilation {dilation}, input {size}, {tuple(room)} with its padding"
+        )
+    form = Geometry(size, kernel, out, stride, padding, dilation, groups)
+    return _batched(dims, convolution, input, weight, bias, form)
+
+
+def _convolve_transposed(name, dims, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    _check_tensors(name, dims, input, weight, bias, groups)
+    stride = ntuple(stride, dims, f"{name}(): stride", 1)
+    dilation = ntuple(dilation, dims, f"{name}(): dilation", 1)
+    padding = ntuple(padding, dims, f"{name}(): padding", 0)
+    more = ntuple(output_padding, dims, f"{name}(): output_padding", 0)
+    if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)):
+        raise RuntimeError(
+            f"{name}(): output padding must be smaller than either stride or dilation, got {more}, "
+            f"stride {stride} and dilation {dilation}"
+        )
+    if input.shape[-dims - 1] != weight.shape[0]:
+        raise RuntimeError(
+            f"{name}(): given a weight of shape {tuple(weight.shape)}, expected the input "
+            f"{tuple(input.shape)} to have {weight.shape[0]} channels, got {input.shape[-dims - 1]}"
+        )
+    _check_bias(name, weight, bias, weight.shape[1] * groups)
+    out, kernel = tuple(input.shape[-dims:]), tuple(weight.shape[2:])
+    size = tuple(
+        (n - 1) * s - 2 * p + d * (k - 1) + m + 1
+        for n, k, s, p, d, m in zip(out, kernel, stride, padding, dilation, more, strict=True)
+    )
+    if min(size) < 1:
+        raise RuntimeError(
+            f"{name}(): the output would have the size {size}: the padding {padding} is too large"
+        )
+    form = Geometry(size, kernel, out, stride, tuple((p, p) for p in padding), dilation, groups)
+    return _batched(dims, conv_input_gradient, input, weight, bias, form)
+
+
+def _batched(dims: int, function: Callable, input: Tensor, *args: Any) -> Tensor:
+    """Call an op of batches, also for one image."""
+    if input.ndim == dims + 2:
+        return function(input, *args)
+    return squeeze(function(unsqueeze(input, 0), *args), 0)
+
+
+def _check_tensors(
+    name: str, dims: int, input: Tensor, weight: Tensor, bias: Tensor | None, groups: int
+) -> None:
+    for x in (input, weight, *(() if bias is None else (bias,))):
+        require_tensor(x, name)
+    if input.ndim not in (dims + 1, dims + 2) or weight.ndim != dims + 2:
+        raise RuntimeError(
+            f"{name}(): expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input and a {dims + 2}D "
+            f"weight, got shapes {tuple(input.shape)} and {tuple(weight.shape)}"
+        )
+    if not isinstance(groups, int) or isinstance(groups, bool):
+        raise TypeError(f"{name}(): groups must be an int, got {groups!r}")
+    if groups < 1 or weight.shape[0] % groups or not weight.shape[0]:
+        raise RuntimeError(
+            f"{name}(): expected a positive number of groups that divides the first dim of the weight "
+            f"{tuple(weight.shape)}, got groups={groups}"
+        )
+    if 0 in weight.shape[2:]:
+        raise RuntimeError(f"{name}(): the kernel is empty: weight has shape {tuple(weight.shape)}")
+    got = [x.dtype for x in (input, weight, bias) if x is not None]
+    if len(set(got)) > 1:
+        got = ", ".join(map(str, got))
+        raise RuntimeError(f"{name}(): expected input, weight and bias to have the same dtype, got {got}")
+    if got[0].kind == "b":
+        raise NotImplementedError(f"{name}(): not implemented for bool tensors")
+
+
+def _check_bias(name: str, weight: Tensor, bias: Tensor | None, outs: int) -> None:
+    if bias is not None and tuple(bias.shape) != (outs,):
+        raise RuntimeError(
+            f"{name}(): with a weight of shape {tuple(weight.shape)}, expected a bias of shape ({outs},), "
+            f"got {tuple(bias.shape)}"
+        )

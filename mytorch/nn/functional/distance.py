@@ -1,0 +1,38 @@
+"""How far apart vectors are, or how alike."""
+
+from __future__ import annotations
+
+from ...dtypes import promote_types
+from ...ops import broadcast_tensors, norm
+from ...tensor import Tensor
+from .loss import at_least, check_broadcast
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between x1 and x2, broadcast, along a dim.
+
+        x1 . x2 / (max(|x1|, eps) max(|x2|, eps))
+
+    Raises:
+        RuntimeError: integers, or shapes that can't be broadcast.
+        IndexError: there is no such dim.
+    """
+    check_broadcast("cosine_similarity", x1=x1, x2=x2)
+    dtype = promote_types(x1.dtype, x2.dtype)
+    if dtype.kind != "f":
+        raise RuntimeError(f"cosine_similarity(): expected a floating-point dtype, got {dtype}")
+    pair = broadcast_tensors(x1.to(dtype), x2.to(dtype))
+    x1, x2 = (x / at_least(norm(x, 2, dim, True), eps) for x in pair)
+    return (x1 * x2).sum(dim)
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last dim of the two, broadcast; eps keeps its gradient finite.
+
+    Raises:
+        RuntimeError: shapes that can't be broadcast.
+    """
+    check_broadcast("pairwise_distance", x1=x1, x2=x2)
+    return norm(x1 - x2 + float(eps), p, -1, keepdim)

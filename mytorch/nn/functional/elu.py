@@ -1,0 +1,87 @@
+"""Exponential linear units: straight above 0, an exponential below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ops import where
+from ...ops.inplace import inplace
+from ...tensor import Tensor
+from .activations import floats_only, require_float
+from .composite import composite
+
+# The mean 0 and the variance 1 of many inputs are a fixed point of selu with these.
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+@composite
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where x > 0, else alpha (exp(x) - 1)
+
+    Source: Clevert, Unterthiner & Hochreiter, 2015, https://arxiv.org/abs/1511.07289
+    """
+    return _unit(input, alpha)
+
+
+@elu.manual
+def _elu(x, alpha, inplace):
+    return _unit_by_hand(x, alpha)
+
+
+@composite
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """scale * elu(x, alpha) with constants that keep the mean and variance of the activations.
+
+    Source: Klambauer, Unterthiner, Mayr & Hochreiter, 2017, https://arxiv.org/abs/1706.02515
+    """
+    return SELU_SCALE * _unit(input, SELU_ALPHA)
+
+
+@selu.manual
+def _selu(x, inplace):
+    return _unit_by_hand(x, SELU_ALPHA, scale=SELU_SCALE)
+
+
+@composite
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where x > 0, else alpha (exp(x / alpha) - 1): `elu` with a slope that is continuous for any alpha.
+
+    Raises:
+        RuntimeError: alpha is 0.
+    Source: Barron, 2017, https://arxiv.org/abs/1704.07483
+    """
+    return _unit(input, alpha, 1 / alpha)
+
+
+@celu.manual
+def _celu(x, alpha, inplace):
+    return _unit_by_hand(x, alpha, 1 / alpha)
+
+
+floats_only(elu)
+floats_only(selu)
+
+
+@celu.check
+def _check_celu(input, alpha, inplace):
+    require_float(input, "celu")
+    if alpha == 0:
+        raise RuntimeError("celu(): ZeroDivisionError: alpha cannot be 0")
+
+
+def _unit(x: Tensor, alpha: float, inner: float = 1) -> Tensor:
+    """max(x, 0) + alpha (exp(inner * min(x, 0)) - 1)"""
+    return where(x <= 0, 0, x) + alpha * (inner * where(x <= 0, x, 0)).expm1()
+
+
+def _unit_by_hand(x: Any, alpha: float, inner: float = 1, scale: float = 1) -> Any:
+    below = x <= 0
+    power = inner * np.minimum(x, 0)
+    y = np.where(below, scale * alpha * np.expm1(power), scale * x)
+    return y, lambda g: np.where(below, g * (scale * alpha * inner) * np.exp(power), scale * g)
+
+
+elu_, selu_, celu_ = inplace(elu), inplace(selu), inplace(celu)

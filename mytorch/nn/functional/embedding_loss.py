@@ -1,0 +1,148 @@
+"""Losses that pull vectors that belong together closer, and push the others apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ops import minimum, where, zeros_like
+from ...tensor import Tensor
+from .distance import pairwise_distance
+from .loss import check_broadcast, read_reduction, reduced
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1, or the mean or sum.
+
+    Args:
+        input1, input2: (N, D) or (D,).
+        target: 1 or -1, (N,) or ().
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: other shapes.
+    """
+    name = "cosine_embedding_loss"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    if target.ndim > 1:
+        raise RuntimeError(f"{name}(): 0D or 1D target tensor expected, got shape {target.data.shape}")
+    dims = target.ndim + 1
+    if input1.ndim != dims or input2.ndim != dims:
+        raise RuntimeError(
+            f"{name}(): {target.ndim}D target tensor expects {dims}D input tensors, but found inputs with "
+            f"sizes {input1.data.shape} and {input2.data.shape}"
+        )
+    check_broadcast(name, input1=input1, input2=input2)
+    across = (input1 * input2).sum(-1)
+    square1, square2 = ((x * x).sum(-1) + 1e-12 for x in (input1, input2))
+    cos = across / (square1 * square2).sqrt()
+    alike, apart = 1 - cos, (cos - margin).clamp(min=0)
+    return reduced(where(target == 1, alike, 0) + where(target == -1, apart, 0), reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The input where the target is 1, max(0, margin - input) where it is -1, or the mean or sum.
+
+    Args:
+        input: distances.
+        target: 1 or -1, in the input's shape.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: shapes that can't be broadcast.
+    """
+    reduction = read_reduction("hinge_embedding_loss", reduction, size_average, reduce)
+    check_broadcast("hinge_embedding_loss", input=input, target=target)
+    near, far = input, (input.new_full((), margin) - input).clamp(min=0)
+    zero = zeros_like(input)
+    return reduced(where(target != 1, far, zero) + where(target != -1, near, zero), reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), or reduced; d is `pairwise_distance`.
+
+    Args:
+        anchor, positive, negative: (N, D) or (D,).
+        p, eps: of the distance.
+        swap: where the positive is nearer to the negative than the anchor is, their distance counts.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: a margin that isn't positive; another reduction.
+        RuntimeError: different numbers of dims.
+    Source: Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional neural
+        networks", 2016, https://doi.org/10.5244/C.30.119
+    """
+    reduction = read_reduction("triplet_margin_loss", reduction, size_average, reduce)
+    _check_triplet("triplet_margin_loss", anchor, positive, negative, margin)
+    return _triplet(
+        anchor, positive, negative, lambda x, y: pairwise_distance(x, y, p, eps), margin, swap, reduction
+    )
+
+
+def _triplet(anchor, positive, negative, distance, margin, swap, reduction):
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return reduced((margin + near - far).clamp(min=0), reduction)
+
+
+def _check_triplet(name, anchor, positive, negative, margin):
+    if margin <= 0:
+        raise ValueError(f"{name}(): margin must be greater than 0, got {margin}")
+    dims = anchor.ndim, positive.ndim, negative.ndim
+    if len(set(dims)) > 1:
+        raise RuntimeError(
+            f"{name}(): the anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got {dims[0]}D, {dims[1]}D and {dims[2]}D"
+        )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with a distance of your own: `distance_function(x, y)`.
+
+    Raises:
+        ValueError: a margin that isn't positive; another reduction.
+        RuntimeError: different numbers of dims.
+    """
+    name = "triplet_margin_with_distance_loss"
+    reduction = read_reduction(name, reduction, None, None)
+    _check_triplet(name, anchor, positive, negative, margin)
+    distance = distance_function or pairwise_distance
+    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)

@@ -1,0 +1,212 @@
+"""
+Convolution: the product of a kernel with every window of the input.
+
+The windows of an image are copied side by side into the columns of a matrix ("im2col"); then one matrix
+product a group is the whole convolution, and each of its two gradients:
+
+    y  = w @ columns(x)          dw = dy @ columns(x)^T          dx = overlap_add(w^T @ dy)
+
+All three are derivatives of one number, sum(dy * conv(x, w)), which is linear in x, in w and in dy. So the
+derivatives of each are the two others, and gradients of gradients need nothing more. A transposed convolution
+is the third one, called by its user.
+
+Source: Chellapilla, Puri & Simard, "High performance convolutional neural networks for document processing",
+2006, https://inria.hal.science/inria-00112631
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...backends.blas import product
+from ...ops.op import op
+from .windows import Ints, inner, overlap_add, padded, windows
+
+HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+CACHE = 8 << 20  # bytes of columns at a time, so that the product finds them in the cache
+GPU_MEMORY = 1 << 30
+
+
+class Geometry(NamedTuple):
+    """Where the windows of a convolution lie, dim by dim."""
+
+    size: Ints  # of the input
+    kernel: Ints
+    out: Ints  # how many windows there are
+    stride: Ints
+    padding: tuple[tuple[int, int], ...]  # before and after
+    dilation: Ints
+    groups: int
+
+
+@op
+def convolution(x, w, bias, form):
+    """(N, C, *size), (O, C / groups, *kernel) and (O,) or None to (N, O, *out)."""
+    return _output(x, w, bias, form), (
+        lambda g: conv_input_gradient.dual(g, w, None, form),
+        lambda g: conv_weight_gradient.dual(x, g, form),
+        _sum_by_channel,
+    )
+
+
+@op
+def conv_input_gradient(g, w, bias, form):
+    """(N, O, *out), (O, C / groups, *kernel) and (C,) or None to (N, C, *size)."""
+    return _input(g, w, bias, form), (
+        lambda gg: convolution.dual(gg, w, None, form),
+        lambda gg: conv_weight_gradient.dual(gg, g, form),
+        _sum_by_channel,
+    )
+
+
+@op
+def conv_weight_gradient(x, g, form):
+    """(N, C, *size) and (N, O, *out) to (O, C / groups, *kernel)."""
+    return _weight(x, g, form), (
+        lambda gg: conv_input_gradient.dual(g, gg, None, form),
+        lambda gg: convolution.dual(x, gg, None, form),
+    )
+
+
+def _sum_by_channel(g: Any) -> Any:
+    """The gradient of a bias."""
+    return np.sum(g, axis=(0, *range(2, g.ndim)), dtype=SINGLE if g.dtype == HALF else None)
+
+
+def raw(function: Callable) -> Callable:
+    """A function of raw arrays that takes Tensors too, without a gradient; float16 is computed in float32."""
+
+    @op
+    def call(*args):
+        if args[0].dtype != HALF:
+            return function(*args), None
+        args = [a.astype(SINGLE) if hasattr(a, "astype") else a for a in args]
+        return function(*args).astype(HALF), None
+
+    return call.dual
+
+
+@raw
+def _output(x, w, bias, form):
+    kernels = _matrices(w, form.groups, 1)
+    y = np.empty((len(x), len(w), *form.out), x.dtype, like=x)
+    for images, rows, places, part in _parts(x, x.shape[1], form):
+        columns = to_columns(x[images, :, rows], part)
+        z = product(kernels, _matrices(columns, form.groups, w.ndim - 1))
+        if bias is not None:
+            z += np.reshape(bias, (*kernels.shape[:2], 1))
+        y[images, :, places] = np.swapaxes(np.reshape(z, (len(w), -1, *part.out)), 0, 1)
+    return y
+
+
+@raw
+def _input(g, w, bias, form):
+    turned = _turned(form)
+    if turned is not None and len(w) <= 2 * form.groups * w.shape[1]:
+        return _output(g, _turned_kernels(w, form.groups), bias, turned)
+    kernels = np.swapaxes(_matrices(w, form.groups, 1), 1, 2)
+    channels = form.groups * w.shape[1]
+    y = np.zeros((len(g), channels, *form.size), g.dtype, like=g)
+    for images, rows, places, part in _parts(g, channels, form):
+        errors = np.swapaxes(g[images, :, places], 0, 1)
+        columns = product(kernels, _matrices(errors, form.groups, 1))
+        columns = np.reshape(columns, (channels, *form.kernel, *errors.shape[1:]))
+        y[images, :, rows] += from_columns(columns, part)
+    if bias is not None:
+        y += np.reshape(bias, (channels, *[1] * len(form.size)))
+    return y
+
+
+@raw
+def _weight(x, g, form):
+    shape = (g.shape[1], x.shape[1] // form.groups, *form.kernel)
+    total = np.zeros((form.groups, shape[0] // form.groups, math.prod(shape[1:])), x.dtype, like=x)
+    for images, rows, places, part in _parts(x, x.shape[1], form):
+        columns = _matrices(to_columns(x[images, :, rows], part), form.groups, len(shape) - 1)
+        errors = _matrices(np.swapaxes(g[images, :, places], 0, 1), form.groups, 1)
+        total += product(errors, np.swapaxes(columns, 1, 2))
+    return np.reshape(total, shape)
+
+
+def to_columns(x: Any, form: Geometry) -> Any:
+    """(N, C, *size) to (C, *kernel, N, *out): what each place of the kernel meets, in window after window.
+
+    It is a view, of x or of x with its padding.
+    """
+    view = windows(padded(x, form.padding), form.kernel, form.stride, form.dilation)
+    view = view[(slice(None), slice(None), *[slice(n) for n in form.out])]  # an output_padding has more
+    places, kernel = _dims(form)
+    return np.transpose(view, (1, *kernel, 0, *places))
+
+
+def from_columns(columns: Any, form: Geometry) -> Any:
+    """The adjoint of `to_columns`: (C, *kernel, N, *out) to (N, C, *size), summed where windows overlap."""
+    size = [n + before + after for n, (before, after) in zip(form.size, form.padding, strict=True)]
+    places, kernel = _dims(form)
+    view = np.transpose(columns, np.argsort((1, *kernel, 0, *places)).tolist())
+    return inner(overlap_add(view, size, form.stride, form.dilation), form.padding)
+
+
+def _dims(form: Geometry) -> tuple[range, range]:
+    """Which dims of (N, C, *out, *kernel) are windows, and which are elements of a window."""
+    dims = len(form.size)
+    return range(2, 2 + dims), range(2 + dims, 2 + 2 * dims)
+
+
+def _matrices(x: Any, groups: int, split: int) -> Any:
+    """One matrix a group: the dims before `split`, the rows, are shared out to the groups."""
+    return np.reshape(x, (groups, math.prod(x.shape[:split]) // groups, math.prod(x.shape[split:])))
+
+
+def _turned(form: Geometry) -> Geometry | None:
+    """The convolution from y to x, with the kernels turned around, that gives the gradient of x.
+
+    It needs a stride of 1. Filling the columns of y is several times as fast as adding up those of x, unless
+    y has many more channels.
+    """
+    if max(form.stride) > 1:
+        return None
+    reach = [d * (k - 1) for k, d in zip(form.kernel, form.dilation, strict=True)]
+    before = [r - b for r, (b, _) in zip(reach, form.padding, strict=True)]
+    after = [n + r - o - b for n, r, o, b in zip(form.size, reach, form.out, before, strict=True)]
+    if min(*before, *after) < 0:
+        return None
+    padding = tuple(zip(before, after, strict=True))
+    return form._replace(size=form.out, out=form.size, padding=padding)
+
+
+def _turned_kernels(w: Any, groups: int) -> Any:
+    """(O, C / groups, *kernel) to (C, O / groups, *kernel), each kernel point-reflected."""
+    w = np.flip(w, range(2, w.ndim))
+    w = np.swapaxes(np.reshape(w, (groups, len(w) // groups, *w.shape[1:])), 1, 2)
+    return np.reshape(w, (groups * w.shape[1], *w.shape[2:]))
+
+
+def _parts(batch: Any, channels: int, form: Geometry) -> Iterator[tuple[slice, slice, slice, Geometry]]:
+    """(images, rows of x, rows of y, the convolution between them), so that a part's columns aren't large."""
+    room = CACHE if isinstance(batch, np.ndarray) else GPU_MEMORY
+    row = channels * math.prod(form.kernel) * math.prod(form.out[1:]) * batch.itemsize
+    rows = max(1, room // max(row, 1))
+    images = max(1, rows // form.out[0])
+    for i in range(0, len(batch), images):
+        for first in range(0, form.out[0], rows):
+            yield slice(i, i + images), *_band(form, first, min(first + rows, form.out[0]))
+
+
+def _band(form: Geometry, first: int, last: int) -> tuple[slice, slice, Geometry]:
+    """(rows of x, rows of y, the convolution between them) for y[first:last], along the first dim."""
+    n, stride = form.size[0], form.stride[0]
+    begin = first * stride - form.padding[0][0]
+    end = begin + (last - 1 - first) * stride + form.dilation[0] * (form.kernel[0] - 1) + 1
+    rows = slice(min(max(begin, 0), n), max(min(end, n), 0))
+    size = rows.stop - rows.start
+    before = min(max(-begin, 0), end - begin)
+    padding = (before, end - begin - before - size)
+    part = form._replace(
+        size=(size, *form.size[1:]), out=(last - first, *form.out[1:]), padding=(padding, *form.padding[1:])
+    )
+    return rows, slice(first, last), part

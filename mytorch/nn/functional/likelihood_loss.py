@@ -1,0 +1,129 @@
+"""Losses that are a negative log-likelihood, or a divergence of two distributions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from ...ops import where, xlogy
+from ...tensor import Tensor
+from .loss import REDUCTIONS, at_least, check_broadcast, is_visible, read_reduction, reduced
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """The Kullback-Leibler divergence, target (log(target) - input), element by element, or reduced.
+
+    Args:
+        input: log-probabilities.
+        target: probabilities; with `log_target` their logarithms.
+        reduction: "batchmean" divides the sum by the size of the first dim, which is the divergence as it is
+            defined; "mean" by the number of elements, with a warning; "sum"; "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: integers; shapes that can't be broadcast.
+    Source: Kullback & Leibler, "On Information and Sufficiency", 1951, https://doi.org/10.1214/aoms/1177729694
+    """
+    if reduction == "mean" and size_average is None and reduce is None:
+        warnings.warn(
+            "kl_div(): reduction='mean' divides by the number of elements; the divergence of a batch is "
+            "'batchmean', which divides by the size of the first dim",
+            stacklevel=2,
+        )
+    reduction = read_reduction("kl_div", reduction, size_average, reduce, (*REDUCTIONS, "batchmean"))
+    check_broadcast("kl_div", input=input, target=target)
+    for name, x in (("input", input), ("target", target)):
+        if x.dtype.kind != "f":
+            raise RuntimeError(f"kl_div(): integral inputs are not supported, the {name} is {x.dtype}")
+    loss = target.exp() * (target - input) if log_target else xlogy(target, target) - target * input
+    if reduction == "batchmean":
+        return reduced(loss, "sum") / (input.shape[0] if input.ndim else 1)
+    return reduced(loss, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log-likelihood of a normal distribution with mean `input` and variance `var`, or reduced.
+
+        0.5 (log(max(var, eps)) + (input - target)^2 / max(var, eps)) + constant
+
+    Args:
+        var: of the input's shape, or without its last dim, or with one dim of size 1; or a number.
+        full: add the constant, 0.5 log(2 pi).
+        eps: the least variance; the gradient passes to smaller ones all the same.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another shape of `var`; a negative one (not looked for on a GPU, which would have to
+            wait); another reduction.
+    Source: Nix & Weigend, "Estimating the mean and variance of the target probability distribution", 1994,
+        https://doi.org/10.1109/ICNN.1994.374138
+    """
+    name = "gaussian_nll_loss"
+    reduction = read_reduction(name, reduction, None, None)
+    if not isinstance(var, Tensor):
+        var = input.new_full(input.shape, var)
+    if is_visible(var) and (var.data._array < 0).any():
+        raise ValueError(f"{name}(): var has negative entries, down to {var.min().item()}")
+    if var.data.shape == input.data.shape[:-1] and input.ndim:
+        var = var.unsqueeze(-1)
+    elif not _fits(var.data.shape, input.data.shape):
+        raise ValueError(
+            f"{name}(): var is of incorrect size, {var.data.shape}, for an input of {input.data.shape}"
+        )
+    check_broadcast(name, input=input, target=target)
+    var = at_least(var, eps)
+    loss = 0.5 * (var.log() + (input - target).square() / var)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Are the shapes the same, but for one dim that is 1 in the first?"""
+    return len(shape) == len(other) and sum(o for s, o in zip(other, shape, strict=True) if s != o) <= 1
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log-likelihood of a Poisson distribution, or reduced.
+
+        exp(input) - target input              with log_input
+        input - target log(input + eps)        without
+
+    Args:
+        input: the expected count, or its logarithm.
+        target: the count.
+        full: add log(target!) where target > 1, by Stirling: t log(t) - t + 0.5 log(2 pi t).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: shapes that can't be broadcast.
+    """
+    reduction = read_reduction("poisson_nll_loss", reduction, size_average, reduce)
+    check_broadcast("poisson_nll_loss", input=input, target=target)
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
+        loss = loss + where(target <= 1, 0, stirling)
+    return reduced(loss, reduction)

@@ -1,0 +1,197 @@
+"""Losses of scores that should be apart by a margin."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops import arange, logaddexp, relu, where
+from ...tensor import Tensor
+from .activations import require_float
+from .loss import check_broadcast, is_visible, read_reduction, reduced
+
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, -target (input1 - input2) + margin), or its mean or sum.
+
+    Args:
+        input1, input2: scores.
+        target: 1 where the first should be ranked higher, -1 where the second should.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: different numbers of dims.
+    """
+    name = "margin_ranking_loss"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise RuntimeError(
+            f"{name}(): all input tensors should have the same number of dims, but got sizes: input1 "
+            f"{input1.data.shape}, input2 {input2.data.shape}, target {target.data.shape}"
+        )
+    check_broadcast(name, input1=input1, input2=input2, target=target)
+    return reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), reduction)
+
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-target input)), or its mean or sum.
+
+    Args:
+        target: 1 or -1.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: shapes that can't be broadcast; integers.
+    """
+    reduction = read_reduction("soft_margin_loss", reduction, size_average, reduce)
+    require_float(input, "soft_margin_loss")
+    check_broadcast("soft_margin_loss", input=input, target=target)
+    return reduced(logaddexp(-target.to(input.dtype) * input, input.new_zeros(())), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over the classes of the binary cross entropy of logits, or reduced over the samples.
+
+    Args:
+        input: logits, (..., C).
+        target: 0 or 1 for each.
+        weight: of each class, (C,).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: shapes that can't be broadcast; integers.
+    """
+    name = "multilabel_soft_margin_loss"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    require_float(input, name)
+    check_broadcast(name, input=input, target=target, **({} if weight is None else {"weight": weight}))
+    if not input.ndim:
+        raise IndexError(f"{name}(): expected an input with a dim of classes, got shape ()")
+    zero = input.new_zeros(())
+    loss = target * logaddexp(-input, zero) + (1 - target) * logaddexp(input, zero)
+    loss = loss if weight is None else loss * weight
+    return reduced(loss.sum(-1) / input.shape[-1], reduction)
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """How much the other classes come near the target's score, or reduced over the samples.
+
+        sum over j != target of weight[target] max(0, margin - x[target] + x[j])^p / C
+
+    Args:
+        input: scores x, (N, C) or (C,).
+        target: class numbers, (N,) or ().
+        p: 1 or 2.
+        weight: of each class, (C,).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another p or reduction.
+        RuntimeError: shapes; a target that is no class (not looked for on a GPU, which would have to wait).
+    """
+    name = "multi_margin_loss"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ValueError(f"{name}(): only p == 1 and p == 2 are supported, got {p}")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError(f"{name}(): weight must be one-dimensional, got shape {weight.data.shape}")
+    input = _scores(name, input)
+    classes = input.shape[-1]
+    target = _labels(name, target, input.data.shape[:-1], 0, classes)
+    if weight is not None and weight.data.shape != (classes,):
+        raise RuntimeError(f"{name}(): inconsistent weight size, {weight.data.shape} for {classes} classes")
+    index = target.unsqueeze(-1)
+    gap = relu(margin - input.gather(-1, index) + input)
+    gap = gap if p == 1 else gap * gap
+    others = arange(classes, device=input.device) != index
+    loss = where(others, gap, 0).sum(-1) / classes
+    return reduced(loss if weight is None else loss * weight[target], reduction)
+
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """How much the other classes come near the scores of the targets, or reduced over the samples.
+
+        sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])) / C
+
+    Args:
+        input: scores x, (N, C) or (C,).
+        target: class numbers in the input's shape; the first -1 of a sample ends its list.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: another reduction.
+        RuntimeError: shapes; a target that is no class (not looked for on a GPU, which would have to wait).
+    """
+    name = "multilabel_margin_loss"
+    reduction = read_reduction(name, reduction, size_average, reduce)
+    input = _scores(name, input)
+    classes = input.shape[-1]
+    target = _labels(name, target, input.data.shape, -1, classes)
+    listed = (target < 0).cumsum(-1) == 0
+    target = where(listed, target, 0)
+    at = (target.unsqueeze(-1) == arange(classes, device=input.device)) & listed.unsqueeze(-1)
+    pairs = listed.unsqueeze(-1) & ~at.any(-2, keepdim=True)
+    gap = relu(1 - input.gather(-1, target).unsqueeze(-1) + input.unsqueeze(-2))
+    return reduced(where(pairs, gap, 0).sum((-2, -1)) / classes, reduction)
+
+
+def _scores(name: str, input: Tensor) -> Tensor:
+    """The input, checked; a single score is that of the only class."""
+    shape = input.data.shape
+    if len(shape) > 2 or 0 in shape[-1:]:
+        raise RuntimeError(f"{name}(): expected a non-empty vector or matrix, got shape {shape}")
+    require_float(input, name)
+    return input if shape else input.reshape(1)
+
+
+def _labels(name: str, target: Tensor, shape: tuple[int, ...], low: int, classes: int) -> Tensor:
+    """The target, checked, in this shape; a single one may have a dim more or less."""
+    if target.dtype != np.int64:
+        raise RuntimeError(f"{name}(): expected a target of dtype int64, got {target.dtype}")
+    single = {(), (1,)}
+    if target.data.shape != shape and not {target.data.shape, shape} <= single:
+        raise RuntimeError(f"{name}(): inconsistent target size, {target.data.shape}, expected {shape}")
+    if is_visible(target):
+        raw = target.data._array
+        wrong = raw[(raw < low) | (raw >= classes)]
+        if wrong.size:
+            raise RuntimeError(f"{name}(): target {wrong[0]} is out of range, there are {classes} classes")
+    return target.reshape(shape)

@@ -1,0 +1,193 @@
+"""Activations of straight pieces: ReLU and its relatives, and the "hard" forms of smooth functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops import elementwise, rand_like, reshape, where
+from ...ops.inplace import inplace
+from ...ops.numbers import as_number
+from ...tensor import Tensor
+from .activations import floats_only, require_float
+from .composite import composite
+
+
+@composite
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0); where x is 0 the gradient is 0.
+
+    Source: Nair & Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines", ICML 2010.
+    """
+    return where(input <= 0, 0, input)
+
+
+@relu.check
+def _check_relu(input, inplace):
+    _refuse_bool(input, "relu")
+
+
+@relu.manual(half=True)
+def _relu(x, inplace):
+    return elementwise.relu.forward(x)
+
+
+@composite
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where x > 0, else negative_slope * x
+
+    Source: Maas, Hannun & Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", ICML 2013.
+    """
+    return where(input > 0, input, negative_slope * input)
+
+
+floats_only(leaky_relu)
+
+
+@leaky_relu.manual
+def _leaky_relu(x, slope, inplace):
+    above = x > 0
+    return np.where(above, x, slope * x), lambda g: np.where(above, g, slope * g)
+
+
+@composite
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where x > 0, else weight * x: `leaky_relu` with slopes that are learned.
+
+    Args:
+        weight: one slope, () or (1,), or one for each channel (dim 1 of the input), (C,).
+
+    Raises:
+        RuntimeError: another number of slopes, another dtype, a 0-d input with several.
+    Source: He, Zhang, Ren & Sun, "Delving Deep into Rectifiers", 2015, https://arxiv.org/abs/1502.01852
+    """
+    count = weight.numel()
+    weight = reshape(weight, () if count == 1 else (count, *(1,) * (input.ndim - 2)))
+    return where(input > 0, input, weight * input)
+
+
+@prelu.check
+def _check_prelu(input, weight):
+    require_float(input, "prelu")
+    if weight.dtype != input.dtype:
+        raise RuntimeError(f"prelu(): expected one dtype, got input {input.dtype} and weight {weight.dtype}")
+    if weight.ndim > 1:
+        raise RuntimeError(f"prelu(): expected a weight of 0 or 1 dims, got shape {tuple(weight.shape)}")
+    if weight.numel() == 1:
+        return
+    if input.ndim == 0:
+        raise RuntimeError(f"prelu(): a 0-d input takes one weight, got shape {tuple(weight.shape)}")
+    channels = input.shape[1] if input.ndim > 1 else 1
+    if weight.numel() != channels:
+        raise RuntimeError(
+            f"prelu(): {weight.numel()} weights for {channels} channels of {tuple(input.shape)}"
+        )
+
+
+@composite
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """x where x > 0, else a * x with a slope a drawn for each element from U(lower, upper).
+
+    Args:
+        training: without it the slope is the mean, (lower + upper) / 2.
+
+    Raises:
+        RuntimeError: lower is above upper, or one of them is infinite.
+    Source: Xu, Wang, Chen & Li, 2015, https://arxiv.org/abs/1505.00853
+    """
+    slope = lower + (upper - lower) * rand_like(input) if training else (lower + upper) / 2
+    return where(input > 0, input, slope * input)
+
+
+@rrelu.check
+def _check_rrelu(input, lower, upper, training, inplace):
+    require_float(input, "rrelu")
+    if not (np.isfinite(lower) and np.isfinite(upper)):
+        raise RuntimeError(f"rrelu(): lower and upper must be finite, got {lower} and {upper}")
+    if lower > upper:
+        raise RuntimeError(f"rrelu(): lower must not be above upper, got {lower} and {upper}")
+
+
+@composite
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where x > threshold, else `value`."""
+    return where(input <= threshold, value, input)
+
+
+@threshold.check
+def _check_threshold(input, threshold, value, inplace):
+    if input.dtype == bool:
+        raise NotImplementedError("threshold(): not implemented for bool tensors")
+    return input, *_of_integers("threshold", input, threshold, value), inplace
+
+
+@composite
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x between min_val and max_val, and these beyond; at them the gradient is 0.
+
+    Raises:
+        ValueError: min_val is above max_val.
+        RuntimeError: a bool tensor; a negative bound of an unsigned one.
+    """
+    return where(input <= min_val, min_val, where(input >= max_val, max_val, input))
+
+
+@hardtanh.check
+def _check_hardtanh(input, min_val, max_val, inplace):
+    _refuse_bool(input, "hardtanh")
+    if min_val > max_val:
+        raise ValueError(f"hardtanh(): min_val can't be above max_val, got {min_val} and {max_val}")
+    if input.dtype.kind == "u" and min_val < 0:
+        raise RuntimeError(f"hardtanh(): negative limits for an unsigned dtype, got {min_val}")
+    return input, *_of_integers("hardtanh", input, min_val, max_val), inplace
+
+
+@hardtanh.manual
+def _hardtanh(x, low, high, inplace):
+    beyond = (x <= low) | (x >= high)
+    return np.minimum(np.maximum(x, low), high), lambda g: np.where(beyond, 0, g)
+
+
+@composite
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x, 0), 6)
+
+    Source: Howard et al., "MobileNets", 2017, https://arxiv.org/abs/1704.04861
+    """
+    return hardtanh(input, 0, 6)
+
+
+@composite
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """x / 6 + 1/2 between -3 and 3, 0 and 1 beyond: `sigmoid` of straight pieces."""
+    return hardtanh(input, -3, 3) / 6 + 0.5
+
+
+floats_only(hardsigmoid)
+
+
+@composite
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x hardsigmoid(x): `silu` of straight pieces.
+
+    Source: Howard et al., "Searching for MobileNetV3", 2019, https://arxiv.org/abs/1905.02244
+    """
+    return input * hardsigmoid(input)
+
+
+floats_only(hardswish)
+
+
+def _of_integers(name: str, x: Tensor, *values: float) -> tuple:
+    """The numbers as integers where x has integers, so that the result has its dtype."""
+    return values if x.dtype.kind == "f" else tuple([as_number(v, x.dtype, name) for v in values])
+
+
+def _refuse_bool(x: Tensor, name: str) -> None:
+    if x.dtype == bool:
+        raise RuntimeError(f"{name}(): not defined for bool tensors")
+
+
+relu_, leaky_relu_, rrelu_ = inplace(relu), inplace(leaky_relu), inplace(rrelu)
+threshold_, hardtanh_ = inplace(threshold), inplace(hardtanh)

@@ -1,0 +1,192 @@
+"""Losses of regression: functions of the error, input - target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ops import where
+from ...tensor import Tensor
+from .activations import require_float
+from .composite import Unsupported, composite
+from .loss import one_dtype, read_reduction, reduced, same_shape, warn_if_broadcast
+
+
+@composite
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """(input - target)^2, or its mean or sum.
+
+    Args:
+        input, target: of one shape; else they are broadcast, with a warning.
+        reduction: "mean", "sum" or "none".
+        weight: for each element, in the input's shape; the mean is then divided by their sum.
+
+    Raises:
+        ValueError: another reduction, or a weight of another shape.
+        RuntimeError: the shapes can't be broadcast; integers.
+    """
+    return weighted((input - target).square(), weight, reduction)
+
+
+@composite
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """|input - target|, or its mean or sum; where they are equal the gradient is 0.
+
+    Args, Raises: as `mse_loss`; integers have no mean.
+    """
+    return weighted((input - target).abs(), weight, reduction)
+
+
+@composite
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """The absolute error, with a parabola in place of its tip, or its mean or sum.
+
+        0.5 error^2 / beta   where |error| < beta
+        |error| - 0.5 beta   elsewhere
+
+    Args, Raises: as `mse_loss`. With beta = 0 it is `l1_loss`.
+    Source: Girshick, "Fast R-CNN", 2015, https://arxiv.org/abs/1504.08083
+    """
+    if beta == 0:
+        return reduced((input - target).abs(), reduction)
+    return reduced(rounded_tip(input - target, beta) / beta, reduction)
+
+
+@composite
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """The squared error where it is small, the absolute one where it is large, or its mean or sum.
+
+        0.5 error^2                    where |error| < delta
+        delta (|error| - 0.5 delta)    elsewhere
+
+    Args, Raises: as `mse_loss`, but a weight doesn't change what the mean is divided by. The result has the
+        input's dtype.
+    Source: Huber, "Robust Estimation of a Location Parameter", 1964, https://doi.org/10.1214/aoms/1177703732
+    """
+    loss = rounded_tip(input - target, delta)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """The loss, its sum, or its weighted mean."""
+    return reduced(loss, reduction) if weight is None else reduced(loss * weight, reduction, weight.sum())
+
+
+def rounded_tip(error: Tensor, width: float) -> Tensor:
+    """0.5 error^2 where |error| < width, elsewhere the line that goes on from there.
+
+    Each half gets 0 where it isn't meant: an infinite error would give it an infinite square, and NaN for a
+    gradient.
+    """
+    size = error.abs()
+    inside = size < width
+    return 0.5 * where(inside, error, 0).square() + where(inside, 0, width * (size - 0.5 * width))
+
+
+def _check(name: str, input: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    warn_if_broadcast(name, input, target)
+    if weight is not None:
+        same_shape(name, "weight", weight, input)
+    return one_dtype(input, target)
+
+
+@mse_loss.check
+def _check_mse(input, target, size_average, reduce, reduction, weight):
+    reduction = read_reduction("mse_loss", reduction, size_average, reduce)
+    input, target = _check("mse_loss", input, target, weight)
+    require_float(input, "mse_loss")
+    return input, target, None, None, reduction, weight
+
+
+@l1_loss.check
+def _check_l1(input, target, size_average, reduce, reduction, weight):
+    reduction = read_reduction("l1_loss", reduction, size_average, reduce)
+    return *_check("l1_loss", input, target, weight), None, None, reduction, weight
+
+
+@smooth_l1_loss.check
+def _check_smooth_l1(input, target, size_average, reduce, reduction, beta):
+    reduction = read_reduction("smooth_l1_loss", reduction, size_average, reduce)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss(): does not support negative values for beta, got {beta}")
+    input, target = _check("smooth_l1_loss", input, target)
+    require_float(input, "smooth_l1_loss")
+    return input, target, None, None, reduction, beta
+
+
+@huber_loss.check
+def _check_huber(input, target, reduction, delta, weight):
+    reduction = read_reduction("huber_loss", reduction, None, None)
+    if delta <= 0:
+        raise RuntimeError(f"huber_loss(): does not support non-positive values for delta, got {delta}")
+    require_float(input, "huber_loss")
+    _check("huber_loss", input, target, weight)
+    return input, target.to(input.dtype), reduction, delta, weight
+
+
+def _from_error(loss: Any, slope: Any, reduction: str, factor: float = 1) -> tuple:
+    """The reduced loss and its gradients, from the loss of each error and its derivative, factor * slope."""
+    factor = slope.dtype.type(factor / max(slope.size, 1) if reduction == "mean" else factor)
+    return reduced(loss, reduction), (lambda g: g * (slope * factor), lambda g: g * (slope * -factor))
+
+
+@mse_loss.manual
+def _mse_loss(x, target, size_average, reduce, reduction, weight):
+    if weight is not None:
+        raise Unsupported("weight")
+    error = x - target
+    return _from_error(error * error, error, reduction, 2)
+
+
+@l1_loss.manual
+def _l1_loss(x, target, size_average, reduce, reduction, weight):
+    if weight is not None or x.dtype.kind != "f":
+        raise Unsupported("weight, or integers")
+    error = x - target
+    return _from_error(np.abs(error), np.sign(error), reduction)
+
+
+@smooth_l1_loss.manual
+def _smooth_l1_loss(x, target, size_average, reduce, reduction, beta):
+    if beta == 0:
+        return _l1_loss(x, target, None, None, reduction, None)
+    error = x - target
+    slope = np.clip(error, -beta, beta) / error.dtype.type(beta)
+    return _from_error(slope * (error - 0.5 * beta * slope), slope, reduction)
+
+
+@huber_loss.manual
+def _huber_loss(x, target, reduction, delta, weight):
+    if weight is not None:
+        raise Unsupported("weight")
+    error = x - target
+    slope = np.clip(error, -delta, delta)
+    return _from_error(slope * (error - 0.5 * slope), slope, reduction)

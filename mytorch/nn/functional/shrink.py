@@ -1,0 +1,40 @@
+"""Activations that pull towards 0."""
+
+from __future__ import annotations
+
+from ...ops import where
+from ...tensor import Tensor
+from .activations import floats_only, require_float
+from .composite import composite
+
+
+@composite
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd, and 0 where it is not further away: x - min(max(x, -lambd), lambd)
+
+    Raises:
+        RuntimeError: lambd is negative.
+    """
+    return input - input.clamp(-lambd, lambd)
+
+
+@softshrink.check
+def _check_softshrink(input, lambd):
+    require_float(input, "softshrink")
+    if not lambd >= 0:
+        raise RuntimeError(f"softshrink(): lambd must not be negative, got {lambd}")
+
+
+@composite
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where |x| > lambd, else 0"""
+    return where(input.abs() <= lambd, 0, input)
+
+
+floats_only(hardshrink)
+
+
+@composite
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x); integers give floats."""
+    return input - input.tanh()

@@ -1,0 +1,135 @@
+"""
+Sliding windows over the last dims of raw arrays: convolution, pooling, unfold and fold are made of them.
+
+Along a dim of n elements, window i of `kernel` elements has its element j at i * stride + j * dilation. The
+windows of an array are a view of it (`windows`); its adjoint adds every window up where it came from
+(`overlap_add`). Both are one pass a *place in the window*; nothing loops over windows or over the batch.
+
+Source of the sizes: Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2016,
+https://arxiv.org/abs/1603.07285
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+Ints = tuple[int, ...]
+
+
+def ntuple(value: Any, n: int, name: str, least: int | None = None) -> Ints:
+    """`value`, one int or one for each of n dims, as a tuple of n ints.
+
+    Args:
+        name: "function(): argument", for errors.
+        least: the smallest value that is allowed.
+
+    Raises:
+        TypeError: not ints.
+        RuntimeError: not n of them, or one is below `least`.
+    """
+    values = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    try:
+        ints = tuple([operator.index(v) for v in values])
+    except TypeError:
+        ints = (True,)
+    if any([isinstance(v, bool) for v in (*values, *ints)]):
+        raise TypeError(f"{name} must be an int or {n} ints, got {value!r}")
+    if len(ints) not in (1, n):
+        raise RuntimeError(f"{name} must be an int or {n} ints, got {value!r}")
+    if least is not None and any([i < least for i in ints]):
+        raise RuntimeError(f"{name} must be at least {least}, got {value!r}")
+    return ints * n if len(ints) == 1 else ints
+
+
+def read_padding(
+    name: str, padding: Any, kernel: Ints, stride: Ints, dilation: Ints
+) -> tuple[tuple[int, int], ...]:
+    """The padding of a convolution, ints, "valid" or "same", as (before, after) for each dim.
+
+    Raises:
+        RuntimeError: another string, a stride with "same", negative or too few ints.
+    """
+    if not isinstance(padding, str):
+        return tuple((p, p) for p in ntuple(padding, len(kernel), f"{name}(): padding", 0))
+    if padding not in ("same", "valid"):
+        raise RuntimeError(f"{name}(): padding is 'same', 'valid' or ints, got the string {padding!r}")
+    if padding == "valid":
+        return ((0, 0),) * len(kernel)
+    if max(stride) > 1:
+        raise RuntimeError(f"{name}(): padding='same' is not supported with a stride, got {stride}")
+    total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return tuple((t // 2, t - t // 2) for t in total)
+
+
+def output_size(
+    n: int, kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1, ceil_mode: bool = False
+) -> int:
+    """How many windows fit along a dim of n elements with `padding` more at both ends; below 1 if none does.
+
+        floor((n + 2 padding - dilation (kernel - 1) - 1) / stride) + 1
+
+    Args:
+        ceil_mode: round up instead: a last window may reach over the end, if it begins before the padding
+            at the end does.
+    """
+    room = n + 2 * padding - dilation * (kernel - 1) - 1
+    count = (-(-room // stride) if ceil_mode else room // stride) + 1
+    return count - 1 if ceil_mode and (count - 1) * stride >= n + padding else count
+
+
+def windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
+    """All windows over the last dims, (..., n...) to (..., out..., kernel...): a read-only view of x."""
+    dims = len(kernel)
+    reach = tuple([d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)])
+    axes = tuple(range(-dims, 0))
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    return view[(..., *[slice(None, None, step) for step in (*stride, *dilation)])]
+
+
+def overlap_add(w: Any, shape: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
+    """The adjoint of `windows`: (..., out..., kernel...) to (..., *shape), overlapping elements summed.
+
+    Args:
+        w: in any memory layout; the kernel's dims outside in memory, the windows' inside, is the fastest.
+        shape: of the last dims of the result; what no window reaches is 0.
+    """
+    dims = len(shape)
+    out, kernel = w.shape[-2 * dims : -dims], w.shape[-dims:]
+    y = np.zeros((*w.shape[: -2 * dims], *shape), w.dtype, like=w)
+    for place in itertools.product(*map(range, kernel)):
+        y[(..., *places(place, out, stride, dilation))] += w[(..., *place)]
+    return y
+
+
+def places(place: Sequence[int], out: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> tuple:
+    """The slices of x that hold the element `place` of every window."""
+    return tuple(
+        [
+            slice(d * j, d * j + s * (n - 1) + 1, s)
+            for j, n, s, d in zip(place, out, stride, dilation, strict=True)
+        ]
+    )
+
+
+def padded(x: Any, padding: Sequence[tuple[int, int]], value: float = 0) -> Any:
+    """x with (before, after) elements of `value` more around each of its last dims; x itself if none are."""
+    if not any([p for pair in padding for p in pair]):
+        return x
+    lead = x.ndim - len(padding)
+    sizes = [n + before + after for n, (before, after) in zip(x.shape[lead:], padding, strict=True)]
+    y = np.full_like(x, value, order="C", shape=(*x.shape[:lead], *sizes))
+    inner(y, padding)[...] = x
+    return y
+
+
+def inner(y: Any, padding: Sequence[tuple[int, int]]) -> Any:
+    """What `padded` was given, as a view of its result."""
+    lead = y.ndim - len(padding)
+    return y[
+        (..., *[slice(before, n - after) for n, (before, after) in zip(y.shape[lead:], padding, strict=True)])
+    ]

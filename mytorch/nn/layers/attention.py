@@ -1,0 +1,99 @@
+"""Multi-head attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ops import empty
+from ...tensor import Tensor
+from .. import functional as F
+from .. import init
+from ..module import Module
+from ..parameter import Parameter
+from .linear import Linear
+
+
+class MultiheadAttention(Module):
+    """Several attentions side by side, each of a part of the features: `F.multi_head_attention_forward`.
+
+    Args:
+        embed_dim: E, of the query and the result.
+        num_heads: which must divide E.
+        dropout: the probability with which a weight is dropped in training.
+        bias: whether the projections have biases.
+        add_bias_kv: learn one more key and value.
+        add_zero_attn: add a key and a value of zeros.
+        kdim, vdim: features of key and value; E by default.
+        batch_first: (N, L, E) instead of (L, N, E).
+
+    Attributes:
+        in_proj_weight: (3 E, E), the projections of query, key and value, Xavier-uniform; with a `kdim` or
+            `vdim` q_proj_weight (E, E), k_proj_weight (E, kdim) and v_proj_weight (E, vdim) instead.
+        in_proj_bias: (3 E,), zeros, or None.
+        out_proj: the Linear layer that joins the heads.
+        bias_k, bias_v: (1, 1, E), Xavier-normal, or None.
+
+    Raises:
+        AssertionError: `num_heads` doesn't divide E.
+        ValueError: one of them isn't positive.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
+        vdim: int | None = None, batch_first: bool = False, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got {embed_dim} and {num_heads}"
+            )
+        if embed_dim % num_heads:
+            raise AssertionError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        one = self.kdim == self.vdim == embed_dim
+        where = {"device": device, "dtype": dtype}
+        for name, columns in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
+            weight = None if one else Parameter(empty((embed_dim, columns), **where))
+            self.register_parameter(f"{name}_proj_weight", weight)
+        weight = Parameter(empty((3 * embed_dim, embed_dim), **where)) if one else None
+        self.register_parameter("in_proj_weight", weight)
+        self.register_parameter("in_proj_bias", Parameter(empty((3 * embed_dim,), **where)) if bias else None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **where)
+        for name in ("bias_k", "bias_v"):
+            extra = Parameter(empty((1, 1, embed_dim), **where)) if add_bias_kv else None
+            self.register_parameter(name, extra)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """(result, weights or None); the arguments are those of `F.multi_head_attention_forward`."""
+        swap = self.batch_first and query.ndim == 3
+        if swap:
+            swapped = {id(x): x.transpose(0, 1) for x in (query, key, value)}  # what is one tensor stays one
+            query, key, value = (swapped[id(x)] for x in (query, key, value))
+        y, weights = F.multi_head_attention_forward(
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias,
+            self.bias_k, self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight,
+            self.out_proj.bias, self.training, key_padding_mask, need_weights, attn_mask,
+            self.in_proj_weight is None, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight,
+            average_attn_weights=average_attn_weights, is_causal=is_causal,
+        )  # fmt: skip
+        return y.transpose(0, 1) if swap else y, weights

@@ -1,0 +1,142 @@
+"""Normalization layers with running statistics: batch norm and instance norm."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ...ops import ones, zeros
+from ...tensor import Tensor
+from .. import functional as F
+from .normalization import _Affine
+
+
+class _RunningNorm(_Affine):
+    """Base of batch and instance norm.
+
+    Args:
+        num_features: the number of channels C.
+        eps: added to the variance.
+        momentum: how fast the running statistics follow; None: they are the mean over all batches.
+        affine: whether there is a weight (ones at first).
+        track_running_stats: whether there are running statistics; they are used in evaluation.
+        bias: whether there is a bias (zeros at first) beside the weight.
+
+    Attributes:
+        dims: how many dims the input may have.
+    """
+
+    dims: tuple[int, ...]
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self._add_parameters((num_features,), affine, affine and bias, device, dtype)
+        made: dict[str, Tensor | None] = dict.fromkeys(("running_mean", "running_var", "num_batches_tracked"))
+        if track_running_stats:
+            made["running_mean"] = zeros(num_features, device=device, dtype=dtype)
+            made["running_var"] = ones(num_features, device=device, dtype=dtype)
+            made["num_batches_tracked"] = zeros((), device=device, dtype="int64")
+        for name, value in made.items():
+            self.register_buffer(name, value)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1, no batch seen."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        super().reset_parameters()
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim not in self.dims:
+            expected = " or ".join(f"{n}D" for n in self.dims)
+            raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_RunningNorm):
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        momentum = self.momentum or 0.0
+        if self.training and self.track_running_stats:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1 / float(self.num_batches_tracked)
+        mean, var = self.running_mean, self.running_var
+        if self.training and not self.track_running_stats:
+            mean, var = None, None
+        training = self.training or (mean is None and var is None)
+        return F.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalize each channel of (N, C) or (N, C, L) over the batch: see `F.batch_norm`."""
+
+    dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalize each channel of (N, C, H, W) over the batch: see `F.batch_norm`."""
+
+    dims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalize each channel of (N, C, D, H, W) over the batch: see `F.batch_norm`."""
+
+    dims = (5,)
+
+
+class _InstanceNorm(_RunningNorm):
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        single = input.ndim == self.dims[0]  # one instance, without the dim of the batch
+        channels = input.shape[0 if single else 1]
+        if channels != self.num_features:
+            text = f"the input has {channels} channels, num_features is {self.num_features}"
+            if self.affine:
+                raise ValueError(text)
+            warnings.warn(f"{text}, which is not used, because affine=False", stacklevel=2)
+        y = F.instance_norm(
+            input.unsqueeze(0) if single else input, self.running_mean, self.running_var, self.weight,
+            self.bias, self.training or not self.track_running_stats, self.momentum or 0.0, self.eps,
+        )  # fmt: skip
+        return y.squeeze(0) if single else y
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalize each channel of each sample of (N, C, L) or (C, L): see `F.instance_norm`."""
+
+    dims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalize each channel of each sample of (N, C, H, W) or (C, H, W): see `F.instance_norm`."""
+
+    dims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalize each channel of each sample of (N, C, D, H, W) or (C, D, H, W): see `F.instance_norm`."""
+
+    dims = (4, 5)

@@ -1,0 +1,166 @@
+"""Padding layers; what each mode writes is in `F.pad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...tensor import Tensor
+from .. import functional as F
+from ..functional.windows import ntuple
+from ..module import Module
+
+
+class _Pad(Module):
+    """Base of the padding layers; a subclass says for how many dims, and how.
+
+    Args:
+        padding: how much before and after the last dim, then the one in front of it, …; an int for all.
+    """
+
+    dims: int
+    mode: str
+
+    def __init__(self, padding: int | Sequence[int]):
+        super().__init__()
+        self.padding = ntuple(padding, 2 * self.dims, f"{type(self).__name__}: padding")
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    """Base of the layers that pad with a value.
+
+    Args:
+        padding: see `_Pad`.
+        value: what is written.
+    """
+
+    mode = "constant"
+
+    def __init__(self, padding: int | Sequence[int], value: float):
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self.mode, self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class _ZeroPad(_ConstantPad):
+    """Base of the layers that pad with zeros."""
+
+    def __init__(self, padding: int | Sequence[int]):
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
+
+
+class _CircularPad(_Pad):
+    """Base of the layers that continue dims from their other ends.
+
+    Raises (when called):
+        ValueError: another number of dims.
+    """
+
+    mode = "circular"
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (self.dims + 1, self.dims + 2):
+            raise ValueError(f"expected {self.dims + 1}D or {self.dims + 2}D input, got {input.ndim}D")
+        return super().forward(input)
+
+
+class ConstantPad1d(_ConstantPad):
+    """A value at both ends of the last dim, (N, C, W) or (C, W): ConstantPad1d(padding, value)."""
+
+    dims = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """A value around the last two dims, (N, C, H, W) or (C, H, W): ConstantPad2d(padding, value)."""
+
+    dims = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """A value around the last three dims, (N, C, D, H, W) or (C, D, H, W): ConstantPad3d(padding, value)."""
+
+    dims = 3
+
+
+class ZeroPad1d(_ZeroPad):
+    """Zeros at both ends of the last dim, (N, C, W) or (C, W)."""
+
+    dims = 1
+
+
+class ZeroPad2d(_ZeroPad):
+    """Zeros around the last two dims, (N, C, H, W) or (C, H, W)."""
+
+    dims = 2
+
+
+class ZeroPad3d(_ZeroPad):
+    """Zeros around the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = 3
+
+
+class ReflectionPad1d(_Pad):
+    """The last dim mirrored at both ends, (N, C, W) or (C, W)."""
+
+    dims, mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """The last two dims mirrored at their ends, (N, C, H, W) or (C, H, W)."""
+
+    dims, mode = 2, "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    """The last three dims mirrored at their ends, (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims, mode = 3, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """The first and the last element of the last dim repeated, (N, C, W) or (C, W)."""
+
+    dims, mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """The border of the last two dims repeated, (N, C, H, W) or (C, H, W)."""
+
+    dims, mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """The border of the last three dims repeated, (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims, mode = 3, "replicate"
+
+
+class CircularPad1d(_CircularPad):
+    """The last dim continued from its other end, (N, C, W) or (C, W)."""
+
+    dims = 1
+
+
+class CircularPad2d(_CircularPad):
+    """The last two dims continued from their other ends, (N, C, H, W) or (C, H, W)."""
+
+    dims = 2
+
+
+class CircularPad3d(_CircularPad):
+    """The last three dims continued from their other ends, (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = 3

@@ -1,0 +1,234 @@
+"""Pooling layers: each calls the function of its name in `nn.functional`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...tensor import Tensor
+from .. import functional as F
+from ..functional.windows import ntuple
+from ..module import Module
+
+
+class _MaxPool(Module):
+    """Base of the layers that take the maximum of each window.
+
+    Args:
+        kernel_size, stride, padding, dilation, return_indices, ceil_mode: see `F.max_pool2d`.
+    """
+
+    function: Callable
+
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        return_indices: bool = False, ceil_mode: bool = False,
+    ):  # fmt: skip
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.dilation = padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+
+    def forward(self, input: Tensor) -> Any:
+        return self.function(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
+            self.return_indices,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The maximum of each window over the last dim, (N, C, L) or (C, L): see `F.max_pool1d`."""
+
+    function = staticmethod(F.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window over the last two dims, (N, C, H, W) or (C, H, W): see `F.max_pool2d`."""
+
+    function = staticmethod(F.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window over the last three dims: see `F.max_pool3d`."""
+
+    function = staticmethod(F.max_pool3d)
+
+
+class AvgPool1d(Module):
+    """The mean of each window over the last dim, (N, C, L) or (C, L).
+
+    Args:
+        kernel_size, stride, padding, ceil_mode, count_include_pad: see `F.avg_pool2d`.
+    """
+
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        self.kernel_size = ntuple(kernel_size, 1, "AvgPool1d: kernel_size")
+        self.stride = ntuple(kernel_size if stride is None else stride, 1, "AvgPool1d: stride")
+        self.padding = ntuple(padding, 1, "AvgPool1d: padding")
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.avg_pool1d(
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(Module):
+    """The mean of each window over the last two dims, (N, C, H, W) or (C, H, W).
+
+    Args:
+        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: see `F.avg_pool2d`.
+    """
+
+    function: Callable = staticmethod(F.avg_pool2d)
+
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
+        self.divisor_override = divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.function(
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
+            self.divisor_override,
+        )  # fmt: skip
+
+    extra_repr = AvgPool1d.extra_repr
+
+
+class AvgPool3d(AvgPool2d):
+    """The mean of each window over the last three dims; the arguments are those of `AvgPool2d`."""
+
+    function = staticmethod(F.avg_pool3d)
+
+
+class _LPPool(Module):
+    """Base of the layers that take the p-norm of each window.
+
+    Args:
+        norm_type: p.
+        kernel_size, stride, ceil_mode: see `F.avg_pool2d`.
+    """
+
+    function: Callable
+
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
+        super().__init__()
+        self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """(sum x^p)^(1/p) over each window of the last dim, (N, C, L) or (C, L)."""
+
+    function = staticmethod(F.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """(sum x^p)^(1/p) over each window of the last two dims, (N, C, H, W) or (C, H, W)."""
+
+    function = staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """(sum x^p)^(1/p) over each window of the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
+
+    function = staticmethod(F.lp_pool3d)
+
+
+class _AdaptiveAvgPool(Module):
+    """Base of the layers that make means of as many windows as are wanted.
+
+    Args:
+        output_size: how many, in each dim; None for a dim that stays as it is.
+    """
+
+    function: Callable
+
+    def __init__(self, output_size: Any):
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Any:
+        return self.function(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """The means of `output_size` windows over the last dim: see `F.adaptive_avg_pool1d`."""
+
+    function = staticmethod(F.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """The means of `output_size` windows over the last two dims: see `F.adaptive_avg_pool2d`."""
+
+    function = staticmethod(F.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """The means of `output_size` windows over the last three dims: see `F.adaptive_avg_pool3d`."""
+
+    function = staticmethod(F.adaptive_avg_pool3d)
+
+
+class _AdaptiveMaxPool(_AdaptiveAvgPool):
+    """Base of the layers that take the maxima of as many windows as are wanted.
+
+    Args:
+        output_size: how many, in each dim; None for a dim that stays as it is.
+        return_indices: see `F.max_pool2d`.
+    """
+
+    def __init__(self, output_size: Any, return_indices: bool = False):
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        return self.function(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The maxima of `output_size` windows over the last dim: see `F.adaptive_max_pool1d`."""
+
+    function = staticmethod(F.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The maxima of `output_size` windows over the last two dims: see `F.adaptive_max_pool2d`."""
+
+    function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The maxima of `output_size` windows over the last three dims: see `F.adaptive_max_pool3d`."""
+
+    function = staticmethod(F.adaptive_max_pool3d)

@@ -1,0 +1,94 @@
+"""Layers that change the resolution of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tensor import Tensor
+from .. import functional as F
+from ..module import Module
+
+
+class Upsample(Module):
+    """Another size for the last dims, (N, C, n…): see `F.interpolate`.
+
+    Args:
+        size, scale_factor, mode, align_corners, recompute_scale_factor: those of `F.interpolate`.
+    """
+
+    def __init__(
+        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+        align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        if isinstance(scale_factor, tuple):
+            scale_factor = tuple(map(float, scale_factor))
+        elif scale_factor is not None:
+            scale_factor = float(scale_factor)
+        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.interpolate(
+            input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+        )
+
+    def extra_repr(self) -> str:
+        given = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
+        return f"{given}, mode={self.mode!r}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """Another size for (N, C, H, W), by the nearest pixel: `Upsample(mode="nearest")`."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None):
+        super().__init__(size, scale_factor)
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Another size for (N, C, H, W), by lines: `Upsample(mode="bilinear", align_corners=True)`."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None):
+        super().__init__(size, scale_factor, "bilinear", True)
+
+
+class PixelShuffle(Module):
+    """(..., C r², H, W) to (..., C, H r, W r), r = `upscale_factor`: see `F.pixel_shuffle`."""
+
+    def __init__(self, upscale_factor: int):
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """(..., C, H r, W r) to (..., C r², H, W), r = `downscale_factor`: see `F.pixel_unshuffle`."""
+
+    def __init__(self, downscale_factor: int):
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"downscale_factor={self.downscale_factor}"
+
+
+class ChannelShuffle(Module):
+    """The channels of `groups` groups, dealt out in turn: see `F.channel_shuffle`."""
+
+    def __init__(self, groups: int):
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"

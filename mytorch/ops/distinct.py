@@ -1,0 +1,81 @@
+"""The distinct elements of a tensor, or its distinct slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .dims import canonical_dim, numpy_names
+from .op import op
+
+__all__ = ["unique", "unique_consecutive"]
+
+
+@numpy_names
+def unique(
+    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:  # fmt: skip
+    """The distinct elements in order, or along `dim` the distinct slices; each NaN is one of its own.
+
+    Args:
+        sorted: they are always in order.
+        return_inverse: also give, for each element or slice, where it is among the distinct ones.
+        return_counts: also give how often each of them is there.
+
+    Returns:
+        A tensor, or a tuple of it and what else is asked for, the inverse first (int64).
+
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: slices without elements.
+    """
+    outs = _distinct(x, name="unique", dim=dim, ordered=True)
+    return _asked_for(outs, return_inverse, return_counts)
+
+
+@numpy_names
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The first of each run of equal elements, or along `dim` of equal slices; arguments as for `unique`."""
+    outs = _distinct(x, name="unique_consecutive", dim=dim, ordered=False)
+    return _asked_for(outs, return_inverse, return_counts)
+
+
+def _asked_for(outs: tuple, inverse: bool, counts: bool) -> Any:
+    values, *rest = outs
+    found = (values, *(x for x, wanted in zip(rest, (inverse, counts), strict=True) if wanted))
+    return found if len(found) > 1 else values
+
+
+@op
+def _distinct(x, *, name, dim, ordered):
+    """(values, inverse, counts) of the rows that the elements are, or the slices along `dim`."""
+    if dim is None:
+        slices = np.reshape(x, -1)
+    else:
+        axis = canonical_dim(dim, x.ndim)
+        if not x.ndim:
+            raise IndexError(f"{name}(): dim is {dim}, but the tensor has no dimensions")
+        slices = np.moveaxis(x, axis, 0)
+        if 0 in slices.shape[1:]:
+            raise RuntimeError(
+                f"{name}(): slices of shape {slices.shape[1:]} along dim {dim} have no elements"
+            )
+    n = slices.shape[0]
+    rows = np.reshape(slices, (n, -1)) if n else np.reshape(slices, (0, 1))
+    place = np.arange(n, like=x)
+    order = np.lexsort(np.flip(rows.T, 0)) if ordered and n else place
+    rows = rows[order]
+    fresh = np.concatenate([place[:1] == 0, np.any(rows[1:] != rows[:-1], axis=1)])
+    inverse = np.zeros(n, np.int64, like=x)
+    inverse[order] = np.cumsum(fresh) - 1
+    starts = np.flatnonzero(fresh)
+    counts = np.concatenate([starts[1:], np.full_like(starts, n, shape=1)]) - starts if n else starts
+    values = slices[order[starts]]
+    if dim is None:
+        return (values, np.reshape(inverse, x.shape), counts), None
+    return (np.moveaxis(values, 0, axis), inverse, counts), None

@@ -1,0 +1,267 @@
+"""Sums, products, quotients and powers: the formula and, for each input, the derivative times `g`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...tensor import Tensor
+from ..cast import astype
+from ..numbers import as_number
+from ..op import NUMBERS, common_dtype, op, require_tensor
+from ..reduce import cast, widened
+from .operands import check_divisor, dtype_of, factor, log_of, refuse, zero_gradient
+
+__all__ = [
+    "add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "square", "reciprocal",
+    "pow", "float_power", "lerp", "addcmul", "addcdiv",
+]  # fmt: skip
+
+
+def _is_one(number: Any) -> bool:
+    return number is not True and number == 1
+
+
+# Sums and products.
+
+
+@op(promote="common")
+def add(x, y, *, alpha=1):
+    """x + alpha * y
+
+    Raises:
+        RuntimeError: alpha doesn't fit the result's dtype, as a fraction doesn't fit integers.
+    """
+    if _is_one(alpha):
+        return x + y, (lambda g: g, lambda g: g)
+    alpha = factor(alpha, dtype_of(x, y), "add")
+    return x + alpha * y, (lambda g: g, lambda g: alpha * g)
+
+
+@op(promote="common")
+def _sub(x, y, *, alpha=1):
+    if _is_one(alpha):
+        return x - y, (lambda g: g, lambda g: -g)
+    alpha = factor(alpha, dtype_of(x, y), "sub")
+    return x - alpha * y, (lambda g: g, lambda g: -alpha * g)
+
+
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input - alpha * other
+
+    Raises:
+        RuntimeError: an operand is bool; alpha doesn't fit the result's dtype.
+    """
+    for x in (input, other):
+        if isinstance(x, bool) or getattr(x, "dtype", None) == np.bool:
+            raise RuntimeError(
+                "sub(): subtraction with a bool tensor is not defined; use logical_not or bitwise_xor"
+            )
+    return _sub(input, other, alpha=alpha)
+
+
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """other - alpha * input"""
+    require_tensor(input, "rsub")
+    return sub(other, input, alpha=alpha)
+
+
+@op(promote="common")
+def mul(x, y):
+    """x * y"""
+    return x * y, (lambda g: g * y, lambda g: g * x)
+
+
+@op
+def square(x):
+    """x ** 2"""
+    x = x.astype(np.int64) if x.dtype == np.bool else x
+    return np.square(x), lambda g: g * (2 * x)
+
+
+@op(promote="common", tensors=3)
+def addcmul(x, tensor1, tensor2, *, value=1):
+    """x + value * tensor1 * tensor2"""
+    refuse("b", "addcmul", x)
+    dtype, value = x.dtype, factor(value, x.dtype, "addcmul", "value")
+    x, tensor1, tensor2 = widened(x), widened(tensor1), widened(tensor2)
+    scaled = tensor1 if _is_one(value) else value * tensor1
+    z = cast(x + scaled * tensor2, dtype)
+    return z, (lambda g: g, lambda g: g * (value * tensor2), lambda g: g * scaled)
+
+
+# Quotients and remainders.
+
+
+@op(promote="float")
+def _true_divide(x, y):
+    return x / y, (lambda g: g / y, lambda g: -g * (x / y) / y)
+
+
+@op(promote="common")
+def _trunc_divide(x, y):
+    check_divisor(x, y, "div")
+    refuse("b", "div", x, y)
+    if dtype_of(x, y).kind == "f":
+        return np.trunc(x / y), (zero_gradient, zero_gradient)
+    return (x - np.fmod(x, y)) // y, None
+
+
+@op(promote="common")
+def _floor_divide(x, y):
+    check_divisor(x, y, "div")
+    refuse("b", "div", x, y)
+    return x // y, (zero_gradient, zero_gradient)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other; with rounding_mode "floor" or "trunc" the quotient is rounded, of integers an integer.
+
+    Raises:
+        RuntimeError: another rounding_mode; integers are divided by zero, with a rounding_mode.
+    """
+    rounded = {None: _true_divide, "floor": _floor_divide, "trunc": _trunc_divide}
+    if rounding_mode not in rounded:
+        raise RuntimeError(f"div(): rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
+    return rounded[rounding_mode](input, other)
+
+
+@op(promote="common")
+def floor_divide(x, y):
+    """floor(x / y); it has no derivative."""
+    check_divisor(x, y, "floor_divide")
+    refuse("b", "floor_divide", x, y)
+    return x // y, None
+
+
+@op(promote="common")
+def remainder(x, y):
+    """x - y * floor(x / y): it has the sign of y."""
+    check_divisor(x, y, "remainder")
+    refuse("b", "remainder", x, y)
+    return np.remainder(x, y), (lambda g: g, lambda g: -g * np.floor_divide(x, y))
+
+
+@op(promote="common", tensors=1)
+def fmod(x, y):
+    """x - y * trunc(x / y): it has the sign of x."""
+    check_divisor(x, y, "fmod")
+    refuse("b", "fmod", x, y)
+    return np.fmod(x, y), (lambda g: g, lambda g: -g * np.trunc(x / y))
+
+
+@op(promote="float")
+def reciprocal(x):
+    """1 / x"""
+    y = 1 / x
+    return y, lambda g: -g * y * y
+
+
+@op(promote="common")
+def _addcdiv(x, tensor1, tensor2, *, value):
+    dtype, value = x.dtype, factor(value, x.dtype, "addcdiv", "value")
+    x, tensor1, tensor2 = widened(x), widened(tensor1), widened(tensor2)
+    quotient = tensor1 / tensor2 if _is_one(value) else value * tensor1 / tensor2
+    z = cast(x + quotient, dtype)
+    return z, (lambda g: g, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2
+
+    Raises:
+        RuntimeError: tensor1 and tensor2 are both integers.
+    """
+    for x in (input, tensor1, tensor2):
+        require_tensor(x, "addcdiv")
+    if tensor1.dtype.kind in "biu" and tensor2.dtype.kind in "biu":
+        raise RuntimeError("addcdiv(): integers are not divided; use input + value * tensor1 / tensor2")
+    return _addcdiv(input, tensor1, tensor2, value=value)
+
+
+# Powers.
+
+
+@op(promote="common")
+def _pow(x, y):
+    dtype = dtype_of(x, y)
+    if dtype.kind == "b":
+        if not isinstance(y, NUMBERS):
+            refuse("b", "pow", y)
+        return np.logical_or(x, not y), None
+    if dtype.kind == "i" and not isinstance(y, NUMBERS):
+        return _integer_power(x, y), None
+    z = x**y
+
+    def grad_x(g):  # y = 0: the derivative is 0, also where x ** (y - 1) is infinite
+        return np.where(np.equal(y, 0), 0, g * (y * x ** (y - 1)))
+
+    def grad_y(g):  # x = 0: 0 for y >= 0, although log(x) is infinite
+        return np.where(np.equal(x, 0) & np.greater_equal(y, 0), 0, g * (z * log_of(x)))
+
+    return z, (grad_x, grad_y)
+
+
+def _integer_power(x, y):
+    """x ** y, where a negative power is the inverse if that is an integer, else 0."""
+    inverse = np.where(np.equal(x, 1), 1, np.where(np.equal(x, -1), 1 - 2 * (y & 1), 0))
+    return np.where(np.less(y, 0), inverse, x ** np.maximum(y, 0)).astype(y.dtype)
+
+
+def pow(input: Any, exponent: Any) -> Tensor:
+    """input ** exponent
+
+    Raises:
+        RuntimeError: integers to a negative number, or to one that their dtype can't hold.
+    """
+    if isinstance(exponent, NUMBERS) and hasattr(input, "dtype"):
+        dtype = common_dtype([input, exponent])
+        if dtype.kind in "iu":
+            if exponent < 0:
+                raise RuntimeError("pow(): integers to negative integer powers are not allowed")
+            as_number(exponent, dtype, "pow")
+    return _pow(input, exponent)
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """input ** exponent in float64"""
+    return pow(_as_double(input), _as_double(exponent))
+
+
+def _as_double(x):
+    return float(x) if isinstance(x, NUMBERS) else astype(x, dtypes.float64)
+
+
+# Interpolation.
+
+
+@op
+def _lerp(x, y, weight):
+    refuse("biu", "lerp", x)
+    dtype, x, y = x.dtype, widened(x), widened(y)
+    z = cast(_between(x, y, weight), dtype)
+    return z, (lambda g: g * (1 - weight), lambda g: g * weight, lambda g: g * (y - x))
+
+
+def _between(x, y, weight):
+    """Two formulas, so that the result is exact at both ends."""
+    if isinstance(weight, NUMBERS):
+        return x + weight * (y - x) if -0.5 < weight < 0.5 else y - (y - x) * (1 - weight)
+    return np.where(np.abs(weight) < 0.5, x + weight * (y - x), y - (y - x) * (1 - weight))
+
+
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input): `input` where the weight is 0, `end` where it is 1
+
+    Raises:
+        RuntimeError: `end` or `weight` has another dtype than `input`.
+        NotImplementedError: the tensors aren't floating-point.
+    """
+    require_tensor(input, "lerp")
+    require_tensor(end, "lerp")
+    for name, x in (("end", end), ("weight", weight)):
+        if getattr(x, "dtype", input.dtype) != input.dtype:
+            raise RuntimeError(f"lerp(): expected dtype {input.dtype} for {name} but got dtype {x.dtype}")
+    return _lerp(input, end, weight)

@@ -1,0 +1,29 @@
+"""Results that don't depend on the input: the functional form of what `ops.inplace` writes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...device import is_raw
+from ..op import op
+from .operands import zero_gradient
+
+__all__ = ["fill", "zero"]
+
+
+@op
+def fill(x, value):
+    """Every element replaced by `value`, a number or a 0-d tensor.
+
+    Raises:
+        RuntimeError: the value has dims.
+    """
+    if is_raw(value) and value.ndim:
+        raise RuntimeError(f"fill(): the value must be a number or a 0-d tensor, got shape {value.shape}")
+    return np.full_like(x, value), (zero_gradient, lambda g: g)
+
+
+@op
+def zero(x):
+    """Every element replaced by 0."""
+    return np.zeros_like(x), zero_gradient

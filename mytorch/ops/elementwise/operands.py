@@ -1,0 +1,60 @@
+"""What element-wise ops have in common: which operands they refuse, and the gradient 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...device import is_raw
+from ..op import NUMBERS
+
+
+def zero_gradient(g: Any) -> Any:
+    """The gradient of a function that is flat almost everywhere."""
+    return np.zeros_like(g)
+
+
+def dtype_of(*operands: Any) -> np.dtype:
+    """The dtype of promoted operands: that of the first which isn't a Python number."""
+    return next(x.dtype for x in operands if hasattr(x, "dtype"))
+
+
+def refuse(kinds: str, name: str, *operands: Any) -> None:
+    """Raise NotImplementedError if the promoted operands have one of these kinds of dtype: "b", "iu", "f"."""
+    dtype = dtype_of(*operands)
+    if dtype.kind in kinds:
+        raise NotImplementedError(f"{name}(): not implemented for dtype {dtype}")
+
+
+def check_divisor(x: Any, y: Any, name: str) -> None:
+    """Dividing integers by zero is an error, except on a GPU, where looking at values would mean waiting."""
+    if dtype_of(x, y).kind in "iu" and not on_gpu(y) and not np.all(y):
+        raise RuntimeError(f"{name}(): ZeroDivisionError: an integer was divided by zero")
+
+
+def factor(value: Any, dtype: np.dtype, name: str, argument: str = "alpha") -> Any:
+    """The number that an operand is multiplied by, for a result of this dtype.
+
+    Raises:
+        RuntimeError: the result's dtype can't hold such a number: a fraction for integers, a bool else.
+        TypeError: it is no number.
+    """
+    if not isinstance(value, NUMBERS):
+        raise TypeError(f"{name}(): {argument} must be a number, got {type(value).__name__}")
+    own = dtypes.dtype_of_number(value)
+    if (own == np.bool) > (dtype == np.bool) or dtypes.kind(own) > max(dtypes.kind(dtype), 1):
+        raise RuntimeError(f"{name}(): {argument}={value!r} doesn't fit a result of dtype {dtype}")
+    if dtype.kind in "biu":
+        return np.asarray(value).astype(dtype)[()]
+    return value.item() if isinstance(value, np.generic) else value  # NumPy's float64 would widen float32
+
+
+def log_of(x: Any) -> Any:
+    """log(x); of a Python number a Python number, which widens no float32."""
+    return np.log(x) if hasattr(x, "dtype") else float(np.log(x))
+
+
+def on_gpu(x: Any) -> bool:
+    return is_raw(x) and not isinstance(x, np.ndarray)

@@ -1,0 +1,70 @@
+"""Rounding, and numbers in place of what is none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..op import op
+from ..reduce import cast
+from .operands import refuse, zero_gradient
+
+__all__ = ["floor", "ceil", "round", "trunc", "frac", "nan_to_num"]
+
+
+def _rounded(function, x, name):
+    """`function(x)`; integers are round already, and CuPy would make floats of them."""
+    refuse("b", name, x)
+    return function(x) if x.dtype.kind == "f" else x.copy(), zero_gradient
+
+
+@op
+def floor(x):
+    """The largest integer that is not above x."""
+    return _rounded(np.floor, x, "floor")
+
+
+@op
+def ceil(x):
+    """The smallest integer that is not below x."""
+    return _rounded(np.ceil, x, "ceil")
+
+
+@op
+def trunc(x):
+    """The integer next to x on the side of 0."""
+    return _rounded(np.trunc, x, "trunc")
+
+
+@op
+def round(x, *, decimals=0):
+    """The nearest multiple of 10 ** -decimals; ties go to the even one."""
+    if decimals and x.dtype.kind != "f":
+        refuse("iu", "round with decimals", x)
+    return _rounded(lambda x: np.round(x, decimals), x, "round")
+
+
+@op
+def frac(x):
+    """x - trunc(x)"""
+    refuse("biu", "frac", x)
+    return x - np.trunc(x), lambda g: g
+
+
+@op
+def _nan_to_num(x, *, nan, posinf, neginf):
+    if x.dtype.kind != "f":
+        return x.copy(), None
+    limits = np.finfo(x.dtype)
+    high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
+    y = np.where(np.isnan(x), 0 if nan is None else nan, x)
+    y = np.where(np.equal(x, math.inf), high, np.where(np.equal(x, -math.inf), low, y))
+    return cast(y, x.dtype), lambda g: g * np.isfinite(x)
+
+
+def nan_to_num(input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+    """`input` with `nan` (default 0) for NaN, and `posinf` and `neginf` (default the largest finite numbers)
+    for the infinite ones; where something was replaced the gradient is 0."""
+    return _nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf)

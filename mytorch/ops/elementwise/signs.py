@@ -1,0 +1,59 @@
+"""Signs and sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..op import op
+from .operands import refuse, zero_gradient
+
+__all__ = ["neg", "positive", "abs", "sign", "signbit", "copysign"]
+
+
+def _no_bool(x, name):
+    if x.dtype == np.bool:
+        raise RuntimeError(f"{name}(): not defined for a bool tensor; logical_not turns one around")
+
+
+@op
+def neg(x):
+    """-x"""
+    _no_bool(x, "neg")
+    return -x, lambda g: -g
+
+
+@op
+def positive(x):
+    """x"""
+    _no_bool(x, "positive")
+    return +x, lambda g: g
+
+
+@op
+def abs(x):
+    """|x|; its gradient at 0 is 0."""
+    refuse("b", "abs", x)
+    return np.abs(x), lambda g: g * _sign(x)
+
+
+def _sign(x):
+    return x if x.dtype == np.bool else np.greater(x, 0).astype(x.dtype) - np.less(x, 0).astype(x.dtype)
+
+
+@op
+def sign(x):
+    """-1, 0 or 1, and 0 for NaN."""
+    return +_sign(x) if x.dtype != np.bool else x.copy(), zero_gradient
+
+
+@op
+def signbit(x):
+    """Is x negative, or -0.0?"""
+    return np.less(x, 0) if x.dtype.kind != "f" else np.signbit(x), None
+
+
+@op(promote="float", tensors=1)
+def copysign(x, y):
+    """|x| with the sign of y, also that of -0.0; its gradient at x = 0 is 0."""
+    z = np.copysign(x, y)
+    return z, (lambda g: g * np.where(np.equal(x, 0), 0, z / x), zero_gradient)

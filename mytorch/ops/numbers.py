@@ -1,0 +1,55 @@
+"""Reading arguments that are numbers, and fitting them to a dtype."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from .._array import Array
+from ..tensor import Tensor
+from .op import NUMBERS
+
+
+def integer(x: Any, name: str) -> int:
+    """`x` as an int, if it is an integer of any kind, but not a bool."""
+    if isinstance(x, bool) or not hasattr(x, "__index__"):
+        raise TypeError(f"{name}(): expected an integer, got {x!r}")
+    return operator.index(x)
+
+
+def number(x: Any, name: str) -> Any:
+    """A Python number; of a 0-d tensor or a NumPy scalar, its value."""
+    if isinstance(x, (Tensor, Array, np.ndarray, np.generic)) and x.ndim == 0:
+        return x.item()
+    if not isinstance(x, NUMBERS):
+        raise TypeError(f"{name}(): expected a number, got {type(x).__name__}")
+    return x
+
+
+def as_number(value: Any, dtype: np.dtype, name: str) -> np.generic:
+    """The number as a scalar of `dtype`: a fraction is cut to an integer, -1 is 255 in uint8, as in PyTorch.
+
+    Raises:
+        RuntimeError: the dtype can't hold it: too large, infinite for integers, complex for real numbers.
+        TypeError: it is no number.
+    """
+    if not isinstance(value, NUMBERS):
+        raise TypeError(f"{name}(): expected a number or a tensor, got {type(value).__name__}")
+    if not _fits(value, dtype):
+        raise RuntimeError(f"{name}(): value {value} cannot be converted to {dtype} without overflow")
+    if dtype.kind in "iu":
+        return np.asarray(int(value), np.int64 if value < 2**63 else np.uint64).astype(dtype)[()]
+    return np.asarray(value).astype(dtype)[()]
+
+
+def _fits(value: Any, dtype: np.dtype) -> bool:
+    if isinstance(value, (complex, np.complexfloating)):
+        return dtype.kind in "cb"
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        wraps = dtype.kind == "u" and not isinstance(value, (float, np.floating))
+        return abs(value) < math.inf and (-limits.max if wraps else limits.min) <= int(value) <= limits.max
+    return dtype.kind != "f" or abs(value) == math.inf or not abs(value) > np.finfo(dtype).max

@@ -1,0 +1,226 @@
+"""Elements by their rank in order: the median, the k-th smallest, quantiles; and the most frequent one."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..device import CPU
+from ..tensor import Tensor
+from .compare import isnan, logical_not
+from .create import tensor
+from .dims import canonical_dim, numpy_names
+from .elementwise import ceil, clamp, floor, lerp
+from .extremes import ValuesIndices, picked, shared
+from .gather_along import gather
+from .mask import where
+from .op import op, require_tensor
+from .reduce import sum, total
+from .scan import running
+from .shape import movedim, reshape
+from .sort import sort
+
+__all__ = ["median", "nanmedian", "kthvalue", "mode", "quantile", "nanquantile"]
+
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+@numpy_names
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The middle element in order, of an even number the lower of the two; with `dim` (values, indices).
+
+    NaN if there is one. Without `dim`, equal elements share the gradient evenly; with `dim` all of it goes to
+    the one at the index.
+
+    Raises:
+        IndexError: there is no such dim, or it has size 0.
+        NotImplementedError: `x` is bool.
+    """
+    if dim is None:
+        return _median_of_all(x, skip_nan=False)
+    return ValuesIndices(*_median(x, dim=dim, keepdim=keepdim, skip_nan=False))
+
+
+@numpy_names
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The median of all that is not NaN; otherwise as `median`."""
+    if dim is None:
+        return _median_of_all(x, skip_nan=True)
+    return ValuesIndices(*_median(x, dim=dim, keepdim=keepdim, skip_nan=True))
+
+
+@op
+def _median_of_all(x, *, skip_nan):
+    _check_numbers("median", x)
+    if 0 in x.shape:
+        y = np.full_like(x, np.nan, np.float64, shape=()).astype(x.dtype)
+    else:
+        flat = np.reshape(x, -1)
+        y = np.take(np.sort(flat), _middle(flat, 0, skip_nan)[0])
+    return y, shared(x, y, None, True)
+
+
+@op
+def _median(x, *, dim, keepdim, skip_nan):
+    _check_numbers("median", x)
+    line, axis = _lines("median", x, dim)
+    order = np.argsort(line, axis=axis, kind="stable")
+    index = np.take_along_axis(order, _middle(line, axis, skip_nan), axis)
+    return picked(x, index, axis, keepdim)
+
+
+def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
+    """The rank of the median along the axis, kept with size 1; NaN comes last in order."""
+    n, known = x.shape[axis], total(np.equal(x, x), (axis,), True, np.int64)
+    if skip_nan:
+        return np.maximum(known - 1, 0) // 2
+    return np.where(known < n, known, (n - 1) // 2)  # the first NaN, if there is one
+
+
+@numpy_names
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The k-th smallest element along `dim`, counted from 1, and where it is, as (values, indices).
+
+    NaN is larger than any number. Equal elements count in their order.
+
+    Raises:
+        RuntimeError: k is less than 1 or more than the size of the dim.
+        IndexError: there is no such dim, or it has size 0.
+        NotImplementedError: `x` is bool.
+    """
+    return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
+
+
+@op
+def _kthvalue(x, *, k, dim, keepdim):
+    _check_numbers("kthvalue", x)
+    line, axis = _lines("kthvalue", x, dim)
+    n = line.shape[axis]
+    if not 1 <= k <= n:
+        raise RuntimeError(f"kthvalue(): selected number k out of range: {k} of {n} in dim {axis}")
+    order = np.argsort(line, axis=axis, kind="stable")
+    return picked(x, order[(slice(None),) * axis + (slice(k - 1, k),)], axis, keepdim)
+
+
+@numpy_names
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The most frequent element along `dim`, and where it is last, as (values, indices).
+
+    Of several equally frequent ones the smallest. All of the gradient goes to the one at the index.
+
+    Raises:
+        IndexError: there is no such dim, or it has size 0.
+    """
+    return ValuesIndices(*_mode(x, dim=dim, keepdim=keepdim))
+
+
+@op
+def _mode(x, *, dim, keepdim):
+    line, axis = _lines("mode", x, dim)
+    line = np.moveaxis(line, axis, -1)
+    order = np.argsort(line, axis=-1, kind="stable")
+    ordered = np.take_along_axis(line, order, -1)
+    place = np.arange(line.shape[-1], like=order)
+    fresh = np.not_equal(ordered[..., 1:], ordered[..., :-1])
+    start = running(np.maximum, np.where(fresh, place[1:], 0), line.ndim - 1)  # of the run of equal elements
+    length = place - np.concatenate([np.zeros_like(order[..., :1]), start], -1)
+    longest = np.expand_dims(np.argmax(length, axis=-1), -1)
+    return picked(x, np.moveaxis(np.take_along_axis(order, longest, -1), -1, axis), axis, keepdim)
+
+
+def _lines(name: str, x: Any, dim: Any) -> tuple[Any, int]:
+    """`x`, at least 1-d, and the axis along which one element is chosen."""
+    axis = canonical_dim(dim, x.ndim)
+    if x.ndim and not x.shape[axis]:
+        raise IndexError(f"{name}(): expected dim {axis} to have non-zero size, got shape {list(x.shape)}")
+    return np.reshape(x, x.shape or 1), axis
+
+
+def _check_numbers(name: str, x: Any) -> None:
+    if x.dtype == np.bool:
+        raise NotImplementedError(f"{name}(): bool tensors have no order")
+
+
+@numpy_names
+def quantile(
+    x: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *,
+    interpolation: str = "linear",
+) -> Tensor:  # fmt: skip
+    """The element at rank q (n - 1) in order along `dim`, or of all; NaN if there is a NaN.
+
+    Args:
+        q: between 0 and 1; several in a vector make a first dim of the result.
+        interpolation: where the rank lies between two elements, "linear" goes from one to the other,
+            "midpoint" takes their mean, "lower", "higher" and "nearest" one of them.
+
+    Raises:
+        RuntimeError: `x` is neither float32 nor float64, or empty; `q` has another dtype than `x`, or more
+            than one dim, or is not between 0 and 1; another `interpolation`.
+    """
+    return _quantile("quantile", x, q, dim, keepdim, interpolation)
+
+
+@numpy_names
+def nanquantile(
+    x: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *,
+    interpolation: str = "linear",
+) -> Tensor:  # fmt: skip
+    """The quantile of all that is not NaN; otherwise as `quantile`."""
+    return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
+
+
+def _quantile(name: str, x: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str) -> Tensor:
+    q = _check_quantile(name, x, q, interpolation)
+    shape = [1] * x.ndim
+    if dim is None:
+        line = reshape(x, -1)
+    else:
+        dim = canonical_dim(dim, x.ndim)
+        line = movedim(reshape(x, x.shape or 1), dim, -1)
+        shape = [*x.shape[:dim], *([1] if keepdim else []), *x.shape[dim + 1 :]] if x.ndim else []
+    values = _at_quantiles(sort(line).values, reshape(q, -1), name == "nanquantile", interpolation)
+    shape = shape if keepdim or dim is not None else []
+    return reshape(movedim(values, -1, 0), [*q.shape, *shape])
+
+
+def _at_quantiles(ordered: Tensor, q: Tensor, skip_nan: bool, interpolation: str) -> Tensor:
+    """(..., n) in order along the last dim, with NaN at the end, and (k) quantiles to (..., k)."""
+    n = ordered.shape[-1]
+    known = sum(logical_not(isnan(ordered)), -1, keepdim=True)
+    last = clamp(known - 1, min=0) if skip_nan else where(known < n, n - 1, known - 1)
+    rank = q * last
+    if not skip_nan:
+        rank = where(known < n, last.to(rank.dtype), rank)
+    if interpolation == "nearest":
+        rank = rank.detach().round()
+    low = floor(rank.detach())
+    if interpolation in ("lower", "nearest"):
+        return gather(ordered, -1, low.long())
+    above = gather(ordered, -1, ceil(rank.detach()).long())
+    if interpolation == "higher":
+        return above
+    below = gather(ordered, -1, low.long())
+    return lerp(below, above, 0.5 if interpolation == "midpoint" else rank - low)
+
+
+def _check_quantile(name: str, x: Tensor, q: Any, interpolation: str) -> Tensor:
+    require_tensor(x, name)
+    if x.dtype not in (np.float32, np.float64) or 0 in x.shape:
+        raise RuntimeError(
+            f"{name}(): expected a float32 or float64 tensor with elements, "
+            f"got {x.dtype} of shape {list(x.shape)}"
+        )
+    if interpolation not in INTERPOLATIONS:
+        raise RuntimeError(f"{name}(): interpolation is one of {INTERPOLATIONS}, got {interpolation!r}")
+    if not isinstance(q, Tensor):
+        q = tensor(float(q), dtype=x.dtype, device=x.device)
+    if q.ndim > 1 or q.dtype != x.dtype:
+        raise RuntimeError(
+            f"{name}(): q must be a number or a vector of dtype {x.dtype}, "
+            f"got {q.dtype} of shape {list(q.shape)}"
+        )
+    if q.device is CPU and not bool(((q >= 0) & (q <= 1)).all()):  # on a GPU nobody waits for this
+        raise RuntimeError(f"{name}(): q must be between 0 and 1, got {q.tolist()}")
+    return q

@@ -1,0 +1,169 @@
+"""One tensor cut into several along a dim: views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .dims import canonical_dim, numpy_names
+from .index import getitem
+from .op import op, require_tensor
+from .shape import as_sizes
+
+__all__ = [
+    "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind",
+]  # fmt: skip
+
+
+@numpy_names
+def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """The tensor cut along `dim` into pieces of this size (the last may be smaller) or these sizes; views.
+
+    Raises:
+        RuntimeError: the sizes don't sum up to that of the dim, or one is negative; it is 0-d.
+    """
+    dim, size = _dim_and_size(tensor, dim, "split")
+    sizes = as_sizes((split_size_or_sections,), "split")
+    if isinstance(split_size_or_sections, Sequence):
+        if sum(sizes) != size or any(n < 0 for n in sizes):
+            raise RuntimeError(
+                f"split(): expects sizes that are not negative and sum exactly to {size} "
+                f"(the size of dimension {dim}), got {list(sizes)}"
+            )
+    else:
+        sizes = _equal_sizes(size, sizes[0])
+    return _split(tensor, sizes, dim)
+
+
+def _equal_sizes(total, each):
+    if each < 0 or (each == 0 and total):
+        raise RuntimeError(f"split(): can't cut a dimension of size {total} into pieces of size {each}")
+    if total == 0:
+        return (0,)
+    return (each,) * (total // each) + ((total % each,) if total % each else ())
+
+
+@numpy_names
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """The input cut along `dim` into pieces of these sizes; see `split`."""
+    return split(input, list(as_sizes((split_sizes,), "split_with_sizes")), dim)
+
+
+@numpy_names
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """The input cut along `dim` into at most `chunks` pieces, all but the last of one size; views."""
+    dim, size = _dim_and_size(input, dim, "chunk")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk(): expects `chunks` to be greater than 0, got {chunks}")
+    return _split(input, (0,) * chunks if size == 0 else _equal_sizes(size, -(-size // chunks)), dim)
+
+
+@numpy_names
+def tensor_split(
+    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+) -> tuple[Tensor, ...]:
+    """The input cut along `dim` into so many pieces, as equal as can be, or at these indices; views.
+
+    Args:
+        indices_or_sections: an int, or ints; also as a tensor with no dims, or one. `indices` and `sections`
+            are other names.
+
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: the number of pieces isn't positive; a tensor of another dtype than int64, or with more
+            dims, or on a GPU; the input is 0-d.
+    """
+    given = [x for x in (indices_or_sections, indices, sections) if x is not None]
+    if len(given) != 1:
+        raise TypeError(f"tensor_split(): expected either sections or indices, got {given}")
+    dim, size = _dim_and_size(input, dim, "tensor_split")
+    (cuts,) = (_as_ints(x) if isinstance(x, Tensor) else x for x in given)
+    if not isinstance(cuts, Sequence):
+        (count,) = as_sizes(cuts, "tensor_split")
+        if count <= 0:
+            raise RuntimeError(f"tensor_split(): number of sections must be larger than 0, got {count}")
+        cuts = [i * (size // count) + min(i, size % count) for i in range(1, count)]
+    bounds = (0, *as_sizes((cuts,), "tensor_split"), None)
+    parts = [(slice(None),) * dim + (slice(a, b),) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return tuple([getitem(input, part) for part in parts])  # they may overlap
+
+
+def _as_ints(x: Tensor) -> Any:
+    if x.ndim > 1 or str(x.dtype) != "int64" or x.is_cuda:
+        raise RuntimeError(
+            "tensor_split(): expected an int64 tensor with one dim or none on the CPU, got "
+            f"{x.dtype} of shape {list(x.shape)} on {x.device}"
+        )
+    return x.tolist()
+
+
+def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 1, of a vector along dim 0; a number of pieces must divide the size."""
+    return _split_evenly("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
+
+
+def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 0 of at least a matrix; a number of pieces must divide the size."""
+    return _split_evenly("vsplit", input, indices_or_sections, 0, 2)
+
+
+def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 2; a number of pieces must divide the size."""
+    return _split_evenly("dsplit", input, indices_or_sections, 2, 3)
+
+
+def _split_evenly(name, x, cuts, dim, least):
+    require_tensor(x, name)
+    if x.ndim < least:
+        raise RuntimeError(f"{name}(): requires a tensor with at least {least} dimensions, got {x.ndim}")
+    if isinstance(cuts, int) and (cuts <= 0 or x.shape[dim] % cuts):
+        raise RuntimeError(f"{name}(): the size of dim {dim}, {x.shape[dim]}, is not divisible by {cuts}")
+    return tensor_split(x, cuts, dim)
+
+
+def _dim_and_size(x, dim, name):
+    require_tensor(x, name)
+    if not x.shape:
+        raise RuntimeError(f"{name}() expects at least a 1-dimensional tensor, got a 0-d one")
+    dim = canonical_dim(dim, x.ndim)
+    return dim, x.shape[dim]
+
+
+@op(view=True, outputs=True)
+def _split(x, sizes, dim):
+    index, parts, shapes, end = (slice(None),) * dim, [], [], 0
+    for n in sizes:
+        start, end = end, end + n
+        parts.append(x[(*index, slice(start, end))])
+        shapes.append(parts[-1].shape)
+
+    def vjp(gs):
+        some = next(g for g in gs if g is not None)
+        gs = [np.zeros(s, some.dtype, like=some) if g is None else g for g, s in zip(gs, shapes, strict=True)]
+        return np.concatenate(gs, axis=dim)
+
+    return tuple(parts), vjp if parts else None
+
+
+@numpy_names
+@op(view=True, outputs=True)
+def unbind(x, dim=0):
+    """The slices of `x` along `dim`, without that dim; views.
+
+    Raises:
+        IndexError: there is no such dim.
+    """
+    if x.ndim == 0:
+        raise IndexError(f"unbind(): there is no dimension {dim} in a 0-d tensor")
+    dim = canonical_dim(dim, x.ndim)
+    index, shape = (slice(None),) * dim, x.shape[:dim] + x.shape[dim + 1 :]
+
+    def vjp(gs):
+        some = next(g for g in gs if g is not None)
+        return np.stack([np.zeros(shape, some.dtype, like=some) if g is None else g for g in gs], axis=dim)
+
+    parts = tuple([x[(*index, i, ...)] for i in range(x.shape[dim])])
+    return parts, vjp if parts else None

@@ -1,0 +1,156 @@
+"""Running sums, products, extremes and log-sum-exps along a dim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .accumulate import along, scatter_sum
+from .dims import canonical_dim, numpy_names
+from .extremes import ValuesIndices
+from .op import op
+from .reduce import cast, sum_dtype, widened
+
+__all__ = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
+
+
+@numpy_names
+@op
+def cumsum(x, dim, *, dtype=None):
+    """The running sum along `dim`: y[i] = x[0] + … + x[i].
+
+    Args:
+        dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
+    """
+    axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
+    y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=np.float32 if dtype == np.float16 else dtype)
+
+    def pull(g):
+        g = widened(np.reshape(g, shape or 1))
+        return np.reshape(np.flip(np.cumsum(np.flip(g, axis), axis), axis), shape)
+
+    return cast(np.reshape(y, shape), dtype), pull
+
+
+@numpy_names
+@op
+def cumprod(x, dim, *, dtype=None):
+    """The running product along `dim`: y[i] = x[0] ⋯ x[i]; `dtype` as for `cumsum`.
+
+    The gradient needs no division, so zeros do no harm: it is x[0] ⋯ x[k-1] times the sum of
+    g[i] x[k+1] ⋯ x[i] over i >= k, which `_weighted_sums` finds.
+    """
+    axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
+    x = np.reshape(x, shape or 1)
+    y = np.cumprod(x, axis, dtype=np.float32 if dtype == np.float16 else dtype)
+
+    def pull(g):
+        wide, first = widened(x), _part(axis, 0, 1)
+        before = np.concatenate([np.ones_like(wide[first]), wide[_part(axis, 0, -1)]], axis)
+        after = wide[_part(axis, 1, None)]
+        sums = _weighted_sums(widened(np.reshape(g, x.shape)), after, axis)
+        return np.reshape(np.cumprod(before, axis) * sums, shape)
+
+    return cast(np.reshape(y, shape), dtype), pull
+
+
+@numpy_names
+@op
+def logcumsumexp(x, dim):
+    """The running log-sum-exp along `dim`: y[i] = log(exp(x[0]) + … + exp(x[i])), without overflow.
+
+    Raises:
+        NotImplementedError: `x` isn't floating-point.
+    """
+    axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, x.dtype
+    if dtype.kind != "f":
+        raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {dtype}")
+    x = widened(np.reshape(x, shape or 1))
+    y = running(np.logaddexp, x, axis)
+
+    def pull(g):  # exp(x[k] - y[k]) times the sum of g[i] exp(y[k] - y[i]) over i >= k: nothing overflows
+        steps = np.exp(y[_part(axis, 0, -1)] - y[_part(axis, 1, None)])
+        sums = _weighted_sums(widened(np.reshape(g, x.shape)), steps, axis)
+        return np.reshape(np.exp(x - y) * sums, shape)
+
+    return cast(np.reshape(y, shape), dtype), pull
+
+
+@numpy_names
+def cummax(x: Tensor, dim: int) -> ValuesIndices:
+    """The largest element so far along `dim`, and where it is, as (values, indices); of equal ones the last.
+
+    NaN is larger than any number.
+    """
+    return ValuesIndices(*_running_extreme(x, np.maximum, dim))
+
+
+@numpy_names
+def cummin(x: Tensor, dim: int) -> ValuesIndices:
+    """The smallest element so far along `dim`, and where it is; as `cummax`, with NaN smaller than all."""
+    return ValuesIndices(*_running_extreme(x, np.minimum, dim))
+
+
+@op
+def _running_extreme(x, function, dim):
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    x, whole = np.reshape(x, shape or 1), shape or (1,)
+    y = running(function, x, axis)
+    reached = np.equal(x, y) | np.not_equal(x, x)
+    place = np.reshape(np.arange(whole[axis], like=x), (-1,) + (1,) * (len(whole) - 1 - axis))
+    index = running(np.maximum, np.where(reached, place, 0), axis)
+    return (np.reshape(y, shape), np.reshape(index, shape)), lambda g: _add_along.dual(g, index, axis)
+
+
+@op
+def _add_along(g, index, axis):
+    """The gradients back to where their elements were taken from along the axis, added up."""
+    shape, whole = g.shape, index.shape
+    y = scatter_sum(np.reshape(g, whole), along(index, axis), range(len(whole)), whole)
+    return np.reshape(y, shape), lambda gg: np.reshape(
+        np.take_along_axis(np.reshape(gg, whole), index, axis), shape
+    )
+
+
+def running(function: Callable, x: Any, axis: int) -> Any:
+    """function.accumulate(x, axis), which only NumPy has, for an associative ufunc."""
+    if isinstance(x, np.ndarray):
+        return function.accumulate(x, axis)
+    return scan(lambda before, now: (function(before[0], now[0]),), (x,), axis)[0]
+
+
+def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
+    """Running results of an associative function of tuples of arrays, in log2(n) passes over all elements.
+
+    After the pass with step s each element is the result of the 2 s elements up to it.
+    Source: Hillis and Steele 1986, https://doi.org/10.1145/7902.7903
+    """
+    step, n = 1, parts[0].shape[axis]
+    while step < n:
+        before = [p[_part(axis, 0, n - step)] for p in parts]
+        now = [p[_part(axis, step, None)] for p in parts]
+        first = [p[_part(axis, 0, step)] for p in parts]
+        parts = [np.concatenate(p, axis) for p in zip(first, combine(before, now), strict=True)]
+        step *= 2
+    return parts
+
+
+def _weighted_sums(g: Any, steps: Any, axis: int) -> Any:
+    """s[k] = g[k] + steps[k] s[k+1], from the last, which is g itself, to the first.
+
+    Each element is the function s -> g + a s; such functions are composed by a `scan` from the end.
+    """
+
+    def compose(after, now):
+        return now[0] * after[0], now[1] + now[0] * after[1]
+
+    a = np.concatenate([steps, np.ones_like(g[_part(axis, 0, 1)])], axis)
+    return np.flip(scan(compose, (np.flip(a, axis), np.flip(g, axis)), axis)[1], axis)
+
+
+def _part(axis: int, start: int, stop: int | None) -> tuple[slice, ...]:
+    """What to index with for the elements from `start` to `stop` along the axis."""
+    return (slice(None),) * axis + (slice(start, stop),)

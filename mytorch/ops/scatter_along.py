@@ -1,0 +1,139 @@
+"""Elements replaced, added to or combined along one dim, at places that a tensor of integers names.
+
+On the CPU an index that is out of bounds is an error. On a GPU nobody looks, since that would mean waiting
+for it: there CuPy takes it modulo the size of the dim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .accumulate import marked, pick, pick_sum, scatter_sum
+from .broadcast import expand
+from .cast import to
+from .elementwise import div
+from .gather_along import at_least_1d, places_of, source_of
+from .op import op, require_tensor
+from .scatter_fold import scatter_extreme, scatter_prod
+
+__all__ = ["scatter", "scatter_add", "scatter_reduce"]
+
+
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """A copy of `input` in which y[i, index[i, j, k], k] = src[i, j, k] for dim 1, and so on.
+
+    Args:
+        index: as for `gather`; if one is there twice, the last wins on the CPU, any on a GPU.
+        src: a tensor of the input's dtype, in no dim smaller than `index`, or a number.
+        value: a number, instead of `src`.
+        reduce: "add" or "multiply": combine with what is there instead of replacing it.
+
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: an index is out of bounds; dtypes or shapes don't fit; another `reduce`.
+    """
+    if (src is None) == (value is None):
+        raise TypeError("scatter(): expects either src or value")
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise TypeError(f"scatter(): value must be a number, got a tensor of shape {list(value.shape)}")
+        value = value.item()
+    if reduce not in (None, "add", "multiply"):
+        raise RuntimeError(f"scatter(): reduce argument must be either add or multiply, got {reduce!r}")
+    src = source_of("scatter", input, index, value if src is None else src)
+    if reduce is None:
+        return _scatter(input, dim, index, src)
+    if not isinstance(src, Tensor):
+        src = expand(Tensor(src, dtype=input.dtype, device=input.device), index.shape)
+    if reduce == "add":
+        return _scatter_add(input, dim, index, src)
+    return scatter_prod(input, dim, index, src, include_self=True)
+
+
+@op
+def _scatter(x, dim, index, src):
+    shape, y = x.shape, np.copy(x)
+    places = places_of("scatter", at_least_1d(y), dim, index)
+    at_least_1d(y)[places] = src
+    dims = tuple(range(len(places)))
+
+    def grad_x(g):
+        return np.where(marked(places, shape or (1,), index).reshape(shape), 0, g)
+
+    return y, (grad_x, None, None, lambda g: pick.dual(at_least_1d(g), *places, dims=dims))
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` in which y[i, index[i, j, k], k] += src[i, j, k] for dim 1, and so on.
+
+    An index that is there twice adds twice.
+
+    Raises:
+        IndexError, RuntimeError: as for `scatter`.
+        TypeError: `src` is a number.
+    """
+    require_tensor(src, "src of scatter_add")
+    return _scatter_add(input, dim, index, source_of("scatter_add", input, index, src))
+
+
+@op
+def _scatter_add(x, dim, index, src):
+    shape, whole = x.shape, x.shape or (1,)
+    places = places_of("scatter_add", at_least_1d(x), dim, index)
+    dims = tuple(range(len(whole)))
+    y = x + scatter_sum(src, places, dims, whole).reshape(shape)
+    return y.astype(x.dtype, copy=False), (
+        lambda g: g, None, None, lambda g: pick.dual(at_least_1d(g), *places, dims=dims),
+    )  # fmt: skip
+
+
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A copy of `input` in which each place that `index` names holds all that `src` sends there, reduced.
+
+    Args:
+        index: as for `gather`.
+        src: a tensor of the input's dtype, in no dim smaller than `index`.
+        reduce: "sum", "prod", "mean" (of integers rounded down), "amax" or "amin". Several elements that are
+            the greatest or least share the gradient.
+        include_self: whether what `input` has there is reduced, too.
+
+    Raises:
+        IndexError: there is no such dim.
+        RuntimeError: an index is out of bounds; dtypes or shapes don't fit; another `reduce`.
+        NotImplementedError: the mean of bools.
+    """
+    require_tensor(src, "src of scatter_reduce")
+    src = source_of("scatter_reduce", input, index, src)
+    if reduce == "prod":
+        return scatter_prod(input, dim, index, src, include_self=include_self)
+    if reduce in ("amax", "amin"):
+        return scatter_extreme(input, dim, index, src, greatest=reduce == "amax", include_self=include_self)
+    if reduce not in ("sum", "mean"):
+        raise RuntimeError(
+            f"scatter_reduce(): reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}"
+        )
+    if reduce == "mean" and input.dtype == np.bool:
+        raise NotImplementedError("scatter_reduce(): there is no mean of bools")
+    before = input if include_self else scatter(input, dim, index, 0)
+    total = scatter_add(before, dim, index, src)
+    if reduce == "sum":
+        return total
+    count = _count(input, dim, index, include_self=include_self)
+    mean = div(total, count, rounding_mode=None if input.dtype.kind == "f" else "floor")
+    return to(mean, input.dtype)
+
+
+@op
+def _count(x, dim, index, include_self):
+    """How many elements a mean has, at least 1."""
+    places, whole = places_of("scatter_reduce", at_least_1d(x), dim, index), x.shape or (1,)
+    ones = np.ones_like(index, dtype=np.int64)
+    sent = pick_sum.dual(ones, places, tuple(range(len(whole))), whole).reshape(x.shape)
+    return np.maximum(sent + include_self, 1), None

@@ -1,0 +1,110 @@
+"""Elements sent to places and multiplied there, or the greatest or least of them kept."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor, raw_of
+from .accumulate import linear, marked, pick, pick_sum
+from .gather_along import at_least_1d, places_of
+from .op import op
+from .reduce import widened
+
+
+@op
+def scatter_extreme(x, dim, index, src, greatest, include_self):
+    """The greatest or least element that meets in a place."""
+    shape, whole = x.shape, x.shape or (1,)
+    x, places = at_least_1d(x), places_of("scatter_reduce", at_least_1d(x), dim, index)
+    y = _folded(np.maximum if greatest else np.minimum, x, places, src, include_self)
+    dims = tuple(range(len(whole)))
+    kept, sent = np.equal(x, y), np.equal(src, y[places])
+    shares = kept + pick_sum.dual(sent, places, dims, whole)  # how many share the gradient
+    if not include_self:
+        kept = kept & ~marked(places, whole, index)
+
+    def grad_x(g):
+        return (kept * (at_least_1d(g) / shares)).reshape(shape)
+
+    return y.reshape(shape), (
+        grad_x, None, None, lambda g: sent * pick.dual(at_least_1d(g) / shares, *places, dims=dims),
+    )  # fmt: skip
+
+
+@op
+def scatter_prod(x, dim, index, src, include_self):
+    """The product of what meets in a place.
+
+    Its derivative is the product of the others: y / x, or y with 1 for x where x is the only 0. Where several
+    are 0 it is 0.
+    """
+    shape, whole = x.shape, x.shape or (1,)
+    places, dims = places_of("scatter_reduce", at_least_1d(x), dim, raw_of(index)), tuple(range(len(whole)))
+
+    def product(x, src):
+        if isinstance(x, Tensor) or isinstance(src, Tensor):  # the body runs on Tensors: an op of its own
+            return scatter_prod(x, dim, index, src, include_self)
+        return _folded(np.multiply, at_least_1d(x), places, src, include_self).reshape(shape)
+
+    def sent_to(y):
+        return pick.dual(at_least_1d(y), *places, dims=dims)
+
+    y = product(x, src)
+
+    def grad_x(g):
+        factor = np.where(np.equal(x, 0), 1, x)
+        others = product(factor, src) / factor
+        if not include_self:
+            others = np.where(marked(places, whole, places[0]).reshape(shape), 0, others)
+        return g * others
+
+    def grad_src(g):
+        zero = np.equal(src, 0)
+        zeros = pick.dual(pick_sum.dual(zero, places, dims, whole), *places, dims=dims)
+        only = np.logical_and(zero, np.equal(zeros, 1))
+        others = product(x, np.where(only, 1, src))
+        return np.where(only, sent_to(g * others), sent_to(g * y) / np.where(zero, 1, src))
+
+    return y, (grad_x, None, None, grad_src)
+
+
+def _folded(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
+    """`x` with all that `src` sends to a place combined with it, or without it."""
+    y, src = widened(np.copy(x)), widened(src)
+    if not include_self:
+        y[places] = _neutral(fold, y.dtype)
+    if isinstance(y, np.ndarray):
+        fold.at(y, places, src)
+    else:
+        y = _fold_sorted(fold, y, places, src)
+    return y.astype(x.dtype, copy=False)
+
+
+def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
+    """What changes no other number."""
+    if fold is np.multiply:
+        return 1
+    if dtype.kind == "b":
+        return fold is np.minimum
+    low, high = (-math.inf, math.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return low if fold is np.maximum else high
+
+
+def _fold_sorted(fold: np.ufunc, y: Any, places: tuple, src: Any) -> Any:
+    """For a GPU, which has no atomic product: sorted by place, each element is combined with those 1, 2, 4, …
+    before it, as far as they go to the same place; the last one then holds them all."""
+    at = linear(places, y.shape).reshape(-1)
+    order = np.argsort(at, kind="stable")
+    at, total = at[order], src.reshape(-1)[order]
+    reach = 1
+    while reach < at.size:
+        together = np.where(at[reach:] == at[:-reach], fold(total[reach:], total[:-reach]), total[reach:])
+        total = np.concatenate([total[:reach], together])
+        reach *= 2
+    flat = np.concatenate([y.reshape(-1), np.zeros(1, y.dtype, like=y)])  # the end takes what isn't the last
+    last = np.concatenate([at[1:] != at[:-1], at[:1] >= 0])
+    flat[np.where(last, at, y.size)] = fold(flat[at], total)
+    return flat[:-1].reshape(y.shape)

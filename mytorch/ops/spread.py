@@ -1,0 +1,84 @@
+"""Variance and standard deviation: how far elements lie apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .dims import axes_of, count, numpy_names, restored
+from .op import op
+from .reduce import cast, float_dtype, mean, total, widened
+
+__all__ = ["var", "std", "var_mean", "std_mean"]
+
+
+@numpy_names
+def var(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, correction=None) -> Tensor:
+    """The variance, sum (x - mean)^2 / (n - correction), over one dim, several or all.
+
+    Args:
+        correction: what is taken off the number of elements n; by default 1, or 0 if `unbiased` is False.
+
+    Raises:
+        RuntimeError: `x` isn't floating-point.
+    """
+    return _spread(_var, x, dim, unbiased, keepdim, correction)
+
+
+@numpy_names
+def std(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, correction=None) -> Tensor:
+    """The standard deviation, the root of `var`; where it is 0 its gradient is 0."""
+    return _spread(_std, x, dim, unbiased, keepdim, correction)
+
+
+@numpy_names
+def var_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple[Tensor, Tensor]:
+    """(var, mean)"""
+    every = None if isinstance(dim, bool) else dim
+    return var(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
+
+
+@numpy_names
+def std_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple[Tensor, Tensor]:
+    """(std, mean)"""
+    every = None if isinstance(dim, bool) else dim
+    return std(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
+
+
+def _spread(op, x, dim, unbiased, keepdim, correction):
+    if isinstance(dim, bool):  # x.var(False)
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise TypeError(f"expected unbiased or correction, got both: {unbiased} and {correction}")
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    return op(x, dim=dim, correction=correction, keepdim=keepdim)
+
+
+@op
+def _var(x, *, dim, correction, keepdim):
+    y, pull = _variance("var", x, dim, correction, keepdim)
+    return cast(y, x.dtype), pull
+
+
+@op
+def _std(x, *, dim, correction, keepdim):
+    y, pull = _variance("std", x, dim, correction, keepdim)
+    y = np.sqrt(y)
+    return cast(y, x.dtype), lambda g: pull(np.where(np.equal(y, 0), 0, g / (2 * y)))
+
+
+def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> tuple:
+    """The variance in full precision, and the function that takes its gradient back to `x`."""
+    float_dtype(name, x)
+    axes = axes_of(dim, x.ndim)
+    n = count(x.shape, axes)
+    freedom = max(n - correction, 0)
+    center = total(x, axes, True) / n
+
+    def pull(g):
+        return (x - center) * (2 * widened(restored(g, axes, keepdim)) / freedom)
+
+    return total(np.square(x - center), axes, keepdim) / freedom, pull

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .chunk import Chunk
+from .optimizer import Optimizer
+from .options import as_number, check_lr, check_not_negative
+
+
+class Adadelta(Optimizer):
+    """Adadelta: steps in the unit of the parameters, by the root mean square of the steps before.
+
+        g <- g + weight_decay p                     (-g for g if maximize)
+        v <- rho v + (1 - rho) g^2
+        d  = sqrt(u + eps) / sqrt(v + eps) g
+        u <- rho u + (1 - rho) d^2
+        p <- p - lr d
+
+    Args:
+        params: see `Optimizer`.
+        rho: how much of the old means is kept.
+        eps: added inside the roots.
+        foreach, capturable: without effect; all parameters are updated at once in any case.
+        differentiable: not available.
+
+    State: `step`, `square_avg` (v), `acc_delta` (u).
+
+    Raises:
+        ValueError: a negative option, or a rho above 1.
+
+    Source: Zeiler, 2012. https://arxiv.org/abs/1212.5701
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
+        maximize: bool = False, differentiable: bool = False,
+    ):  # fmt: skip
+        check_lr(lr)
+        if not 0 <= as_number(rho) <= 1:
+            raise ValueError(f"Invalid rho value: {rho}")
+        check_not_negative("epsilon value", eps)
+        check_not_negative("weight_decay value", weight_decay)
+        defaults = {
+            "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+            "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("square_avg", "acc_delta")
+
+    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+        v, u, rho, eps = x.state["square_avg"], x.state["acc_delta"], group["rho"], group["eps"]
+        g = x.penalized_grad(group)
+        x.average_square(v, g, rho)
+        d = np.sqrt(u + eps)
+        d /= np.sqrt(v + eps)
+        d *= g
+        x.average_square(u, d, rho)
+        d *= group["lr"]
+        x.data -= d

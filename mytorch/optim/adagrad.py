@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .chunk import Chunk
+from .optimizer import Optimizer
+from .options import as_number, check_lr, check_not_negative
+
+
+class Adagrad(Optimizer):
+    """Adagrad: coordinates that have seen large gradients move less.
+
+        g <- g + weight_decay p                     (-g for g if maximize)
+        s <- s + g^2                                (s begins as initial_accumulator_value)
+        p <- p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)
+
+    Args:
+        params: see `Optimizer`.
+        foreach, fused: without effect; all parameters are updated at once in any case.
+        differentiable: not available.
+
+    State: `step` (t), `sum` (s); they are there from the beginning.
+
+    Raises:
+        ValueError: a negative option.
+
+    Source: Duchi, Hazan & Singer, 2011. https://jmlr.org/papers/v12/duchi11a.html
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+    ):  # fmt: skip
+        check_lr(lr)
+        check_not_negative("lr_decay value", lr_decay)
+        check_not_negative("weight_decay value", weight_decay)
+        check_not_negative("initial_accumulator_value value", initial_accumulator_value)
+        check_not_negative("epsilon value", eps)
+        defaults = {
+            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable, "fused": fused,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("sum",)
+
+    def _lay_out(self) -> list:
+        start = as_number(self.defaults["initial_accumulator_value"])
+        for p in chain.from_iterable(group["params"] for group in self.param_groups):
+            if not self.state.get(p):
+                total = Tensor(np.full_like(p.data, start))
+                self.state[p] = {"step": Tensor(np.zeros((), np.float32)), "sum": total}
+        return super()._lay_out()
+
+    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+        s, t = x.state["sum"], x.scratch
+        g = x.penalized_grad(group)
+        s += np.multiply(g, g, out=t)
+        np.sqrt(s, out=t)
+        t += group["eps"]
+        np.divide(g, t, out=t)
+        t *= group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        x.data -= t

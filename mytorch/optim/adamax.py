@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .chunk import Chunk
+from .optimizer import Optimizer
+from .options import check_betas, check_lr, check_not_negative
+
+
+class Adamax(Optimizer):
+    """Adam with the largest gradient, forgotten slowly, in place of the root mean square.
+
+        g <- g + weight_decay p                     (-g for g if maximize)
+        m <- beta1 m + (1 - beta1) g
+        u <- max(beta2 u, |g| + eps)
+        p <- p - lr / (1 - beta1^t) m / u
+
+    Args:
+        params: see `Optimizer`.
+        betas: (beta1, beta2), how much of the old mean and of the old maximum is kept.
+        foreach, capturable: without effect; all parameters are updated at once in any case.
+        differentiable: not available.
+
+    State: `step` (t), `exp_avg` (m), `exp_inf` (u).
+
+    Raises:
+        ValueError: a negative option, or a beta outside [0, 1).
+
+    Source: Kingma & Ba, 2015, section 7.1. https://arxiv.org/abs/1412.6980
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
+        differentiable: bool = False, capturable: bool = False,
+    ):  # fmt: skip
+        check_lr(lr)
+        check_not_negative("epsilon value", eps)
+        check_betas(betas)
+        check_not_negative("weight_decay value", weight_decay)
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("exp_avg", "exp_inf")
+
+    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+        (beta1, beta2), t = group["betas"], x.scratch
+        m, u = x.state["exp_avg"], x.state["exp_inf"]
+        g = x.penalized_grad(group)
+        x.average(m, g, beta1)
+        np.abs(g, out=t)
+        t += group["eps"]
+        u *= beta2
+        np.maximum(u, t, out=u)
+        np.divide(m, u, out=t)
+        t *= group["lr"] / (1 - beta1**step)
+        x.data -= t

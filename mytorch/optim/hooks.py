@@ -1,0 +1,90 @@
+"""Hooks of optimizers: functions called before and after a step, or when the state is saved or loaded."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..tensor import RemovableHandle
+
+
+class Hooked:
+    """The hooks of one optimizer, and the wrapping of `step`, whichever class defines it."""
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.step)
+
+    def _forget_hooks(self) -> None:
+        self._hooks: dict[str, dict[int, Callable]] = {}
+        self._stepped = False  # whether step() was ever called: a schedule wants to know
+
+    def _register(self, when: str, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        hooks = self._hooks.setdefault(when, {})
+        others = dict(hooks)
+        if prepend:
+            hooks.clear()
+        handle = RemovableHandle(hooks, hook)
+        if prepend:
+            hooks.update(others)
+        return handle
+
+    def _run_hooks(self, when: str, *args: Any) -> Any:
+        """Call the hooks with (the optimizer, *args); what one returns replaces the last argument."""
+        for hook in list(self._hooks.get(when, {}).values()):
+            changed = hook(self, *args)
+            if changed is not None and args:
+                args = (*args[:-1], changed)
+        return args[-1] if args else None
+
+    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs).
+
+        As in PyTorch, `args` are all of `step`, so the first of them is the optimizer.
+        """
+        return self._register("before step", hook)
+
+    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return self._register("after step", hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` before `state_dict()`."""
+        return self._register("before saving", hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` on what `state_dict()` returns; it may return another one."""
+        return self._register("after saving", hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` on a copy of what is to be loaded; it may return another one."""
+        return self._register("before loading", hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` after `load_state_dict()`."""
+        return self._register("after loading", hook, prepend)
+
+
+def _with_hooks(step: Callable) -> Callable:
+    @functools.wraps(step)
+    def call(self: Hooked, *args: Any, **kwargs: Any) -> Any:
+        self._stepped = True
+        if not self._hooks:
+            return step(self, *args, **kwargs)
+        args = (self, *args)
+        for hook in list(self._hooks.get("before step", {}).values()):
+            changed = hook(self, args, kwargs)
+            if changed is not None:
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(
+                        f"a step pre hook must return None or a tuple (args, kwargs), got {changed!r}"
+                    )
+                args, kwargs = changed
+        result = step(*args, **kwargs)
+        for hook in list(self._hooks.get("after step", {}).values()):
+            hook(self, args, kwargs)
+        return result
+
+    return call

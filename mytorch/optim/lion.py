@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .chunk import Chunk
+from .optimizer import Optimizer
+from .options import check_betas, check_lr, check_not_negative
+
+
+class Lion(Optimizer):
+    """Lion: a step of lr in each coordinate, by the sign of a mean of the gradients. It keeps one vector.
+
+        p <- (1 - lr weight_decay) p
+        p <- p - lr sign(beta1 m + (1 - beta1) g)   (-g for g if maximize)
+        m <- beta2 m + (1 - beta2) g
+
+    Its steps are longer than Adam's: the paper advises an lr three to ten times smaller, and a weight_decay
+    larger by as much.
+
+    Args:
+        params: see `Optimizer`.
+        betas: (beta1, beta2), how much of the mean counts in the step, and how much of it is kept.
+
+    State: `exp_avg` (m).
+
+    Raises:
+        ValueError: a negative option, or a beta outside [0, 1).
+
+    Source: Chen et al., 2023, algorithm 2. https://arxiv.org/abs/2302.06675
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0, *, maximize: bool = False,
+    ):  # fmt: skip
+        check_lr(lr)
+        check_betas(betas)
+        check_not_negative("weight_decay value", weight_decay)
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, defaults)
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("exp_avg",)
+
+    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+        return {}
+
+    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+        (beta1, beta2), m, t = group["betas"], x.state["exp_avg"], x.scratch
+        g = x.penalized_grad({**group, "decoupled_weight_decay": True})
+        change = m * beta1
+        change += np.multiply(g, 1 - beta1, out=t)
+        np.sign(change, out=change)
+        x.data -= np.multiply(change, group["lr"], out=t)
+        x.average(m, g, beta2)

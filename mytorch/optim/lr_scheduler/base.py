@@ -1,0 +1,153 @@
+"""LRScheduler: what all schedules share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ...tensor import Tensor
+from ..optimizer import Optimizer
+from ..options import as_number
+
+
+class LRScheduler:
+    """Base of the schedules: subclasses define `get_lr`.
+
+    Args:
+        optimizer: its groups' `lr` become the `base_lrs` (and stay in the groups as `initial_lr`).
+        last_epoch: how many steps were done before; -1 to begin. To resume, `load_state_dict` is simpler.
+
+    Attributes:
+        last_epoch: the number of steps done.
+        base_lrs: the rate of each group that the schedule starts from.
+
+    Raises:
+        TypeError: `optimizer` is no Optimizer.
+        KeyError: `last_epoch` was given, but the groups have no `initial_lr`.
+    """
+
+    _is_initial = False
+    _get_lr_called_within_step = False
+    _not_saved: tuple[str, ...] = ("optimizer",)
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", as_number(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming with "
+                    f"last_epoch={last_epoch}; load the optimizer's state first, or use last_epoch=-1"
+                )
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Set the rates of the first epoch."""
+        self._step_count = 0
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            self._is_initial = False
+
+    def get_lr(self) -> list[float]:
+        """The rates of epoch `last_epoch`, from those that the groups have now."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't define get_lr()")
+
+    def get_last_lr(self) -> list[float]:
+        """The rate of each group, as the last step set it."""
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go on by one epoch (or iteration); call it after `optimizer.step()`.
+
+        Args:
+            epoch: jump there, by the closed form if the schedule has one. PyTorch is giving this up.
+        """
+        if self._step_count == 1 and not self.optimizer._stepped:
+            warnings.warn(
+                "lr_scheduler.step() was called before optimizer.step(): "
+                "the first rate of the schedule is skipped",
+                stacklevel=2,
+            )
+        self._step_count += 1
+        if epoch is not None:
+            warn_of_epoch()
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch: int | None = None) -> None:
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        closed_form = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
+        self._set_rates(closed_form or self.get_lr)
+
+    def _set_rates(self, rates: Callable[[], list[float]]) -> None:
+        self._get_lr_called_within_step = True
+        try:
+            for group, lr in zip(self.optimizer.param_groups, rates(), strict=True):
+                set_rate(group, lr)
+        finally:
+            self._get_lr_called_within_step = False
+        self._last_lr = self._current()
+
+    def _current(self) -> list[float]:
+        return rates_of(self.optimizer)
+
+    def _expect_step(self) -> None:
+        """Warn whoever calls `get_lr`, which goes one step further than where the schedule is."""
+        if not self._get_lr_called_within_step:
+            warnings.warn(
+                "get_lr() is for the schedule itself; get_last_lr() says what the rates are", stacklevel=3
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer."""
+        return {name: value for name, value in self.__dict__.items() if name not in self._not_saved}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave. The rates themselves are the optimizer's: load its state, too."""
+        self.__dict__.update(state_dict)
+
+
+def check_optimizer(optimizer: Any) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+
+
+def rates_of(optimizer: Optimizer) -> list[float]:
+    return [as_number(group["lr"]) for group in optimizer.param_groups]
+
+
+def set_rate(group: dict[str, Any], lr: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].data.fill_(lr)
+    else:
+        group["lr"] = as_number(lr)
+
+
+def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list:
+    """An option for every group: a list as it is, one number for all.
+
+    Raises:
+        ValueError: the list isn't as long as there are groups.
+    """
+    count = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        return [as_number(value)] * count
+    if len(value) != count:
+        raise ValueError(
+            f"{name} must have the same length as optimizer.param_groups. "
+            f"{name} has {len(value)} values, param_groups has {count}."
+        )
+    return [as_number(v) for v in value]
+
+
+def warn_of_epoch() -> None:
+    warnings.warn(
+        "the epoch parameter in `scheduler.step()` is deprecated; `scheduler.step()` goes on by one",
+        stacklevel=3,
+    )

@@ -1,0 +1,101 @@
+"""The schedule that watches how well the training goes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..optimizer import Optimizer
+from .base import LRScheduler, check_optimizer, rates_of, set_rate, warn_of_epoch
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """lr <- max(factor lr, min_lr) when a metric has not improved for more than `patience` epochs.
+
+    Better is, for mode "min" and "max":
+
+        threshold_mode "rel"    metric < best (1 - threshold)      metric > best (1 + threshold)
+        threshold_mode "abs"    metric < best - threshold          metric > best + threshold
+
+    Args:
+        cooldown: for how many epochs after a change nothing is counted.
+        min_lr: a number, or a list with one for each group.
+        eps: a change that is not larger than this is not made.
+
+    Raises:
+        ValueError: factor is 1 or more, an unknown mode, or not as many min_lr as groups.
+        TypeError: `optimizer` is no Optimizer.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
+        min_lr: float | list[float] = 0, eps: float = 1e-8,
+    ):  # fmt: skip
+        if factor >= 1:
+            raise ValueError(f"Factor should be < 1.0, got {factor}")
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown, it is min or max")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown, it is rel or abs")
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        groups = len(optimizer.param_groups)
+        several = isinstance(min_lr, (list, tuple))
+        if several and len(min_lr) != groups:
+            raise ValueError(f"expected {groups} min_lrs, got {len(min_lr)}")
+        self.default_min_lr = None if several else min_lr
+        self.min_lrs = list(min_lr) if several else [min_lr] * groups
+        self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.last_epoch = 0
+        self._last_lr = rates_of(optimizer)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.best, self.cooldown_counter, self.num_bad_epochs = self.mode_worse, 0, 0
+
+    @property
+    def in_cooldown(self) -> bool:
+        return self.cooldown_counter > 0
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:
+        """Count an epoch.
+
+        Args:
+            metrics: what is watched: a number, or anything that `float` makes one of.
+        """
+        current = float(metrics)
+        if epoch is not None:
+            warn_of_epoch()
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.num_bad_epochs += 1
+        if self._is_better(current, self.best):
+            self.best, self.num_bad_epochs = current, 0
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self._reduce_lr()
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = rates_of(self.optimizer)
+
+    def _is_better(self, metric: float, best: float) -> bool:
+        margin = -self.threshold if self.mode == "min" else self.threshold
+        wanted = best * (1 + margin) if self.threshold_mode == "rel" else best + margin
+        return metric < wanted if self.mode == "min" else metric > wanted
+
+    def _reduce_lr(self) -> None:
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"the optimizer has {len(groups)} param groups, but there are {len(self.min_lrs)} "
+                    "min_lrs; add to `min_lrs` what the new groups need"
+                )
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        for group, lr, lowest in zip(groups, rates_of(self.optimizer), self.min_lrs, strict=True):
+            reduced = max(lr * self.factor, lowest)
+            if lr - reduced > self.eps:
+                set_rate(group, reduced)

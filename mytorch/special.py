@@ -1,0 +1,22 @@
+"""Special functions under PyTorch's names: `mytorch.special.expit` is `mytorch.sigmoid`."""
+
+from .nn.functional.attached import log_softmax, softmax
+from .ops import (
+    erf,
+    erfc,
+    erfinv,
+    exp2,
+    expm1,
+    log1p,
+    logit,
+    logsumexp,
+    round,
+    sinc,
+    xlogy,
+)
+from .ops import sigmoid as expit
+
+__all__ = [
+    "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "log1p", "log_softmax", "logit", "logsumexp", "round",
+    "sinc", "softmax", "xlogy",
+]  # fmt: skip

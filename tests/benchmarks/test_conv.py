@@ -1,0 +1,61 @@
+"""The benchmark of convolutions: what it measures and prints, in one small run; no time is asserted."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import conv
+from benchmarks.conv_problem import SHAPES, Shape, arrays
+from benchmarks.report import LossMismatch, Measurement
+
+ROOT = Path(__file__).parents[2]
+
+
+class Replay:
+    """A worker that says the same each time."""
+
+    def __init__(self, label, result):
+        self.label, self.result, self.asked = label, result, []
+
+    def run(self, steps):
+        self.asked.append(steps)
+        return {"ms": [1.0] * steps, "losses": [self.result] * steps}
+
+
+def test_arrays_have_the_shape_s_sizes():
+    x, w, g = arrays(Shape(2, 4, 9, 6, 3, 2, 2))
+    assert (x.shape, w.shape, g.shape) == ((2, 4, 9, 9), (6, 2, 3, 3), (2, 6, 5, 5))
+    assert x.dtype == np.float32
+    assert str(Shape(2, 4, 9, 6, 3, 2, 2)) == "2 x 4 x 9 x 9 -> 6, 3x3 / 2, 2 groups"
+
+
+@pytest.mark.parametrize("result", [1.01, float("nan")])
+def test_other_results_are_an_error(result):
+    workers = [Replay("one", 1.0), Replay("two", result)]
+    with pytest.raises(LossMismatch, match="'two': (1.01|nan)"):
+        conv.run_shape(workers, [Measurement(w.label, {}) for w in workers], backwards=False)
+
+
+def test_the_first_step_of_a_shape_is_not_timed():
+    workers = [Replay("one", 1.0), Replay("two", 1.0001)]
+    measurements = [Measurement(w.label, {}) for w in workers]
+    conv.run_shape(workers, measurements, backwards=True)
+    assert [w.asked for w in workers] == [[1, conv.REPEATS - 1]] * 2
+    assert [len(m.chunks) for m in measurements] == [1, 1]
+
+
+def test_a_small_run():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.conv", "--shapes", "tiny", "--rounds", "1"], cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "PyTorch eager: PyTorch" in done.stdout and "mytorch: mytorch" in done.stdout
+    for shape in SHAPES["tiny"]:
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(str(shape) + " ")]
+        theirs, ours, ratio = map(float, re.findall(r"\d+\.\d+", line))
+        assert ratio == pytest.approx(ours / theirs, abs=0.05, rel=0.05) and line.endswith(" of 1")
