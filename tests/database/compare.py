@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import mytorch
 from .translate import DTYPES, ours
 
 TOLERANCE = {"float16": (4e-3, 1e-3), "float32": (2e-5, 1e-5), "float64": (1e-7, 1e-7)}  # (rtol, atol)
-SECOND_ORDER = "create_graph" in inspect.signature(mytorch.autograd.grad).parameters
+OF_DOUBLE = {"float16": 1e-2, "float32": 1e-4}  # of the largest value: see `compare_with_double`
 SECOND = (1e-5, 1e-6)  # for gradients of gradients, which lose digits twice, in float64
 
 
@@ -52,7 +51,7 @@ def same(got: Any, want: Any, what: str, values: bool = True, tolerance: tuple |
 
 def compare(
     call: Callable, their_call: Callable, arguments: tuple, values: bool = True, grad: bool = False,
-    second: bool = False, tolerance: tuple | None = None,
+    second: bool = False,
 ) -> None:  # fmt: skip
     """Assert that `call(*args, **kwargs)` gives what PyTorch's does, for `arguments` = (args, kwargs).
 
@@ -67,27 +66,59 @@ def compare(
     got = list(leaves(call(*mine[0], **mine[1])))
     assert len(got) == len(want), f"{len(got)} results, PyTorch gives {len(want)}"
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
-        same(g, w, f"result {i}" if len(want) > 1 else "the result", values, tolerance)
+        same(g, w, f"result {i}" if len(want) > 1 else "the result", values)
     if grad and inputs:
         for g, w in zip(got, want, strict=True):
             if isinstance(w, torch.Tensor):
                 assert g.requires_grad == w.requires_grad, f"requires_grad is {g.requires_grad}"
-        _gradients(got, want, inputs, values, second, tolerance)
+        _gradients(got, want, inputs, values, second)
+
+
+def compare_with_double(
+    call: Callable, their_call: Callable, arguments: tuple, values: bool = True, grad: bool = False
+) -> None:
+    """As `compare`, but the values are those of PyTorch in float64: for functions where PyTorch itself has
+    rounding errors beyond its dtype, because it adds in float16 or sums numbers of 10000."""
+    compare(call, their_call, arguments, False, grad)
+    if not values:
+        return
+    mine, theirs = ours(arguments), _doubled(arguments, {})
+    inputs = [(m, t) for m, t in zip(leaves(mine), leaves(theirs), strict=True) if _wants_grad(t)]
+    got, want = list(leaves(call(*mine[0], **mine[1]))), list(leaves(their_call(*theirs[0], **theirs[1])))
+    pairs = [(g, w) for g, w in zip(got, want, strict=True) if _wants_grad(w)]
+    if grad and pairs and inputs:
+        for gradients, more in zip((got, want), _pull(pairs, inputs, 3, False), strict=True):
+            gradients += more
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        if isinstance(w, torch.Tensor) and w.numel() and g is not None:
+            most = array(w)[np.isfinite(array(w))]
+            room = OF_DOUBLE[str(g.dtype)] * max(np.abs(most).max(initial=0), 0.1)
+            np.testing.assert_allclose(array(g).astype(np.float64), array(w), 0, room, err_msg=f"number {i}")
+
+
+def _doubled(x: Any, memo: dict) -> Any:
+    if isinstance(x, torch.Tensor):
+        if id(x) not in memo and x.is_floating_point():
+            memo[id(x)] = x.detach().double().requires_grad_(x.requires_grad)
+        return memo.get(id(x), x)
+    if isinstance(x, (tuple, list)):
+        return type(x)(_doubled(v, memo) for v in x)
+    return {k: _doubled(v, memo) for k, v in x.items()} if isinstance(x, dict) else x
 
 
 def _wants_grad(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.requires_grad
 
 
-def _gradients(got: list, want: list, inputs: list, values: bool, second: bool, tolerance: Any) -> None:
+def _gradients(got: list, want: list, inputs: list, values: bool, second: bool) -> None:
     pairs = [(g, w) for g, w in zip(got, want, strict=True) if _wants_grad(w)]
     if not pairs:
         return
     inputs = list({id(t): (m, t) for m, t in inputs}.values())
-    mine, theirs = _pull(pairs, inputs, 3, second and SECOND_ORDER)
+    mine, theirs = _pull(pairs, inputs, 3, second)
     for i, (g, w) in enumerate(zip(mine, theirs, strict=True)):
-        _same_gradient(g, w, f"gradient {i}", values, tolerance)
-    if second and SECOND_ORDER:
+        _same_gradient(g, w, f"gradient {i}", values)
+    if second:
         pairs = [(g, w) for g, w in zip(mine, theirs, strict=True) if w is not None and w.requires_grad]
         if pairs:
             for i, (g, w) in enumerate(zip(*_pull(pairs, inputs, 4, False), strict=True)):
@@ -113,7 +144,7 @@ def _pull(pairs: list, inputs: list, seed: int, create_graph: bool) -> tuple[Ite
     return mine, theirs
 
 
-def _same_gradient(g: Any, w: Any, what: str, values: bool, tolerance: Any) -> None:
+def _same_gradient(g: Any, w: Any, what: str, values: bool, tolerance: tuple | None = None) -> None:
     if w is None or g is None:  # nothing and zeros are the same
         rest = w if g is None else g
         assert rest is None or not array(rest).any(), f"{what} is {g}, PyTorch has {w}"
