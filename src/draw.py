@@ -199,18 +199,19 @@ def _draw_variants(sheet: Canvas, y: float) -> None:
 LAYERS = [
     ("models", "GPT-2, with a KV cache for generation", BLUE),
     ("serialization   tokenizers   utils.data", "files, text, batches", BLUE),
-    ("optim", "SGD, Adam, AdamW, schedules; flat parameters", BLUE),
+    ("optim", "SGD, Adam, Muon, …, schedules; flat parameters", BLUE),
+    ("func", "grad(f), hessian(f), functional_call", BLUE),
     ("nn", "Module, layers, initialisation, clipping", BLUE),
-    ("nn.functional", "composites: softmax, attention, …", BLUE),
-    ("methods   numpy_protocol", "which op is which method, or function of NumPy", GREEN),
-    ("autograd.Function   gradcheck", "what is built on Tensor and ops", GREEN),
+    ("nn.functional", "activations, losses, convolution, attention, …", BLUE),
+    ("methods   numpy_protocol   linalg", "which op is which method, or function of NumPy", GREEN),
+    ("autograd.higher   Function   checkpoint", "gradients of gradients, and what is built on ops", GREEN),
     ("ops   random", "one file a family: elementwise, reduce, index, …", GREEN),
     ("tensor", "Tensor: an Array that remembers how it was made", GREEN),
     ("autograd.engine   grad_mode   view", "the gated walk back", GREEN),
     ("_array", "Array: NumPy and CuPy behind one type", AMBER),
     ("dtypes   device   backends", "promotion, places, matrix products", AMBER),
 ]
-GROUPS = [("to build with", 0, 5, BLUE), ("to differentiate", 5, 10, GREEN), ("to compute", 10, 12, AMBER)]
+GROUPS = [("to build with", 0, 6, BLUE), ("to differentiate", 6, 11, GREEN), ("to compute", 11, 13, AMBER)]
 
 
 def draw_layers() -> None:
