@@ -65,11 +65,16 @@ def ours(x: Any, memo: dict[int, Any] | None = None) -> Any:
 def _tensor(x: torch.Tensor, memo: dict) -> mytorch.Tensor:
     if x.dtype not in DTYPES or x.layout is not torch.strided or x.ndim > 64:  # as many as NumPy can
         raise Foreign(f"{x.dtype}, {x.layout}, {x.ndim} dims")
-    storage = x.untyped_storage()
-    if storage.data_ptr() not in memo:  # what shares memory there does so here
-        memo[storage.data_ptr()] = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().copy()
-    raw, start = x.detach().numpy(), x.storage_offset() * x.element_size()
-    copy = np.ndarray(raw.shape, raw.dtype, memo[storage.data_ptr()], start, raw.strides)
+    raw, storage = x.detach().numpy(), x.untyped_storage()
+    if x.numel() == 0:
+        copy = np.empty_like(raw)
+    else:
+        where = ("storage", storage.data_ptr())  # what shares memory there does so here
+        if where not in memo:
+            memo[where] = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().copy()
+        copy = np.ndarray(
+            raw.shape, raw.dtype, memo[where], raw.ctypes.data - storage.data_ptr(), raw.strides
+        )
     if isinstance(x, torch.nn.Parameter):
         return mytorch.nn.Parameter(mytorch.Tensor(copy), requires_grad=x.requires_grad)
     return mytorch.Tensor(copy, requires_grad=x.requires_grad)
