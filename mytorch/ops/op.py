@@ -41,7 +41,7 @@ _PROMOTE = (None, "common", "float")
 
 def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
-    tensors: int = 0,
+    tensors: int = 0, numbers: bool = False,
 ) -> Callable:  # fmt: skip
     """Make a differentiable function of Tensors from a function of raw arrays.
 
@@ -53,13 +53,15 @@ def op(
         outputs: the result is a tuple of arrays, all differentiable; the vjp gets a list with a gradient or
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
         tensors: so many of the first arguments have to be tensors, not numbers.
+        numbers: they may all be numbers.
 
     Raises (when called):
         RuntimeError: tensors on different devices.
         TypeError: an argument that isn't a tensor, or dtypes that can't be promoted.
     """
     if forward is None:
-        return functools.partial(op, promote=promote, view=view, outputs=outputs, tensors=tensors)
+        kinds = {"view": view, "outputs": outputs, "tensors": tensors, "numbers": numbers}
+        return functools.partial(op, promote=promote, **kinds)
     if promote not in _PROMOTE:
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
@@ -72,7 +74,7 @@ def op(
         if tensors:
             for x in args[:tensors]:
                 require_tensor(x, call.__name__)
-        raws, where = unwrap(args, call.__name__)
+        raws, where = unwrap(args, call.__name__, numbers)
         try:
             with np.errstate(all="ignore"), on(where):  # inf and NaN are values here, as in PyTorch
                 if promote is not None:
@@ -122,8 +124,11 @@ def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple
     return args, rest
 
 
-def unwrap(args: Sequence[Any], name: str) -> tuple[list, device]:
-    """The raw arrays of the arguments, other arguments as they are, and the one device of the arrays."""
+def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list, device]:
+    """The raw arrays of the arguments, other arguments as they are, and the one device of the arrays.
+
+    With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
+    """
     raws, where = [], None
     for a in args:
         if isinstance(a, Tensor):
@@ -143,6 +148,8 @@ def unwrap(args: Sequence[Any], name: str) -> tuple[list, device]:
         elif here is not where:
             return _mixed(args, name)
     if where is None:
+        if numbers and args and all(isinstance(a, NUMBERS) for a in args):
+            return [np.asarray(a, dtypes.dtype_of_number(a)) for a in args], CPU
         raise TypeError(
             f"{name}(): expected a Tensor, got {', '.join(type(a).__name__ for a in args) or 'nothing'}"
         )

@@ -135,3 +135,19 @@ def test_one_operand(name, dtype):
         agree(lambda F, a, _: getattr(F, name)(a), (dtype, dims), None)
         if hasattr(torch.Tensor, f"{name}_"):
             agree(lambda F, a, _: getattr(a, f"{name}_")(), (dtype, dims), None)
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "div", "true_divide", "floor_divide", "pow", "maximum"]
+)
+@pytest.mark.parametrize("numbers", [(7, 2), (7, 2.5), (1.5, 2), (True, 3)], ids=str)
+def test_of_two_numbers(name, numbers):
+    """Arithmetic makes a tensor of them, other functions want one."""
+    try:
+        want = getattr(torch, name)(*numbers)
+    except (TypeError, RuntimeError) as error:
+        with pytest.raises(type(error)):
+            getattr(mytorch, name)(*numbers)
+        return
+    got = getattr(mytorch, name)(*numbers)
+    assert (got.item(), str(got.dtype), got.shape) == (want.item(), str(want.dtype)[6:], ())

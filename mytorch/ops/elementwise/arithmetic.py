@@ -27,7 +27,7 @@ def _is_one(number: Any) -> bool:
 # Sums and products.
 
 
-@op(promote="common")
+@op(promote="common", numbers=True)
 def add(x, y, *, alpha=1):
     """x + alpha * y
 
@@ -40,7 +40,7 @@ def add(x, y, *, alpha=1):
     return x + alpha * y, (lambda g: g, lambda g: alpha * g)
 
 
-@op(promote="common")
+@op(promote="common", numbers=True)
 def _sub(x, y, *, alpha=1):
     if _is_one(alpha):
         return x - y, (lambda g: g, lambda g: -g)
@@ -68,7 +68,7 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-@op(promote="common")
+@op(promote="common", numbers=True)
 def mul(x, y):
     """x * y"""
     return x * y, (lambda g: g * y, lambda g: g * x)
@@ -95,12 +95,12 @@ def addcmul(x, tensor1, tensor2, *, value=1):
 # Quotients and remainders.
 
 
-@op(promote="float")
+@op(promote="float", numbers=True)
 def _true_divide(x, y):
     return x / y, (lambda g: g / y, lambda g: -g * (x / y) / y)
 
 
-@op(promote="common")
+@op(promote="common", numbers=True)
 def _trunc_divide(x, y):
     check_divisor(x, y, "div")
     refuse("b", "div", x, y)
@@ -109,7 +109,7 @@ def _trunc_divide(x, y):
     return (x - np.fmod(x, y)) // y, None
 
 
-@op(promote="common")
+@op(promote="common", numbers=True)
 def _floor_divide(x, y):
     check_divisor(x, y, "div")
     refuse("b", "div", x, y)
@@ -128,7 +128,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     return rounded[rounding_mode](input, other)
 
 
-@op(promote="common")
+@op(promote="common", numbers=True)
 def floor_divide(x, y):
     """floor(x / y); it has no derivative."""
     check_divisor(x, y, "floor_divide")
