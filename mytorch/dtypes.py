@@ -93,9 +93,9 @@ def kind(dtype: np.dtype) -> builtins.int:
     return _KIND[dtype.kind]
 
 
-def promote_types(a: Any, b: Any) -> np.dtype:
+def promote_types(type1: Any, type2: Any) -> np.dtype:
     """The smallest dtype that PyTorch lets hold both: the higher kind wins, within a kind NumPy's rule."""
-    a, b = as_dtype(a), as_dtype(b)
+    a, b = as_dtype(type1), as_dtype(type2)
     if a == b:
         return a
     if a.kind in "fc" or b.kind in "fc":
@@ -110,10 +110,10 @@ def promote_types(a: Any, b: Any) -> np.dtype:
     return common
 
 
-def can_cast(source: Any, target: Any) -> builtins.bool:
-    """Whether a result of dtype `source` may be written into a tensor of dtype `target`: down within a kind,
-    as int64 to int8, but not to a lower kind, nor from a number to bool."""
-    return kind(as_dtype(source)) <= kind(as_dtype(target))
+def can_cast(from_: Any, to: Any) -> builtins.bool:
+    """Whether a result of dtype `from_` may be written into a tensor of dtype `to`: down within a kind, as
+    int64 to int8, but not to a lower kind, nor from a number to bool."""
+    return kind(as_dtype(from_)) <= kind(as_dtype(to))
 
 
 def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
