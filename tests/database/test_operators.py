@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -29,9 +28,6 @@ for _entry in op_db:
 NAMES = [name for names in FAMILIES.values() for name in names.split()]
 ATTENTION = "nn.functional.scaled_dot_product_attention"
 MULTI_HEAD = "nn.functional.multi_head_attention_forward"
-# Pooling has 1,440 samples a dtype. By default at most so many of them are taken, from all over the list.
-MOST = 100
-ALL_SAMPLES = os.environ.get("MYTORCH_ALL_SAMPLES") == "1"
 GRADIENTS = (torch.float32, torch.float64)
 
 
@@ -88,8 +84,7 @@ def what_is_chosen(function: Callable, place: int) -> Callable:
 
 def samples(entry, dtype: torch.dtype) -> Iterator:
     grad = dtype in GRADIENTS and entry.supports_autograd and dtype in entry.backward_dtypes
-    found = list(entry.sample_inputs("cpu", dtype, requires_grad=grad))
-    for sample in found[:: 1 if ALL_SAMPLES else -(-len(found) // MOST)]:
+    for sample in entry.sample_inputs("cpu", dtype, requires_grad=grad):
         yield sample, ((sample.input, *sample.args), sample.kwargs)
 
 
