@@ -1,9 +1,19 @@
 """Fixtures for all tests."""
 
+import sys
+
 import pytest
 
-from mytorch.random import _default
+from mytorch.random import _default, manual_seed
 from tests import strict_cupy
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Every test draws the same numbers in every run, with mytorch and with PyTorch, if that is loaded."""
+    manual_seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture
