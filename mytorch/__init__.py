@@ -49,4 +49,4 @@ from .version import __version__
 
 autograd.load()
 
-globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES if name in globals()})
+globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
