@@ -9,6 +9,7 @@ README = ROOT / "README.md"
 PLOT = ["matplotlib"]
 EXAMPLES = ["scikit-learn"]
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
+TRITON = ['triton>=3.6; platform_system == "Linux"', "ml_dtypes"]  # the latter for its interpreter
 
 setup(
     name="mytorch",
@@ -23,7 +24,7 @@ setup(
         # [ctk] brings the CUDA libraries: a driver is all that the machine must have.
         "cuda12": ["cupy-cuda12x[ctk]"],
         "cuda13": ["cupy-cuda13x[ctk]"],
-        "triton": ["triton"],
+        "triton": TRITON,
         "cpu": ["numba"],
         "plot": PLOT,
         "examples": EXAMPLES,
@@ -33,7 +34,7 @@ setup(
         # PyTorch is the oracle of the tests; the package itself never imports it.
         "test": [
             "torch==2.13.0", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools",
-            *EXAMPLES, *NOTEBOOK,
+            *EXAMPLES, *NOTEBOOK, *TRITON,
         ],  # fmt: skip
     },
 )

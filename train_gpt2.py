@@ -56,7 +56,7 @@ def arguments():
     add("--log_iter", type=int, default=10, help="iterations between two lines of metrics.jsonl")
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
-    add("--fused", action="store_true", help="demand fused kernels (not there yet: an error)")
+    add("--fused", action="store_true", help="fail where there are no fused kernels")
     add("--mixed_precision", action="store_true", help="train in float16 (not there yet: an error)")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
@@ -64,8 +64,8 @@ def arguments():
     args = parser.parse_args()
     if args.mixed_precision:
         parser.error("--mixed_precision: this version trains in float32 only")
-    if args.fused:
-        parser.error("--fused: this version has no fused kernels")
+    if args.fused and (reason := mytorch.nn.fused_ops.why_not(mytorch.device(args.device).type)):
+        parser.error(f"--fused: {reason}")
     for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
                  "eval_iterations", "log_iter", "checkpoint_iterations"):  # fmt: skip
         if getattr(args, name) < 1:

@@ -27,7 +27,8 @@ options
   --batch_size N      sequences a step
   --iterations N      training steps
   --mixed_precision   train in float16 with float32 master weights (not there yet: an error)
-  --fused             fused kernels: Triton on a GPU, Numba on a CPU (not there yet: an error)
+  --fused             fail where fused kernels (Triton on a GPU, Numba on a CPU) can't be had; they are
+                      used without it, too, where they can
   --num_gpus N        how many GPUs; only 1 so far
   --log_wandb         log to Weights & Biases as well
   --resume            go on from the last checkpoint in work_dir
@@ -110,7 +111,7 @@ choose_extras() {
     local cuda
     EXTRAS=(plot)
     case " ${FLAGS[*]-} $DATA " in *" --log_wandb "* | *" owt "*) EXTRAS=(train) ;; esac
-    case " ${FLAGS[*]-} $DEVICE" in *" --fused "*cpu) EXTRAS+=(cpu) ;; *" --fused "*) EXTRAS+=(triton) ;; esac
+    if [ "$DEVICE" = cpu ]; then EXTRAS+=(cpu); else EXTRAS+=(triton); fi
     if [ "$DEVICE" != cpu ] && ! "$PYTHON" -c 'import cupy' 2>/dev/null; then
         cuda=$(cuda_extra)
         EXTRAS+=("$cuda")

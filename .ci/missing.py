@@ -1,6 +1,7 @@
 """Exit code 0 if this checkout of mytorch is installed with the given extras; else say what is missing."""
 
 import json
+import platform
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -24,7 +25,8 @@ def missing(extras: list[str]) -> str:
         return "setup.py has changed"
     for requirement in package.requires or ():
         name, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"](.+?)['\"]", requirement)
-        if extra is None or extra.group(1) in extras:
+        elsewhere = 'platform_system == "Linux"' in requirement and platform.system() != "Linux"
+        if not elsewhere and (extra is None or extra.group(1) in extras):
             try:
                 distribution(name.group())
             except PackageNotFoundError:

@@ -2,6 +2,9 @@
 
     python -m benchmarks.gpt_step --config nano|small|gpt2 [--variants] [--chunks N] [--steps K] [--out FILE]
 
+torch is PyTorch eager, torch-tuned the same with torch.compile, the fused AdamW and oneMKL asked for AVX-512;
+mytorch-numpy is mytorch without its compiled kernels.
+
 Each implementation lives in a process of its own; they take turns, a chunk of steps each, on the same weights
 and batches. A step is forward, cross entropy, backward, gradient clipping and AdamW, in float32. Every chunk
 starts from the initial weights, since rounding grows in a long run until losses differ without a fault. Times
@@ -47,16 +50,26 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Variant:
-    """An implementation: the module that is its worker, and what it finds in its environment."""
+    """An implementation: the module that is its worker, what it finds in its environment, its options."""
 
     label: str
     module: str
     env: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
 
 VARIANTS = {
     "torch": Variant("PyTorch eager", "benchmarks.workers.torch_gpt"),
+    "torch-tuned": Variant(
+        "PyTorch, tuned",
+        "benchmarks.workers.torch_gpt",
+        {"MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+        ("--tuned",),
+    ),
     "mytorch": Variant("mytorch", "benchmarks.workers.mytorch_gpt"),
+    "mytorch-numpy": Variant(
+        "mytorch, NumPy alone", "benchmarks.workers.mytorch_gpt", {"USE_FUSED_OPS": "0"}
+    ),
     "mytorch-untuned": Variant(
         "mytorch, MYTORCH_TUNE=0", "benchmarks.workers.mytorch_gpt", {"MYTORCH_TUNE": "0"}
     ),
@@ -134,7 +147,12 @@ def compare(
         try:
             for variant in variants:
                 workers.append(
-                    Worker(variant.label, variant.module, [config, str(problem)], environment | variant.env)
+                    Worker(
+                        variant.label,
+                        variant.module,
+                        [config, str(problem), *variant.options],
+                        environment | variant.env,
+                    )
                 )
             measurements = [Measurement(worker.label, worker.read()) for worker in workers]
             difference = 0.0

@@ -10,6 +10,8 @@ tune.at_import()
 from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, optim, special, utils
 from ._array import Array
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
+from .backends.threads import get_num_threads, set_num_threads
 from .device import device
 from .dtypes import *
 from .nn.functional import (

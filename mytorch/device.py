@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -126,6 +127,23 @@ def on(where: device) -> AbstractContextManager:
     return _NOTHING_TO_DO if where is CPU else cupy().cuda.Device(where.index)
 
 
+class _Thread(threading.local):
+    is_capturing = False  # a CUDA graph, see backends/graphs.py
+
+
+thread = _Thread()
+
+
+def refuse_capture(what: str) -> None:
+    """Raise if this thread captures a CUDA graph, which would not repeat `what`.
+
+    Raises:
+        RuntimeError: it does.
+    """
+    if thread.is_capturing:
+        raise RuntimeError(f"{what} can't be captured in a CUDA graph")
+
+
 def is_raw(x: Any) -> bool:
     """Is `x` a NumPy or CuPy array?"""
     if isinstance(x, np.ndarray):
@@ -141,5 +159,7 @@ def move(raw: Any, where: device) -> Any:
         return raw
     if where is CPU:
         return cupy().asnumpy(raw)
+    if here is CPU:  # a graph would repeat it from memory that is gone by then
+        refuse_capture(f"a copy from the CPU to {where}")
     with on(where):
         return cupy().asarray(raw)

@@ -45,7 +45,7 @@ class Generator:
         seed = operator.index(seed)
         if not -(2**63) <= seed < 2**64:
             raise ValueError(f"manual_seed(): the seed must fit in 64 bits, got {seed}")
-        self._seed = seed % 2**64
+        self._seed, self._seeds = seed % 2**64, 0
         self._rng = np.random.default_rng(self._seed) if self.device is CPU else None
         return self
 
@@ -57,6 +57,17 @@ class Generator:
                 self._rng = cupy().random.default_rng(self._seed)
         return self._rng
 
+    def next_seed(self) -> int:
+        """A seed of 63 bits for a kernel that makes its random numbers itself: the same on every device.
+
+        Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
+        """
+        self._seeds += 1
+        z = (self._seed + self._seeds * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return (z ^ (z >> 31)) >> 1
+
     def seed(self) -> int:
         """Begin the stream of a seed that nobody can foresee, and return it."""
         self.manual_seed(secrets.randbits(64))
@@ -67,13 +78,15 @@ class Generator:
         return self._seed
 
     def get_state(self) -> Tensor:
-        """Where the stream is now, as a uint8 tensor on the CPU: the seed, then the bit generator's state."""
+        """Where the stream is now, as a uint8 tensor on the CPU: its seed, how many seeds it gave, and the
+        state of the bit generator."""
         if self.device is CPU:
             state = _pack(self.rng.bit_generator.state)
         else:
             with on(self.device):
                 state = self.rng.bit_generator._state.get().tobytes()
-        return from_raw(np.frombuffer(self._seed.to_bytes(8, "little") + state, np.uint8).copy())
+        numbers = self._seed.to_bytes(8, "little") + self._seeds.to_bytes(8, "little")
+        return from_raw(np.frombuffer(numbers + state, np.uint8).copy())
 
     def set_state(self, state: Tensor) -> Generator:
         """Go on from where `get_state` was called, on the same kind of device.
@@ -92,11 +105,12 @@ class Generator:
             )
         data = state.cpu().numpy().tobytes()
         self.manual_seed(int.from_bytes(data[:8], "little"))
+        self._seeds = int.from_bytes(data[8:16], "little")
         if self.device is CPU:
-            self.rng.bit_generator.state = _unpack(data[8:])
+            self.rng.bit_generator.state = _unpack(data[16:])
         else:
             with on(self.device):
-                self.rng.bit_generator._state = cupy().asarray(np.frombuffer(data[8:], np.int8))
+                self.rng.bit_generator._state = cupy().asarray(np.frombuffer(data[16:], np.int8))
         return self
 
     def __repr__(self) -> str:

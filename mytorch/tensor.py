@@ -145,7 +145,8 @@ class Tensor:
     def _accumulate_grad(self, raw: Any) -> None:
         """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer."""
         if self._grad is not None:
-            self._grad._array[...] += raw
+            if raw is not self._grad._array:  # else it was added where it lies: see `_grad_place`
+                self._grad._array[...] += raw
         elif self._slot is not None:
             self._grad = self._slot.take(raw)
         else:
@@ -153,6 +154,12 @@ class Tensor:
         if self._post_hooks:
             for hook in list(self._post_hooks.values()):
                 hook(self)
+
+    def _grad_place(self) -> tuple[Any, int]:
+        """The raw array that will be `.grad`, if that is known, and 1 if there is something in it already."""
+        if self._grad is not None:
+            return self._grad._array, 1
+        return (None, 0) if self._slot is None else (self._slot.reserve(), 0)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call `hook(gradient)` when the gradient is complete; what it returns, if anything, replaces it."""

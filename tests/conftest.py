@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+from mytorch.backends import cublas
 from mytorch.random import _default, manual_seed
 from tests import strict_cupy
+from tests.strict_cupy.cublas import Cublas
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +19,11 @@ def seeded():
 
 
 @pytest.fixture
-def fake_cuda():
-    """`import cupy` gives the strict stand-in, with two GPUs; the value is that module."""
+def fake_cuda(monkeypatch):
+    """`import cupy` gives the strict stand-in, with two GPUs and a cuBLAS; the value is that module."""
     cupy = strict_cupy.install(device_count=2)
+    blas = cublas.Library(Cublas())
+    monkeypatch.setattr(cublas, "library", lambda: blas)
     yield cupy
     strict_cupy.uninstall()
     for place in [place for place in _default if place != "cpu"]:

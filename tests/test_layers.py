@@ -9,8 +9,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "mytorch"
 
 # A file belongs to the longest entry that its path begins with.
 LAYERS = [
-    ("version", "backends"),
-    ("dtypes", "device", "cuda", "size"),
+    ("version", "dtypes", "device", "size"),
+    ("backends",),
     ("printing",),
     ("_array",),
     (
@@ -19,12 +19,13 @@ LAYERS = [
         "autograd/engine",
         "autograd/grad_mode",
         "autograd/hook",
+        "autograd/pending",
         "autograd/view",
     ),
     ("tensor",),
     ("random", "ops"),
     ("autograd",),  # Function, gradcheck, grad: built on Tensor and ops
-    ("linalg", "methods", "numpy_protocol"),
+    ("linalg", "methods", "numpy_protocol", "cuda"),
     ("nn/functional",),
     ("special",),
     ("nn/fused_ops", "nn"),

@@ -8,6 +8,7 @@ import torch
 
 import mytorch
 from mytorch import Generator
+from mytorch.random import default_generator
 
 
 def test_a_generator_is_a_stream_of_its_own():
@@ -110,3 +111,24 @@ def test_a_generator_draws_on_its_own_device(fake_cuda):
     ):
         with pytest.raises(RuntimeError, match="generator on .*cuda"):
             call()
+
+
+def test_seeds_for_kernels_are_the_same_on_every_device(fake_cuda):
+    mytorch.manual_seed(11)
+    seeds = [[default_generator(device).next_seed() for _ in range(1000)] for device in ("cpu", "cuda:1")]
+    assert seeds[0] == seeds[1] and len(set(seeds[0])) == 1000
+    assert all(0 <= seed < 2**63 for seed in seeds[0])
+    bits = np.array([[seed >> b & 1 for b in range(63)] for seed in seeds[0]])
+    assert np.abs(bits.mean(0) - 0.5).max() < 0.08  # five standard deviations
+    assert Generator().manual_seed(12).next_seed() != seeds[0][0]
+
+
+def test_the_number_of_seeds_is_part_of_the_state(device):
+    g = Generator(device).manual_seed(4)
+    g.next_seed()
+    state = g.get_state()
+    wanted = g.next_seed(), g.next_seed()
+    assert g.set_state(state).next_seed() == wanted[0]
+    assert Generator(device).set_state(state).next_seed() == wanted[0]
+    g.manual_seed(4).next_seed()
+    assert g.next_seed() == wanted[0]

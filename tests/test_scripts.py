@@ -232,12 +232,12 @@ def test_data_that_is_there_is_not_prepared_again(repo):
 @pytest.mark.parametrize(
     ("arguments", "env", "extras"),
     [
-        (["shakespeare"], {}, "plot"),
-        (["shakespeare", "--log_wandb"], {}, "train"),
+        (["shakespeare"], {}, "plot cpu"),
+        (["shakespeare", "--log_wandb"], {}, "train cpu"),
         (["shakespeare", "--fused"], {}, "plot cpu"),
-        (["owt"], {}, "train"),
-        (["shakespeare"], {"FAKE_CUDA": "12.9"}, "plot"),
-        (["shakespeare"], {"FAKE_CUDA": "12.9", "FAKE_NO_CUPY": "1"}, "plot cuda12"),
+        (["owt"], {}, "train cpu"),
+        (["shakespeare"], {"FAKE_CUDA": "12.9"}, "plot triton"),
+        (["shakespeare"], {"FAKE_CUDA": "12.9", "FAKE_NO_CUPY": "1"}, "plot triton cuda12"),
         (["shakespeare", "--fused"], {"FAKE_CUDA": "13.1", "FAKE_NO_CUPY": "1"}, "plot triton cuda13"),
     ],
 )

@@ -69,6 +69,11 @@ def test_extras_are_missing_until_installed(tmp_path, monkeypatch):
     assert missing([]) == "no-such-core is missing"
     install([needs[0], needs[2]])
     assert missing([]) == "" and missing(["plot"]) == "no-such-extra is missing"
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    install([needs[0], 'no-such-wheel>=3; platform_system == "Linux" and extra == "plot"'])
+    assert missing(["plot"]) == "no-such-wheel is missing"
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert missing(["plot"]) == ""
     install([], url="file:///elsewhere")
     assert missing([]) == "another mytorch is installed"
     install([], editable="false")

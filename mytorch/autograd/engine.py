@@ -22,6 +22,7 @@ from ..backends.blas import column_sums
 from ..device import CPU, device, move, on
 from .anomaly import check_gradients
 from .grad_mode import _state
+from .pending import Pending
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -127,6 +128,7 @@ def backward(
     Raises:
         RuntimeError: the graph was spent by an earlier walk, or an array that it needs was overwritten.
     """
+    place_of = _place_of if accumulate is None else _no_place
     accumulate = accumulate or add_to_tensor
     raw, pull = pull is None, pull or pull_raw
     wanted = None if inputs is None else _leading_to(inputs, [node for node, _ in roots])
@@ -147,7 +149,9 @@ def backward(
                 if grad is not None:
                     accumulate(node, grad, node.retain or retain_graph)
                 for parent, part in pull(node, grad, wanted):
-                    if part is not None:
+                    if type(part) is Pending:
+                        _collect_pending(arrived, owned, parent, part, place_of)
+                    elif part is not None:
                         _collect(arrived, owned, parent, part, raw)
                     waiting_for[parent] -= 1
                     if waiting_for[parent] == 0:
@@ -201,6 +205,32 @@ def _collect(arrived: dict, owned: set, node: Node, part: Any, raw: bool) -> Non
                 owned.add(node)
 
 
+def _collect_pending(arrived: dict, owned: set, node: Node, part: Pending, place_of: Callable) -> None:
+    """The same for a gradient that is still to be computed: in its final place, if it has one."""
+    if node in arrived:
+        if node in owned:
+            part.compute(arrived[node], 1)
+        else:
+            _collect(arrived, owned, node, part.array(), True)
+        return
+    place, beta = place_of(node)
+    if place is None:
+        place, beta = np.empty(part.shape, node.dtype, like=part.like), 0
+    part.compute(place, beta)
+    arrived[node] = place
+    owned.add(node)
+
+
+def _place_of(node: Node) -> tuple[Any, int]:
+    """Where the gradient of a leaf ends up, and 1 if it is to be added to what is there; None if unknown."""
+    tensor = node.tensor and node.tensor()
+    return (None, 0) if tensor is None or node.hooks else tensor._grad_place()
+
+
+def _no_place(node: Node) -> tuple[Any, int]:
+    return None, 0
+
+
 def pull_raw(node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[Node, Any]]:
     """Yield (parent, gradient or None) for each input, the gradient in its shape, dtype and device."""
     if not node.parents or (wanted is not None and not any([p in wanted for p in node.parents])):
@@ -234,6 +264,7 @@ def parts_of(node: Node, grad: Any, wanted: set[Node] | None = None, vjp: Any = 
         parts = vjp(grad)
         parts = parts if isinstance(parts, tuple) else (parts,)
     if _state.anomaly:
+        parts = tuple([part.array() if type(part) is Pending else part for part in parts])
         check_gradients(node, parts)
     return parts
 
@@ -252,6 +283,10 @@ def fit(grad: Any, node: Node) -> Any:
     """`grad` in the shape, dtype and device of the node's output: broadcasting and casting undone."""
     if node.shape is None:
         return grad
+    if type(grad) is Pending:
+        if not node.parents and grad.shape == node.shape and grad.like.dtype == node.dtype:
+            return grad
+        grad = grad.array()
     if grad.shape != node.shape:
         grad = unbroadcast(grad, node.shape)
     if grad.dtype != node.dtype:

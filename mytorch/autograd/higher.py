@@ -142,13 +142,18 @@ def _through(reference: Any, args: list, node: Node, grad: Tensor) -> tuple:
     """The gradients of a composite's reference, walked back only as far as its arguments."""
     doors = [entrance(a) if p is not None else a for a, p in zip(args, node.parents, strict=True)]
     out = reference(*doors)
-    out = out[0] if isinstance(out, tuple) else out
+    pairs = [(out[i], g) for i, g in grad.items()] if isinstance(grad, Parts) else [(_first(out), grad)]
+    roots = [(y.node, fit(g, y.node)) for y, g in pairs if y.node is not None]
     nodes = [d._node if p is not None else None for d, p in zip(doors, node.parents, strict=True)]
     found: dict[Node, Tensor] = {}
-    if out.node is not None:
+    if roots:
         inputs = {n for n in nodes if n is not None}
-        engine.backward([(out.node, fit(grad, out.node))], True, _keep(found), inputs, Graph().pull)
+        engine.backward(roots, True, _keep(found), inputs, Graph().pull)
     return tuple(found.get(n) for n in nodes)
+
+
+def _first(out: Any) -> Tensor:
+    return out[0] if isinstance(out, tuple) else out
 
 
 def _keep(found: dict) -> Any:

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..device import is_raw
+from . import cublas, threads
+
 
 def product(x: Any, y: Any) -> Any:
     """x @ y, with float16 accumulated in float32.
@@ -19,11 +22,54 @@ def product(x: Any, y: Any) -> Any:
         x: (..., m, k).
         y: (..., k, n), of the same dtype.
     """
-    if x.dtype == np.float16 and isinstance(x, np.ndarray):  # NumPy would accumulate in float16, without BLAS
+    if not is_raw(x) or not is_raw(y):  # a body that runs once more, on Tensors
+        return np.matmul(x, y)
+    if not isinstance(x, np.ndarray):
+        return cublas.product(x, y)
+    if x.dtype == np.float16:  # NumPy would accumulate in float16, without BLAS
         return product(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
     if y.ndim == 2 and x.ndim > 2:
-        return np.reshape(np.matmul(rows(x), y), (*x.shape[:-1], y.shape[-1]))
-    return np.matmul(x, y)
+        return np.reshape(_multiply(rows(x), y), (*x.shape[:-1], y.shape[-1]))
+    return _multiply(x, y)
+
+
+def _multiply(x: Any, y: Any) -> Any:
+    """x @ y; on the pool of threads once that runs, so that no second one gets in its way."""
+    if not threads.is_running() or x.dtype != np.float32 or y.dtype != np.float32 or min(x.ndim, y.ndim) < 2:
+        return np.matmul(x, y)
+    gemm = _gemm()
+    if gemm is None or x.size * y.shape[-1] < gemm.SERIAL:
+        return np.matmul(x, y)
+    if x.ndim > 2 or y.ndim > 2:
+        return gemm.stacked_product(x, y)
+    out = np.empty((x.shape[0], y.shape[1]), np.float32)
+    gemm.matrix_product(x, y, out)
+    return out
+
+
+@functools.cache
+def _gemm() -> Any:
+    """The module of products on the pool; None where there is no OpenBLAS that its threads could call."""
+    from . import gemm
+
+    return gemm if gemm.is_available() else None
+
+
+def add_product(x: Any, y: Any, out: Any, beta: float = 1) -> None:
+    """out = x @ y + beta out, for matrices; beta is 0 or 1, and 0 means that what was in `out` is lost."""
+    if not isinstance(x, np.ndarray):
+        cublas.product(x, y, out, beta)
+    elif (
+        threads.is_running() and x.dtype == y.dtype == out.dtype == np.float32 and out.strides[-1] == 4
+        and (gemm := _gemm()) is not None
+    ):  # fmt: skip
+        gemm.matrix_product(x, y, out, beta)
+    elif beta:
+        out += product(x, y)
+    elif isinstance(out, np.ndarray) and out.dtype != np.float16:
+        np.matmul(x, y, out=out)
+    else:
+        out[...] = product(x, y)
 
 
 def rows(x: Any) -> Any:
@@ -37,14 +83,18 @@ def column_sums(x: Any) -> Any:
     On the CPU it is a product with ones: a few times as fast as np.sum, and closer to the exact sum, because
     BLAS adds in blocks where np.sum adds row after row.
     """
-    if isinstance(x, np.ndarray):
-        return np.matmul(_ones(x.shape[-2], x.dtype), x)
-    return np.sum(x, axis=-2)
+    if not isinstance(x, np.ndarray):
+        return np.sum(x, axis=-2)
+    if threads.is_running() and x.dtype == np.float32 and x.ndim == 2 and _gemm() is not None:
+        out = np.empty(x.shape[1:], x.dtype)
+        _gemm().column_sums(np.ascontiguousarray(x), out)
+        return out
+    return np.matmul(_ones(x.shape[-2], x.dtype), x)
 
 
 def row_sums(x: Any) -> Any:
     """The sum of each float32 or float64 row, (..., n) to (..., 1); on the CPU a product with ones, too."""
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and not threads.is_running():
         return np.matmul(x, _ones(x.shape[-1], x.dtype)[:, None])
     return np.sum(x, axis=-1, keepdims=True)
 

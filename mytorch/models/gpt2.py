@@ -85,17 +85,12 @@ class KVCache:
     """
 
     def __init__(self, config: GPT2Config, batch_size: int = 1, dtype=mytorch.float32, device=None):
-        shape = (2, batch_size, config.n_head, config.context_length, config.n_embd // config.n_head)
-        self.layers = [mytorch.zeros(shape, dtype=dtype, device=device) for _ in range(config.n_layer)]
+        shape = (batch_size, config.n_head, config.context_length, config.n_embd // config.n_head)
+        self.layers = [
+            tuple([mytorch.zeros(shape, dtype=dtype, device=device) for _ in range(2)])  # keys, values
+            for _ in range(config.n_layer)
+        ]
         self.length = 0
-
-    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values (B, H, T, D) of new tokens to a layer; give those of all tokens."""
-        start, end = self.length, self.length + k.shape[2]
-        kv = self.layers[layer]
-        kv[0, :, :, start:end] = k
-        kv[1, :, :, start:end] = v
-        return kv[0, :, :, :end], kv[1, :, :, :end]
 
 
 class CausalSelfAttention(nn.Module):
@@ -114,17 +109,12 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
         B, T, C = x.shape
         H, D = self.n_head, C // self.n_head
-        q, k, v = self.c_attn(x).split(C, dim=2)  # (B, T, C) each
-        q, k, v = (t.view(B, T, H, D).transpose(1, 2) for t in (q, k, v))  # (B, H, T, D) each
-        mask = None
-        if cache is not None:
-            if cache.length and T > 1:  # new token i sees all the old ones and the first i + 1 new ones
-                mask = mytorch.ones(T, cache.length + T, dtype=bool, device=x.device).tril(cache.length)
-            k, v = cache.append(self.layer, k, v)
-        y = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=self.dropout_p if self.training else 0.0,
-            is_causal=mask is None and T > 1,
-        )  # (B, H, T, D)  # fmt: skip
+        q, k, v = self.c_attn(x).view(B, T, 3, H, D).permute(2, 0, 3, 1, 4).unbind()  # (B, H, T, D) each
+        if cache is None:
+            dropout_p = self.dropout_p if self.training else 0.0
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)  # (B, H, T, D)
+        else:
+            y = F.cached_attention(q, k, v, *cache.layers[self.layer], cache.length)
         return self.resid_dropout(self.c_proj(y.transpose(1, 2).reshape(B, T, C)))
 
 
@@ -213,6 +203,14 @@ class GPT2(nn.Module):
         Raises:
             ValueError: the sequence is longer than the context.
         """
+        logits = self.lm_head(self.features(idx, cache))
+        if targets is None:
+            return logits
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
+        return logits, loss
+
+    def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
+        """What the output layer makes logits of, (B, T, C); arguments and errors as of `forward`."""
         T, past = idx.shape[1], cache.length if cache is not None else 0
         if past + T > self.config.context_length:
             raise ValueError(f"{past + T} tokens don't fit into a context of {self.config.context_length}")
@@ -223,11 +221,7 @@ class GPT2(nn.Module):
             x = block(x, cache)
         if cache is not None:
             cache.length += T
-        logits = self.lm_head(parts["ln_f"](x))
-        if targets is None:
-            return logits
-        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
-        return logits, loss
+        return parts["ln_f"](x)
 
     def num_parameters(self) -> int:
         """How many numbers are trained; shared weights count once."""
@@ -273,7 +267,7 @@ class GPT2(nn.Module):
                 cache = KVCache(self.config, idx.shape[0], weight.dtype, weight.device) if use_cache else None
             else:
                 seen = new
-            logits = self(seen, cache=cache)[:, -1]  # (B, vocab_size)
+            logits = self.lm_head(self.features(seen, cache)[:, -1])  # (B, vocab_size)
             new = sample(logits, temperature, top_k, generator)
             idx = mytorch.cat([idx, new], dim=1)
             yield new

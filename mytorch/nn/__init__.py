@@ -1,7 +1,8 @@
 """Building blocks of models: modules, layers, their functions, initial values and helpers for training."""
 
-from . import functional, init, utils
+from . import functional, fused_ops, init, utils
 from .container import ModuleDict, ModuleList, Sequential
+from .functional.linear_cross_entropy import LinearCrossEntropyOptions
 from .layers import *  # noqa: F403
 from .layers import __all__ as _layers
 from .module import Module
@@ -9,7 +10,7 @@ from .parameter import Buffer, Parameter
 from .parameter_container import ParameterDict, ParameterList
 
 __all__ = [
-    "Buffer", "Module", "ModuleDict", "ModuleList", "Parameter",
+    "Buffer", "LinearCrossEntropyOptions", "Module", "ModuleDict", "ModuleList", "Parameter",
     "ParameterDict", "ParameterList", "Sequential", "functional", "init", "utils",
     *_layers,
 ]  # fmt: skip

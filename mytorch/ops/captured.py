@@ -57,7 +57,7 @@ def _captured(f: Any, held: list) -> None:
             if value is not f:
                 _captured(value, held)
         elif kind is tuple or kind is list:
-            held.extend([v for v in value if is_raw(v)])
+            held.extend([v for v in value if type(v) not in _PLAIN and is_raw(v)])
         elif kind not in _PLAIN and (is_raw(value) or isinstance(value, np.inexact)):
             held.append(value)  # a scalar is what NumPy makes of an array without dimensions
 
@@ -70,10 +70,11 @@ def _overlap(a: Any, b: Any) -> bool:
 
 def shares_memory(a: Any, b: Any) -> bool:
     """Is `a` a view of `b`, or both of one array? By the arrays' owners, so that size 0 counts too."""
-    return a is b or _owner(a) is _owner(b)
+    return a is b or owner_of(a) is owner_of(b)
 
 
-def _owner(a: Any) -> Any:
+def owner_of(a: Any) -> Any:
+    """The array that a view is one of, in the end; what isn't a view is its own."""
     while (base := getattr(a, "base", None)) is not None:  # strided windows lie on a stand-in for their array
         a = base
     return a

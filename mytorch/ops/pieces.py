@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..tensor import Tensor
+from .captured import owner_of
 from .dims import canonical_dim, numpy_names
 from .index import getitem
 from .op import op, require_tensor
@@ -143,9 +146,45 @@ def _split(x, sizes, dim):
     def vjp(gs):
         some = next(g for g in gs if g is not None)
         gs = [np.zeros(s, some.dtype, like=some) if g is None else g for g, s in zip(gs, shapes, strict=True)]
-        return np.concatenate(gs, axis=dim)
+        whole = joined(gs, dim)
+        return np.concatenate(gs, axis=dim) if whole is None else whole
 
     return tuple(parts), vjp if parts else None
+
+
+def joined(parts: Sequence[Any], dim: int, new_dim: bool = False) -> np.ndarray | None:
+    """`np.concatenate(parts, dim)`, or with `new_dim` `np.stack`, as a view where they lie so in memory.
+
+    None where they don't: parts with memory of their own, or not one behind the other at equal distances.
+    """
+    if not all([type(part) is np.ndarray and part.size for part in parts]):
+        return None
+    first = parts[0]
+    shape, strides = list(first.shape), list(first.strides)
+    if new_dim:
+        shape.insert(dim, len(parts))
+        strides.insert(dim, _address(parts[min(1, len(parts) - 1)]) - _address(first))
+        cuts = range(len(parts))
+    else:
+        ends = list(itertools.accumulate([part.shape[dim] for part in parts]))
+        shape[dim], cuts = ends[-1], map(slice, [0, *ends], ends)
+    if not strides[dim]:
+        return None
+    whole, owner = as_strided(first, shape, strides), owner_of(first)  # not looked into before it is checked
+    for part, cut in zip(parts, cuts, strict=True):
+        if owner_of(part) is not owner or _layout(part) != _layout(whole[(slice(None),) * dim + (cut,)]):
+            return None
+    return whole
+
+
+def _address(a):
+    return a.__array_interface__["data"][0]
+
+
+def _layout(a):
+    """Where the elements lie; the stride of a dim of size 1 doesn't matter."""
+    steps = [step for step, n in zip(a.strides, a.shape, strict=True) if n > 1]
+    return _address(a), a.dtype, a.shape, steps
 
 
 @numpy_names
@@ -163,7 +202,9 @@ def unbind(x, dim=0):
 
     def vjp(gs):
         some = next(g for g in gs if g is not None)
-        return np.stack([np.zeros(shape, some.dtype, like=some) if g is None else g for g in gs], axis=dim)
+        gs = [np.zeros(shape, some.dtype, like=some) if g is None else g for g in gs]
+        whole = joined(gs, dim, new_dim=True)
+        return np.stack(gs, axis=dim) if whole is None else whole
 
     parts = tuple([x[(*index, i, ...)] for i in range(x.shape[dim])])
     return parts, vjp if parts else None

@@ -21,7 +21,8 @@ class Adagrad(Optimizer):
 
     Args:
         params: see `Optimizer`.
-        foreach, fused: without effect; all parameters are updated at once in any case.
+        foreach: without effect; all parameters are updated at once in any case.
+        fused: not True; there is no kernel.
         differentiable: not available.
 
     State: `step` (t), `sum` (s); they are there from the beginning.

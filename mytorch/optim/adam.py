@@ -24,17 +24,21 @@ class Adam(Optimizer):
         betas: (beta1, beta2), how much of the old means is kept.
         eps: added to the denominator.
         decoupled_weight_decay: p <- (1 - lr weight_decay) p instead of the first line: AdamW.
-        foreach, fused, capturable: without effect; all parameters are updated at once in any case.
+        foreach, capturable: without effect; all parameters are updated at once in any case.
+        fused: True demands the kernel, False forbids it; None takes it where it can be had.
         differentiable: not available.
 
     State: `step` (t), `exp_avg` (m), `exp_avg_sq` (v), with amsgrad `max_exp_avg_sq`.
 
     Raises:
         ValueError: a negative option, or a beta outside [0, 1).
+        RuntimeError: fused=True without a kernel for these parameters, or together with foreach=True.
 
     Source: Kingma & Ba, 2015. https://arxiv.org/abs/1412.6980; amsgrad: Reddi, Kale & Kumar, 2018.
     https://openreview.net/forum?id=ryQu7f-RZ
     """
+
+    kernel = "adam"
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),

@@ -16,47 +16,21 @@ Each parameter begins at a multiple of 64 bytes. The gaps between them hold zero
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._array import Array, wrap
-from ..device import CPU, cupy, device, on
+from .._array import wrap
+from ..device import CPU, array_module, cupy, device, on
 from ..tensor import Tensor, from_raw, raw_of
+from . import fused
 from .chunk import Chunk
+from .slot import Slot
 
 ALIGN = 64  # bytes: a cache line, and more than the widest load on either device asks for
 CHUNK = 1 << 16  # elements to work on at a time: with gradient, state and scratch they stay in the cache
 CHUNK_CUDA = 1 << 24  # a GPU wants long vectors; this only bounds the scratch memory
-
-
-class Slot:
-    """A parameter's place in the gradient vector: `Tensor._slot`, where backward puts a new gradient.
-
-    Attributes:
-        raw: the place, in the parameter's shape.
-    """
-
-    __slots__ = ("raw", "_given")
-
-    def __init__(self, raw: Any):
-        self.raw, self._given = raw, None
-
-    def take(self, grad: Any) -> Array:
-        """Write a gradient here and return it; whoever kept the Array given before keeps its values."""
-        kept = self._given and self._given()
-        if kept is not None and kept._array is self.raw:
-            kept._array = self.raw.copy()
-        self.raw[...] = grad
-        given = wrap(self.raw)
-        self._given = weakref.ref(given)
-        return given
-
-    def holds(self, grad: Array | None) -> bool:
-        """Is this gradient the one that lies here?"""
-        return grad is not None and grad._array is self.raw
 
 
 class Flat:
@@ -68,12 +42,14 @@ class Flat:
         names: the tensors that a parameter's state holds, each shaped as the parameter.
         numbers: the numbers that it holds, with what they begin with; "step" counts the updates.
         by_parameter: updates want each parameter by itself, in its shape.
+        kernel: the file of a fused update (see `fused`), or None. If it can be had, and on a GPU, the numbers
+            are there, too: the GPU itself knows whether an update was skipped.
 
     Attributes:
         spans: where each parameter begins and ends (with the gap after it), in elements.
         data, grad: the vectors, raw 1-D arrays.
         state: the vectors of the state by name; float32 for half-precision parameters.
-        numbers: the numbers of all parameters by name (float32 on the CPU, as PyTorch keeps them).
+        numbers: the numbers of all parameters by name, vectors of float32; on the CPU, but see `kernel`.
 
     Raises:
         ValueError: two parameters are the same memory, or a state doesn't fit its parameter.
@@ -81,7 +57,7 @@ class Flat:
 
     def __init__(
         self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str],
-        numbers: dict[str, float], by_parameter: bool = False,
+        numbers: dict[str, float], by_parameter: bool = False, kernel: str | None = None,
     ):  # fmt: skip
         _check_apart(params)
         self.params = tuple(params)
@@ -90,6 +66,8 @@ class Flat:
         self.spans = _spans([p.data.size for p in params], self.dtype.itemsize)
         self.size = self.spans[-1][1]
         self.by_parameter = by_parameter
+        kernel = None if self.device is CPU or not numbers else kernel
+        self.counts_there = not fused.why_not(kernel, self.dtype, self.device)
         with on(self.device):
             self._lay_out_params()
             self._lay_out_state(state, names, numbers)
@@ -102,7 +80,9 @@ class Flat:
     def _lay_out_params(self) -> None:
         self.data, self.grad = (_zeros(self.size, self.dtype, self.device) for _ in range(2))
         self._data_views = [wrap(view) for view in self._views(self.data)]
-        self._slots = [Slot(view) for view in self._views(self.grad)]
+        self._slots = [
+            Slot(view, self.grad, span) for view, span in zip(self._views(self.grad), self.spans, strict=True)
+        ]
         for p, view, slot in zip(self.params, self._data_views, self._slots, strict=True):
             view._array[...] = p.data._array
             p.data, p._slot = view, slot
@@ -112,8 +92,8 @@ class Flat:
     def _lay_out_state(
         self, state: dict[Tensor, dict], names: Sequence[str], numbers: dict[str, float]
     ) -> None:
-        count = len(self.params)
-        self.numbers = {name: np.full(count, first, np.float32) for name, first in numbers.items()}
+        count, module = len(self.params), array_module(self.device if self.counts_there else CPU)
+        self.numbers = {name: module.full(count, first, np.float32) for name, first in numbers.items()}
         self.state = {name: _zeros(self.size, self.math_dtype, self.device) for name in names}
         self._state_views = {
             name: [from_raw(vector[i : i + 1].reshape(())) for i in range(count)]
@@ -128,6 +108,7 @@ class Flat:
             if found:
                 self._take_state(i, found)
                 self._show_state(i, entry)
+        self._keys, self._updates = self._equal_numbers(), 0
 
     def _take_state(self, i: int, found: dict[str, Any]) -> None:
         for name in self.numbers:
@@ -187,10 +168,15 @@ class Flat:
                 if p._grad is not None:
                     p._grad.zero_()
 
+    def return_grads(self) -> None:
+        """Copy the gradients that lie elsewhere back: an update has unscaled those in the vector."""
+        for p, slot in zip(self.params, self._slots, strict=True):
+            if p._grad is not None and not slot.holds(p._grad):
+                p._grad._array[...] = slot.raw
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """The longest ranges (first, last + 1) of parameters that have a gradient and equal numbers."""
-        numbers = zip(*(vector.tolist() for vector in self.numbers.values()), strict=True)
-        keys = list(numbers) if self.numbers else list(self._begun)
+        keys = self._keys if self.counts_there else self._equal_numbers()
         keys = [None if p._grad is None else key for p, key in zip(self.params, keys, strict=True)]
         first = 0
         for i in range(1, len(keys) + 1):
@@ -199,11 +185,26 @@ class Flat:
                     yield first, i
                 first = i
 
-    def begin_update(self, first: int, last: int, state: dict[Tensor, dict]) -> tuple[int, dict[str, Any]]:
+    def _equal_numbers(self) -> list:
+        """For each parameter something that is equal if all its numbers are."""
+        numbers = zip(*(vector.tolist() for vector in self.numbers.values()), strict=True)
+        return list(numbers) if self.numbers else list(self._begun)
+
+    def has_begun(self) -> bool:
+        """Has every parameter with a gradient been updated before?"""
+        return all([begun or p._grad is None for p, begun in zip(self.params, self._begun, strict=True)])
+
+    def begin_update(
+        self, first: int, last: int, state: dict[Tensor, dict], count: Any = 1
+    ) -> tuple[Any, dict[str, Any]]:
         """Count an update of params[first:last].
 
+        Args:
+            count: 0 if the update will be skipped, which only the GPU may know.
+
         Returns:
-            Which one it is: 1 for the first one (and any number above 1 for all others, without a "step").
+            Which one it is: 1 for the first one (and any number above 1 for all others, without a "step"); a
+            vector of one number if it is counted on the GPU.
             The numbers of these parameters by name, vectors to be written in place.
         """
         step = 2 if self._begun[first] else 1
@@ -213,23 +214,39 @@ class Flat:
             p._version.count += 1  # a graph that needs the old values must notice
         numbers = {name: vector[first:last] for name, vector in self.numbers.items()}
         if "step" in numbers:
-            numbers["step"] += 1
-            step = int(numbers["step"][0])
+            numbers["step"] += count
+            step = numbers["step"][:1] if self.counts_there else int(numbers["step"][0])
+        if self.counts_there:  # what was equal stays equal, whatever the count
+            self._updates += 1
+            self._keys[first:last] = [self._updates] * (last - first)
         return step, numbers
 
-    def chunks(self, first: int, last: int) -> Iterator[Chunk]:
-        """The vectors of params[first:last], a cacheful at a time, to be written in place."""
+    def whole(self, first: int, last: int) -> tuple[Any, Any, dict[str, Any]]:
+        """The vectors of params[first:last], to be written in place: data, gradients, state by name."""
+        piece = slice(self.spans[first][0], self.spans[last - 1][1])
+        return self.data[piece], self.grad[piece], {n: vector[piece] for n, vector in self.state.items()}
+
+    def chunks(self, first: int, last: int, unscale: float = 1.0, clip: float = 1.0) -> Iterator[Chunk]:
+        """The vectors of params[first:last], a cacheful at a time, to be written in place.
+
+        Args:
+            unscale: the gradients are multiplied by it, and stay so.
+            clip: what the gradients in the chunks are then multiplied by.
+        """
         for piece, shape in self._pieces(first, last):
             data, grad = self.data[piece].reshape(shape), self.grad[piece].reshape(shape)
             state = {name: vector[piece].reshape(shape) for name, vector in self.state.items()}
             scratch, spare, *wide = (buffer[: data.size].reshape(shape) for buffer in self._buffers)
+            if unscale != 1:
+                np.multiply(grad, self.math_dtype.type(unscale), out=grad, casting="same_kind")
             if wide:
                 wide_data, wide_grad = wide
                 wide_data[...], wide_grad[...] = data, grad
+                wide_grad *= clip
                 yield Chunk(wide_data, wide_grad, state, scratch, spare)
                 data[...] = wide_data
             else:
-                yield Chunk(data, grad, state, scratch, spare)
+                yield Chunk(data, grad if clip == 1 else grad * clip, state, scratch, spare)
 
     def _pieces(self, first: int, last: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
         """Where the chunks lie, and the shape that an update sees them in."""
@@ -248,19 +265,22 @@ class FlatGroup:
 
     def __init__(
         self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str],
-        numbers: dict[str, float], by_parameter: bool = False,
+        numbers: dict[str, float], by_parameter: bool = False, kernel: str | None = None,
     ):  # fmt: skip
-        self.params = tuple(params)
+        self.params, self.kernel = tuple(params), kernel
         self.frozen = [p for p in params if not p.requires_grad and p._grad is None]
         trained: dict[tuple[np.dtype, device], list[Tensor]] = {}
         for p in dict.fromkeys(params):
             if p.requires_grad or p._grad is not None:
                 trained.setdefault((p.dtype, p.device), []).append(p)
-        self.flats = [Flat(some, state, names, numbers, by_parameter) for some in trained.values()]
+        self.flats = [Flat(some, state, names, numbers, by_parameter, kernel) for some in trained.values()]
 
-    def is_current(self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str]) -> bool:
+    def is_current(
+        self, params: Sequence[Tensor], state: dict[Tensor, dict], names: Sequence[str], kernel: str | None
+    ) -> bool:
         return (
-            _same(params, self.params)
+            kernel == self.kernel
+            and _same(params, self.params)
             and all(p._grad is None for p in self.frozen)
             and all(flat.is_current(state, names) for flat in self.flats)
         )

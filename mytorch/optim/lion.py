@@ -23,23 +23,29 @@ class Lion(Optimizer):
     Args:
         params: see `Optimizer`.
         betas: (beta1, beta2), how much of the mean counts in the step, and how much of it is kept.
+        fused: True demands the kernel, False forbids it; None takes it where it can be had.
 
     State: `exp_avg` (m).
 
     Raises:
         ValueError: a negative option, or a beta outside [0, 1).
+        RuntimeError: fused=True without a kernel for these parameters.
 
     Source: Chen et al., 2023, algorithm 2. https://arxiv.org/abs/2302.06675
     """
 
+    kernel = "lion"
+
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0, *, maximize: bool = False,
+        weight_decay: float = 0, *, maximize: bool = False, fused: bool | None = None,
     ):  # fmt: skip
         check_lr(lr)
         check_betas(betas)
         check_not_negative("weight_decay value", weight_decay)
-        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        defaults = {
+            "lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "fused": fused,
+        }  # fmt: skip
         super().__init__(params, defaults)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:

@@ -12,18 +12,24 @@ import numpy as np
 
 from .._array import Array
 from ..autograd.grad_mode import enable_grad
-from ..device import on
+from ..device import CPU, on, refuse_capture
+from ..nn.functional.composite import Unsupported
+from ..nn.utils import clip_grad
 from ..tensor import Tensor
+from . import fused
 from .chunk import Chunk
 from .flat import Flat, FlatGroup
+from .fused import Clip, Scaling
 from .hooks import Hooked
-from .options import as_number
+from .options import as_numbers
+from .param_groups import check_param, names_of, params_of
 
 
 class Optimizer(Hooked):
     """Parameters in groups, with options for each group and state for each parameter.
 
-    An optimizer is `state_names` (what it keeps) and `update` (its formula, on raw arrays). One that
+    An optimizer is `state_names` (what it keeps) and `update` (its formula, on raw arrays). Some have a
+    `kernel` beside it, which does the same in one pass over memory, for float32 and float16. One that
     overrides `step` instead and fills `self.state[p]` itself, as PyTorch's do, works as well.
 
     The values of the parameters move into flat vectors (see `flat`): an Array or a detached tensor that was
@@ -43,6 +49,12 @@ class Optimizer(Hooked):
     """
 
     by_parameter = False  # update() gets each parameter in its shape, rather than pieces of one long vector
+    kernel: str | None = None  # the file in `nn.fused_ops` whose update() does the same in one pass
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if {"update", "prepare"} & {*cls.__dict__} and "kernel" not in cls.__dict__:
+            cls.kernel = None  # another formula than the one that the kernel knows
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         if isinstance(params, (Tensor, Array)):
@@ -60,6 +72,7 @@ class Optimizer(Hooked):
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._layout: list[FlatGroup] = []
+        self._clip: Clip | None = None
         self._forget_hooks()
         groups = list(params)
         if not groups:
@@ -78,12 +91,12 @@ class Optimizer(Hooked):
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         group = param_group
-        group.update(_params_of(group["params"]))
+        group.update(params_of(group["params"]))
         for name, default in self.defaults.items():
             group.setdefault(name, default)
         params = group["params"]
         for p in params:
-            _check_param(p)
+            check_param(p)
         if len(params) != len(set(params)):
             warnings.warn(
                 "a parameter group with duplicate parameters: each is updated once a step", stacklevel=3
@@ -97,7 +110,9 @@ class Optimizer(Hooked):
                 f"{'with' if 'param_names' in group else 'without'} names to the optimizer"
             )
         self.param_groups.append(group)
-        self._lay_out()
+        for laid_out, flat in self._lay_out():
+            if laid_out is group:
+                self._fused_update(group, flat)  # which says so if it can't be had
 
     # What an optimizer defines.
 
@@ -133,6 +148,10 @@ class Optimizer(Hooked):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
 
+        A gradient scaler may set two attributes before, numbers or tensors of one: gradients are divided by
+        `grad_scale`, in place, and nothing is updated if `found_inf` isn't 0. A fused update on a GPU doesn't
+        wait to see it.
+
         Args:
             closure: computes the loss and its gradients again; called first, and its result is returned.
         """
@@ -140,25 +159,91 @@ class Optimizer(Hooked):
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        scaling = Scaling(getattr(self, "grad_scale", None), getattr(self, "found_inf", None), self._clip)
+        self._clip = None
         for group, flat in self._lay_out():
-            options = {name: as_number(value) for name, value in group.items()}
             with on(flat.device), np.errstate(all="ignore"):
-                flat.collect_grads()
-                for first, last in flat.runs():
-                    step, numbers = flat.begin_update(first, last, self.state)
-                    prepared = self.prepare(numbers, step, options)
-                    for chunk in flat.chunks(first, last):
-                        self.update(chunk, step, prepared)
+                self._step_flat(group, flat, scaling)
         return loss
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether step() does that; the name is PyTorch's."""
+        return type(self).step is Optimizer.step
+
+    def _step_flat(self, group: dict[str, Any], flat: Flat, scaling: Scaling) -> None:
+        update = self._fused_update(group, flat)
+        there = update is not None and flat.device is not CPU and (flat.counts_there or flat.has_begun())
+        if not there:
+            refuse_capture("optimizer.step(), whose steps Python counts,")
+            if scaling.skips():
+                return
+        options = as_numbers(group, lr_stays=there)
+        as_floats = update is None or flat.device is CPU
+        factors = scaling.factors() if as_floats else scaling.there(flat.device)
+        count = scaling.count(flat.device) if there else 1
+        flat.collect_grads()
+        for first, last in flat.runs():
+            step, numbers = flat.begin_update(first, last, self.state, count)
+            if update is None:
+                step = step if isinstance(step, int) else int(step[0])
+                prepared = self.prepare(numbers, step, options)
+                for chunk in flat.chunks(first, last, *factors):
+                    self.update(chunk, step, prepared)
+            else:
+                update(*flat.whole(first, last), step, options, factors)
+        if scaling.grad_scale is not None:
+            flat.return_grads()
+
+    def _fused_update(self, group: dict[str, Any], flat: Flat) -> Callable | None:
+        try:
+            return fused.find(self.kernel, flat.dtype, flat.device, group.get("fused"))
+        except Unsupported as reason:
+            raise RuntimeError(f"{type(self).__name__}: fused=True, but {reason}") from None
+
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> Tensor:
+        """`nn.utils.clip_grad_norm_` for the next step: its update multiplies the gradients as it reads them.
+
+            g min(1, max_norm / (total + 1e-6)),  total = (sum |g|^p)^(1/p)
+
+        So the gradients aren't written, and stay as they are. Call it when they are complete: the factor is
+        forgotten with the step, and by `zero_grad()`.
+
+        Args:
+            norm_type: p, or inf for the largest |g|.
+            error_if_nonfinite: raise if the norm is inf or NaN.
+
+        Returns:
+            The norm of all gradients before clipping; divided by `grad_scale`, if that is set.
+
+        Raises:
+            RuntimeError: see `error_if_nonfinite`.
+            NotImplementedError: this optimizer has its own `step()`, which wouldn't know of it.
+        """
+        if not self._step_supports_amp_scaling:
+            raise NotImplementedError(
+                f"{type(self).__name__} defines step() itself; use nn.utils.clip_grad_norm_"
+            )
+        self._lay_out()
+        params = [p for group in self.param_groups for p in group["params"]]
+        total = clip_grad.norm_of_grads(params, norm_type, error_if_nonfinite)
+        self._clip = Clip(float(max_norm), total)
+        scale = getattr(self, "grad_scale", None)
+        return total if scale is None else total / scale
 
     def _lay_out(self) -> list[tuple[dict[str, Any], Flat]]:
         """Each group with its flat parameters, which are laid out again where anything was exchanged."""
         del self._layout[len(self.param_groups) :]
         for i, group in enumerate(self.param_groups):
             params, names = group["params"], self.state_names(group)
-            if i == len(self._layout) or not self._layout[i].is_current(params, self.state, names):
+            kernel = None if group.get("fused") is False else self.kernel
+            if i == len(self._layout) or not self._layout[i].is_current(params, self.state, names, kernel):
                 numbers = self.state_numbers(group) if names else {}
-                self._layout[i : i + 1] = [FlatGroup(params, self.state, names, numbers, self.by_parameter)]
+                self._layout[i : i + 1] = [
+                    FlatGroup(params, self.state, names, numbers, self.by_parameter, kernel)
+                ]
         return [
             (group, flat)
             for group, laid in zip(self.param_groups, self._layout, strict=True)
@@ -172,6 +257,7 @@ class Optimizer(Hooked):
             set_to_none: make each `.grad` None; else fill it with zeros, and a parameter that gets no further
                 gradient is still updated (by momentum, by weight decay).
         """
+        self._clip = None
         if set_to_none:
             for group in self.param_groups:
                 for p in group["params"]:
@@ -227,7 +313,7 @@ class Optimizer(Hooked):
             p = params.get(key)
             self.state[key if p is None else p] = _copied(entry, None if p is None else p.device)
         self.param_groups = [
-            {**self.defaults, **_names_of(group), **_copied(other), "params": group["params"]}
+            {**self.defaults, **names_of(group), **_copied(other), "params": group["params"]}
             for group, other in zip(self.param_groups, saved, strict=True)
         ]
         try:
@@ -243,7 +329,7 @@ class Optimizer(Hooked):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.state = defaultdict(dict, self.state)
-        self._layout = []
+        self._layout, self._clip = [], None
         self._forget_hooks()
 
     def __repr__(self) -> str:
@@ -252,35 +338,6 @@ class Optimizer(Hooked):
             text += f"\nParameter Group {i}\n"
             text += "".join(f"    {name}: {group[name]}\n" for name in sorted(group) if name != "params")
         return f"{text})"
-
-
-def _names_of(group: dict[str, Any]) -> dict[str, list]:
-    return {name: group[name] for name in ("param_names",) if name in group}
-
-
-def _params_of(params: Any) -> dict[str, list]:
-    """The "params" of a group as a list, and the "param_names" if they came as (name, Tensor) pairs."""
-    if isinstance(params, set):
-        raise TypeError("parameters in a set have no order that is the same in the next run; use a list")
-    params = [params] if isinstance(params, Tensor) else list(params)
-    named = [p for p in params if isinstance(p, tuple)]
-    if not named:
-        return {"params": params}
-    if len(named) != len(params):
-        raise ValueError(
-            "all optimizer params should be with/without names. Some param names are missing: "
-            f"{len(params) - len(named)} of {len(params)}"
-        )
-    return {"params": [p for _, p in named], "param_names": [name for name, _ in named]}
-
-
-def _check_param(p: Any) -> None:
-    if not isinstance(p, Tensor):
-        raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
-    if not p.is_leaf:
-        raise ValueError(f"can't optimize a non-leaf Tensor (shape {p.data.shape}, made by {p.grad_fn.name})")
-    if p.requires_grad and p.dtype.kind != "f":
-        raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones")
 
 
 def _copied(value: Any, where: Any = None) -> Any:

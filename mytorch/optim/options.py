@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._array import Array
-from ..tensor import Tensor
+from ..device import CPU
+from ..tensor import Tensor, raw_of
 
 
 def as_number(value: Any) -> Any:
@@ -15,6 +16,19 @@ def as_number(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple([as_number(v) for v in value])
     return value.item() if isinstance(value, (Tensor, Array, np.generic)) else value
+
+
+def as_numbers(group: dict[str, Any], lr_stays: bool = False) -> dict[str, Any]:
+    """All options of a group as Python numbers.
+
+    Args:
+        lr_stays: a learning rate that is on a GPU stays there, as a vector of one float32.
+    """
+    options = {name: value for name, value in group.items() if name != "params"}
+    lr = options.get("lr")
+    if lr_stays and isinstance(lr, Tensor) and lr.device is not CPU:
+        options["lr"] = raw_of(lr).astype(np.float32, copy=False).reshape(1)
+    return {name: as_number(value) for name, value in options.items()}
 
 
 def check_not_negative(what: str, value: Any) -> None:

@@ -20,17 +20,21 @@ class SGD(Optimizer):
 
     Args:
         params: see `Optimizer`.
-        foreach, fused: without effect; all parameters are updated at once in any case.
+        foreach: without effect; all parameters are updated at once in any case.
+        fused: True demands the kernel, False forbids it; None takes it where it can be had.
         differentiable: not available.
 
     State: `momentum_buffer`, if momentum isn't 0.
 
     Raises:
         ValueError: a negative option; nesterov without momentum or with dampening.
+        RuntimeError: fused=True without a kernel for these parameters, or together with foreach=True.
 
     Source: Sutskever, Martens, Dahl & Hinton, 2013, in PyTorch's form, where lr is outside b.
     https://proceedings.mlr.press/v28/sutskever13.html
     """
+
+    kernel = "sgd"
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import conv
+from benchmarks import conv, turns
 from benchmarks.conv_problem import SHAPES, Shape, arrays
 from benchmarks.report import LossMismatch, Measurement
 
@@ -37,14 +37,14 @@ def test_arrays_have_the_shape_s_sizes():
 def test_other_results_are_an_error(result):
     workers = [Replay("one", 1.0), Replay("two", result)]
     with pytest.raises(LossMismatch, match="'two': (1.01|nan)"):
-        conv.run_shape(workers, [Measurement(w.label, {}) for w in workers], backwards=False)
+        turns.run_job(workers, [Measurement(w.label, {}) for w in workers], False, 3, conv.TOLERANCE)
 
 
 def test_the_first_step_of_a_shape_is_not_timed():
     workers = [Replay("one", 1.0), Replay("two", 1.0001)]
     measurements = [Measurement(w.label, {}) for w in workers]
-    conv.run_shape(workers, measurements, backwards=True)
-    assert [w.asked for w in workers] == [[1, conv.REPEATS - 1]] * 2
+    turns.run_job(workers, measurements, True, 5, conv.TOLERANCE)
+    assert [w.asked for w in workers] == [[1, 4]] * 2
     assert [len(m.chunks) for m in measurements] == [1, 1]
 
 

@@ -173,3 +173,80 @@ def test_on_a_gpu(fake_cuda, norm_type, max_norm):
     for p, q in zip(ours, theirs, strict=True):
         if q.grad is not None:
             np.testing.assert_allclose(p.grad.cpu().numpy(), q.grad.numpy(), rtol=1e-5)
+
+
+# Gradients that lie in an optimizer's flat vectors
+
+
+def flat_parameters(dtype="float32", count=12):
+    """Weights and biases in two groups of an optimizer, some without gradient; long enough for a kernel."""
+    random = np.random.default_rng(0)
+    shapes = [(70, 90) if i % 2 == 0 else (70,) for i in range(count)]
+    ours = [nn.Parameter(mytorch.zeros(s, dtype=dtype)) for s in shapes]
+    theirs = [torch.nn.Parameter(torch.zeros(s, dtype=getattr(torch, dtype))) for s in shapes]
+    groups = [{"params": [p for p in ours if p.ndim == n]} for n in (2, 1)]
+    optimizer = mytorch.optim.SGD(groups, lr=1.0)
+    for i, (p, q) in enumerate(zip(ours, theirs, strict=True)):
+        g = random.standard_normal(q.shape).astype(dtype)
+        if i != 5:
+            p.backward(g)
+            q.grad = torch.tensor(g)
+    return ours, theirs, optimizer
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("norm_type", [2.0, 1, 3.5, 0, -1.0, float("inf"), float("-inf"), "inf"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_clip_grad_norm_of_flat_gradients(norm_type, dtype, fused):
+    ours, theirs, _ = flat_parameters(dtype)
+    with mytorch.use_fused(fused):
+        got = clip_grad_norm_(ours, 0.7, norm_type)
+    wide = [torch.nn.Parameter(q.detach().double()) for q in theirs]
+    for q, w in zip(theirs, wide, strict=True):
+        w.grad = None if q.grad is None else q.grad.double()
+    want = torch.nn.utils.clip_grad_norm_(wide, 0.7, norm_type)
+    np.testing.assert_allclose(got.item(), want.item(), rtol=1e-6)
+    for p, q in zip(ours, wide, strict=True):
+        assert (p.grad is None) == (q.grad is None)
+        if q.grad is not None:
+            limit = 1e-3 if dtype == "float16" else 1e-6
+            np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), limit, 1e-7)
+
+
+def test_flat_gradients_are_read_in_few_passes(monkeypatch):
+    from mytorch.nn.utils import clip_grad
+
+    ours, _, _ = flat_parameters()
+    sizes, one = [], clip_grad._norm
+    monkeypatch.setattr(clip_grad, "_norm", lambda x, p: (sizes.append(x.size), one(x, p))[1])
+    clip_grad_norm_(ours, 1.0)
+    assert sizes[:-1] == [
+        6 * 6304,
+        2 * 80,
+        3 * 80,
+    ]  # the weights; the biases before and after the one without
+    del sizes[:]
+    clip_grad_norm_(ours[2:6], 1.0)
+    assert sizes[:-1] == [2 * 6304, 80]
+
+
+@pytest.mark.parametrize("bad", ["inf", "nan"])
+def test_flat_gradients_that_are_not_finite(bad):
+    ours, theirs, _ = flat_parameters()
+    for params in (ours, theirs):
+        params[0].grad[3, 4] = float(bad)
+        params[2].grad[...] = 0
+    for params, clip in ((ours, clip_grad_norm_), (theirs, torch.nn.utils.clip_grad_norm_)):
+        assert str(clip(params, 1.0).item()) == bad
+    for p, q in zip(ours, theirs, strict=True):
+        if q.grad is not None:
+            np.testing.assert_array_equal(p.grad.numpy(), q.grad.numpy())
+
+
+def test_a_parameter_that_is_listed_twice_counts_twice():
+    ours, theirs, _ = flat_parameters(count=4)
+    for params, clip in ((ours, clip_grad_norm_), (theirs, torch.nn.utils.clip_grad_norm_)):
+        params.append(params[0])
+        params.append(clip(params, 1.0).item())
+    assert ours.pop() == pytest.approx(theirs.pop(), rel=1e-6)
+    same_grads(ours, theirs)

@@ -7,9 +7,10 @@ NumPy does the computing; the stand-in does the refusing, as the real CuPy would
 
 - its arrays don't turn into NumPy arrays by themselves, nor mix with NumPy's or those of other devices;
 - a function, method or argument that CuPy 13 or 14 lacks raises (names.txt lists what both have: record.py);
-- results are CuPy arrays, 0-d ones too, with CuPy's dtypes and in C order.
+- results are CuPy arrays, 0-d ones too, with CuPy's dtypes and in C order;
+- while a graph is captured, nothing may wait for the GPU.
 
-How it differs from a GPU: random numbers, the last bits of floats, no kernels, graphs or memory statistics.
+How it differs from a GPU: random numbers, the last bits of floats, no kernels.
 A name that CuPy has and the stand-in hasn't raises NotImplementedError: add it in special.py, creation.py
 or methods.py, and a case to test_strict_cupy.py.
 """
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from . import device, modules
+from . import device, memory, modules
 from . import methods as _methods  # noqa: F401 - it completes the array
 
 _replaced: dict[str, types.ModuleType | None] = {}
@@ -31,6 +32,7 @@ _replaced: dict[str, types.ModuleType | None] = {}
 def install(device_count: int = 2) -> types.ModuleType:
     """Put the stand-in in place of CuPy, with `device_count` GPUs (0: CuPy is there, but no GPU is)."""
     device.reset(device_count)
+    memory.reset()
     modules.randoms.seed(0)
     for name, module in modules.MODULES.items():
         _replaced.setdefault(name, sys.modules.get(name))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import device, indexing
+from . import device, graph, indexing, memory
 from .names import NAMES
 
 _DTYPES = frozenset("?bhilqBHILQefdFD")
@@ -28,6 +28,7 @@ def wrap(array: Any, base: ndarray | None = None) -> ndarray:
     self._numpy = array
     self.base = base if base is None or base.base is None else base.base
     self._device = device.get_device() if base is None else base._device
+    self._block = memory.allocate(array.nbytes) if base is None else None
     return self
 
 
@@ -116,7 +117,7 @@ class ndarray:
         order: "C" or "F".
     """
 
-    __slots__ = ("_numpy", "_device", "base", "__weakref__")
+    __slots__ = ("_numpy", "_device", "_block", "base", "__weakref__")
     __module__ = "cupy"
     __array_priority__ = 100
     __hash__ = None
@@ -128,7 +129,7 @@ class ndarray:
         else:
             made = wrap(at_address(memptr.ptr, shape, strides, dtype, memptr.mem))
             made._device = memptr.device_id
-        for slot in ("_numpy", "_device", "base"):
+        for slot in ("_numpy", "_device", "_block", "base"):
             setattr(self, slot, getattr(made, slot))
 
     dtype = property(lambda self: self._numpy.dtype)
@@ -234,12 +235,16 @@ class ndarray:
 
     # Reading and writing elements.
 
+    @graph.taped
     def __getitem__(self, key):
         key, is_copy = indexing.resolve(self, key)
         if is_copy:
+            if any(isinstance(item, np.ndarray) and item.dtype == bool for item in key):
+                graph.refuse_waiting()  # how many there are is not known before
             return wrap(np.array(raw(self)[key], order="C"))
         return wrap(self._numpy[key], self)
 
+    @graph.taped
     def __setitem__(self, key, value):
         indexing.assign(self, key, value)
 

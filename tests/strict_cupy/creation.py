@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from . import device
+from . import device, graph
 from .array import _Capsule, as_cupy, is_number, ndarray, raw, wrap
 
 
+@graph.taped
 def array(obj, dtype=None, copy=True, order="K", subok=False, ndmin=0, *, blocking=False):
     if subok:
         raise NotImplementedError("cupy.array has no subok")
@@ -27,6 +28,7 @@ def array(obj, dtype=None, copy=True, order="K", subok=False, ndmin=0, *, blocki
 
 def _from_host(obj: Any, dtype: Any, order: str | None) -> ndarray:
     """A new array of a NumPy array, a number or nested lists of them; or of nested lists of CuPy arrays."""
+    graph.refuse_waiting()
     leaves = _leaves(obj)
     if any(isinstance(leaf, ndarray) for leaf in leaves):
         if not all(isinstance(leaf, ndarray) for leaf in leaves):
@@ -87,6 +89,7 @@ def from_dlpack(array, *, device=None, copy=None):
     return wrap(capsule.array._numpy, capsule.array)
 
 
+@graph.taped
 def copyto(dst, src, casting="same_kind", where=None):
     if not isinstance(dst, ndarray):
         raise TypeError(f"cupy.copyto: `dst` must be a cupy.ndarray, got {type(dst)}")

@@ -14,6 +14,9 @@ import numpy as np
 _ERRORS = {
     100: "cudaErrorNoDevice: no CUDA-capable device is detected",
     101: "cudaErrorInvalidDevice: invalid device ordinal",
+    400: "cudaErrorInvalidResourceHandle: invalid resource handle",
+    900: "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing",
+    901: "cudaErrorStreamCaptureInvalidated: operation failed due to a previous error during capture",
 }
 
 
@@ -90,7 +93,7 @@ class Device:
         return self
 
     def synchronize(self):
-        pass
+        synchronize()
 
     mem_info = property(lambda self: runtime["memGetInfo"]())
     compute_capability = "90"
@@ -99,15 +102,17 @@ class Device:
 
 class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False):
-        self._time = None
+        self._time, self._device = None, get_device()
 
     done = True
 
     def record(self, stream: Any = None):
+        if self._device != get_device():
+            raise CUDARuntimeError(400)
         self._time = time.perf_counter()
 
     def synchronize(self):
-        pass
+        synchronize()
 
 
 def get_elapsed_time(start: Event, end: Event) -> float:
@@ -123,8 +128,10 @@ class Stream:
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False):
         self.ptr = 0 if null else id(self)
         self.device_id = -1 if null else get_device()
+        self.tape = None
 
     def __enter__(self):
+        self._check_device()
         _state.previous.append(get_current_stream())
         _state.stream = self
         return self
@@ -133,14 +140,19 @@ class Stream:
         _state.stream = _state.previous.pop()
 
     def use(self):
+        self._check_device()
         _state.stream = self
         return self
 
+    def _check_device(self):
+        if self.device_id not in (-1, get_device()):
+            raise RuntimeError(f"a stream of device {self.device_id}, the current one is {get_device()}")
+
     def synchronize(self):
-        pass
+        synchronize()
 
     def wait_event(self, event: Event):
-        pass
+        self._check_device()
 
     def record(self, event: Event | None = None) -> Event:
         event = Event() if event is None else event
@@ -151,10 +163,17 @@ class Stream:
         callback(arg)
 
     def is_capturing(self):
-        return False
+        return self.tape is not None
 
     def begin_capture(self, mode: Any = None):
-        raise NotImplementedError("the strict CuPy stand-in can't capture graphs")
+        from . import graph  # it needs this module first
+
+        graph.begin(self)
+
+    def end_capture(self):
+        from . import graph
+
+        return graph.end(self)
 
 
 Stream.null = Stream(null=True)
@@ -162,6 +181,13 @@ Stream.null = Stream(null=True)
 
 def get_current_stream(device_id: int = -1) -> Stream:
     return _state.stream or Stream.null
+
+
+def synchronize() -> None:
+    """All work is done at once; only a capture can't wait."""
+    from . import graph
+
+    graph.refuse_waiting()
 
 
 class MemoryPointer:
@@ -206,37 +232,20 @@ class PinnedMemoryPointer(bytearray):
         return len(self)
 
 
-class MemoryPool:
-    """A pool that never holds anything."""
-
-    def __init__(self, allocator: Any = None):
-        self._limit = 0
-
-    def used_bytes(self) -> int:
-        return 0
-
-    total_bytes = free_bytes = n_free_blocks = used_bytes
-
-    def free_all_blocks(self, stream: Any = None):
-        pass
-
-    def malloc(self, size: int) -> MemoryPointer:
-        return alloc(size)
-
-    def set_limit(self, size: int | None = None, fraction: float | None = None):
-        self._limit = size or 0
-
-    def get_limit(self) -> int:
-        return self._limit
-
-
 _properties = {
     "name": b"strict CuPy stand-in",
     "major": 9,
     "minor": 0,
     "totalGlobalMem": 1 << 34,
     "multiProcessorCount": 132,
+    "sharedMemPerBlock": 48 * 1024,
     "sharedMemPerBlockOptin": 227 * 1024,
+    "sharedMemPerMultiprocessor": 228 * 1024,
+    "regsPerMultiprocessor": 65536,
+    "maxThreadsPerMultiProcessor": 2048,
+    "l2CacheSize": 50 << 20,
+    "integrated": 0,
+    "isMultiGpuBoard": 0,
     "warpSize": 32,
 }
 runtime = {
@@ -245,11 +254,16 @@ runtime = {
     "getDevice": get_device,
     "setDevice": set_device,
     "getDeviceProperties": lambda device: dict(_properties),
-    "deviceSynchronize": lambda: None,
+    "deviceSynchronize": synchronize,
     "deviceCanAccessPeer": lambda device, peer: 0,
     "streamSynchronize": lambda stream: None,
     "memGetInfo": lambda: (1 << 34, 1 << 34),
     "runtimeGetVersion": lambda: 12090,
     "driverGetVersion": lambda: 13000,
     "is_hip": False,
+    "streamLegacy": 1,
+    "streamPerThread": 2,
+    "streamCaptureModeGlobal": 0,
+    "streamCaptureModeThreadLocal": 1,
+    "streamCaptureModeRelaxed": 2,
 }

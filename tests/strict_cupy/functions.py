@@ -6,12 +6,14 @@ CuPy's and on the current device, and every array that comes out is a CuPy array
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from . import graph
 from .array import as_cupy, is_number, ndarray, raw, wrap
 from .names import words
 
@@ -45,6 +47,8 @@ _ANY_DEVICE = words(
     "sliding_window_view iscomplexobj isrealobj isfortran tolist item tobytes array_repr array_str "
     "array2string"
 )
+# These wait for the GPU: for numbers, or for the size of the result.
+_WAIT = words("item tolist tobytes nonzero flatnonzero argwhere unique array_repr array_str array2string")
 # New arrays come in C order, except from functions that choose the order themselves.
 _OWN_ORDER = words(
     "zeros_like ones_like empty_like full_like zeros ones empty full eye flatten ravel reshape einsum "
@@ -55,8 +59,11 @@ _OWN_ORDER = words(
 def checked(name: str, signature: inspect.Signature, compute: Callable) -> Callable:
     """A function that takes what `signature` says and runs `compute` on the NumPy arrays behind CuPy's."""
     parameters = list(signature.parameters.values())
+    if name in _WAIT:
+        compute = _after_waiting(compute)
     known = _keywords(compute)
 
+    @graph.taped
     def function(*args, **kwargs):
         try:
             bound = signature.bind(*args, **kwargs)
@@ -85,6 +92,15 @@ def checked(name: str, signature: inspect.Signature, compute: Callable) -> Calla
     function.__module__ = "cupy"
     function.__signature__ = signature
     return function
+
+
+def _after_waiting(compute: Callable) -> Callable:
+    @functools.wraps(compute)
+    def waiting(*args, **kwargs):
+        graph.refuse_waiting()
+        return compute(*args, **kwargs)
+
+    return waiting
 
 
 def _keywords(compute: Callable) -> set[str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import indexing
+from . import graph, indexing
 from .array import as_cupy, ndarray, raw, wrap
 from .functions import checked
 from .names import NAMES
@@ -103,6 +103,7 @@ def _rebuild(array: np.ndarray) -> ndarray:
 
 
 def get(self, stream=None, order="C", out=None, blocking=True):
+    graph.refuse_waiting()
     if out is None:
         return np.array(self._numpy, order=order)
     if not isinstance(out, np.ndarray) or out.dtype != self.dtype:
@@ -113,6 +114,7 @@ def get(self, stream=None, order="C", out=None, blocking=True):
     return out
 
 
+@graph.taped
 def set(self, arr, stream=None):
     if not isinstance(arr, np.ndarray) or arr.dtype != self.dtype:
         raise TypeError(f"only a numpy.ndarray of {self.dtype} can be set, got {type(arr)}")
@@ -123,10 +125,12 @@ def set(self, arr, stream=None):
     self._numpy[...] = arr
 
 
+@graph.taped
 def copy(self, order="C"):
     return wrap(np.array(self._numpy, order=order))
 
 
+@graph.taped
 def astype(self, dtype, order="K", casting=None, subok=None, copy=True):
     if casting is not None or subok is not None:
         raise TypeError("astype: casting and subok are not supported by CuPy")
@@ -138,6 +142,7 @@ def view(self, dtype=None, type=None):
     return wrap(self._numpy.view() if dtype is None else self._numpy.view(dtype), self)
 
 
+@graph.taped
 def fill(self, value):
     source = as_cupy(value)
     value = np.asarray(value, self.dtype) if source is None else raw(source)
@@ -146,6 +151,7 @@ def fill(self, value):
     raw(self)[...] = value
 
 
+@graph.taped
 def sort(self, axis=-1):
     if self.ndim == 0:
         raise np.exceptions.AxisError("sorting arrays of rank zero is not supported")
@@ -154,6 +160,7 @@ def sort(self, axis=-1):
     raw(self).sort(axis, kind="stable")
 
 
+@graph.taped
 def reshape(self, *shape, order="C"):
     shape = shape[0] if len(shape) == 1 else shape
     made = self._numpy.reshape(shape, order=order)
@@ -161,6 +168,7 @@ def reshape(self, *shape, order="C"):
 
 
 def _scatter(name: str) -> Callable:
+    @graph.taped
     def method(self, slices, value):
         indexing.scatter(self, slices, value, name)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import array, creation, device, random, special
+from . import array, creation, device, graph, memory, random, special
 from .functions import checked
 from .names import NAMES, Name, words
 from .ufunc import ufunc
@@ -63,10 +63,8 @@ _OWN = words(
     "size fuse memoize"
 )
 _KERNELS = words("RawKernel RawModule ElementwiseKernel ReductionKernel")
-_CUDA = words(
-    "Device Event Stream MemoryPointer MemoryPool UnownedMemory alloc get_current_stream get_elapsed_time"
-)
-_POOL, _PINNED_POOL = device.MemoryPool(), device.MemoryPool()
+_CUDA = words("Device Event Stream MemoryPointer UnownedMemory alloc get_current_stream get_elapsed_time")
+_PINNED_POOL = memory.MemoryPool()
 
 linalg = Module("cupy.linalg", **_functions("cupy.linalg", np.linalg), LinAlgError=np.linalg.LinAlgError)
 _tricks = _functions("cupy.lib.stride_tricks", np.lib.stride_tricks)
@@ -81,6 +79,11 @@ cuda = Module(
     is_available=lambda: device._count > 0,
     alloc_pinned_memory=device.PinnedMemoryPointer,
     get_device_id=device.get_device,
+    Graph=graph.Graph,
+    MemoryPool=memory.MemoryPool,
+    MemoryHook=memory.MemoryHook,
+    memory_hook=types.SimpleNamespace(get_memory_hooks=memory.get_memory_hooks),
+    using_allocator=memory.using_allocator,
     **{name: getattr(device, name) for name in _CUDA},
 )
 randoms = Module(
@@ -108,7 +111,7 @@ cupy = Module(
         "random": randoms,
         "cuda": cuda,
         "is_available": cuda.is_available,
-        "get_default_memory_pool": lambda: _POOL,
+        "get_default_memory_pool": memory.get_default_memory_pool,
         "get_default_pinned_memory_pool": lambda: _PINNED_POOL,
         "__version__": VERSION,
     },
@@ -125,5 +128,8 @@ cupyx = Module(
     scatter_min=creation.scatter_min,
     rsqrt=_functions("cupyx", types.SimpleNamespace())["rsqrt"],
 )
-_ALL = (cupy, linalg, lib, stride_tricks, cuda, runtime, nccl, randoms, cupyx, scipy, scipy_special)
+backends = Module(
+    "cupy_backends"
+)  # no vendor libraries: a real CuPy beside the stand-in must not lend its own
+_ALL = (cupy, linalg, lib, stride_tricks, cuda, runtime, nccl, randoms, cupyx, scipy, scipy_special, backends)
 MODULES = {module.__name__: module for module in _ALL}

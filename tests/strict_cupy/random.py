@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from . import graph
 from .array import is_number, ndarray, raw, wrap
 from .names import NAMES, Name
 
 
 class BitGenerator:
     def __init__(self, seed: Any = None):
+        graph.refuse_waiting()  # CuPy's would be seeded again in every replay
         self._numpy = np.random.PCG64(seed)
 
     @property
@@ -97,6 +99,7 @@ def _method(owner: str, name: str, entry: Name) -> Callable:
     """A method that takes what CuPy's takes, draws with NumPy's and converts the result to `dtype`."""
     signature = entry.signature("self")
 
+    @graph.taped
     def method(*args, **kwargs):
         try:
             given = dict(signature.bind(*args, **kwargs).arguments)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import array as arrays
-from . import indexing
+from . import graph, indexing
 from .array import ndarray, operand, wrap
 
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 2}
@@ -35,6 +35,7 @@ class ufunc:
     def __repr__(self):
         return f"<ufunc {self.name!r}>"
 
+    @graph.taped
     def __call__(self, *args, out=None, dtype=None, casting="same_kind", **unknown):
         if unknown:
             raise TypeError(f"Wrong arguments {unknown}: {self.name} takes out, dtype and casting")
@@ -82,6 +83,7 @@ class ufunc:
             return dtypes  # a Python int may lie outside the array's dtype
         return [type(x) if w else dtype for x, dtype, w in zip(inputs, dtypes, weak, strict=True)]
 
+    @graph.taped
     def at(self, a: ndarray, indices: Any, b: Any = None) -> None:
         indexing.scatter(a, indices, b, self._short_name)
 

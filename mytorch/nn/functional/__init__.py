@@ -1,6 +1,13 @@
 """The functions behind the layers, as in `F.gelu(x)`; how their variants are chosen is in `composite`."""
 
 from .activations import logsigmoid, mish, sigmoid, silu, softplus, softsign, tanh
+from .add_norm import (
+    add_batch_norm,
+    add_group_norm,
+    add_instance_norm,
+    add_layer_norm,
+    add_rms_norm,
+)
 from .attention import scaled_dot_product_attention
 from .avg_pooling import (
     adaptive_avg_pool1d,
@@ -15,6 +22,7 @@ from .avg_pooling import (
 )
 from .batch_norm import batch_norm, group_norm, instance_norm
 from .binary_cross_entropy import binary_cross_entropy, binary_cross_entropy_with_logits
+from .cached_attention import cached_attention
 from .composite import REGISTRY, Composite, use_fused
 from .convolution import (
     conv1d,
@@ -42,11 +50,12 @@ from .embedding_loss import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from .gated import glu, swiglu
+from .gated import geglu, glu, swiglu
 from .gelu import gelu
 from .interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from .likelihood_loss import gaussian_nll_loss, kl_div, poisson_nll_loss
-from .linear import bilinear, linear
+from .linear import bilinear, linear, linear_activation
+from .linear_cross_entropy import linear_cross_entropy
 from .margin_loss import (
     margin_ranking_loss,
     multi_margin_loss,
@@ -54,6 +63,7 @@ from .margin_loss import (
     multilabel_soft_margin_loss,
     soft_margin_loss,
 )
+from .masked_softmax import masked_log_softmax, masked_softmax
 from .max_pooling import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,
@@ -79,17 +89,19 @@ from .rectifiers import (
     relu_,
     rrelu,
     rrelu_,
+    squared_relu,
     threshold,
     threshold_,
 )
 from .recurrent import gru_steps, lstm_steps, rnn_steps
 from .regression_loss import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+from .rotary import rotary_embedding
 from .shrink import hardshrink, softshrink, tanhshrink
 from .softmax import log_softmax, softmax, softmin
 from .unfold import fold, unfold
 
 __all__ = [
-    "multi_head_attention_forward",
+    "multi_head_attention_forward", "cached_attention",
     "alpha_dropout", "bilinear", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout", "one_hot",
     "gru_steps", "lstm_steps", "rnn_steps",
     "channel_shuffle", "pixel_shuffle", "pixel_unshuffle",
@@ -106,12 +118,14 @@ __all__ = [
     "poisson_nll_loss",
     "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss",
     "soft_margin_loss",
+    "add_batch_norm", "add_group_norm", "add_instance_norm", "add_layer_norm", "add_rms_norm",
     "batch_norm", "group_norm", "instance_norm", "local_response_norm", "normalize", "rms_norm",
-    "embedding", "gelu", "layer_norm", "linear",
+    "embedding", "gelu", "layer_norm", "linear", "linear_activation",
+    "linear_cross_entropy", "masked_log_softmax", "masked_softmax",
     "log_softmax", "mse_loss", "nll_loss", "pad", "relu", "scaled_dot_product_attention", "sigmoid", "silu",
     "softmax", "tanh", "use_fused",
     "celu", "elu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid",
     "mish", "prelu", "relu6", "rrelu", "selu", "softmin", "softplus", "softshrink", "softsign", "swiglu",
     "tanhshrink", "threshold", "celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_",
-    "threshold_",
+    "threshold_", "geglu", "rotary_embedding", "squared_relu",
 ]  # fmt: skip

@@ -10,10 +10,10 @@ import numpy as np
 from ...backends.blas import column_sums
 from ...device import array_module, device_of, on
 from ...ops import ones, where
-from ...tensor import Tensor
+from ...tensor import Tensor, from_raw
 from .activations import require_float
 from .composite import composite
-from .dropout import check_probability, dropout_mask
+from .dropout import Draw, check_probability, scale_of_kept
 from .softmax import softmax
 
 TILE = 64  # queries at a time in long causal attention on the CPU: what lies right of a tile is not computed
@@ -29,6 +29,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    sliding_window: int | None = None,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(E) + mask) V: for each query a mean of the values, weighted by how their keys fit.
 
@@ -41,6 +42,8 @@ def scaled_dot_product_attention(
         is_causal: query i looks at keys 0 to i; there must be no `attn_mask` beside it.
         scale: instead of 1 / sqrt(E).
         enable_gqa: key and value may have fewer heads (dim -3), each for several heads of the query.
+        sliding_window: with `is_causal`, query i looks at so many keys only, i - sliding_window + 1 to i.
+            (PyTorch's function has no such argument; there it takes a mask.)
 
     Returns:
         (..., L, Ev); a query that may look nowhere gets zeros.
@@ -54,16 +57,20 @@ def scaled_dot_product_attention(
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     scores = query @ key.transpose(-1, -2) * scale
     if is_causal:
-        attn_mask = ones(scores.shape[-2:], dtype=bool, device=query.device).tril()
+        seen = ones(scores.shape[-2:], dtype=bool, device=query.device)
+        attn_mask = seen.tril() if sliding_window is None else seen.tril().triu(1 - sliding_window)
     if attn_mask is not None:
         scores = where(attn_mask, scores, -math.inf) if attn_mask.dtype == bool else scores + attn_mask
     nowhere = (scores == -math.inf).all(-1, True)
     weights = where(nowhere, 0, softmax(where(nowhere, 0, scores), -1, auto=True))
-    return (weights if dropout_p is None else weights * dropout_p) @ value  # the mask is drawn in the check
+    if dropout_p is not None:
+        draw, p = dropout_p  # the check puts the draw there
+        weights = weights * from_raw(draw.kept(weights.data._array, p)) * scale_of_kept(p)
+    return weights @ value
 
 
 @scaled_dot_product_attention.check
-def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, sliding_window):
     q, k, v = query.data._array, key.data._array, value.data._array
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     if min(q.ndim, k.ndim, v.ndim) < 2:
@@ -77,21 +84,31 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
     require_float(query, "scaled_dot_product_attention")
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise RuntimeError(f"attention: shapes don't fit (L, E), (S, E), (S, Ev): {shapes}")
-    batch = _batch(q.shape, k.shape, v.shape, enable_gqa)
+    batch = batch_shape(q.shape, k.shape, v.shape, enable_gqa)
     if batch is None:
         raise RuntimeError(
             f"attention: the leading dims can't be broadcast (enable_gqa={enable_gqa}): {shapes}"
         )
     if attn_mask is not None:
         _check_mask(attn_mask, q.dtype, (*batch, q.shape[-2], k.shape[-2]), is_causal)
+    if sliding_window is not None and not (is_causal and sliding_window > 0):
+        raise RuntimeError(
+            "attention: sliding_window needs is_causal=True and must be positive, got "
+            f"sliding_window={sliding_window}, is_causal={is_causal}"
+        )
     check_probability(dropout_p)
-    keep = dropout_mask(query, (*batch, q.shape[-2], k.shape[-2]), dropout_p) if dropout_p else None
-    if scale is None:
-        scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    return query, key, value, attn_mask, keep, is_causal, scale, enable_gqa
+    dropout = (Draw(query), dropout_p) if dropout_p else None
+    scale = default_scale(scale, q.shape)
+    return query, key, value, attn_mask, dropout, is_causal, scale, enable_gqa, sliding_window
 
 
-def _batch(q, k, v, enable_gqa):
+def default_scale(scale, shape):
+    if scale is not None:
+        return scale
+    return 1 / math.sqrt(shape[-1]) if shape[-1] else 1.0
+
+
+def batch_shape(q, k, v, enable_gqa):
     """The leading dims of the scores, or None if they don't fit."""
     if q[:-2] == k[:-2] == v[:-2]:
         return q[:-2]
@@ -122,7 +139,7 @@ def _check_mask(mask, dtype, scores, is_causal):
 
 
 @scaled_dot_product_attention.manual
-def _attention(q, k, v, mask, keep, is_causal, scale, enable_gqa):
+def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
     """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
     That sum over the keys is the sum of g y over the features, which is shorter. Scores have the shape
@@ -132,17 +149,24 @@ def _attention(q, k, v, mask, keep, is_causal, scale, enable_gqa):
     if enable_gqa:
         k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
     batch = np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-    tiles = _tiles(q, k, is_causal, keep is None)
-    one = len(tiles) == 1 and tiles[0][1] == k.shape[-2]  # one tile sees all keys: nothing is added up
+    tiles = _tiles(q, k, is_causal, window, dropout is None)
+    one = len(tiles) == 1 and tiles[0][1] == slice(0, k.shape[-2])  # it sees all keys: nothing is added up
     new = functools.partial(_new, q, batch, np.empty if one else np.zeros)
     bias = None if mask is None else _as_bias(mask, q.dtype)
     y = new(q.shape[-2], v.shape[-1])
-    saved = []
+    saved, keep = [], None
     for rows, seen in tiles:
-        start = rows.start if is_causal else None
-        keep = None if keep is None else _swap(keep)[..., :seen, :]  # there is one tile only
-        p = _softmax(_scores(q[..., rows, :], k[..., :seen, :], bias, start, q.dtype.type(scale)))
-        np.matmul(_swap(p if keep is None else p * keep), v[..., :seen, :], out=y[..., rows, :])
+        scores = np.matmul(k[..., seen, :], _swap(q[..., rows, :]))
+        scores *= q.dtype.type(scale)
+        if bias is not None:
+            scores += bias
+        if is_causal:
+            _hide(scores, rows.start - seen.start, window)
+        p = _softmax(scores)
+        if dropout is not None:  # there is one tile only, but not always of all keys
+            shape = (*batch, q.shape[-2], k.shape[-2])
+            keep = _swap(_kept_weights(dropout, np.empty(shape, q.dtype, like=q)))[..., seen, :]
+        np.matmul(_swap(p if keep is None else p * keep), v[..., seen, :], out=y[..., rows, :])
         saved.append((rows, seen, p))
 
     def grad(g):
@@ -151,8 +175,8 @@ def _attention(q, k, v, mask, keep, is_causal, scale, enable_gqa):
         dmask = None
         for rows, seen, p in saved:
             g_rows = g[..., rows, :]
-            _add_product(p if keep is None else p * keep, g_rows, dv[..., :seen, :], one)
-            d = np.matmul(v[..., :seen, :], _swap(g_rows))
+            _add_product(p if keep is None else p * keep, g_rows, dv[..., seen, :], one)
+            d = np.matmul(v[..., seen, :], _swap(g_rows))
             if keep is not None:
                 d *= keep
             d -= along[..., rows]
@@ -160,11 +184,17 @@ def _attention(q, k, v, mask, keep, is_causal, scale, enable_gqa):
             if mask is not None and mask.dtype != bool:
                 dmask = _swap(d.copy())
             d *= q.dtype.type(scale)
-            np.matmul(_swap(d), k[..., :seen, :], out=dq[..., rows, :])
-            _add_product(d, q[..., rows, :], dk[..., :seen, :], one)
+            np.matmul(_swap(d), k[..., seen, :], out=dq[..., rows, :])
+            _add_product(d, q[..., rows, :], dk[..., seen, :], one)
         return dq, _sum_heads(dk, own_heads[0]), _sum_heads(dv, own_heads[1]), dmask
 
     return y, grad
+
+
+def _kept_weights(dropout, weights):
+    """For each weight 0 with the probability of dropout, else what makes up for that."""
+    draw, p = dropout
+    return draw.mask(weights, p) * weights.dtype.type(scale_of_kept(p))
 
 
 def _swap(a):
@@ -184,27 +214,29 @@ def _as_bias(mask, dtype):
     return _swap(bias) if bias.ndim > 1 else bias[..., None]
 
 
-def _tiles(q, k, is_causal, tiled):
-    """(queries, number of keys) of each tile: in causal attention keys after its last query aren't seen."""
+def _tiles(q, k, is_causal, window, tiled):
+    """(queries, keys) of each tile; in causal attention only the keys that one of its queries sees."""
     length, keys = q.shape[-2], k.shape[-2]
     if not (length and keys):
         return []
-    tiled = tiled and is_causal and length >= 2 * TILE and isinstance(q, np.ndarray)
-    step = TILE if tiled else length
+    if not is_causal:
+        return [(slice(0, length), slice(0, keys))]
+    step = TILE if tiled and length >= 2 * TILE and isinstance(q, np.ndarray) else length
     spans = [(i, min(i + step, length)) for i in range(0, length, step)]
-    return [(slice(first, last), min(last, keys) if is_causal else keys) for first, last in spans]
+    oldest = [0 if window is None else max(0, first - window + 1) for first, _ in spans]
+    tiles = zip(spans, oldest, strict=True)
+    return [(slice(*span), slice(old, min(span[1], keys))) for span, old in tiles if old < keys]
 
 
-def _scores(q, k, bias, start, scale):
-    """k q^T scale + bias; in causal attention `start` is the number of the first query."""
-    scores = np.matmul(k, _swap(q))
-    scores *= scale
-    if bias is not None:
-        scores += bias
-    if start is not None:
-        future = scores[..., start:, :]
-        future += _triangle(q.shape[-2], q.dtype, device_of(q))[: future.shape[-2]]
-    return scores
+def _hide(scores, start, window):
+    """Let query i see the keys start + i - window + 1 to start + i only: the others' scores become -inf."""
+    hidden = _triangle(scores.shape[-1], scores.dtype, device_of(scores))
+    future = scores[..., start:, :]
+    future += hidden[: future.shape[-2]]
+    if window is not None:
+        first = max(0, window - 1 - start)  # the first query that doesn't see all that is older
+        past = scores[..., : max(0, scores.shape[-1] - first), first:]
+        past += _swap(hidden)[: past.shape[-2], : past.shape[-1]]
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,8 +9,10 @@ import numpy as np
 
 from ...autograd import no_grad
 from ...backends.blas import column_sums, row_sums, rows
+from ...device import on
+from ...ops.inplace import write
 from ...ops.op import op
-from ...tensor import Tensor
+from ...tensor import Tensor, raw_of
 from .activations import require_float
 from .composite import composite
 from .normalization import Over, pull_back, same_dtype, scale_and_shift, standardize
@@ -54,8 +56,10 @@ def batch_norm(
     """
     dims, each = (0, *range(2, input.ndim)), (-1, *[1] * (input.ndim - 2))
     if training:
+        running = running_mean  # see the check
         mean = input.mean(dims, True)
         variance = (input - mean).square().mean(dims, True)
+        running.follow(mean.detach().flatten(), variance.detach().flatten())
     else:
         mean, variance = running_mean.reshape(each), running_var.reshape(each)
     y = (input - mean) * (variance + eps).rsqrt()
@@ -65,7 +69,7 @@ def batch_norm(
 
 @batch_norm.check
 def _check_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    """In training the variants get the mean and variance of the batch, and the running ones are updated."""
+    """In training the variants get a `Running` in place of running_mean, and None for running_var."""
     if input.data.shape == (0,):  # no channels, but PyTorch lets it pass
         return input.clone()
     if training:
@@ -77,9 +81,8 @@ def _check_batch_norm(input, running_mean, running_var, weight, bias, training, 
     if training and (running_mean is None) != (running_var is None):
         raise ValueError("batch_norm(): running_mean and running_var must both be given, or neither")
     if training:
-        mean, variance = _moments(input)
-        _follow(running_mean, running_var, mean, variance, input.numel() // max(input.shape[1], 1), momentum)
-        running_mean, running_var = mean, variance
+        count = input.numel() // max(input.shape[1], 1)
+        running_mean, running_var = Running(running_mean, running_var, momentum, count), None
     elif running_mean is None or running_var is None:
         missing = "running_mean" if running_mean is None else "running_var"
         raise RuntimeError(f"batch_norm(): {missing} must be defined in evaluation mode")
@@ -112,40 +115,59 @@ def _three_dims(x):
     return np.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
 
 
-@op
-def _moments(x):
-    """The mean and variance of each channel of (N, C, ...), in float32 for half precision."""
-    x = _three_dims(x.astype(np.float32) if x.dtype == np.float16 else x)
-    share = x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1))
-    mean = CHANNELS.total(x) * share
-    centred = x - mean
-    return (mean[:, 0], CHANNELS.dot(centred, centred)[:, 0] * share), None
+class Running:
+    """The running statistics in training, which follow those of the batch in place.
 
+    They do so once: for a second derivative the reference runs again.
 
-def _follow(running_mean, running_var, mean, variance, count, momentum):
-    """Let the running statistics, if there are any, follow those of `count` elements, in place."""
-    if running_mean is None or count == 0:
-        return
-    with no_grad():
-        for running, batch in ((running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))):
-            running.mul_(1 - momentum).add_(batch, alpha=momentum)
+    Args:
+        mean, variance: (C,) or None.
+        momentum: the weight of the batch.
+        count: how many elements of the batch share a mean.
+    """
+
+    def __init__(self, mean: Tensor | None, variance: Tensor | None, momentum: float, count: int):
+        self.mean, self.variance, self.momentum, self.count = mean, variance, momentum, count
+        self.waiting = mean is not None and count > 0
+
+    def follow(self, mean: Any, variance: Any) -> None:
+        """Take in the batch's mean and its biased variance, (C,), Tensors or raw arrays."""
+        if not self.waiting:
+            return
+        self.waiting = False
+        of_variance = self.momentum * self.count / max(self.count - 1, 1)
+        with no_grad(), on(self.mean.device):
+            for running, batch, share in (
+                (self.mean, mean, self.momentum),
+                (self.variance, variance, of_variance),
+            ):
+                write(running, running.data._array * (1 - self.momentum) + raw_of(batch) * share)
 
 
 @batch_norm.manual
 def _batch_norm(x, mean, variance, weight, bias, training, momentum, eps):
     shape, x = x.shape, _three_dims(x)
-    mean, variance, weight, bias = (
-        None if p is None else np.reshape(p, (-1, 1)) for p in (mean, variance, weight, bias)
-    )
-    rstd = 1 / np.sqrt(variance + variance.dtype.type(eps))
-    x_hat = (x - mean) * rstd
-    pull = lambda d: d * rstd  # noqa: E731
+    weight, bias = (None if p is None else np.reshape(p, (-1, 1)) for p in (weight, bias))
     if training:
-        share = x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1))
-        pull = pull_back(x_hat, rstd, CHANNELS, share)
-    size = x.shape[1:2]
-    y, grad_x, grad_weight, grad_bias = scale_and_shift(x_hat, weight, bias, pull, CHANNELS, shape, size)
+        running, share = mean, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1))
+        x_hat, mean, variance = _centred(x, share)
+        running.follow(mean[:, 0], variance[:, 0])
+    else:
+        x_hat, variance = x - np.reshape(mean, (-1, 1)), np.reshape(variance, (-1, 1))
+    rstd = 1 / np.sqrt(variance + variance.dtype.type(eps))
+    x_hat *= rstd
+    pull = pull_back(x_hat, rstd, CHANNELS, share) if training else lambda d: d * rstd
+    y, grad_x, grad_weight, grad_bias = scale_and_shift(
+        x_hat, weight, bias, pull, CHANNELS, shape, x.shape[1:2]
+    )
     return y, (grad_x, None, None, grad_weight, grad_bias)
+
+
+def _centred(x, share):
+    """(x - mean, mean, variance) of the channels of (N, C, L); share is 1 / (N L)."""
+    mean = CHANNELS.total(x) * share
+    centred = x - mean
+    return centred, mean, CHANNELS.dot(centred, centred) * share
 
 
 @composite
@@ -219,6 +241,9 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    auto: bool = False,
+    fused: bool | None = None,
 ) -> Tensor:
     """Normalize each channel of each sample, then scale and shift it: `group_norm`, a channel a group.
 
@@ -227,29 +252,61 @@ def instance_norm(
         running_mean, running_var: (C,) or None; they follow the means over the batch, as in `batch_norm`.
             Without `use_input_stats` they are the mean and the variance.
         weight, bias: (C,) or None
+        auto, fused: which variant of `group_norm` runs, or of `batch_norm` without `use_input_stats`.
 
     Raises:
         ValueError: one value a channel; one of the two running ones.
         RuntimeError: shapes or dtypes don't fit; no running statistics without `use_input_stats`.
     Source: Ulyanov, Vedaldi & Lempitsky, "Instance Normalization", 2016, https://arxiv.org/abs/1607.08022
     """
+    choice: Any = {"auto": auto, "fused": fused}
+    check_instances("instance_norm", input, running_mean, running_var, weight, bias, use_input_stats)
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps, **choice)
+    follow_instances(input, running_mean, running_var, momentum)
+    return group_norm(input, input.shape[1], weight, bias, eps, **choice)
+
+
+def check_instances(
+    name: str,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    use_input_stats: bool,
+) -> None:
+    """Raise the errors of a wrong call of `instance_norm`."""
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError(
-                "instance_norm(): expected running_mean and running_var to be defined without use_input_stats"
+                f"{name}(): expected running_mean and running_var to be defined without use_input_stats"
             )
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return
     shape = input.data.shape
     if math.prod(shape[2:]) == 1:
         raise ValueError(
-            f"instance_norm(): expected more than 1 spatial element when training, got input size {shape}"
+            f"{name}(): expected more than 1 spatial element when training, got input size {shape}"
         )
     if (running_mean is None) != (running_var is None):
-        raise ValueError("instance_norm(): running_mean and running_var must both be given, or neither")
-    _check_channels("instance_norm", input, running_mean, running_var, weight, bias)
+        raise ValueError(f"{name}(): running_mean and running_var must both be given, or neither")
+    _check_channels(name, input, running_mean, running_var, weight, bias)
+
+
+def follow_instances(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
+) -> None:
+    """Let the running statistics, if there are any, follow the means of the instances' over the batch."""
     if running_mean is not None:
-        n, channels, length = (*shape[:2], math.prod(shape[2:]))
+        n, channels, length = (*input.shape[:2], math.prod(input.shape[2:]))
         moments = _moments(input.reshape(1, n * channels, length))
-        mean, variance = (m.reshape(n, channels).mean(0) for m in moments)
-        _follow(running_mean, running_var, mean, variance, length if n else 0, momentum)
-    return group_norm(input, shape[1], weight, bias, eps)
+        running = Running(running_mean, running_var, momentum, length if n else 0)
+        running.follow(*(m.reshape(n, channels).mean(0) for m in moments))
+
+
+@op
+def _moments(x):
+    """The mean and variance of each channel of (N, C, L), in float32 for half precision."""
+    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    _, mean, variance = _centred(x, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1)))
+    return (mean[:, 0], variance[:, 0]), None

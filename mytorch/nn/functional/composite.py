@@ -49,15 +49,18 @@ class Composite:
     Attributes:
         reference: the decorated function.
         by_hand: the hand-derived variant, an op; None if the reference's own ops are as good.
-        kernels: the fused variants, ops, by kind of device ("cpu", "cuda").
+        kernels: the fused variants, ops, by kind of device ("cpu", "cuda"), as far as they are loaded.
+        suppliers: what loads the others, by kind of device (see `fused_ops.registry`).
+        outputs: the result is a tuple of tensors.
         checker: looks at the arguments before any variant gets them (see `check`).
     """
 
-    def __init__(self, reference: Callable):
+    def __init__(self, reference: Callable, outputs: bool = False):
         functools.update_wrapper(self, reference)
-        self.reference = reference
+        self.reference, self.outputs = reference, outputs
         self.by_hand: Callable | None = None
         self.kernels: dict[str, Callable] = {}
+        self.suppliers: dict[str, Callable[[], None]] = {}
         self.checker: Callable | None = None
         self.signature = inspect.signature(reference)
         self._names = tuple(self.signature.parameters)
@@ -92,18 +95,31 @@ class Composite:
         return forward
 
     def fused(self, kind: str) -> Callable:
-        """Register the kernel for a kind of device, "cpu" or "cuda"; it may raise `Unsupported`."""
+        """Register the kernel for a kind of device, "cpu" or "cuda"; it may raise `Unsupported`.
+
+        A kernel for the CPU is called with float32 instead of half precision.
+        """
         if kind not in ("cpu", "cuda"):
             raise ValueError(f"a kernel is for 'cpu' or 'cuda', got {kind!r}")
 
         def register(forward: Callable) -> Callable:
-            self.kernels[kind] = self._op(forward)
+            self.kernels[kind] = self._op(_in_single(forward) if kind == "cpu" else forward)
             return forward
 
         return register
 
+    def kernel(self, kind: str) -> Callable:
+        """The fused variant for a kind of device, loaded now if it wasn't; `Unsupported` if there is none."""
+        found = self.kernels.get(kind)
+        if found is None:
+            if kind not in self.suppliers:
+                raise Unsupported(f"there is no fused kernel for {kind}")
+            self.suppliers[kind]()
+            found = self.kernels[kind]
+        return found
+
     def _op(self, forward: Callable) -> Callable:
-        variant = op(forward)
+        variant = op(forward, outputs=self.outputs)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors, and for who looks at the graph
         variant.reference = lambda *args: _reference_in_single(self.reference, args)
         return variant
@@ -131,19 +147,13 @@ class Composite:
                     f"{self.__name__}(): auto=True runs the reference, fused=True the kernel: choose one"
                 )
             return _reference_in_single(self.reference, args)
-        if fused or (fused is None and self.kernels and use_fused.default):
+        if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
             kind = next(a.device.type for a in args if isinstance(a, Tensor))
-            kernel = self.kernels.get(kind)
-            if kernel is not None:
-                try:
-                    return kernel(*args)
-                except Unsupported as reason:
-                    if fused:
-                        raise RuntimeError(
-                            f"{self.__name__}(): the fused kernel for {kind} can't: {reason}"
-                        ) from None
-            elif fused:
-                raise RuntimeError(f"{self.__name__}(): fused=True, but there is no fused kernel for {kind}")
+            try:
+                return self.kernel(kind)(*args)
+            except Unsupported as reason:
+                if fused:
+                    raise RuntimeError(f"{self.__name__}(): fused=True, but {reason}") from None
         if self.by_hand is not None:
             try:
                 return self.by_hand(*args)
@@ -175,7 +185,16 @@ class Composite:
         return self.__name__  # there is one of it: copies and pickles refer to it by name
 
 
-composite = Composite
+def composite(reference: Callable | None = None, *, outputs: bool = False) -> Any:
+    """Make a `Composite` of its reference.
+
+    Args:
+        outputs: it returns a tuple of tensors; its variants then return a tuple of arrays, and their vjp gets
+            a list with a gradient or None for each.
+    """
+    if reference is None:
+        return functools.partial(composite, outputs=outputs)
+    return Composite(reference, outputs)
 
 
 def _in_single(forward: Callable) -> Callable:
@@ -188,19 +207,27 @@ def _in_single(forward: Callable) -> Callable:
         result, vjp = forward(*[a.astype(SINGLE) if is_raw(a) and a.dtype == HALF else a for a in args])
         if isinstance(vjp, tuple):
             vjp = tuple([_of_single(f) for f in vjp])
-        return result.astype(HALF), _of_single(vjp)
+        return _cast(result, HALF), _of_single(vjp)
 
     return call
 
 
 def _of_single(vjp: Any) -> Any:
-    return (lambda g: vjp(g.astype(SINGLE))) if callable(vjp) else vjp
+    return (lambda g: vjp(_cast(g, SINGLE))) if callable(vjp) else vjp
+
+
+def _cast(x: Any, dtype: np.dtype) -> Any:
+    """An array, or several, or None, in another dtype."""
+    if isinstance(x, (tuple, list)):
+        return type(x)(_cast(part, dtype) for part in x)
+    return x if x is None else x.astype(dtype)
 
 
 def _reference_in_single(reference: Callable, args: tuple) -> Tensor:
     if not any(isinstance(a, Tensor) and a.dtype == HALF for a in args):
         return reference(*args)
-    return reference(*[a.float() if isinstance(a, Tensor) and a.dtype == HALF else a for a in args]).half()
+    result = reference(*[a.float() if isinstance(a, Tensor) and a.dtype == HALF else a for a in args])
+    return tuple([r.half() for r in result]) if isinstance(result, tuple) else result.half()
 
 
 class use_fused:  # noqa: N801 - used like a function

@@ -8,18 +8,21 @@ from typing import Any
 from ...ops import squeeze, unsqueeze
 from ...ops.op import require_tensor
 from ...tensor import Tensor
-from .im2col import Geometry, conv_input_gradient, convolution
-from .windows import ntuple, output_size, read_padding
+from .composite import composite
+from .im2col import Geometry, conv_input_gradient, convolution, geometry
+from .windows import ntuple, read_padding
 
 
+@composite
 def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution over one dim: see `conv2d`, without the heights."""
-    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+    return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
+@composite
 def conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
@@ -38,6 +41,8 @@ def conv2d(
             odd number of them, the one more is at the end).
         dilation: from one element of a window to the next.
         groups: the channels are split into so many parts, each with kernels of its own.
+        fused: True for the kernel of this device or an error, False for products of im2col matrices; None
+            takes the kernel where there is one.
 
     Returns:
         (N, O, H', W'), with H' = floor((H + 2 padding - dilation (kernel - 1) - 1) / stride) + 1.
@@ -45,7 +50,7 @@ def conv2d(
     Raises:
         RuntimeError: shapes, dtypes or arguments don't fit.
     """
-    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+    return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv3d(
@@ -53,7 +58,7 @@ def conv3d(
     dilation: Any = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution over three dims: see `conv2d`, with a depth before the height."""
-    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+    return _convolve(*_check("conv3d", 3, input, weight, bias, stride, padding, dilation, groups))
 
 
 def conv_transpose1d(
@@ -101,29 +106,46 @@ def conv_transpose3d(
     return _convolve_transposed("conv_transpose3d", 3, *args)
 
 
-def _convolve(name, dims, input, weight, bias, stride, padding, dilation, groups):
+def _convolve(input, weight, bias, stride, padding, dilation, groups):
+    """The convolution for arguments that `_check` has seen."""
+    dims = weight.ndim - 2
+    form = geometry(input.shape[-dims:], weight.shape[2:], stride, padding, dilation, groups)
+    return _batched(dims, convolution, input, weight, bias, form)
+
+
+@conv1d.check
+def _check_conv1d(input, weight, bias, stride, padding, dilation, groups):
+    return _check("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@conv2d.check
+def _check_conv2d(input, weight, bias, stride, padding, dilation, groups):
+    return _check("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _check(name, dims, input, weight, bias, stride, padding, dilation, groups):
+    """The arguments, with a number for each dim, and of the padding two: before and after."""
     _check_tensors(name, dims, input, weight, bias, groups)
     stride = ntuple(stride, dims, f"{name}(): stride", 1)
     dilation = ntuple(dilation, dims, f"{name}(): dilation", 1)
     kernel = tuple(weight.shape[2:])
     padding = read_padding(name, padding, kernel, stride, dilation)
-    channels, outs = input.shape[-dims - 1], weight.shape[0]
+    channels = input.shape[-dims - 1]
     if channels != weight.shape[1] * groups:
         raise RuntimeError(
             f"{name}(): given groups={groups} and a weight of shape {tuple(weight.shape)}, expected the "
             f"input {tuple(input.shape)} to have {weight.shape[1] * groups} channels, got {channels}"
         )
-    _check_bias(name, weight, bias, outs)
+    _check_bias(name, weight, bias, weight.shape[0])
     size = tuple(input.shape[-dims:])
-    room = [n + before + after for n, (before, after) in zip(size, padding, strict=True)]
-    out = tuple(output_size(*args) for args in zip(room, kernel, stride, [0] * dims, dilation, strict=True))
-    if min(out) < 1 or 0 in size:
+    form = geometry(size, kernel, stride, padding, dilation, groups)
+    if min(form.out) < 1 or 0 in size:
+        room = tuple(n + before + after for n, (before, after) in zip(size, padding, strict=True))
         raise RuntimeError(
             f"{name}(): the kernel can't be larger than the input, which can't be empty: kernel {kernel} "
-            f"with dilation {dilation}, input {size}, {tuple(room)} with its padding"
+            f"with dilation {dilation}, input {size}, {room} with its padding"
         )
-    form = Geometry(size, kernel, out, stride, padding, dilation, groups)
-    return _batched(dims, convolution, input, weight, bias, form)
+    return input, weight, bias, stride, padding, dilation, groups
 
 
 def _convolve_transposed(name, dims, input, weight, bias, stride, padding, output_padding, groups, dilation):

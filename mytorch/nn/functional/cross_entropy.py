@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
 from ...ops import where
 from ...tensor import Tensor
-from .activations import require_float
 from .composite import composite
 from .loss import read_reduction, reduced
 from .softmax import log_softmax, shifted
@@ -63,19 +62,26 @@ def _check_nll(input, target, weight, size_average, ignore_index, reduce, reduct
     reduction = read_reduction("nll_loss", reduction, size_average, reduce)
     if not input.ndim:
         raise ValueError("nll_loss(): expected 1 or more dimensions (got 0)")
-    _check_classes("nll_loss", input, target, weight, ignore_index)
+    check_classes("nll_loss", input.data.shape, input.dtype, target, weight, ignore_index)
     return input, target.long(), weight, None, ignore_index, None, reduction
 
 
-def _check_classes(name, input, target, weight, ignore_index):
-    """Raise unless `target` holds class numbers that fit the input and the weight."""
-    require_float(input, name)
-    shape = input.data.shape
-    classes, expected = shape[class_dim(input)], (*shape[:1], *shape[2:]) if input.ndim > 1 else ()
+def check_classes(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> None:
+    """Raise unless `target` holds class numbers that fit the weight and logits of this shape and dtype."""
+    _require_float(name, dtype)
+    single, expected = len(shape) == 1, (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
+    classes = shape[0 if single else 1]
     if target.dtype not in (np.int64, np.uint8):
         raise RuntimeError(f"{name}(): expected a target of dtype int64 or uint8, got {target.dtype}")
-    if target.data.shape != expected and not (input.ndim == 1 and target.data.shape == (1,)):
-        if input.ndim > 1 and target.data.shape[:1] != shape[:1]:
+    if target.data.shape != expected and not (single and target.data.shape == (1,)):
+        if not single and target.data.shape[:1] != shape[:1]:
             raise ValueError(
                 f"{name}(): expected input batch_size ({shape[0]}) to match target batch_size, "
                 f"got a target of shape {target.data.shape}"
@@ -84,13 +90,9 @@ def _check_classes(name, input, target, weight, ignore_index):
             f"{name}(): size mismatch: got input {shape} and target {target.data.shape}, expected {expected}"
         )
     if weight is not None:
-        if weight.data.shape != (classes,):
-            raise RuntimeError(
-                f"{name}(): weight tensor should be defined either for all {classes} classes or no classes, "
-                f"but got shape {weight.data.shape}"
-            )
-        if weight.dtype != input.dtype:
-            raise RuntimeError(f"{name}(): expected a weight of dtype {input.dtype}, got {weight.dtype}")
+        _check_weight(name, weight, classes)
+        if weight.dtype != dtype:
+            raise RuntimeError(f"{name}(): expected a weight of dtype {dtype}, got {weight.dtype}")
         if weight.requires_grad:
             raise RuntimeError(f"{name}() is not differentiable with respect to weight, which requires grad")
     raw = target.data._array
@@ -98,6 +100,21 @@ def _check_classes(name, input, target, weight, ignore_index):
         wrong = raw[((raw < 0) | (raw >= classes)) & (raw != ignore_index)]
         if wrong.size:
             raise IndexError(f"{name}(): target {wrong[0]} is out of bounds, there are {classes} classes")
+
+
+def _check_weight(name, weight, classes):
+    if weight.data.shape != (classes,):
+        raise RuntimeError(
+            f"{name}(): weight tensor should be defined either for all {classes} classes or no classes, "
+            f"but got shape {weight.data.shape}"
+        )
+
+
+def _require_float(name, dtype):
+    if dtype.kind != "f":
+        raise NotImplementedError(
+            f"{name}(): not implemented for dtype {dtype}, only for floating-point tensors"
+        )
 
 
 def _targets(x, target, weight, ignore_index):
@@ -109,12 +126,52 @@ def _targets(x, target, weight, ignore_index):
     return counts, (np.arange(x.shape[0], like=x), target), scale
 
 
-def _class_last(x):
-    return x[None] if x.ndim == 1 else np.moveaxis(x, 1, -1)
+class RowWeights(NamedTuple):
+    """How the loss of class numbers weighs each row of logits, as kernels want to have it.
+
+    With the log-probabilities log_p of a row it is - pull * log_p[target] - sum_c spread[c] * log_p[c].
+
+    Attributes:
+        target: the class, -1 in a row that doesn't count.
+        counts: whether it does.
+        pull: of the target; 0 in a row that doesn't count.
+        spread: of each class, by label smoothing; None without.
+        norm: what "mean" divides the sum of all losses by.
+    """
+
+    target: Any
+    counts: Any
+    pull: Any
+    spread: Any
+    norm: Any
 
 
-def _class_back(d, shape):
-    """The reverse of `_class_last` and of making rows."""
+def row_weights(
+    target: Any, weight: Any, ignore_index: int, smoothing: float, classes: int, dtype: np.dtype
+) -> RowWeights:
+    """The weights for targets of any shape, of which each becomes a row."""
+    target = np.reshape(target, -1)
+    counts = target != ignore_index
+    target = np.where(counts, target, -1)
+    if weight is None:
+        scale = counts.astype(dtype)
+    else:
+        weight = weight.astype(dtype, copy=False)
+        scale = np.where(counts, weight[target], np.zeros_like(weight, shape=()))
+    norm = np.sum(scale)
+    if not smoothing:
+        return RowWeights(target, counts, scale, None, norm)
+    each = smoothing / max(classes, 1)
+    spread = np.full_like(target, each, dtype, shape=classes) if weight is None else each * weight
+    return RowWeights(target, counts, (1 - smoothing) * scale, spread, norm)
+
+
+def class_last(x):
+    return x[None] if x.ndim == 1 else x if x.ndim == 2 else np.moveaxis(x, 1, -1)
+
+
+def class_back(d, shape):
+    """The reverse of `class_last` and of making rows."""
     if len(shape) < 3:
         return np.reshape(d, shape)
     return np.moveaxis(np.reshape(d, (shape[0], *shape[2:], shape[1])), -1, 1)
@@ -123,7 +180,7 @@ def _class_back(d, shape):
 @nll_loss.manual
 def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
     shape, kind = x.shape, target.shape
-    x = rows(_class_last(x))
+    x = rows(class_last(x))
     counts, at, scale = _targets(x, target, weight, ignore_index)
     loss = np.where(counts, -x[at] * scale, 0)
     norm = np.sum(scale) if reduction == "mean" else 1
@@ -133,7 +190,7 @@ def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
     def grad(g):
         d = np.zeros(size, dtype, like=g)
         d[at] = slope * np.reshape(g, -1)
-        return _class_back(d, shape)
+        return class_back(d, shape)
 
     return reduced(np.reshape(loss, kind), reduction, norm), grad
 
@@ -192,29 +249,33 @@ def _check_cross_entropy(
             f"cross_entropy(): label_smoothing must be between 0.0 and 1.0, got {label_smoothing}"
         )
     if target.data.shape == input.data.shape:  # PyTorch's rule: probabilities are told by their shape
-        _check_probabilities(input, target, weight, ignore_index)
+        check_probabilities("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
     else:
-        _check_classes("cross_entropy", input, target, weight, ignore_index)
+        check_classes("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
         target = target.long()
     return input, target, weight, None, ignore_index, None, reduction, label_smoothing
 
 
-def _check_probabilities(input, target, weight, ignore_index):
-    require_float(input, "cross_entropy")
+def check_probabilities(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> None:
+    """Raise unless `target`, of the logits' shape, holds probabilities."""
+    _require_float(name, dtype)
     if target.dtype.kind != "f":
         raise RuntimeError(
-            f"cross_entropy(): expected floating point type for target probabilities, got {target.dtype}"
+            f"{name}(): expected floating point type for target probabilities, got {target.dtype}"
         )
     if ignore_index >= 0:
         raise RuntimeError(
-            f"cross_entropy(): ignore_index={ignore_index} is not supported for floating point target"
+            f"{name}(): ignore_index={ignore_index} is not supported for floating point target"
         )
-    classes = input.data.shape[class_dim(input)] if input.ndim else 0
-    if weight is not None and weight.data.shape != (classes,):
-        raise RuntimeError(
-            f"cross_entropy(): weight tensor should be defined either for all {classes} classes or no "
-            f"classes, but got shape {weight.data.shape}"
-        )
+    if weight is not None:
+        _check_weight(name, weight, shape[min(len(shape) - 1, 1)] if shape else 0)
 
 
 @cross_entropy.manual
@@ -226,7 +287,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
     if target.dtype.kind == "f":
         return _from_probabilities(x, target, weight, reduction, smoothing)
     shape, kind = x.shape, target.shape
-    z = rows(shifted(_class_last(x), -1))
+    z = rows(shifted(class_last(x), -1))
     counts, at, scale = _targets(z, target, weight, ignore_index)
     norm = np.sum(scale) if reduction == "mean" else 1
     pull = push = (1 - smoothing) * scale
@@ -246,8 +307,8 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
 
     def grad(g):
         if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # as usual: no need to pass over the buffer
-            return _class_back(z, shape)
-        return _class_back(z * np.reshape(g, (-1, 1)), shape)
+            return class_back(z, shape)
+        return class_back(z * np.reshape(g, (-1, 1)), shape)
 
     return reduced(np.reshape(loss, kind), reduction, norm), grad
 

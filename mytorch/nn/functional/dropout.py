@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ...device import on
+from ...device import device_of, on, thread
 from ...ops.inplace import inplace as in_place
 from ...random import generator_on
 from ...tensor import Tensor, from_raw
-from .composite import composite
+from . import philox
+from .composite import Unsupported, composite
 
 ALPHA = 1.7580993408473766  # minus the limit of SELU for x -> -inf
 
@@ -21,19 +23,67 @@ ALPHA = 1.7580993408473766  # minus the limit of SELU for x -> -inf
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p), so that the mean stays.
 
-    It draws from the default generator of the input's device. Without `training` it returns the input itself.
+    It takes a seed, or the numbers themselves, from the default generator of the input's device, so the same
+    `manual_seed` drops the same elements again, in the same variant. Without `training` it returns the input.
 
     Raises:
         RuntimeError: the input isn't floating-point.
         ValueError: p is no probability.
     Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
     """
-    return input * dropout_mask(input, input.shape, p)
+    draw = training  # the check puts it there
+    return input * (from_raw(draw.kept(input.data._array, p)).to(input.dtype) * scale_of_kept(p))
 
 
 @dropout.check
 def _check(input, p, training, inplace):
-    return None if _drops("dropout", input, p, training) else input
+    return (input, p, Draw(input), inplace) if _drops("dropout", input, p, training) else input
+
+
+@dropout.manual
+def _dropout(x, p, draw, inplace):
+    kept, scale = draw.mask(x, p), x.dtype.type(scale_of_kept(p))
+    return x * kept * scale, lambda g: g * kept * scale
+
+
+class Draw:
+    """Which elements one call keeps, the same for everyone who asks: the call may be run again for its
+    second derivative.
+
+    Kernels make that from the seed and an element's number, wherever they need it, and nothing is stored; so
+    does the reference. In NumPy it takes ten times as long as numbers from the generator: the hand-derived
+    variant draws a mask from there, and leaves it here.
+    """
+
+    def __init__(self, like: Tensor):
+        self.generator = generator_on(like.device, None)
+        self._seed = self.generator.next_seed()
+        self._mask = None
+
+    @property
+    def seed(self) -> int:
+        """For kernels. A captured graph would drop the same elements each time: it gets masks instead."""
+        if thread.is_capturing:
+            raise Unsupported("a graph that is captured can't have dropout by seeds, which are numbers")
+        return self._seed
+
+    def kept(self, x: Any, p: float) -> Any:
+        """A bool array in the shape of `x`: the mask, if one was drawn, else by the seed."""
+        if self._mask is not None:
+            return self._mask
+        with on(device_of(x)):
+            return (philox.uniform(self.seed, x.size, device_of(x)) > p).reshape(x.shape)
+
+    def mask(self, x: Any, p: float) -> Any:
+        """The same, drawn from the generator."""
+        if self._mask is None:
+            dtype = np.float64 if x.dtype == np.float64 else np.float32
+            self._mask = self.generator.rng.random(x.shape, dtype=dtype) >= p
+        return self._mask
+
+
+def scale_of_kept(p: float) -> float:
+    return 1 / (1 - p) if p < 1 else 0.0
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -104,7 +154,7 @@ def check_probability(p: float) -> None:
 
 def dropout_mask(like: Tensor, shape: Sequence[int], p: float) -> Tensor:
     """0 with probability p, else 1 / (1 - p), in the dtype and on the device of a tensor."""
-    return _keep(like, shape, p) * (1 / (1 - p) if p < 1 else 0)
+    return _keep(like, shape, p) * scale_of_kept(p)
 
 
 def _keep(like, shape, p):

@@ -43,12 +43,16 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 @gelu.check
 def _check(input, approximate):
     require_float(input, "gelu")
+    check_approximate("gelu", approximate)
+
+
+def check_approximate(name: str, approximate: str) -> None:
     if approximate not in ("none", "tanh"):
-        raise RuntimeError(f"gelu(): approximate argument must be either none or tanh, got {approximate!r}")
+        raise RuntimeError(f"{name}(): approximate argument must be either none or tanh, got {approximate!r}")
 
 
 @gelu.manual
-def _gelu(x, approximate):
+def gelu_by_hand(x, approximate):
     """The derivative is P(x) + x P'(x); it is made along the way, where most of what it needs is at hand."""
     exact = approximate == "none"
     if exact and x.dtype == np.float64:

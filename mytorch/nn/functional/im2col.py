@@ -17,14 +17,14 @@ Source: Chellapilla, Puri & Simard, "High performance convolutional neural netwo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...backends.blas import product
 from ...ops.op import op
-from .windows import Ints, inner, overlap_add, padded, windows
+from .windows import Ints, inner, output_size, overlap_add, padded, windows
 
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 CACHE = 8 << 20  # bytes of columns at a time, so that the product finds them in the cache
@@ -41,6 +41,16 @@ class Geometry(NamedTuple):
     padding: tuple[tuple[int, int], ...]  # before and after
     dilation: Ints
     groups: int
+
+
+def geometry(
+    size: Ints, kernel: Ints, stride: Ints, padding: Sequence[tuple[int, int]], dilation: Ints, groups: int
+) -> Geometry:
+    """Of the windows that fit into an input of this size; below 1 of them along a dim if none does."""
+    room = [n + before + after for n, (before, after) in zip(size, padding, strict=True)]
+    dims = zip(room, kernel, stride, dilation, strict=True)
+    out = tuple([output_size(n, k, s, 0, d) for n, k, s, d in dims])
+    return Geometry(tuple(size), tuple(kernel), out, stride, tuple(padding), dilation, groups)
 
 
 @op

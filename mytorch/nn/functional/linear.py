@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...backends.blas import column_sums, product, rows
+from ...autograd.pending import Pending
+from ...backends.blas import add_product, column_sums, product, rows
 from ...ops import matmul, permute, reshape
 from ...ops import sum as sum_
 from ...tensor import Tensor
+from .activations import silu
 from .composite import composite
+from .gelu import gelu
+from .rectifiers import relu
 
 
 @composite
@@ -79,12 +83,49 @@ def _linear(x, weight, bias):
         return np.reshape(product(flat(g), matrix), x_shape)
 
     def grad_weight(g):
-        return np.reshape(product(flat(g).T, rows(x)), shape)
+        def compute(out, beta):
+            add_product(flat(g).T, rows(x), out if out.ndim == 2 else out[None], beta)
+
+        return Pending(shape, g, compute)
 
     def grad_bias(g):
         return column_sums(flat(g)) if simple else g
 
     return np.reshape(y, (*x_shape[:-1], *shape[:-1])), (grad_x, grad_weight, grad_bias)
+
+
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_tanh": lambda x: gelu(x, "tanh"),
+    "relu": relu,
+    "silu": silu,
+}
+
+
+@composite
+def linear_activation(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "gelu"
+) -> Tensor:
+    """y = f(x W^T + b), in one kernel where there is one: the sum is still in the cache when f gets it.
+
+    Args:
+        input, weight, bias: as for `linear`.
+        activation: f, "gelu", "gelu_tanh", "relu" or "silu".
+
+    Raises:
+        ValueError: another activation.
+        RuntimeError: shapes don't fit, or dtypes differ.
+    """
+    return ACTIVATIONS[activation](linear(input, weight, bias))
+
+
+@linear_activation.check
+def _check_linear_activation(input, weight, bias, activation):
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"linear_activation(): activation is one of {', '.join(ACTIVATIONS)}; got {activation!r}"
+        )
+    _check(input, weight, bias)
 
 
 @composite

@@ -32,6 +32,25 @@ def _relu(x, inplace):
 
 
 @composite
+def squared_relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0)^2; PyTorch has no function for it.
+
+    Source: So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021,
+        https://arxiv.org/abs/2109.08668
+    """
+    return relu(input, auto=True).square()
+
+
+floats_only(squared_relu)
+
+
+@squared_relu.manual
+def _squared_relu(x, inplace):
+    positive = np.maximum(x, 0)
+    return positive * positive, lambda g: 2 * positive * g
+
+
+@composite
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, else negative_slope * x
 

@@ -95,6 +95,12 @@ class ReLU(_Inplace):
     function = F.relu
 
 
+class SquaredReLU(_Inplace):
+    """max(x, 0)^2; PyTorch has no module for it."""
+
+    function = F.squared_relu
+
+
 class ReLU6(_Inplace):
     """min(max(x, 0), 6)"""
 
@@ -150,8 +156,8 @@ class LeakyReLU(_Activation):
 
     function = F.leaky_relu
 
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
-        super().__init__(negative_slope=negative_slope, inplace=inplace)
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False, fused: bool | None = None):
+        super().__init__(negative_slope=negative_slope, inplace=inplace, fused=fused)
 
 
 class RReLU(_Activation):
@@ -284,6 +290,24 @@ class GLU(_Activation):
 
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
+
+
+class SwiGLU(_Activation):
+    """silu(a) b of the two halves of the input along a dim; PyTorch has no module for it."""
+
+    function = F.swiglu
+
+    def __init__(self, dim: int = -1, fused: bool | None = None):
+        super().__init__(dim=dim, fused=fused)
+
+
+class GeGLU(_Activation):
+    """gelu(a) b of the two halves of the input along a dim; PyTorch has no module for it."""
+
+    function = F.geglu
+
+    def __init__(self, dim: int = -1, approximate: str = "none", fused: bool | None = None):
+        super().__init__(dim=dim, approximate=approximate, fused=fused)
 
 
 class Softmax(_Activation):

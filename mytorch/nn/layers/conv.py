@@ -88,12 +88,13 @@ class _Conv(_ConvNd):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
         dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None,
+        device: Any = None, dtype: Any = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode,
             device, dtype,
         )  # fmt: skip
+        self.fused = fused
 
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
@@ -102,8 +103,10 @@ class _Conv(_ConvNd):
             pairs = read_padding(name, padding, self.kernel_size, self.stride, self.dilation)
             around = [p for pair in reversed(pairs) for p in pair]  # F.pad begins with the last dim
             input, padding = F.pad(input, around, mode=self.padding_mode), 0
-        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        args = input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        if self.dims == 3:
+            return F.conv3d(*args)
+        return (F.conv1d, F.conv2d)[self.dims - 1](*args, fused=self.fused)
 
 
 class _ConvTranspose(_ConvNd):
@@ -166,6 +169,7 @@ class Conv2d(_Conv):
         kernel_size, stride, padding, dilation, groups: see `F.conv2d`.
         bias: whether there is one.
         padding_mode: what the padding holds: "zeros", or "reflect", "replicate" or "circular" as in `F.pad`.
+        fused: use the fused kernel (see `F.conv2d`).
 
     Attributes:
         weight: (out_channels, in_channels / groups, *kernel_size), from the uniform distribution between

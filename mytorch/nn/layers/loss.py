@@ -5,12 +5,15 @@ Those with a margin are in `margin_loss`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...tensor import Tensor
 from .. import functional as F
+from ..functional.linear_cross_entropy import LinearCrossEntropyOptions
 from ..functional.loss import REDUCTIONS, read_reduction
 from ..module import Module
+from .linear import Linear
 
 
 class _Loss(Module):
@@ -152,6 +155,57 @@ class CrossEntropyLoss(_ClassLoss):
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing, fused=self.fused,
         )  # fmt: skip
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """The cross entropy of a linear map's output, in chunks of rows: see `F.linear_cross_entropy`.
+
+    Args:
+        in_features: size of the input.
+        num_classes: C.
+        out_features: (d1, …), for logits (N, C, d1, …).
+        bias: the linear map has one.
+        device, dtype: of the linear map's parameters.
+        weight: of each class, (C,).
+        ignore_index, label_smoothing, options: as for the function.
+        fused: use the fused kernel.
+
+    Raises:
+        RuntimeError: the weight's shape is wrong, or the smoothing isn't from 0 to 1.
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
+        device: Any = None, dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None,
+        ignore_index: int | None = None, label_smoothing: float = 0.0,
+        options: LinearCrossEntropyOptions | None = None, fused: bool | None = None,
+    ):  # fmt: skip
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+        super().__init__(weight, reduction=reduction)
+        self.num_classes, self.out_features = num_classes, tuple(out_features)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.options, self.fused = options, fused
+        rows = math.prod(self.out_features, start=num_classes)
+        self.linear = Linear(in_features, rows, bias, device, dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        shape, bias = (self.num_classes, *self.out_features), self.linear.bias
+        return F.linear_cross_entropy(
+            input, self.linear.weight.reshape(*shape, self.linear.in_features), target,
+            None if bias is None else bias.reshape(*shape), self.weight, self.reduction, self.ignore_index,
+            self.label_smoothing, self.options, fused=self.fused,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, "
+            f"reduction={self.reduction}, ignore_index={self.ignore_index}, "
+            f"label_smoothing={self.label_smoothing}, options={self.options}"
+        )
 
 
 class BCELoss(_WeightedLoss):

@@ -109,6 +109,7 @@ class GroupNorm(_Affine):
         eps: added to the variance.
         affine: whether there is a weight (ones at first).
         bias: whether there is a bias (zeros at first) beside it.
+        fused: use the fused kernel.
 
     Raises:
         ValueError: num_groups doesn't divide num_channels.
@@ -116,17 +117,18 @@ class GroupNorm(_Affine):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True,
+        dtype: Any = None, *, bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.fused = fused
         self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
         self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, fused=self.fused)
 
     def extra_repr(self) -> str:
         text = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"

@@ -14,6 +14,7 @@ from ..._array import Array
 from ...device import device_of, move, on
 from ...ops.op import as_raw
 from ...tensor import Tensor, from_raw, raw_of
+from ..fused_ops import norm
 
 
 def clip_grad_norm_(
@@ -40,7 +41,7 @@ def clip_grad_norm_(
         RuntimeError: see `error_if_nonfinite`.
     """
     parameters = _listed(parameters)
-    total = get_total_norm(_grads(parameters), norm_type, error_if_nonfinite)
+    total = norm_of_grads(parameters, norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, max_norm, total)
     return total
 
@@ -49,18 +50,22 @@ def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """The second half of `clip_grad_norm_`: g *= min(1, max_norm / (total_norm + 1e-6)), in place."""
+    parameters = _listed(parameters)
     raw = total_norm.data._array
     if isinstance(raw, np.ndarray):
-        scale = float(max_norm) / (float(raw) + 1e-6)
-        if scale >= 1:
+        factor = float(max_norm) / (float(raw) + 1e-6)
+        if factor >= 1:
             return
+        pieces = _pieces(parameters, together=math.isfinite(factor))  # 0 times NaN in a gap would be NaN
     else:  # without looking at the number, which would mean waiting for the GPU
         with on(total_norm.device):
-            scale = np.minimum(float(max_norm) / (raw + 1e-6), 1)
-    for grad in _grads(parameters):
-        with on(grad.device), np.errstate(all="ignore"):
-            factor = scale if isinstance(scale, float) else move(scale, grad.device).astype(grad.dtype)
-            grad._array[...] *= factor
+            factor = np.minimum(float(max_norm) / (raw + 1e-6), 1)
+        there = all([p.device is total_norm.device for p in parameters])
+        pieces = _pieces(parameters, together=there and norm.keeps_zeros(raw))
+    for piece in pieces:
+        where = device_of(piece)
+        with on(where), np.errstate(all="ignore"):
+            norm.scale(piece, factor if isinstance(factor, float) else move(factor, where))
 
 
 def clip_grad_value_(
@@ -80,10 +85,18 @@ def get_total_norm(
 ) -> Tensor:
     """The norm of all these tensors together, as one vector; arguments as for `clip_grad_norm_`."""
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    if not tensors:
+    return _total_norm([raw_of(t) for t in tensors], norm_type, error_if_nonfinite)
+
+
+def norm_of_grads(parameters: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    """`get_total_norm` of the gradients of parameters, in few passes if they lie in flat vectors."""
+    return _total_norm(_pieces(parameters, together=float(norm_type) > 0), norm_type, error_if_nonfinite)
+
+
+def _total_norm(raws: list, norm_type: float, error_if_nonfinite: bool) -> Tensor:
+    if not raws:
         return from_raw(np.zeros((), np.float32))
-    where, norm_type = tensors[0].device, float(norm_type)
-    raws = [raw_of(t) for t in tensors]
+    where, norm_type = device_of(raws[0]), float(norm_type)
     norms = [move(_norm(raw, norm_type), where) for raw in raws if raw.size]  # nothing has no largest element
     norms = norms or [np.zeros((), raws[0].dtype, like=raws[0])]
     with on(where):
@@ -94,6 +107,33 @@ def get_total_norm(
             "error_if_nonfinite=False clips nevertheless"
         )
     return total
+
+
+def _pieces(parameters: list[Tensor], together: bool) -> list:
+    """The gradients as raw arrays.
+
+    Args:
+        together: those that are neighbours in an optimizer's flat vector are one, with gaps of zeros in it.
+    """
+    pieces, spans = [], {}
+    for p in parameters:
+        if p._grad is None:
+            continue
+        if together and p._slot is not None and p._slot.holds(p._grad):
+            vector = p._slot.vector
+            spans.setdefault(id(vector), (vector, []))[1].append(p._slot.span)
+        else:
+            pieces.append(p._grad._array)
+    for vector, places in spans.values():
+        places.sort()
+        first, last = places[0]
+        for start, stop in places[1:]:
+            if start != last:
+                pieces.append(vector[first:last])
+                first = start
+            last = stop
+        pieces.append(vector[first:last])
+    return pieces
 
 
 def _listed(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -111,6 +151,8 @@ def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Array]:
 def _norm(x: Any, p: float) -> Any:
     with on(device_of(x)), np.errstate(all="ignore"):
         x = x.reshape(-1)
+        if p == 2:
+            return as_raw(norm.euclidean_norm(x))
         if x.dtype == np.float16:
             x = x.astype(np.float32)
-        return as_raw(np.sqrt(np.vdot(x, x)) if p == 2 else np.linalg.norm(x, p))
+        return as_raw(np.linalg.norm(x, p))

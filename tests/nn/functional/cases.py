@@ -6,6 +6,8 @@ are cast to the dtype that is tested, and those among the positional arguments g
 
 import numpy as np
 
+from mytorch.nn import LinearCrossEntropyOptions
+
 rng = np.random.default_rng(0)
 
 
@@ -39,6 +41,25 @@ def activation(**kwargs):
     return [*(case(np.asarray(3 * normal(*s)), **kwargs) for s in shapes), case(special[1:-1], **kwargs)]
 
 
+def gated(**kwargs):
+    yield case(3 * normal(4, 6), **kwargs)
+    yield case(3 * normal(4, 6, 3), dim=1, **kwargs)
+    yield case(normal(2), dim=0, **kwargs)
+    yield case(normal(0, 4), **kwargs)
+    yield case(normal(2, 0), **kwargs)
+
+
+def rotary():
+    for interleaved in (False, True):
+        yield case(normal(2, 3, 5, 8), normal(5, 4), normal(5, 4), interleaved)
+        yield case(normal(5, 6), normal(5, 3), normal(5, 3), interleaved)
+        yield case(normal(2, 3, 5, 6), normal(2, 1, 5, 3), normal(3), interleaved)
+        yield case(normal(2, 2, 3, 4, 2), normal(4, 1), normal(2, 1, 4, 1), interleaved)
+        yield case(normal(0, 5, 8), normal(5, 4), normal(5, 4), interleaved)
+        # heads as a model makes them: strided views of one projection
+        yield case(normal(2, 5, 9, 4).transpose(0, 2, 1, 3)[:, 3:6], normal(5, 2), normal(5, 2), interleaved)
+
+
 def attention():
     q, k, v = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(2, 3, 7, 6)
     yield case(q, k, v)
@@ -59,11 +80,61 @@ def attention():
     yield case(normal(2, 3, 5, 4), normal(7, 4), normal(7, 6))
     for keys in (200, 150, 230):  # several tiles of queries
         yield case(normal(1, 2, 200, 8), normal(1, 2, keys, 8), normal(1, 2, keys, 8), is_causal=True)
+    for keys, window in ((7, 3), (3, 2), (9, 1), (9, 50)):
+        yield case(
+            normal(2, 9, 4), normal(2, keys, 4), normal(2, keys, 6), is_causal=True, sliding_window=window
+        )
+    for keys, window in ((200, 50), (150, 70), (230, 65), (60, 64)):
+        q, k, v = normal(1, 2, 200, 8), normal(1, 2, keys, 8), normal(1, 2, keys, 8)
+        yield case(q, k, v, is_causal=True, sliding_window=window)
     yield case(normal(3, 4), normal(0, 4), normal(0, 6))
     yield case(normal(0, 4), normal(3, 4), normal(3, 6))
     yield case(normal(0, 2, 3, 4), normal(0, 2, 5, 4), normal(0, 2, 5, 4))
     # heads as a model makes them: strided views of one projection
     yield case(*(a.transpose(0, 2, 1, 3) for a in np.split(normal(2, 5, 9, 4), 3, axis=2)), is_causal=True)
+
+
+def conv2d():
+    x, w = normal(2, 4, 7, 9), normal(6, 4, 3, 2)
+    yield case(x, w, normal(6))
+    yield case(x, w, None, 2, 1)
+    yield case(x, w, normal(6), (2, 3), (2, 1), (1, 2))
+    yield case(x, w, normal(6), 2, 2, 2)
+    yield case(x, normal(6, 4, 2, 2), normal(6), 3)  # pixels that no window meets
+    yield case(x, w, normal(6), padding="same", dilation=(2, 1))
+    yield case(x, normal(6, 2, 3, 3), normal(6), 1, 1, 1, 2)
+    yield case(x, normal(8, 1, 3, 3), normal(8), 2, 1, 1, 4)
+    yield case(x, normal(5, 4, 1, 1), normal(5))
+    yield case(x, normal(5, 4, 1, 1), None, 2)
+    yield case(x[0], w, normal(6))
+    yield case(normal(0, 4, 7, 9), w, normal(6))
+    yield case(0.1 * normal(2, 3, 16, 17), 0.1 * normal(70, 3, 3, 3), normal(70), 1, 1)  # several tiles
+
+
+def conv1d():
+    x = normal(2, 4, 9)
+    yield case(x, normal(6, 4, 3), normal(6))
+    yield case(x, normal(6, 2, 3), None, 2, 1, 2, 2)
+    yield case(x[0], normal(4, 1, 4), normal(4), 1, "same", 1, 4)
+    yield case(normal(0, 4, 9), normal(6, 4, 3), normal(6))
+
+
+def cached_attention():
+    """All arguments by name: tensors without gradient."""
+
+    def cached(queries, heads, kv_heads, size, position, features=(4, 6), **kwargs):
+        shapes = {"query": (heads, queries, features[0])}
+        for i, name in enumerate(("key", "value")):
+            shapes[name] = (kv_heads, queries, features[i])
+            shapes[f"{name}_cache"] = (kv_heads, size, features[i])
+        return case(**{n: normal(2, *s) for n, s in shapes.items()}, position=position, **kwargs)
+
+    for queries, position in ((1, 0), (1, 6), (1, 7), (3, 0), (3, 2), (8, 0)):
+        yield cached(queries, 3, 3, 8, position)
+    yield cached(1, 6, 2, 300, 290, features=(33, 17), enable_gqa=True)  # several chunks of keys
+    yield cached(1, 6, 2, 300, 255, scale=0.2, enable_gqa=True)
+    yield cached(70, 4, 2, 300, 100, enable_gqa=True)
+    yield cached(1, 0, 0, 4, 2)
 
 
 OPTIONS = [
@@ -101,6 +172,61 @@ def cross_entropy():
     yield case(1e4 * normal(5, 4), integers(4, 5))
     yield case(normal(5, 4), integers(4, 5).astype("uint8"))
     yield case(normal(3, 4), np.full(3, -100), reduction="sum")
+    yield case(normal(3, 4), np.full(3, -100))
+    yield case(normal(0, 4), integers(4, 0))
+    yield case(normal(3, 1), np.zeros(3, "int64"))
+    yield case(normal(40, 131), integers(131, 40), label_smoothing=0.1)
+    special = np.zeros((6, 4), "float32")
+    special[:3, 1], special[3], special[4] = (np.nan, np.inf, -np.inf), -np.inf, 1e4
+    for classes in ([1] * 6, [2] * 6, [-100, 1, -100, 2, 1, 0]):
+        for smoothing in (0.0, 0.1):
+            yield case(special, np.array(classes), reduction="none", label_smoothing=smoothing)
+
+
+def masked_softmax():
+    first = np.arange(7) < np.array([[0], [7], [1], [0], [3]])  # two rows without any element that counts
+    special = np.array([[np.nan, 1, 2], [np.inf, 1, 2], [-np.inf, 1, 2], [-np.inf] * 3], "float32")
+    yield case(normal(2, 5, 7))
+    yield case(normal(2, 5, 7), mask(2, 5, 7))
+    yield case(normal(2, 5, 7), first)
+    yield case(normal(2, 5, 7), mask(2, 1, 7))
+    yield case(normal(2, 3, 5, 7), mask(2, 1, 5, 7))
+    yield case(normal(2, 5, 7), mask(5, 1))
+    yield case(normal(7), mask(7))
+    yield case(normal(7), np.array(True))
+    yield case(normal(), np.array(True))
+    yield case(1e4 * normal(3, 40), mask(3, 40))
+    for columns in (5, 3, 9, 1):
+        yield case(normal(2, 5, columns), is_causal=True)
+    yield case(normal(2, 5, 7), mask(2, 5, 7), is_causal=True)
+    yield case(normal(70, 70), mask(70), is_causal=True)
+    for seen in (np.array([True, True, True]), np.array([False, True, True]), np.array([True, False, False])):
+        yield case(special, seen)
+    yield case(special, is_causal=True)
+    yield case(normal(0, 5), mask(5))
+    yield case(normal(0, 5, 5), is_causal=True)
+    yield case(normal(5, 0), mask(5, 1))
+
+
+def linear_cross_entropy():
+    numbers = np.array([1, -100, 3, -100, 0])
+    chunks = LinearCrossEntropyOptions(batch_chunk_size=2)
+    for options in OPTIONS:
+        for smoothing in (0.0, 0.2):
+            more = {"label_smoothing": smoothing, **options}
+            yield case(normal(5, 3), normal(4, 3), numbers, normal(4), options=chunks, **more)
+            yield case(normal(5, 3), normal(4, 3), positive(5, 4), normal(4), **more)
+    for more in ({}, {"reduction": "none", "weight": positive(4), "label_smoothing": 0.2}):
+        yield case(normal(3), normal(4, 3), np.array(2), **more)
+        yield case(normal(5, 3), normal(4, 2, 3), integers(4, 5, 2), normal(4, 2), options=chunks, **more)
+        yield case(normal(5, 3), normal(4, 2, 2, 3), integers(4, 5, 2, 2), ignore_index=1, **more)
+        yield case(normal(5, 3), normal(4, 2, 3), positive(5, 4, 2), **more)
+    yield case(1e4 * normal(5, 3), normal(4, 3), integers(4, 5))
+    yield case(normal(5, 3), normal(1, 3), np.zeros(5, "int64"))
+    yield case(normal(3, 3), normal(4, 3), np.full(3, -100), reduction="sum")
+    yield case(normal(3, 3), normal(4, 3), np.full(3, -100))
+    yield case(normal(0, 3), normal(4, 3), integers(4, 0), normal(4))
+    yield case(normal(2, 0), normal(4, 0), integers(4, 2), normal(4))
 
 
 def steps(parts, *more):
@@ -153,6 +279,9 @@ def batch_norm():
     yield case(normal(3, 4, 5), None, None, None, normal(4), training=True)
     yield case(5 + normal(9, 4, 5), None, None, training=True)
     yield case(normal(0, 4, 5), None, None, normal(4), normal(4), training=True)
+    yield case(normal(9, 150), None, None, normal(150), normal(150), training=True)
+    yield case(normal(9, 150), running_mean=normal(150), running_var=positive(150), weight=normal(150))
+    yield case(normal(3, 2, 70, 60), None, None, training=True)
 
 
 def avg_pool(dims):
@@ -200,15 +329,15 @@ CASES = {
         name: activation()
         for name in (
             "hardsigmoid", "hardswish", "logsigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
-            "softsign", "tanh", "tanhshrink",
+            "softsign", "squared_relu", "tanh", "tanhshrink",
         )
     },
     "celu": [*activation(), *activation(alpha=0.3), *activation(alpha=-2.0)],
     "elu": [*activation(), *activation(alpha=0.3), *activation(alpha=-2.0)],
-    "glu": [
-        case(3 * normal(4, 6)), case(3 * normal(4, 6, 3), dim=1), case(normal(2), dim=0),
-        case(normal(0, 4)), case(normal(2, 0)),
-    ],
+    "glu": gated(),
+    "swiglu": gated(),
+    "geglu": [*gated(), *gated(approximate="tanh")],
+    "rotary_embedding": rotary(),
     "hardshrink": [*activation(), *activation(lambd=0.3), *activation(lambd=-1.0)],
     "hardtanh": [*activation(), *activation(min_val=-0.4, max_val=2.0), *activation(min_val=2, max_val=2)],
     "leaky_relu": [*activation(), *activation(negative_slope=-0.3)],
@@ -224,8 +353,14 @@ CASES = {
     "softshrink": [*activation(), *activation(lambd=0), *activation(lambd=2.0)],
     "threshold": [*activation(threshold=0.3, value=-2.0), *activation(threshold=-3.5, value=1e3)],
     "gelu": [*activation(), *activation(approximate="tanh"), case(3 * normal(300, 257))],
+    "masked_softmax": masked_softmax(),
+    "masked_log_softmax": masked_softmax(),
+    "linear_cross_entropy": linear_cross_entropy(),
     "softmax": [
         *(case(normal(4, 5, 3), dim=dim) for dim in (0, 1, -1)),
+        *(case(normal(3, 150, 200), dim=dim) for dim in (0, 1, -1)),
+        case(np.array([[np.nan, 1], [np.inf, 1], [-np.inf, -np.inf]], "float32"), dim=1),
+        case(np.array([[np.nan, 1], [np.inf, 1], [-np.inf, -np.inf]], "float32").T, dim=0),
         case(normal(), dim=0), case(normal(2, 0), dim=1), case(normal(0, 2), dim=1),
         case(1e4 * normal(3, 4), dim=1),
         case(np.array([[-np.inf, 1, 2], [-np.inf, -np.inf, 0]], "float32"), dim=1),
@@ -236,7 +371,10 @@ CASES = {
         case(normal(4, 3, 7), (3, 7), normal(3, 7), normal(3, 7)), case(normal(5), (5,), normal(5), eps=0.1),
         case(normal(0, 4), (4,), normal(4), normal(4)), case(normal(3, 0), (0,), normal(0)),
         case(np.ones((2, 4), "float32"), (4,), normal(4)), case(5 + normal(3, 50), (50,)),
+        case(normal(70, 33), (33,), normal(33), normal(33)), case(normal(2, 4200), (4200,)),
     ],
+    "conv1d": [*conv1d()],
+    "conv2d": [*conv2d()],
     "linear": [
         case(normal(3, 4, 5), normal(6, 5), normal(6)), case(normal(3, 4, 5), normal(6, 5)),
         case(normal(5), normal(6, 5), normal(6)), case(normal(2, 5), normal(5)),
@@ -244,6 +382,15 @@ CASES = {
         case(normal(2, 5), normal(6, 5), normal(2, 1)),
         case(normal(0, 5), normal(6, 5), normal(6)), case(normal(2, 0), normal(6, 0), normal(6)),
         case(normal(2, 5), normal(0, 5), normal(0)),
+    ],
+    "linear_activation": [
+        case(*arguments, activation=activation)
+        for activation in ("gelu", "gelu_tanh", "relu", "silu")
+        for arguments in (
+            (normal(3, 4, 5), normal(6, 5), normal(6)), (slopes(70, 30), slopes(90, 30) / 10),
+            (normal(5), normal(6, 5), normal(6)), (normal(0, 5), normal(6, 5), normal(6)),
+            (normal(2, 0), normal(6, 0), normal(6)), (slopes(9, 40), slopes(130, 40) / 10, normal(130)),
+        )
     ],
     "embedding": [
         case(integers(6, 3, 4), normal(6, 5)), case(integers(6, 3).astype("int32"), normal(6, 5)),
@@ -277,12 +424,14 @@ CASES = {
     "group_norm": [
         case(normal(3, 4, 5), 2, normal(4), normal(4)), case(normal(3, 4, 2, 3), 4, normal(4)),
         case(normal(3, 6), 2, normal(6), normal(6)), case(5 + normal(2, 4, 9), 1, eps=0.1),
-        case(normal(0, 4, 5), 2, normal(4), normal(4)),
+        case(normal(0, 4, 5), 2, normal(4), normal(4)), case(normal(2, 6, 5, 300), 2),
+        case(normal(3, 6, 17), 6, normal(6), normal(6)),
     ],
     "rms_norm": [
         case(normal(4, 3, 7), (7,), normal(7)), case(normal(4, 3, 7), (7,)), case(normal(5), (5,), normal(5)),
         case(normal(4, 3, 7), (3, 7), normal(3, 7), eps=0.1), case(normal(0, 4), (4,), normal(4)),
         case(normal(3, 0), (0,), normal(0)), case(10 + normal(3, 50), (50,)),
+        case(normal(70, 33), (33,), normal(33)), case(normal(2, 4200), (4200,)),
     ],
     "bilinear": [
         case(normal(5, 3), normal(5, 4), normal(2, 3, 4), normal(2)),
@@ -294,7 +443,21 @@ CASES = {
     "interpolate": interpolate(),
     "nll_loss": nll_loss(),
     "cross_entropy": cross_entropy(),
-    "scaled_dot_product_attention": attention(),
+    "scaled_dot_product_attention": attention(), "cached_attention": cached_attention(),
 }  # fmt: skip
 CASES["log_softmax"] = CASES["softmax"]
 CASES = {name: list(cases) for name, cases in CASES.items()}
+for name in ("layer_norm", "rms_norm", "group_norm", "batch_norm"):
+    CASES[f"add_{name}"] = [case(x, normal(*x.shape), *rest, **kwargs) for (x, *rest), kwargs in CASES[name]]
+
+
+def declined(name, args):
+    """What the kernel for the CPU says to a case that it doesn't do; None if it does it."""
+    if name in ("cross_entropy", "linear_cross_entropy"):
+        target = args[1 if name == "cross_entropy" else 2]
+        return "for class numbers" if target.dtype.kind == "f" else None
+    if name == "linear":
+        weight, bias = args[1], args[2] if len(args) > 2 else None
+        fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
+        return None if fits else "wants a weight"
+    return None

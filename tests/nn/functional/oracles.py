@@ -57,7 +57,87 @@ def interpolate(input, *args, antialias=False, **kwargs):
     return torch.nn.functional.interpolate(single, *args, antialias=antialias, **kwargs).to(input.dtype)
 
 
+def scaled_dot_product_attention(query, key, *args, sliding_window=None, is_causal=False, **kwargs):
+    """The window is a mask in PyTorch."""
+    if sliding_window is not None:
+        seen = torch.ones(query.shape[-2], key.shape[-2], dtype=bool)
+        kwargs["attn_mask"] = seen.tril().triu(1 - sliding_window)
+        is_causal = False
+    function = torch.nn.functional.scaled_dot_product_attention
+    return function(query, key, *args, is_causal=is_causal, **kwargs)
+
+
+def _masked(function):
+    def oracle(input, mask=None, is_causal=False):
+        if is_causal:
+            causal = torch.ones(input.shape[-2:], dtype=bool).tril()
+            mask = causal if mask is None else mask & causal
+        return function(input if mask is None else input.masked_fill(~mask, -torch.inf), -1)
+
+    return oracle
+
+
+def linear_cross_entropy(input, linear_weight, target, linear_bias=None, options=None, **kwargs):
+    """PyTorch takes the bias by name only; its options change no result."""
+    function = torch.nn.functional.linear_cross_entropy
+    return function(input, linear_weight, target, linear_bias=linear_bias, **kwargs)
+
+
+def linear_activation(input, weight, bias=None, activation="gelu"):
+    name, _, approximate = activation.partition("_")
+    options = {"approximate": approximate} if approximate else {}
+    z = torch.nn.functional.linear(input, weight, bias)
+    return getattr(torch.nn.functional, name)(z, **options)
+
+
+def add_norm(name):
+    def function(input, residual, *args, **kwargs):
+        total = input + residual
+        return getattr(torch.nn.functional, name)(total, *args, **kwargs), total
+
+    return function
+
+
+def _gated(function):
+    def oracle(input, dim=-1, **kwargs):
+        a, b = input.chunk(2, dim)
+        return function(a, **kwargs) * b
+
+    return oracle
+
+
+def rotary_embedding(input, cos, sin, interleaved=False):
+    """As complex numbers."""
+    a, b = (input[..., 0::2], input[..., 1::2]) if interleaved else input.chunk(2, -1)
+    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    turned = torch.complex(a.to(wide), b.to(wide)) * torch.complex(
+        *torch.broadcast_tensors(cos.to(wide), sin.to(wide))
+    )
+    parts = turned.real.to(input.dtype), turned.imag.to(input.dtype)
+    return torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+
+
+def cached_attention(query, key, value, key_cache, value_cache, position, scale=None, enable_gqa=False):
+    """Written into copies of the caches."""
+    end = position + key.shape[2]
+    keys, values = (
+        torch.cat([cache[:, :, :position], new], dim=2)
+        for cache, new in ((key_cache, key), (value_cache, value))
+    )
+    seen = torch.ones(query.shape[2], end, dtype=bool).tril(position)
+    function = torch.nn.functional.scaled_dot_product_attention
+    return function(query, keys, values, seen, scale=scale, enable_gqa=enable_gqa)
+
+
 ORACLES = {
+    "swiglu": _gated(torch.nn.functional.silu), "geglu": _gated(torch.nn.functional.gelu),
+    "squared_relu": lambda input: torch.nn.functional.relu(input).square(),
+    "rotary_embedding": rotary_embedding,
+    **{f"add_{name}": add_norm(name) for name in ("layer_norm", "rms_norm", "group_norm", "batch_norm")},
+    "linear_activation": linear_activation,
+    "masked_softmax": _masked(torch.softmax), "masked_log_softmax": _masked(torch.log_softmax),
+    "linear_cross_entropy": linear_cross_entropy,
     "avg_pool3d": avg_pool3d, "interpolate": interpolate,
     "gru_steps": gru_steps, "lstm_steps": lstm_steps, "rnn_steps": rnn_steps,
+    "scaled_dot_product_attention": scaled_dot_product_attention, "cached_attention": cached_attention,
 }  # fmt: skip

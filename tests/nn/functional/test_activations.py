@@ -23,6 +23,7 @@ INPLACE = {
     "hardtanh": (-0.5, 2.0), "hardsigmoid": (), "hardswish": (), "elu": (0.7,), "selu": (), "celu": (0.7,),
     "silu": (), "mish": (),
 }  # fmt: skip
+KERNELS = ("relu", "leaky_relu", "silu", "squared_relu")
 
 
 def of_a_copy(library, name, args, **kwargs):
@@ -37,6 +38,19 @@ def test_in_place(name):
     check(mine, theirs, normal(20))
     x = Tensor(normal(20))
     assert getattr(F, name)(x, *args, inplace=True) is x
+
+
+@pytest.mark.parametrize("choice", [{"auto": True}, {"fused": False}, {"fused": True}], ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_in_place_in_every_variant(name, choice):
+    for values in (normal(20), normal(300, 400)):
+        x, want = Tensor(values.copy(), requires_grad=True), Tensor(values, requires_grad=True)
+        y, other = x * 1, getattr(F, name)(want * 1, auto=True)
+        assert getattr(F, name)(y, inplace=True, **choice) is y
+        np.testing.assert_allclose(y.detach().numpy(), other.detach().numpy(), rtol=1e-5, atol=1e-6)
+        for t in (y, other):
+            t.sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), want.grad.numpy(), rtol=1e-5, atol=1e-6)
 
 
 UNDERSCORED = [name for name in INPLACE if hasattr(torch.nn.functional, f"{name}_")]
@@ -129,27 +143,80 @@ def test_rrelu_module_draws_in_training_only():
     np.testing.assert_allclose(layer.eval()(x).numpy(), -(1 / 8 + 1 / 3) / 2, rtol=1e-6)
 
 
-# SwiGLU, which PyTorch doesn't have.
+# What PyTorch doesn't have.
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1])
-def test_swiglu(dim):
-    def theirs(x):
-        a, b = x.chunk(2, dim)
-        return torch.nn.functional.silu(a) * b
-
-    check(lambda x: F.swiglu(x, dim), theirs, normal(4, 6, 2))
-
-
-def test_swiglu_refuses():
+@pytest.mark.parametrize("name", ["swiglu", "geglu"])
+def test_gated_refuse(name):
     for x, error, match in (
-        (mytorch.ones(3), RuntimeError, "swiglu.*even size, but dim 0 is of size 3"),
+        (mytorch.ones(3), RuntimeError, f"{name}.*even size, but dim 0 is of size 3"),
         (mytorch.ones(()), RuntimeError, "0-d"),
         (mytorch.ones(2, dtype=mytorch.int64), NotImplementedError, "int64"),
-        ([1.0, 2.0], TypeError, "expected a Tensor, got list"),
+        ([1.0, 2.0], TypeError, "must be a Tensor, got list"),
     ):
         with pytest.raises(error, match=match):
-            F.swiglu(x)
+            getattr(F, name)(x)
+    with pytest.raises(IndexError, match="2"):
+        getattr(F, name)(mytorch.ones(2, 2), 2)
+
+
+def test_geglu_refuses_other_forms():
+    with pytest.raises(RuntimeError, match=r"geglu\(\): .* none or tanh, got 'erf'"):
+        F.geglu(mytorch.ones(2), approximate="erf")
+
+
+@pytest.mark.parametrize(
+    ("layer", "function"),
+    [
+        (nn.SwiGLU(), F.swiglu), (nn.SwiGLU(0), lambda x: F.swiglu(x, 0)), (nn.GeGLU(), F.geglu),
+        (nn.GeGLU(0, "tanh"), lambda x: F.geglu(x, 0, "tanh")), (nn.SquaredReLU(), F.squared_relu),
+        (nn.LeakyReLU(0.3, fused=False), lambda x: F.leaky_relu(x, 0.3, fused=False)),
+    ],
+)  # fmt: skip
+def test_modules_call_their_function(layer, function):
+    x = Tensor(normal(4, 6))
+    np.testing.assert_array_equal(layer(x).numpy(), function(x).numpy())
+
+
+# Rotary embedding.
+
+
+def test_rotary_keeps_lengths_and_turns_by_the_angle():
+    x = Tensor(normal(7, 10, dtype="float64"))
+    angles = mytorch.arange(7, dtype="float64")[:, None] * mytorch.tensor(
+        [1, 0.5, 0.2, 0.1, 0.01], dtype="float64"
+    )
+    for interleaved in (False, True):
+        y = F.rotary_embedding(x, angles.cos(), angles.sin(), interleaved)
+        np.testing.assert_allclose(y.norm(dim=-1).numpy(), x.norm(dim=-1).numpy())
+        np.testing.assert_array_equal(y[0].numpy(), x[0].numpy())
+        back = F.rotary_embedding(y, angles.cos(), -angles.sin(), interleaved)
+        np.testing.assert_allclose(back.numpy(), x.numpy(), atol=1e-12)
+    unit = F.rotary_embedding(mytorch.tensor([[1.0, 0.0]]), mytorch.zeros(1, 1), mytorch.ones(1, 1))
+    assert unit.tolist() == [[0, 1]]
+
+
+def test_rotary_takes_float32_angles_for_half_precision():
+    x, angles = Tensor(normal(3, 4, dtype="float16")), Tensor(normal(3, 2))
+    for choice in ({"auto": True}, {"fused": False}, {}):
+        y = F.rotary_embedding(x, angles.cos(), angles.sin(), **choice)
+        assert y.dtype == "float16"
+        want = F.rotary_embedding(x.float(), angles.cos(), angles.sin())
+        np.testing.assert_allclose(y.numpy(), want.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_rotary_refuses():
+    x, ok = mytorch.ones(5, 4), mytorch.ones(5, 2)
+    for args, match in (
+        ((mytorch.ones(5, 3), ok, ok), "even D, got \\(5, 3\\)"),
+        ((mytorch.ones(4), ok, ok), "even D, got \\(4,\\)"),
+        ((x, mytorch.ones(5, 4), ok), "cos \\(5, 4\\), sin \\(5, 2\\) can't be broadcast to \\(5, 2\\)"),
+        ((x, ok, mytorch.ones(2, 5, 2)), "can't be broadcast"),
+        ((x, ok.double(), ok), "float32 doesn't go with cos float64, sin float32"),
+        ((x, ok, ok.half()), "sin float16"),
+    ):
+        with pytest.raises(RuntimeError, match=match):
+            F.rotary_embedding(*args)
 
 
 # Modules.

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import mytorch
+from mytorch.backends.threads import available_cores
 from mytorch.nn import functional as F
 from mytorch.nn.functional import im2col
 from tests.oracle import check, fails_alike
@@ -169,6 +170,75 @@ def test_keywords_and_the_package_s_names():
     assert t.shape == x.shape
 
 
+# What the kernels treat differently: shape of the input, of the weight, and the other arguments.
+KERNELS = {
+    "tiles of several images": ((9, 5, 7, 7), (6, 5, 3, 3), {"padding": 1}),
+    "tiles of a part of an image": ((2, 3, 40, 33), (6, 3, 3, 2), {"padding": (0, 2), "stride": (1, 2)}),
+    "several products": ((3, 150, 9, 17), (130, 150, 3, 3), {"padding": 1}),
+    "groups": ((2, 12, 17, 15), (16, 3, 3, 3), {"groups": 4, "stride": 2, "padding": 1}),
+    "depthwise": ((2, 7, 17, 15), (14, 1, 3, 5), {"groups": 7, "stride": (2, 1), "padding": (1, 2)}),
+    "stride and dilation": ((2, 5, 19, 21), (6, 5, 3, 3),
+                            {"stride": (4, 6), "dilation": (6, 4), "padding": 5}),
+    "1x1": ((2, 8, 16, 16), (9, 8, 1, 1), {}),
+    "1x1 stride": ((2, 8, 16, 15), (9, 8, 1, 1), {"stride": 3}),
+    "windows in the padding": ((2, 3, 4, 5), (4, 3, 2, 3), {"padding": (9, 8)}),
+    "a place that meets nothing": ((1, 2, 4, 3), (4, 2, 3, 4), {"stride": 2, "padding": 1}),
+    "a place that meets nothing, few": ((1, 2, 4, 3), (2, 1, 3, 4), {"stride": 2, "padding": 1, "groups": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_the_kernel(case):
+    x_shape, w_shape, kwargs = KERNELS[case]
+    x, w, b = (0.1 * numbers(s, "float32") for s in (x_shape, w_shape, w_shape[:1]))
+
+    def fused(*args, **kwargs):
+        return F.conv2d(*args, **kwargs, fused=True)
+
+    check(fused, TF.conv2d, x, w, b, atol=5e-6, **kwargs)
+
+
+@pytest.mark.parametrize("case", ["plain", "depthwise", "stride"])
+def test_the_kernel_keeps_nan_and_inf(case):
+    name, shapes, kwargs = CASES[case]
+    x, w, b = (numbers(s, "float32") for s in shapes)
+    x[0, 0, 2, 2], x[1, 1, 3, 3] = np.nan, np.inf
+    got = F.conv2d(*map(mytorch.Tensor, (x, w, b)), **kwargs, fused=True).numpy()
+    want = TF.conv2d(*map(torch.from_numpy, (x, w, b)), **kwargs).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def two_threads():
+    if available_cores() < 2:
+        pytest.skip("there is one core")
+    before = mytorch.get_num_threads()
+    yield
+    mytorch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_the_number_of_threads_changes_nothing(case, two_threads):
+    x_shape, w_shape, kwargs = KERNELS[case]
+    arrays, found = [numbers(s, "float32") for s in (x_shape, w_shape)], []
+    for threads in (1, 2):
+        mytorch.set_num_threads(threads)
+        x, w = (mytorch.Tensor(a, requires_grad=True) for a in arrays)
+        y = F.conv2d(x, w, **kwargs, fused=True)
+        (y * y).sum().backward()
+        found.append([y.detach().numpy(), x.grad.numpy(), w.grad.numpy()])
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_fused_or_an_error():
+    x, w = (mytorch.Tensor(numbers(s)) for s in ((2, 3, 6, 5), (4, 3, 3, 2)))
+    with pytest.raises(RuntimeError, match="conv2d.*fused=True, but the kernel is for float32, got float64"):
+        F.conv2d(x, w, fused=True)
+    with pytest.raises(RuntimeError, match="fused=True"):
+        mytorch.nn.Conv2d(3, 4, 3, dtype="float64", fused=True)(x)
+
+
 X, W, T = numbers((2, 4, 8, 8)), numbers((6, 4, 3, 3)), numbers((4, 3, 3, 3))
 # name: (function, tensors, other arguments, what the message says)
 ERRORS = {
@@ -198,8 +268,8 @@ ERRORS = {
     "empty image": ("conv2d", [X[:, :, :0], W], {"padding": 2}, r"input \(0, 8\)"),
     "empty kernel": ("conv2d", [X, W[..., :0]], {}, "the kernel is empty"),
     "no kernels": ("conv2d", [X, W[:0]], {}, r"first dim of the weight \(0, 4, 3, 3\)"),
-    "no tensor": ("conv2d", [[1.0], W], {}, "expected a Tensor, got list"),
-    "no bias": ("conv2d", [X, W, 1.0], {}, "expected a Tensor, got float"),
+    "no tensor": ("conv2d", [[1.0], W], {}, "input must be a Tensor, got list"),
+    "no bias": ("conv2d", [X, W, 1.0], {}, r"bias must be a Tensor \| None, got float"),
     "t channels": ("conv_transpose2d", [X, T[:3]], {}, "to have 3 channels, got 4"),
     "t groups": ("conv_transpose2d", [X, T], {"groups": 3}, "got groups=3"),
     "t bias": ("conv_transpose2d", [X, T, numbers((4,))], {}, r"bias of shape \(3,\), got \(4,\)"),

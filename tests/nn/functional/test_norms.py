@@ -129,7 +129,7 @@ def spoiled(value):
 def test_what_is_not_finite_spoils_what_shares_its_statistics(name, value):
     rest = {"batch_norm": (None, None), "group_norm": (2,), "rms_norm": ((5,),), "layer_norm": ((5,),)}[name]
     kwargs = {"training": True} if name == "batch_norm" else {}
-    for choice in ({"auto": True}, {"fused": False}):
+    for _, choice in variants(name):
         got = getattr(F, name)(mytorch.tensor(spoiled(value)), *rest, **kwargs, **choice).numpy()
         want = getattr(torch.nn.functional, name)(torch.tensor(spoiled(value)), *rest, **kwargs).numpy()
         spoilt = np.isnan(want).reshape(3, -1) if value != value else ~np.isfinite(want).reshape(3, -1)

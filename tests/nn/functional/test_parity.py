@@ -8,28 +8,31 @@ import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
 from tests import on_device
-from tests.nn.functional.cases import CASES
+from tests.nn.functional.cases import CASES, declined
 from tests.nn.functional.oracles import ORACLES
-from tests.oracle import check
+from tests.oracle import check, outputs
 
 
-def variants(name):
-    """Keyword arguments that choose each implementation there is."""
+def variants(name, i=None):
+    """Keyword arguments that choose each implementation that there is, for a case or at all."""
     yield "reference", {"auto": True}
     yield "manual", {"fused": False}
-    if "cpu" in F.REGISTRY[name].kernels:
+    if "cpu" in F.REGISTRY[name].suppliers and (i is None or not declined(name, CASES[name][i][0])):
         yield "fused", {"fused": True}
 
 
-EVERY_VARIANT = pytest.mark.parametrize(
-    ("name", "i", "choice"),
-    [
+def each(wanted=("reference", "manual", "fused")):
+    rows = [
         pytest.param(name, i, choice, id=f"{name}-{i}-{variant}")
         for name, cases in CASES.items()
         for i in range(len(cases))
-        for variant, choice in variants(name)
-    ],
-)
+        for variant, choice in variants(name, i)
+        if variant in wanted
+    ]
+    return pytest.mark.parametrize(("name", "i", "choice"), rows)
+
+
+EVERY_VARIANT = each()
 
 
 def arguments(name, i, dtype):
@@ -58,6 +61,32 @@ def test_every_composite_has_a_case():
     assert all(CASES.values())
 
 
+DECLINED = [
+    pytest.param(name, i, reason, id=f"{name}-{i}")
+    for name, cases in CASES.items()
+    for i, (args, _) in enumerate(cases)
+    if (reason := declined(name, args))
+]
+
+
+@pytest.mark.parametrize(("name", "i", "reason"), DECLINED)
+def test_a_kernel_says_what_it_cannot_do(name, i, reason):
+    args, kwargs = arguments(name, i, "float32")
+    xs = [Tensor(a) if isinstance(a, np.ndarray) else a for a in args]
+    with pytest.raises(RuntimeError, match=rf"{name}\(\): fused=True, but .*{reason}"):
+        call(F, name, kwargs, fused=True)(*xs)
+    undemanded, by_hand = (call(F, name, kwargs, fused=choice)(*xs).numpy() for choice in (None, False))
+    np.testing.assert_array_equal(undemanded, by_hand)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "cpu" in F.REGISTRY[name].suppliers])
+def test_kernels_for_the_cpu_leave_float64_to_numpy(name):
+    args, kwargs = arguments(name, 0, "float64")
+    xs = [Tensor(a) if isinstance(a, np.ndarray) else a for a in args]
+    with pytest.raises(RuntimeError, match=rf"{name}\(\): fused=True, but .*float64"):
+        call(F, name, kwargs, fused=True)(*xs)
+
+
 SINGLE_CONSTANTS = {"celu", "hardsigmoid"}  # 1 / alpha and 1 / 6 are float32 in PyTorch, for float64, too
 
 
@@ -65,6 +94,8 @@ SINGLE_CONSTANTS = {"celu", "hardsigmoid"}  # 1 / alpha and 1 / 6 are float32 in
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_against_pytorch(name, i, choice, dtype):
     args, kwargs = arguments(name, i, dtype)
+    if dtype == "float64" and choice.get("fused"):
+        choice = {}  # the kernel leaves it to another variant
     limit = 1e-7 if dtype == "float64" and name in SINGLE_CONSTANTS else None
     check(
         call(F, name, kwargs, **choice),
@@ -109,9 +140,11 @@ def results(library, name, args, kwargs, **choice):
     for x, a in zip(xs, args, strict=True):
         if is_float(a):
             x.requires_grad_()
-    y = call(library, name, kwargs, **choice)(*xs)
-    y.backward(make(np.ones(tuple(y.shape), "float64")).to(y.dtype))
-    return [y.detach().numpy(), *(x.grad.numpy() for x, a in zip(xs, args, strict=True) if is_float(a))]
+    ys = outputs(call(library, name, kwargs, **choice)(*xs))
+    for y in [y for y in ys if y.requires_grad]:
+        y.backward(make(np.ones(tuple(y.shape), "float64")).to(y.dtype), retain_graph=True)
+    grads = [x.grad.numpy() for x, a in zip(xs, args, strict=True) if is_float(a)]
+    return [*(y.detach().numpy() for y in ys), *grads]
 
 
 LAYOUTS = {
@@ -133,19 +166,21 @@ def test_layouts(name, i, choice, layout):
 def test_backward_twice_adds_up_and_writes_into_nothing(name, i, choice):
     args, kwargs = arguments(name, i, "float32")
     xs = [Tensor(a.copy(), requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a for a in args]
-    y = call(F, name, kwargs, **choice)(*xs)
-    value = y.detach().numpy().copy()
-    ones = np.ones(tuple(y.shape), "float32")
+    ys = outputs(call(F, name, kwargs, **choice)(*xs))
+    values = [y.detach().numpy().copy() for y in ys]
+    ones = [np.ones(tuple(y.shape), "float32") for y in ys]
     floats = [x for x, a in zip(xs, args, strict=True) if is_float(a)]
     once = []
     for times in (1, 2, 3):
-        y.backward(ones * (4 if times == 2 else 1), retain_graph=True)
+        for y, one in [(y, one) for y, one in zip(ys, ones, strict=True) if y.requires_grad]:
+            y.backward(one * (4 if times == 2 else 1), retain_graph=True)
         if times == 1:
             once = [x.grad.numpy().copy() for x in floats]
     for x, first in zip(floats, once, strict=True):
         np.testing.assert_allclose(x.grad.numpy(), 6 * first, rtol=1e-5, atol=1e-6)
-    assert (ones == 1).all()
-    np.testing.assert_array_equal(y.detach().numpy(), value)
+    for y, one, value in zip(ys, ones, values, strict=True):
+        assert (one == 1).all()
+        np.testing.assert_array_equal(y.detach().numpy(), value)
     for x, a in zip(xs, args, strict=True):
         if isinstance(a, np.ndarray):
             np.testing.assert_array_equal(x.detach().numpy(), a)
@@ -155,12 +190,14 @@ def test_backward_twice_adds_up_and_writes_into_nothing(name, i, choice):
 def test_without_gradient_the_value_is_the_same(name, i, choice):
     args, kwargs = arguments(name, i, "float32")
     xs = [Tensor(a) if isinstance(a, np.ndarray) else a for a in args]
-    wanted = call(F, name, kwargs, **choice)(*xs).numpy()
+    wanted = outputs(call(F, name, kwargs, **choice)(*xs))
     with mytorch.no_grad():
-        np.testing.assert_array_equal(call(F, name, kwargs, **choice)(*xs).numpy(), wanted)
+        got = outputs(call(F, name, kwargs, **choice)(*xs))
+    for y, w in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(y.numpy(), w.numpy())
 
 
-@EVERY_VARIANT
+@each(("reference", "manual"))  # of the kernels for a GPU are the tests in tests/triton
 def test_on_a_gpu(fake_cuda, name, i, choice):
     args, kwargs = arguments(name, i, "float32")
 

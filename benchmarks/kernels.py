@@ -1,0 +1,128 @@
+"""Time every kernel for the CPU, forward and backward, beside PyTorch eager and beside NumPy alone.
+
+    python -m benchmarks.kernels [--rounds N] [--out FILE] [--readme]
+
+Each implementation lives in a process of its own; they take turns at every kernel, on the same arrays, in
+float32. Times are medians over the rounds during which no other program used the processor (all of them where
+there is no such round). --out writes the figures to a JSON file; --readme writes the table from
+benchmarks/results/kernels-cpu.json into README.md and measures nothing. Exit code 1: the results differ, or a
+worker ended early.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import sys
+from pathlib import Path
+
+from benchmarks.gpt_step import Variant
+from benchmarks.kernel_problem import JOBS, REPEATS
+from benchmarks.machine import cpu_model
+from benchmarks.protocol import WorkerError
+from benchmarks.report import LossMismatch, Measurement
+from benchmarks.turns import take_turns
+
+ROOT = Path(__file__).parent.parent
+RESULTS, README = ROOT / "benchmarks" / "results" / "kernels-cpu.json", ROOT / "README.md"
+BEGIN, END = "<!-- kernels: written by python -m benchmarks.kernels --readme -->\n", "<!-- end of kernels -->"
+WORKER = "benchmarks.workers.kernels"
+VARIANTS = [
+    Variant("PyTorch eager", WORKER, options=("torch",)),
+    Variant("mytorch", WORKER, options=("mytorch",)),
+    Variant("NumPy alone", WORKER, {"USE_FUSED_OPS": "0"}, ("mytorch",)),
+]
+TOLERANCE = 2e-3  # of a sum of a few results, which may be sums of thousands of products themselves
+
+
+def summarize(table: list[list[Measurement]], about: list[dict], limit: float) -> dict:
+    """All figures, as they are written to JSON."""
+    rows = []
+    for job, measurements in zip(JOBS, table, strict=True):
+        times = [statistics.median(measured.times(limit)) for measured in measurements]
+        rows.append({
+            "kernel": job.name,
+            "size": str(job),
+            "ms": dict(zip((v.label for v in VARIANTS), times, strict=True)),
+            "quiet_rounds": min(len(measured.quiet(limit)) for measured in measurements),
+            "rounds": len(measurements[0].chunks),
+        })  # fmt: skip
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu_model(),
+        "system": f"{platform.system()}, Python {platform.python_version()}",
+        "implementations": {v.label: facts for v, facts in zip(VARIANTS, about, strict=True)},
+        "kernels": rows,
+    }
+
+
+def markdown(result: dict) -> str:
+    """The README's table, from the figures."""
+    peers = result["implementations"]
+    threads = peers["PyTorch eager"]["threads"]
+    lines = [
+        f"{result['cpu']}, {threads} threads, float32, forward and backward in milliseconds; "
+        f"{peers['PyTorch eager']['version']}, {peers['mytorch']['version'].partition(', ')[2]}, "
+        f"{result['date']}.",
+        "",
+        "| kernel | size | PyTorch eager | mytorch | ratio | without kernels |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for row in result["kernels"]:
+        theirs, ours, numpys = (row["ms"][v.label] for v in VARIANTS)
+        lines.append(
+            f"| `{row['kernel']}` | {row['size']} | {theirs:.2f} | {ours:.2f} | {ours / theirs:.2f} | "
+            f"{numpys:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def in_readme(text: str, table: str) -> str:
+    """The README with this table between its marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"README.md has no lines {BEGIN.strip()!r} and {END!r} for the table")
+    return before + begin + table + end + after
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="how often each kernel is measured (9)")
+    parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
+    parser.add_argument(
+        "--readme", action="store_true", help="write the table into README.md; measure nothing"
+    )
+    parser.add_argument(
+        "--other-cores",
+        type=float,
+        default=0.05,
+        help="a round in which other programs used more cores than this isn't quiet (0.05)",
+    )
+    args = parser.parse_args(argv)
+    if args.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {args.rounds}")
+    if args.readme:
+        text = in_readme(README.read_text("utf-8"), markdown(json.loads(RESULTS.read_text("utf-8"))))
+        README.write_text(text, "utf-8")
+        return
+    try:
+        about, table = take_turns(
+            VARIANTS, [], len(JOBS), args.rounds, args.other_cores, REPEATS, TOLERANCE
+        )  # fmt: skip
+    except (LossMismatch, WorkerError) as error:
+        sys.exit(f"benchmarks.kernels: {error}")
+    result = summarize(table, about, args.other_cores)
+    print(markdown(result))
+    if args.out:
+        unfinished = args.out.with_name(args.out.name + ".tmp")
+        unfinished.write_text(json.dumps(result, indent=1) + "\n")
+        os.replace(unfinished, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Several implementations take turns at a list of jobs, each in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+
+from benchmarks.gpt_step import Variant, thread_environment, wait_for_quiet, watch
+from benchmarks.protocol import Worker
+from benchmarks.report import Chunk, LossMismatch, Measurement
+
+
+def run_job(
+    workers: list[Worker], measurements: list[Measurement], backwards: bool, repeats: int, tolerance: float
+) -> None:
+    """One job of one round, for every worker: `repeats` steps, of which the first isn't timed.
+
+    Raises LossMismatch where the figures that the steps return differ.
+    """
+    results = {}
+    turns = list(zip(workers, measurements, strict=True))
+    for worker, measured in reversed(turns) if backwards else turns:
+        warm = worker.run(1)
+        timed, others = watch(lambda worker=worker: worker.run(repeats - 1))
+        measured.chunks.append(Chunk(statistics.median(timed["ms"]), others))
+        results[worker.label] = warm["losses"][0]
+    first, *rest = (results[worker.label] for worker in workers)
+    if any(not math.isclose(first, other, rel_tol=tolerance, abs_tol=tolerance) for other in rest):
+        raise LossMismatch(f"the results differ: {results}")
+
+
+def take_turns(
+    variants: list[Variant], args: list[str], jobs: int, rounds: int, limit: float, repeats: int,
+    tolerance: float,
+) -> tuple[list[dict], list[list[Measurement]]]:  # fmt: skip
+    """What the workers say of themselves, and for every job the measurement of each.
+
+    Args:
+        args: of the workers; their steps are all jobs, in order, `repeats` times each.
+        limit: the cores that other programs may use, as far as waiting helps.
+    """
+    workers: list[Worker] = []
+    try:
+        for variant in variants:
+            environment = thread_environment(os.environ) | variant.env
+            workers.append(Worker(variant.label, variant.module, [*args, *variant.options], environment))
+        about = [worker.read() for worker in workers]
+        for worker in workers:
+            worker.run(0, restart=True)
+        table = [[Measurement(w.label, a) for w, a in zip(workers, about, strict=True)] for _ in range(jobs)]
+        for i in range(rounds):
+            wait_for_quiet(limit, time.monotonic() + 10)
+            for measurements in table:
+                run_job(workers, measurements, i % 2 == 1, repeats, tolerance)
+    finally:
+        for worker in workers:
+            worker.close()
+    return about, table

@@ -1,0 +1,172 @@
+"""Products of float32 matrices on the pool: every thread multiplies its part, with OpenBLAS."""
+
+from __future__ import annotations
+
+import llvmlite.binding
+import numpy as np
+from numba import types
+
+from .jit import device, kernel, prange
+from .openblas import address, openblas
+from .threads import get_num_threads
+
+ROW_MAJOR, PLAIN, TRANSPOSED = np.int32(101), np.int32(111), np.int32(112)  # of the CBLAS interface
+ONE, ZERO = np.float32(1), np.float32(0)
+SERIAL = 1 << 18  # multiplications of a product that OpenBLAS does in the thread that calls it
+_ROUND = 16  # a part begins at a multiple of the rows that OpenBLAS's kernels compute at a time
+
+_int, _float, _flag = types.int64, types.float32, types.int32
+_library = openblas()
+if _library is not None:
+    llvmlite.binding.add_symbol("mytorch_sgemm", _library.sgemm)
+    llvmlite.binding.add_symbol("mytorch_get_num_threads", address(_library.get_num_threads))
+    llvmlite.binding.add_symbol("mytorch_set_num_threads", address(_library.set_num_threads))
+
+# sgemm(order, transpose a, transpose b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), with addresses as ints
+sgemm = types.ExternalFunction(
+    "mytorch_sgemm",
+    types.void(_flag, _flag, _flag, _int, _int, _int, _float, _int, _int, _int, _int, _float, _int, _int),
+)
+get_blas_threads = types.ExternalFunction("mytorch_get_num_threads", _flag())
+set_blas_threads = types.ExternalFunction("mytorch_set_num_threads", types.void(_flag))
+
+
+def is_available() -> bool:
+    """Is there an OpenBLAS to call from the pool's threads?"""
+    return _library is not None
+
+
+@device
+def multiply_part(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, beta, by_rows, first, last):
+    """Rows, or columns, `first` to `last` of c = a b + beta c."""
+    if by_rows:
+        a += 4 * first * (1 if ta == TRANSPOSED else lda)
+        sgemm(ROW_MAJOR, ta, tb, last - first, n, k, ONE, a, lda, b, ldb, beta, c + 4 * first * ldc, ldc)
+    else:
+        b += 4 * first * (ldb if tb == TRANSPOSED else 1)
+        sgemm(ROW_MAJOR, ta, tb, m, last - first, k, ONE, a, lda, b, ldb, beta, c + 4 * first, ldc)
+
+
+@kernel
+def _product(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, beta, by_rows, step):
+    before = get_blas_threads()
+    set_blas_threads(np.int32(1))
+    size = m if by_rows else n
+    for part in prange((size + step - 1) // step):
+        first, last = part * step, min(size, part * step + step)
+        multiply_part(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, beta, by_rows, first, last)
+    set_blas_threads(before)
+
+
+def shares(m: int, n: int) -> tuple[bool, int]:
+    """How the threads share an m by n result: by rows or by columns, and how many of them each gets."""
+    threads = get_num_threads()
+    by_rows = m >= n or n < threads * _ROUND
+    size = m if by_rows else n
+    return by_rows, max(-(-size // (threads * _ROUND)) * _ROUND, 1)
+
+
+@kernel
+def _vector_product(w, x, out):
+    """out = w x"""
+    rows, columns = w.shape
+    for block in prange((rows + 31) // 32):
+        for i in range(32 * block, min(rows, 32 * block + 32)):
+            total = ZERO
+            for j in range(columns):
+                total += w[i, j] * x[j]
+            out[i] = total
+
+
+@kernel
+def _products(ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
+    """Many products, of the matrices at the addresses in the vectors a, b and c."""
+    before = get_blas_threads()
+    set_blas_threads(np.int32(1))
+    for i in prange(a.size):
+        sgemm(ROW_MAJOR, ta, tb, m, n, k, ONE, a[i], lda, b[i], ldb, ZERO, c[i], ldc)
+    set_blas_threads(before)
+
+
+def matrix_product(x: np.ndarray, y: np.ndarray, out: np.ndarray, beta: float = 0.0) -> None:
+    """out = x @ y + beta * out, for float32 matrices; `out` has contiguous rows, beta is 0 or 1."""
+    (m, k), n = x.shape, y.shape[1]
+    if not (m and n and k):
+        if not beta:
+            out.fill(0)
+        return
+    if m == 1 and not beta and y.T.flags.c_contiguous:  # one row times a weight: no more than reading it
+        _vector_product(y.T, np.ascontiguousarray(x[0]), out[0])
+        return
+    if m * n * k < SERIAL:
+        if beta:
+            out += np.matmul(x, y)
+        else:
+            np.matmul(x, y, out=out)
+        return
+    x, ta, lda = operand(x)
+    y, tb, ldb = operand(y)
+    c, ldc = address_of(out), max(out.strides[0] // 4, n)
+    _product(ta, tb, m, n, k, address_of(x), lda, address_of(y), ldb, c, ldc, np.float32(beta), *shares(m, n))
+
+
+def operand(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
+    """The matrix, perhaps copied, whether BLAS shall read it transposed, and the distance of its rows."""
+    rows, columns = x.strides
+    if columns == 4 and (rows >= 4 * x.shape[1] and rows % 4 == 0 or x.shape[0] == 1):
+        return x, PLAIN, max(rows // 4, x.shape[1], 1)
+    if rows == 4 and (columns >= 4 * x.shape[0] and columns % 4 == 0 or x.shape[1] == 1):
+        return x, TRANSPOSED, max(columns // 4, x.shape[0], 1)
+    return np.ascontiguousarray(x), PLAIN, max(x.shape[1], 1)
+
+
+def address_of(x: np.ndarray) -> int:
+    """Where the first element lies."""
+    return x.__array_interface__["data"][0]
+
+
+def stacked_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x @ y for stacks of float32 matrices whose leading dims broadcast, one matrix a thread at a time."""
+    (m, k), n = x.shape[-2:], y.shape[-1]
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    out = np.empty((*batch, m, n), np.float32)
+    if not out.size:
+        return out
+    if not k:
+        out.fill(0)
+        return out
+    x, ta, lda = _stack(x)
+    y, tb, ldb = _stack(y)
+    places = [_addresses(a, batch) for a in (x, y, out)]
+    _products(ta, tb, m, n, k, places[0], lda, places[1], ldb, places[2], n)
+    return out
+
+
+def _stack(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
+    """As `operand`, of a stack."""
+    first = x[(0,) * (x.ndim - 2)]
+    usable, transposed, distance = operand(first)
+    return (x if usable is first else np.ascontiguousarray(x)), transposed, distance
+
+
+def _addresses(x: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
+    """Where each matrix of a stack begins, once its leading dims are stretched to `batch`."""
+    places = np.asarray(address_of(x))
+    strides = (0,) * (len(batch) - x.ndim + 2) + tuple(
+        0 if size == 1 else stride for size, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)
+    )
+    for size, stride in zip(batch, strides, strict=True):
+        places = places[..., None] + np.arange(size) * stride
+    return places.reshape(-1)
+
+
+@kernel
+def column_sums(x, out):
+    """out[j] = sum_i x[i, j]"""
+    rows, columns = x.shape
+    for block in prange((columns + 127) // 128):
+        first, last = 128 * block, min(columns, 128 * block + 128)
+        out[first:last] = np.float32(0)
+        for i in range(rows):
+            for j in range(first, last):
+                out[j] += x[i, j]

@@ -1,0 +1,127 @@
+"""
+Compiled loops for the CPU, by Numba. Importing this module starts the pool of threads (see `threads`).
+
+    @device                           # a helper, inlined into the kernels that call it
+    def square(x):
+        return x * x
+
+    @kernel                           # iterations of prange are shared out to the threads
+    def squares(x, out):
+        for i in prange(x.size):
+            out[i] = square(x[i])
+
+A kernel is compiled for the types of its arguments at the first call with them, and kept on disk. Python's
+threads take turns: there is one pool, and what it does with OpenBLAS's threads holds for the whole process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import threads
+
+threads.why_serial()  # before Numba is imported: it reads the environment then
+
+import numba  # noqa: E402
+import numpy as np  # noqa: E402
+from numba import prange  # noqa: E402
+from numba.core import event  # noqa: E402
+
+__all__ = ["device", "kernel", "prange"]
+
+# Sums may be reordered, products and sums contracted. The rest of "fast math" would take NaN and inf away.
+FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+_OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
+
+
+def device(function: Callable) -> Callable:
+    """A function that kernels call; its code becomes part of theirs."""
+    return numba.njit(function, inline="always", **_OPTIONS)
+
+
+def kernel(
+    function: Callable | None = None, *, grain: int = 1 << 14, compiled_twice: bool = False
+) -> Callable:
+    """Compile a function for the pool, and, where there is none, to run serially.
+
+    Args:
+        grain: a call whose largest array has fewer elements runs in one thread: waking the others takes
+            microseconds, and far more while other programs use the cores.
+        compiled_twice: such calls get code without threads, which takes a second compilation, and 4 µs less.
+    """
+    if function is None:
+        return functools.partial(kernel, grain=grain, compiled_twice=compiled_twice)
+    on_pool, serial = None, None
+
+    @functools.wraps(function)
+    def call(*args):
+        nonlocal on_pool, serial
+        small = max([a.size for a in args if type(a) is np.ndarray], default=grain) < grain
+        if (small and compiled_twice) or not threads.is_running():
+            if serial is None:
+                serial = _compiled(_renamed(function), parallel=False)
+            return serial(*args)
+        if on_pool is None:
+            on_pool = _compiled(function, parallel=True)
+        with threads.turn:
+            if small:
+                with threads.only_one():
+                    return on_pool(*args)
+            return on_pool(*args)
+
+    return call
+
+
+def _renamed(function: Callable) -> Callable:
+    """A copy of another name: Numba's cache doesn't tell apart what differs in the options only."""
+    copy = types.FunctionType(function.__code__, function.__globals__, f"{function.__name__}_serial")
+    copy.__qualname__, copy.__module__ = f"{function.__qualname__}_serial", function.__module__
+    return copy
+
+
+def _compiled(function: Callable, parallel: bool) -> Any:
+    options = {**_OPTIONS, "parallel": parallel}
+    try:
+        compiled = numba.njit(function, cache=True, **options)
+    except RuntimeError as error:  # no folder can be written to
+        warnings.warn(f"compiled kernels can't be kept, so each process compiles anew: {error}", stacklevel=3)
+        return numba.njit(function, **options)
+    # Numba takes a file of the cache for fresh if the kernel's own source is unchanged; helpers matter, too.
+    compiled._cache._cache_file._source_stamp = _stamp(function.__code__.co_filename)
+    return compiled
+
+
+@functools.cache
+def _stamp(path: str) -> str:
+    """Changes whenever a source that a kernel may be made from does."""
+    sources = [Path(__file__), *sorted(Path(path).parent.glob("*.py"))]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+class _Notice(event.Listener):
+    """Says once in a process that something is being compiled, which takes a while and happens rarely."""
+
+    def __init__(self):
+        self.said = False
+
+    def on_start(self, started: event.Event) -> None:
+        name = getattr(started.data.get("dispatcher"), "__module__", "") or ""
+        if not self.said and name.partition(".")[0] == "mytorch":
+            self.said = True
+            print(
+                "mytorch: compiling kernels for this CPU, a second or two each; they are kept for next time",
+                file=sys.stderr,
+            )
+
+    def on_end(self, ended: event.Event) -> None:
+        pass
+
+
+event.register("numba:compile", _Notice())

@@ -1,0 +1,159 @@
+"""
+The one pool of threads on the CPU: Numba's, on OpenMP.
+
+Two pools on the same cores fight: while one works, the other's threads spin, waiting for their next job. So
+once compiled kernels run, large products run on the same pool, too (see `gemm`), and OpenBLAS is called with
+one thread from each of its threads.
+
+There is no pool without Numba, without OpenMP (Numba's own replacement isn't safe when several threads use
+it), and in a forked child, which has a copy of the memory but not of the threads. Kernels then run serially.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+SPIN_COUNT = "20000"  # how long an OpenMP thread spins before it sleeps: some 50 µs, as from op to op
+_SETTINGS = {"NUMBA_THREADING_LAYER": "omp", "GOMP_SPINCOUNT": SPIN_COUNT}
+
+_pool: str | None = None  # why there is none; "" if there is one; None before the first look
+_wanted: int | None = None  # the number of threads, once it was asked for or the pool runs
+_numba: Any = None  # the module, once it is loaded
+turn = threading.Lock()  # held by who uses the pool
+
+
+def installed() -> bool:
+    """Can Numba be imported?"""
+    if "numba" in sys.modules:
+        return sys.modules["numba"] is not None
+    return importlib.util.find_spec("numba") is not None
+
+
+def is_running() -> bool:
+    """Is the pool there, started by a kernel?"""
+    return _pool == ""
+
+
+def why_serial() -> str:
+    """Why kernels run serially; "" if they run on the pool, which is started if it wasn't."""
+    global _pool
+    if _pool is None:
+        _pool = _start()
+    return _pool
+
+
+def get_num_threads() -> int:
+    """How many threads a kernel or a large product uses on the CPU."""
+    return _wanted or default_num_threads()
+
+
+def set_num_threads(num_threads: int) -> None:
+    """Use so many threads on the CPU from now on, in kernels and in NumPy's products.
+
+    Raises:
+        TypeError: not an int.
+        RuntimeError: fewer than 1, or more than the pool was started with (set NUMBA_NUM_THREADS before).
+    """
+    global _wanted
+    if not isinstance(num_threads, int) or isinstance(num_threads, bool):
+        raise TypeError(f"set_num_threads(): expected an int, got {type(num_threads).__name__}")
+    if num_threads < 1:
+        raise RuntimeError(f"set_num_threads(): expects a positive integer, got {num_threads}")
+    if is_running():
+        _set_pool(num_threads)
+    _wanted = num_threads
+    from .openblas import openblas
+
+    library = openblas()
+    if library is not None:
+        library.set_num_threads(num_threads)
+
+
+class only_one:  # noqa: N801 - used like a function
+    """Context in which kernels run in one thread of the pool, without waking the others."""
+
+    def __enter__(self) -> None:
+        _numba.set_num_threads(1)
+
+    def __exit__(self, *exception: object) -> None:
+        _numba.set_num_threads(_wanted)
+
+
+def _set_pool(num_threads: int) -> None:
+    most = _numba.config.NUMBA_NUM_THREADS
+    if num_threads > most:
+        raise RuntimeError(
+            f"set_num_threads(): {num_threads} threads are asked for, the pool was started with {most}; "
+            f"set the environment variable NUMBA_NUM_THREADS={num_threads} before the start"
+        )
+    _numba.set_num_threads(num_threads)
+
+
+def default_num_threads() -> int:
+    """OMP_NUM_THREADS, or the cores that this process may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(asked) if asked.isdecimal() and int(asked) else available_cores()
+
+
+def available_cores() -> int:
+    """The cores that this process may use: by its affinity, and by the quota of its container."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max") as file:
+        quota, period = file.read().split()
+        if quota != "max":
+            return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    return cores
+
+
+def _start() -> str:
+    """Load Numba and its OpenMP threads; says why that can't be."""
+    global _numba, _wanted
+    if not installed():
+        return "Numba is not installed: pip install 'mytorch[cpu]'"
+    wanted = get_num_threads()
+    with _environment({**_SETTINGS, "NUMBA_NUM_THREADS": str(max(wanted, available_cores()))}):
+        import numba
+
+        if numba.config.THREADING_LAYER == "default":  # it was imported before, without our environment
+            numba.config.THREADING_LAYER = "omp"
+        _numba, _wanted = numba, min(wanted, numba.config.NUMBA_NUM_THREADS)
+        try:
+            numba.set_num_threads(_wanted)
+        except ValueError as error:  # what Numba raises where it can't load the layer
+            return f"Numba has no OpenMP threads here (is libgomp installed?): {error}".splitlines()[0]
+        layer = numba.threading_layer()
+    if layer == "workqueue":
+        return "Numba runs on its workqueue, which isn't safe when several threads use it"
+    return ""
+
+
+@contextlib.contextmanager
+def _environment(settings: dict[str, str]) -> Iterator[None]:
+    """Inside, these variables are set, where the user didn't."""
+    ours = {name: value for name, value in settings.items() if name not in os.environ}
+    if "OMP_WAIT_POLICY" in os.environ:
+        ours.pop("GOMP_SPINCOUNT", None)
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
+
+
+def _in_forked_child() -> None:
+    global _pool, turn
+    turn = threading.Lock()  # another thread of the parent may have held it
+    if _pool == "":
+        _pool = "a forked process has none of its parent's threads"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)

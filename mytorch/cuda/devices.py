@@ -1,0 +1,130 @@
+"""Which GPUs there are, what they are, and which is the current one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..device import CPU, as_device, cupy, on
+
+
+def index_of(device: Any = None) -> int:
+    """The number of a GPU; None means the current one.
+
+    Raises:
+        ValueError: it is the CPU.
+        RuntimeError: there is no such GPU.
+    """
+    found = as_device("cuda" if device is None else device)
+    if found is CPU:
+        raise ValueError(f"expected a cuda device, got {str(device)!r}")
+    return found.index
+
+
+def current_device() -> int:
+    """The number of the GPU that "cuda" means."""
+    return index_of()
+
+
+def set_device(device: Any) -> None:
+    """Make this GPU the one that "cuda" means, for this thread; a negative number changes nothing."""
+    if not _is_negative(device):
+        cupy().cuda.Device(index_of(device)).use()
+
+
+def _is_negative(device: Any) -> bool:
+    return isinstance(device, int) and device < 0
+
+
+class device:  # noqa: N801 - PyTorch's name
+    """Context in which this GPU is the current one; None or a negative number changes nothing.
+
+    Args:
+        device: "cuda:N", a `mytorch.device`, or a number.
+    """
+
+    def __init__(self, device: Any):
+        self.idx = -1 if device is None or _is_negative(device) else index_of(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        if self.idx >= 0:
+            self.prev_idx = current_device()
+            set_device(self.idx)
+
+    def __exit__(self, *error: Any) -> None:
+        set_device(self.prev_idx)
+
+
+class device_of(device):  # noqa: N801 - PyTorch's name
+    """Context in which the GPU of a tensor is the current one; for a tensor on the CPU nothing changes."""
+
+    def __init__(self, obj: Any):
+        super().__init__(None if obj.device.type == "cpu" else obj.device)
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the GPU (default: the current one) has done all the work it was given."""
+    cupy().cuda.Device(index_of(device)).synchronize()
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What `get_device_properties` knows about a GPU; sizes are in bytes."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    warp_size: int
+    max_threads_per_multi_processor: int
+    regs_per_multiprocessor: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_multiprocessor: int
+    L2_cache_size: int
+    is_integrated: bool
+    is_multi_gpu_board: bool
+
+
+_CUDA_NAMES = {
+    "major": "major", "minor": "minor", "total_memory": "totalGlobalMem",
+    "multi_processor_count": "multiProcessorCount", "warp_size": "warpSize",
+    "max_threads_per_multi_processor": "maxThreadsPerMultiProcessor",
+    "regs_per_multiprocessor": "regsPerMultiprocessor", "shared_memory_per_block": "sharedMemPerBlock",
+    "shared_memory_per_block_optin": "sharedMemPerBlockOptin",
+    "shared_memory_per_multiprocessor": "sharedMemPerMultiprocessor", "L2_cache_size": "l2CacheSize",
+}  # fmt: skip
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """Name, compute capability, memory and multiprocessors of a GPU."""
+    facts = cupy().cuda.runtime.getDeviceProperties(index_of(device))
+    return DeviceProperties(
+        name=facts["name"].decode(),
+        is_integrated=bool(facts["integrated"]),
+        is_multi_gpu_board=bool(facts["isMultiGpuBoard"]),
+        **{ours: facts[theirs] for ours, theirs in _CUDA_NAMES.items()},
+    )
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of a GPU, such as "NVIDIA H200"."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability of a GPU: (9, 0) for Hopper."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Can one GPU read the memory of another?"""
+    return bool(cupy().cuda.runtime.deviceCanAccessPeer(index_of(device), index_of(peer_device)))
+
+
+def on_gpu(index: int) -> Any:
+    """Context in which the GPU of this number is the current one."""
+    return on(as_device(index))

@@ -1,0 +1,96 @@
+"""Attention of new tokens to all tokens so far, whose keys and values are kept in a cache."""
+
+from __future__ import annotations
+
+import operator
+
+from ...autograd import is_grad_enabled
+from ...device import array_module, device_of, on
+from ...ops import ones
+from ...tensor import Tensor
+from .activations import require_float
+from .attention import attention_by_hand, batch_shape, default_scale, scaled_dot_product_attention
+from .composite import composite
+
+
+@composite
+def cached_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    position: int,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Write the keys and values of T new tokens into the caches, and attend to all tokens so far: new token i
+    sees the `position` old ones and the new ones 0 to i.
+
+    Args:
+        query: (B, H, T, E)
+        key, value: (B, H, T, E) and (B, H, T, Ev).
+        key_cache, value_cache: (B, H, S, E) and (B, H, S, Ev), written in place at `position` to
+            `position` + T.
+        position: how many tokens are in the caches.
+        scale: instead of 1 / sqrt(E).
+        enable_gqa: keys, values and caches may have fewer heads, each for several heads of the query.
+
+    Returns:
+        (B, H, T, Ev), without gradient.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices don't fit; the tokens don't fit into the caches; a gradient
+            is wanted.
+    """
+    end = position + key.shape[2]
+    seen = ones(key.shape[2], end, dtype=bool, device=query.device).tril(position)
+    keys, values = key_cache[:, :, :end], value_cache[:, :, :end]
+    options = {"attn_mask": seen, "scale": scale, "enable_gqa": enable_gqa}
+    return scaled_dot_product_attention(query, keys, values, **options, auto=True)
+
+
+@cached_attention.check
+def _check(query, key, value, key_cache, value_cache, position, scale, enable_gqa):
+    tensors = (query, key, value, key_cache, value_cache)
+    if is_grad_enabled() and any([t.requires_grad for t in tensors]):
+        raise RuntimeError("cached_attention(): there is no gradient of it; call it under no_grad()")
+    require_float(query, "cached_attention")
+    if any([(t.dtype, t.device) != (query.dtype, query.device) for t in tensors]):
+        kinds = ", ".join(f"{t.dtype} on {t.device}" for t in tensors)
+        raise RuntimeError(f"cached_attention(): dtypes or devices differ: {kinds}")
+    q, k, v, k_cache, v_cache = [t.data.shape for t in tensors]
+    position = operator.index(position)
+    if not (
+        len(q) == len(k) == len(v) == len(k_cache) == len(v_cache) == 4
+        and (k[:2], k[3], v[3]) == (k_cache[:2], k_cache[3], v_cache[3])
+        and k_cache[:3] == v_cache[:3]
+        and k[:3] == v[:3] == (q[0], k[1], q[2])
+        and k[3] == q[3]
+        and batch_shape(q, k, v, enable_gqa) == q[:2]
+    ):
+        raise RuntimeError(
+            f"cached_attention(): shapes don't fit (enable_gqa={enable_gqa}): query {q}, key {k}, value {v}, "
+            f"key_cache {k_cache}, value_cache {v_cache}"
+        )
+    end = position + k[2]
+    if not 0 <= position <= end <= k_cache[2]:
+        raise RuntimeError(
+            f"cached_attention(): {k[2]} tokens at position {position} don't fit into caches of {k_cache[2]}"
+        )
+    with on(query.device):
+        for cache, new in ((key_cache, key), (value_cache, value)):
+            cache.data._array[:, :, position:end] = new.data._array
+            cache._version.count += 1
+    return *tensors, position, default_scale(scale, q), enable_gqa
+
+
+@cached_attention.manual
+def _attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
+    length, end = q.shape[2], position + q.shape[2]
+    seen, where = None, device_of(q)
+    if length > 1 and position:
+        with on(where):
+            seen = array_module(where).tri(length, end, position, dtype=bool)
+    k, v, is_causal = k_cache[:, :, :end], v_cache[:, :, :end], length > 1 and not position
+    return attention_by_hand(q, k, v, seen, None, is_causal, scale, enable_gqa, None)[0], None

@@ -1,0 +1,102 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...autograd.engine import unbroadcast
+from ...ops import cat, chunk, stack
+from ...tensor import Tensor
+from .activations import require_float
+from .composite import composite
+
+
+@composite
+def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
+    """Rotate pairs (a, b) of features by angles that depend on the position; PyTorch has no function for it.
+
+        (a cos - b sin,  a sin + b cos)
+
+    Args:
+        input: (..., T, D), queries or keys.
+        cos, sin: (T, D / 2), or what broadcasts to (..., T, D / 2), of the angles; in the input's dtype, or
+            in float32 for half precision.
+        interleaved: a pair is two neighbours, 2 i and 2 i + 1 (GPT-J); without it i and i + D / 2, one from
+            each half (GPT-NeoX, Llama).
+
+    Raises:
+        RuntimeError: shapes or dtypes don't fit.
+    Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021,
+        https://arxiv.org/abs/2104.09864, section 3.4.2.
+    """
+    a, b = (input[..., 0::2], input[..., 1::2]) if interleaved else chunk(input, 2, -1)
+    rotated = a * cos - b * sin, a * sin + b * cos
+    return stack(rotated, -1).reshape(input.shape) if interleaved else cat(rotated, -1)
+
+
+@rotary_embedding.check
+def _check(input, cos, sin, interleaved):
+    require_float(input, "rotary_embedding")
+    shape, shapes = tuple(input.shape), f"cos {tuple(cos.shape)}, sin {tuple(sin.shape)}"
+    if len(shape) < 2 or shape[-1] % 2:
+        raise RuntimeError(f"rotary_embedding(): expected an input (..., T, D) with an even D, got {shape}")
+    angles = (*shape[:-1], shape[-1] // 2)
+    if not all(_broadcasts(t.shape, angles) for t in (cos, sin)):
+        raise RuntimeError(f"rotary_embedding(): {shapes} can't be broadcast to {angles}, for input {shape}")
+    dtypes = (input.dtype, np.float32) if input.dtype == np.float16 else (input.dtype,)
+    if cos.dtype not in dtypes or sin.dtype not in dtypes:
+        raise RuntimeError(
+            f"rotary_embedding(): input {input.dtype} doesn't go with cos {cos.dtype}, sin {sin.dtype}"
+        )
+
+
+def _broadcasts(shape: tuple, to: tuple) -> bool:
+    if len(shape) > len(to):
+        return False
+    return all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
+
+
+@rotary_embedding.manual
+def _rotary(x, cos, sin, interleaved):
+    return rotate(x, cos, sin, interleaved), (
+        lambda g: rotate(g, cos, -sin, interleaved),
+        *gradients_of_angles(x, cos, sin, interleaved),
+    )
+
+
+def rotate(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+    """The pairs of a raw array, rotated; with -sin they are rotated back."""
+    y = np.empty(x.shape, x.dtype, like=x)
+    (a, b), (ya, yb) = pairs(x, interleaved), pairs(y, interleaved)
+    np.subtract(a * cos, b * sin, out=ya)
+    np.add(a * sin, b * cos, out=yb)
+    return y
+
+
+def gradients_of_angles(x: Any, cos: Any, sin: Any, interleaved: bool) -> tuple:
+    """The functions from the gradient of the result to those of cos and of sin."""
+    cos_shape, sin_shape = cos.shape, sin.shape
+
+    def grad_cos(g):
+        (a, b), (ga, gb) = pairs(_wide(x), interleaved), pairs(_wide(g), interleaved)
+        return unbroadcast(ga * a + gb * b, cos_shape)
+
+    def grad_sin(g):
+        (a, b), (ga, gb) = pairs(_wide(x), interleaved), pairs(_wide(g), interleaved)
+        return unbroadcast(gb * a - ga * b, sin_shape)
+
+    return grad_cos, grad_sin
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(np.float32) if x.dtype.itemsize == 2 else x
+
+
+def pairs(x: Any, interleaved: bool) -> tuple[Any, Any]:
+    """Views of the first and of the second features of all pairs."""
+    if interleaved:
+        return x[..., 0::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:]

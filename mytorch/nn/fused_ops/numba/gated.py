@@ -1,0 +1,95 @@
+"""swiglu and geglu: f(a) b of the halves a and b along a dim. Backward starts from the input again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....backends.jit import prange
+from ...functional.gated import geglu, swiglu
+from ..elementwise import gated
+from .activations import silu_slope
+from .approximations import sigmoid32
+from .elementwise import kernel, require_single
+from .gelu import cdf, cdf_tanh, slope, slope_tanh
+
+_STEP = 4096  # elements of a row that one thread takes at a time
+
+
+@kernel
+def _swiglu(x, y):
+    rows, n = y.shape
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        out = y[row, first : first + _STEP]
+        for i in range(out.size):
+            out[i] = a[i] * sigmoid32(a[i]) * b[i]
+
+
+@kernel
+def _swiglu_backward(x, g, d):
+    rows, n = g.shape
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        da, db = d[row, 0, first : first + _STEP], d[row, 1, first : first + _STEP]
+        gs = g[row, first : first + _STEP]
+        for i in range(gs.size):
+            s = sigmoid32(a[i])
+            da[i] = gs[i] * b[i] * silu_slope(a[i], s)
+            db[i] = gs[i] * a[i] * s
+
+
+@kernel
+def _geglu(x, exact, y):
+    rows, n = y.shape
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        out = y[row, first : first + _STEP]
+        if exact:
+            for i in range(out.size):
+                out[i] = a[i] * cdf(a[i]) * b[i]
+        else:
+            for i in range(out.size):
+                out[i] = a[i] * cdf_tanh(a[i]) * b[i]
+
+
+@kernel
+def _geglu_backward(x, g, exact, d):
+    rows, n = g.shape
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        da, db = d[row, 0, first : first + _STEP], d[row, 1, first : first + _STEP]
+        gs = g[row, first : first + _STEP]
+        if exact:
+            for i in range(gs.size):
+                p = cdf(a[i])
+                da[i] = gs[i] * b[i] * slope(a[i], p)
+                db[i] = gs[i] * a[i] * p
+        else:
+            for i in range(gs.size):
+                p = cdf_tanh(a[i])
+                da[i] = gs[i] * b[i] * slope_tanh(a[i], p)
+                db[i] = gs[i] * a[i] * p
+
+
+@swiglu.fused("cpu")
+def _(x: Any, dim: int) -> tuple:
+    return _gated(x, dim, _swiglu, _swiglu_backward)
+
+
+@geglu.fused("cpu")
+def _(x: Any, dim: int, approximate: str) -> tuple:
+    return _gated(x, dim, _geglu, _geglu_backward, approximate == "none")
+
+
+def _gated(x: Any, dim: int, forward: Callable, backward: Callable, *numbers: Any) -> tuple:
+    require_single(x)
+    return gated(x, dim, forward, backward, *numbers)

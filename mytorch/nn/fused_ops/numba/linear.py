@@ -1,0 +1,148 @@
+"""Linear layers on the CPU: each thread multiplies its part of the result, adds the bias and activates it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....autograd.pending import Pending
+from ....backends import gemm
+from ....backends.blas import add_product, column_sums, product, rows
+from ....backends.gemm import get_blas_threads, multiply_part, set_blas_threads
+from ....backends.jit import device, kernel, prange
+from ...functional.composite import Unsupported
+from ...functional.linear import linear, linear_activation
+from .activations import silu_slope
+from .approximations import ONE, ZERO, sigmoid32
+from .gelu import cdf, cdf_tanh, multiply, slope, slope_tanh
+
+SINGLE = np.dtype(np.float32)
+
+
+GELU, GELU_TANH, RELU, SILU = range(4)
+NUMBERS = {"gelu": GELU, "gelu_tanh": GELU_TANH, "relu": RELU, "silu": SILU}
+
+
+@device
+def activate(activation, z, slopes):
+    """z = f(z) in place, and f'(z) into `slopes`, of a row."""
+    if activation == GELU:
+        for j in range(z.size):
+            p = cdf(z[j])
+            slopes[j] = slope(z[j], p)
+            z[j] *= p
+    elif activation == GELU_TANH:
+        for j in range(z.size):
+            p = cdf_tanh(z[j])
+            slopes[j] = slope_tanh(z[j], p)
+            z[j] *= p
+    elif activation == RELU:
+        for j in range(z.size):
+            slopes[j] = ZERO if z[j] <= ZERO else ONE
+            z[j] = ZERO if z[j] <= ZERO else z[j]
+    else:
+        for j in range(z.size):
+            s = sigmoid32(z[j])
+            slopes[j] = silu_slope(z[j], s)
+            z[j] *= s
+
+
+@kernel
+def _linear_kernel(ta, tb, m, n, k, a, lda, b, ldb, y, bias, activation, slopes, by_rows, step):
+    """Sets y to a b + bias, or with an activation (>= 0) to f of it, and `slopes` to f' of it."""
+    before = get_blas_threads()
+    set_blas_threads(np.int32(1))
+    size = m if by_rows else n
+    for part in prange((size + step - 1) // step):
+        first, last = part * step, min(size, part * step + step)
+        multiply_part(ta, tb, m, n, k, a, lda, b, ldb, y.ctypes.data, n, ZERO, by_rows, first, last)
+        left, right = (0, n) if by_rows else (first, last)
+        for i in range(first if by_rows else 0, last if by_rows else m):
+            z = y[i, left:right]
+            if bias.size:
+                for j in range(z.size):
+                    z[j] += bias[left + j]
+            if activation >= 0:
+                activate(activation, z, slopes[i, left:right])
+    set_blas_threads(before)
+
+
+def forward(x: Any, weight: Any, bias: Any | None, activation: str | None = None) -> tuple[Any, Any]:
+    """f(x W^T + b) and f'(x W^T + b) for matrices x (m, k) and W (n, k); without f, the second is empty."""
+    y = np.empty((x.shape[0], weight.shape[0]), SINGLE)
+    slopes = np.empty(y.shape if activation else (0, 0), SINGLE)
+    if bias is None and activation is None or not y.size:
+        gemm.matrix_product(x, weight.T, y)
+        return y, slopes
+    x, ta, lda = gemm.operand(x)
+    w, tb, ldb = gemm.operand(weight.T)
+    places = gemm.address_of(x), lda, gemm.address_of(w), ldb
+    bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias)
+    number = NUMBERS.get(activation, -1)
+    m, n = y.shape
+    _linear_kernel(ta, tb, m, n, x.shape[1], *places, y, bias, number, slopes, *gemm.shares(m, n))
+    return y, slopes
+
+
+def gradients(x: Any, weight: Any, bias: Any | None, x_shape: tuple) -> tuple:
+    """The functions from the gradient of y to those of x, W and b.
+
+    Args:
+        x: a matrix, with the rows of all leading dims.
+        x_shape: what it was.
+    """
+    shape, w_shape = (x.shape[0], weight.shape[0]), weight.shape
+
+    def flat(g):
+        return np.reshape(g, shape)
+
+    def grad_x(g):
+        return np.reshape(product(flat(g), weight), x_shape)
+
+    def grad_weight(g):
+        return Pending(w_shape, g, lambda out, beta: add_product(flat(g).T, x, out, beta))
+
+    return grad_x, grad_weight, None if bias is None else lambda g: column_sums(flat(g))
+
+
+def check(x: Any, weight: Any, bias: Any | None) -> None:
+    """Raise Unsupported unless this is a product of float32 matrices."""
+    if x.dtype != SINGLE:
+        raise Unsupported(f"the kernel is for float32, got {x.dtype}")
+    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+        raise Unsupported(f"the kernel wants a weight (n, k) and a bias (n,), got {weight.shape}")
+    if not gemm.is_available():
+        raise Unsupported("NumPy has no OpenBLAS that could be called from a kernel")
+
+
+@linear.fused("cpu")
+def _linear(x, weight, bias):
+    check(x, weight, bias)
+    x_shape = x.shape
+    x = rows(x)
+    y, _ = forward(x, weight, bias)
+    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape)
+
+
+@linear_activation.fused("cpu")
+def _linear_activation(x, weight, bias, activation):
+    check(x, weight, bias)
+    x_shape = x.shape
+    x = rows(x)
+    y, slopes = forward(x, weight, bias, activation)
+    before: list = []  # the gradient that came in last, and that of x W^T + b
+
+    def pulled(pull):
+        def grad(g):
+            if not before or before[0] is not g:
+                d = np.empty_like(slopes)
+                multiply(slopes.reshape(-1), np.ascontiguousarray(g).reshape(-1), d.reshape(-1))
+                before[:] = g, d
+            return pull(before[1])
+
+        return grad
+
+    pulls = gradients(x, weight, bias, x_shape)
+    y = np.reshape(y, (*x_shape[:-1], weight.shape[0]))
+    return y, tuple(pull and pulled(pull) for pull in pulls)

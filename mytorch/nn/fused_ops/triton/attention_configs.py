@@ -1,0 +1,89 @@
+"""
+The tiles of the attention kernels: as large as they can be without a register being spilled, since the sums
+for a tile's rows stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .tune import Config
+
+NAMES = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "STEP")
+Tile = tuple[int, int, int, int, int]
+
+# By kernel, bytes of an element, and features of a head up to: the compute capability from which on a tile
+# fits, and the tile.
+TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
+    "forward": {
+        2: {
+            64: [(80, (128, 64, 8, 3, 64)), (90, (128, 64, 4, 3, 64))],
+            128: [(80, (128, 64, 8, 3, 128))],
+            256: [(90, (128, 32, 8, 2, 256)), (80, (64, 32, 8, 2, 256))],
+        },
+        4: {
+            64: [(80, (64, 32, 8, 1, 64))],
+            128: [(80, (64, 32, 8, 1, 32))],
+            256: [(80, (32, 32, 8, 1, 32))],
+        },
+    },
+    "queries": {
+        2: {
+            64: [(80, (128, 64, 8, 3, 64))],
+            128: [(90, (128, 64, 8, 2, 128)), (80, (64, 64, 8, 2, 128))],
+            256: [(80, (64, 32, 8, 2, 256))],
+        },
+        4: {
+            64: [(90, (64, 32, 8, 2, 64)), (80, (32, 32, 4, 1, 32))],
+            128: [(90, (64, 32, 8, 1, 32)), (80, (32, 32, 8, 1, 32))],
+            256: [(80, (32, 16, 8, 1, 32))],
+        },
+    },
+    "keys": {
+        2: {
+            64: [(90, (64, 128, 8, 3, 64)), (80, (32, 64, 8, 2, 64))],
+            128: [(80, (64, 64, 8, 2, 128))],
+            256: [(80, (32, 32, 8, 2, 256))],
+        },
+        4: {
+            64: [(80, (32, 32, 4, 1, 32))],
+            128: [(80, (32, 32, 8, 1, 32))],
+            256: [(80, (16, 32, 8, 1, 32))],
+        },
+    },
+}
+
+# The same for calls with a mask, dropout or a window, and for keys that queries share: these need more
+# registers. One tile for all GPUs.
+SMALL: dict[str, dict[int, dict[int, Tile]]] = {
+    "forward": {
+        2: {64: (64, 32, 8, 2, 64), 128: (64, 32, 8, 2, 128), 256: (32, 16, 8, 1, 64)},
+        4: {64: (32, 32, 8, 1, 32), 128: (32, 32, 8, 1, 32), 256: (32, 16, 8, 1, 32)},
+    },
+    "queries": {
+        2: {64: (32, 32, 8, 2, 64), 128: (32, 32, 8, 1, 32), 256: (32, 32, 8, 2, 256)},
+        4: {64: (32, 32, 8, 1, 32), 128: (32, 16, 8, 1, 32), 256: (16, 16, 8, 1, 32)},
+    },
+    "keys": {
+        2: {64: (32, 32, 8, 2, 64), 128: (16, 32, 8, 1, 32), 256: (16, 32, 8, 1, 64)},
+        4: {64: (16, 32, 8, 1, 32), 128: (16, 32, 8, 1, 32), 256: (16, 16, 8, 1, 16)},
+    },
+}
+
+
+def configs_of(kernel: str) -> Callable[[dict, Any], list[Config]]:
+    """What `tuned` asks for the configurations of a call."""
+
+    def configs(call: dict, chip: Any) -> list[Config]:
+        features = max(call["BLOCK_E"], call["BLOCK_EV"])
+        width = 64 if features <= 64 else 128 if features <= 128 else 256
+        size = call["q_ptr"].dtype.itemsize
+        small = any(call[name] is not None for name in ("mask_ptr", "seed", "window"))
+        if small or (kernel == "keys" and call["group"] > 1):
+            found = [SMALL[kernel][size][width]]
+        else:
+            found = [tile for oldest, tile in TILES[kernel][size][width] if chip.capability >= oldest]
+        return [dict(zip(NAMES, tile, strict=True)) for tile in found]
+
+    return configs

@@ -1,0 +1,193 @@
+"""What the attention kernels have in common: which tiles of scores they compute, and how a tile is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+
+from ...functional.dropout import scale_of_kept
+from .launch import launch
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+# Float32 products on tensor cores, as three of numbers of 11 bits, like those of PyTorch's attention kernel.
+# Triton's exact ones keep whole rows in registers, of which there aren't enough.
+PRECISION = "tf32x3"
+
+
+@triton.jit
+def head_of(ptr, strides, batch, head):
+    """The first element of a head of an array (batch, head, row, feature), whose strides these are."""
+    return ptr + tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
+
+
+@triton.jit
+def load_rows(
+    ptr, stride, first, count, ROWS: tl.constexpr, E: tl.constexpr, BLOCK: tl.constexpr, column=0
+):  # fmt: skip
+    """Rows from `first` and columns from `column` on of an array (count, E): (ROWS, BLOCK), 0 outside."""
+    row, offset = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = row < count - first
+    if E % BLOCK != 0:
+        inside &= column + offset < E
+    return tl.load(
+        ptr + tl.cast(first, tl.int64) * stride + column + (row * stride + offset), mask=inside, other=0.0
+    )
+
+
+@triton.jit
+def products(
+    x, x_ptr, x_stride, first_x, x_count, y, y_ptr, y_stride, first_y, y_count,
+    E: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x y^T of two tiles of rows; with a STEP shorter than rows, x and y are read again in steps, for which
+    fewer registers are enough."""
+    if x.shape[1] <= STEP:
+        s = tl.dot(x, tl.trans(y), input_precision=PRECISION)
+    else:
+        s = tl.zeros((x.shape[0], y.shape[0]), tl.float32)
+        for column in range(0, E, STEP):
+            a = load_rows(x_ptr, x_stride, first_x, x_count, x.shape[0], E, STEP, column)
+            b = load_rows(y_ptr, y_stride, first_y, y_count, y.shape[0], E, STEP, column)
+            s = tl.dot(a, tl.trans(b), s, input_precision=PRECISION)
+    return s
+
+
+@triton.jit
+def store_rows(ptr, stride, first, count, x, E: tl.constexpr):
+    """The reverse of `load_rows`."""
+    row, column = tl.arange(0, x.shape[0])[:, None], tl.arange(0, x.shape[1])[None, :]
+    at = ptr + tl.cast(first, tl.int64) * stride + (row * stride + column)
+    tl.store(at, x.to(ptr.dtype.element_ty), mask=(row < count - first) & (column < E))
+
+
+@triton.jit
+def masked(s, scale, ptr, strides, query, key, length, keys):
+    """Products of queries and keys under the mask of their head: with one of numbers, scale * s + mask.
+
+    Of `query` and `key` one is (n, 1), the other (1, m).
+    """
+    at = ptr + tl.cast(query, tl.int64) * strides[2] + tl.cast(key, tl.int64) * strides[3]
+    mask = tl.load(at, mask=(query < length) & (key < keys), other=0)
+    if ptr.dtype.element_ty.is_floating():
+        s = s * scale + mask.to(tl.float32)
+    else:
+        s = tl.where(mask != 0, s, -float("inf"))
+    return s
+
+
+@triton.jit
+def sees(query, key, keys, window, CAUSAL: tl.constexpr):
+    """Whether each query may see each key."""
+    seen = key < keys
+    if CAUSAL:
+        seen = seen & (query >= key)
+        if window is not None:
+            seen = seen & (query - key < window)
+    return seen
+
+
+@triton.jit
+def keys_of(first, keys, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
+    """The keys that the queries `first` to `first` + BLOCK_Q - 1 see, in multiples of BLOCK_K.
+
+    Returns a, b, c, d: all of them see the keys b to c, some of them those from a to b and from c to d.
+    """
+    a, b, c, d = 0, 0, keys, keys
+    if CAUSAL:
+        c, d = tl.minimum(keys, first + 1), tl.minimum(keys, first + BLOCK_Q)
+        if window is not None:
+            a = tl.maximum(first - window + 1, 0) // BLOCK_K * BLOCK_K
+            b = tl.cdiv(tl.maximum(first + BLOCK_Q - window, 0), BLOCK_K) * BLOCK_K
+    b = tl.minimum(b, d)
+    return a, b, tl.maximum(c // BLOCK_K * BLOCK_K, b), d
+
+
+@triton.jit
+def queries_of(first, length, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
+    """The queries that see the keys `first` to `first` + BLOCK_K - 1, in multiples of BLOCK_Q.
+
+    Returns a, b, c, d: the queries b to c see all of them, those from a to b and from c to d some.
+    """
+    a, b, c, d = 0, 0, length, length
+    if CAUSAL:
+        a = first // BLOCK_Q * BLOCK_Q
+        b = tl.cdiv(first + BLOCK_K - 1, BLOCK_Q) * BLOCK_Q
+        if window is not None:
+            c = tl.minimum(length, first + window) // BLOCK_Q * BLOCK_Q
+            d = tl.minimum(length, first + BLOCK_K - 1 + window)
+    b = tl.minimum(b, d)
+    return a, b, tl.maximum(b, c), d
+
+
+@triton.jit
+def powers(s, unit, lse, log_total):
+    """exp(s - lse) from what the forward kernel saved."""
+    return tl.exp2(s * unit - lse if log_total is None else (s - lse) * unit - log_total)
+
+
+@triton.jit
+def kept(seed, dropout_p, head, query, key, length, keys):
+    """False with probability `dropout_p`, drawn for each weight by its index in (batch, head, query, key)."""
+    row = tl.cast(head, tl.int64) * length + query
+    return tl.rand(seed, row * keys + key) > dropout_p
+
+
+def heads_of(a: Any, batch: Sequence[int]) -> Any:
+    """(..., n, e) as (B, H, n, e), broadcast to these leading dims, with the features side by side."""
+    if a.shape[-1] > 1 and a.strides[-1] != a.itemsize:
+        a = np.ascontiguousarray(a)
+    return by_head(a, batch)
+
+
+def by_head(a: Any, batch: Sequence[int]) -> Any:
+    """(..., n, m) as (B, H, n, m), broadcast to these leading dims; a view unless there are more than 4."""
+    a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+    return a.reshape(math.prod(batch[:-1]), math.prod(batch[-1:]), *a.shape[-2:])
+
+
+def block_of(features: int) -> int:
+    """The width of a tile."""
+    return max(16, triton.next_power_of_2(features))
+
+
+def new_heads(like: Any, features: int) -> Any:
+    """A new (B, H, n, features), with a token's heads side by side: joining them needs no copy."""
+    b, h, n, _ = like.shape
+    return np.swapaxes(np.empty((b, n, h, features), like.dtype, like=like), 1, 2)
+
+
+def settings(
+    q: Any, k: Any, v: Any, is_causal: bool, scale: float, window: int | None = None, dropout: Any = None
+) -> tuple[tuple, dict]:
+    """The kernels' numbers and compile-time arguments; `dropout` is (its `Draw`, the probability)."""
+    draw, p = dropout or (None, None)
+    seed = None if draw is None else draw.seed
+    kept_scale = 1.0 if p is None else scale_of_kept(p)
+    heads, group = q.shape[1], q.shape[1] // max(k.shape[1], 1)
+    numbers = (heads, group, q.shape[2], k.shape[2], float(scale), window, seed, p, kept_scale)
+    e, ev = q.shape[3], v.shape[3]
+    meta = {"E": e, "EV": ev, "BLOCK_E": block_of(e), "BLOCK_EV": block_of(ev)}
+    return numbers, {**meta, "CAUSAL": is_causal, "PRECISION": PRECISION}
+
+
+def strides_of(a: Any) -> tuple[int, ...]:
+    """In elements."""
+    return tuple([step // a.itemsize for step in a.strides])
+
+
+def start(kernel: Any, block: str, arrays: list, saved: list, numbers: tuple, meta: dict) -> None:
+    """Launch one of the kernels: a program for each BLOCK_Q queries, or BLOCK_K keys, of each head.
+
+    Args:
+        arrays: (B, H, n, m) each, or None; queries first, then keys. The kernel gets their strides as well.
+        saved: arrays without strides, or None.
+    """
+    b, h, n, _ = arrays[block == "BLOCK_K"].shape
+    strides = [None if a is None else strides_of(a) for a in arrays]
+    launch(kernel, lambda chosen: (b * h * triton.cdiv(n, chosen[block]),),
+           *arrays, *saved, *strides, *numbers, **meta)  # fmt: skip

@@ -1,0 +1,106 @@
+"""Triton's driver on CuPy: device, stream and scratch memory are CuPy's. For Triton 3.6 to 3.9."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
+from triton.runtime import driver as active
+
+from ....device import cupy
+from .launch import Chip, Pointer
+
+_L2_BYTES = 256 << 20  # more than any GPU's second-level cache
+_TIMED_MS, _TIMED_RUNS = 20.0, (5, 50)
+
+
+class CupyDriver(CudaDriver):
+    """Triton's own NVIDIA driver, except for what it asks PyTorch."""
+
+    def __init__(self):  # without super().__init__(), which imports PyTorch
+        runtime = cupy().cuda.runtime
+        self.utils = CudaUtils()
+        self.launcher_cls = CudaLauncher
+        self.get_current_device, self.set_current_device = runtime.getDevice, runtime.setDevice
+
+    def get_device_capability(self, device: int) -> tuple[int, int]:
+        return divmod(int(cupy().cuda.Device(device).compute_capability), 10)
+
+    def get_current_stream(self, device: int) -> int:
+        return cupy().cuda.get_current_stream().ptr
+
+    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: int) -> Pointer:
+        return Pointer(cupy().zeros(size, "int8"))
+
+    def get_active_torch_device(self) -> Any:
+        raise NotImplementedError("mytorch runs Triton without PyTorch")
+
+    get_device_interface = get_empty_cache_for_benchmark = get_active_torch_device
+
+
+@functools.cache
+def why_not() -> str:
+    """Make ours the driver of all Triton kernels in this process; says why that can't be, else ""."""
+    try:
+        active.set_active(CupyDriver())
+    except (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError) as error:
+        return (
+            "Triton can't build its launcher, for which it needs a C compiler and Python's headers "
+            f"(Debian, Ubuntu: sudo apt install gcc python3-dev): {error}"
+        )
+    return ""
+
+
+def chip() -> Chip:
+    """The current GPU."""
+    return _chip(active.active.get_current_device())
+
+
+@functools.cache
+def _chip(device: int) -> Chip:
+    major, minor = active.active.get_device_capability(device)
+    properties = active.active.utils.get_device_properties(device)
+    return Chip(10 * major + minor, properties["multiprocessor_count"], properties["max_shared_mem"])
+
+
+class Clock:
+    """Measures launches on the current GPU."""
+
+    def name(self) -> str:
+        """What measurements are valid for: the model of the GPU."""
+        return cupy().cuda.runtime.getDeviceProperties(cupy().cuda.runtime.getDevice())["name"].decode()
+
+    def usable(self) -> bool:
+        """A stream that is being captured can't be waited for."""
+        return not cupy().cuda.get_current_stream().is_capturing()
+
+    def __call__(self, start: Callable[[], None]) -> float:
+        """The median time of a launch in ms, each with a cold cache.
+
+        Emptying the cache takes longer than the host needs for a launch, so launches don't wait for it.
+        """
+        start()  # compiles
+        events, flush = cupy().cuda, cupy().empty(_L2_BYTES, "uint8")
+        fewest, most = _TIMED_RUNS
+        times: list[float] = []
+        runs = fewest
+        while len(times) < runs:
+            pairs = [(events.Event(), events.Event()) for _ in range(runs - len(times))]
+            for before, after in pairs:
+                flush.fill(0)
+                before.record()
+                start()
+                after.record()
+            pairs[-1][1].synchronize()
+            times += [events.get_elapsed_time(*pair) for pair in pairs]
+            runs = min(most, max(fewest, int(_TIMED_MS / max(median(times), 1e-3))))
+        return median(times)
+
+
+@functools.cache
+def clock() -> Clock:
+    return Clock()

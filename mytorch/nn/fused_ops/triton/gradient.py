@@ -1,0 +1,61 @@
+"""The gradient as an update of parameters sees it; nothing of it waits for the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from ....device import is_raw
+from .launch import launch
+
+BLOCK = 1024
+
+
+@triton.jit
+def scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm):
+    """How many elements are updated, what gradients are multiplied by for good, and for this update only."""
+    unscale = 1.0
+    clip = 1.0
+    if found_inf_ptr is not None:
+        n = tl.where(tl.load(found_inf_ptr) == 0.0, n, 0)
+    if grad_scale_ptr is not None:
+        unscale = 1.0 / tl.load(grad_scale_ptr)
+    if total_norm_ptr is not None:
+        clip = max_norm / (tl.load(total_norm_ptr) * unscale + 1e-6)
+        clip = tl.where(clip >= 1.0, 1.0, clip)  # NaN stays
+    return n, unscale, clip
+
+
+@triton.jit
+def gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, penalty):
+    """unscale clip g + penalty x; g itself becomes unscale g."""
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    if grad_scale_ptr is not None:
+        g *= unscale
+        tl.store(g_ptr + at, g.to(g_ptr.dtype.element_ty), mask=inside)
+    g *= clip
+    return tl.where(penalty == 0.0, g, g + penalty * x)  # 0 times inf would be NaN
+
+
+@triton.jit
+def one_minus_power(t, log_beta):
+    """1 - beta^t, also where that is much smaller than 1: by the series of e^x there."""
+    x = t * log_beta
+    series = 1.0 + x / 9
+    for k in tl.static_range(8, 1, -1):
+        series = 1.0 + x / k * series
+    return tl.where(x > -0.5, -x * series, 1.0 - tl.exp(x))
+
+
+def rate(lr: Any) -> tuple[Any, Any]:
+    """A learning rate as two arguments of a kernel: a number, and where it is on the GPU instead, or None."""
+    return (0.0, lr) if is_raw(lr) else (float(lr), None)
+
+
+def launch_update(kernel: Any, vectors: list, scaling: tuple, *numbers: Any, **meta: Any) -> None:
+    """Start the kernel of an update on vectors (or None) of one length, of which the first is the data."""
+    n = vectors[0].size
+    if n:
+        launch(kernel, (triton.cdiv(n, BLOCK),), *vectors, n, *scaling, *numbers, BLOCK=BLOCK, **meta)

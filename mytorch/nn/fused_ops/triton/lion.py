@@ -1,0 +1,47 @@
+"""Lion: one pass over parameters, gradients and their mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from .gradient import gradient, launch_update, rate, scaling
+from .launch import require_dtypes
+
+__all__ = ["require_dtypes", "update"]
+
+
+def update(
+    data: Any, grad: Any, state: dict[str, Any], step: int, options: dict[str, Any], factors: tuple
+) -> None:
+    """An update of Lion, in place (see `optim.Lion`); arguments as for Adam, but `step` doesn't matter."""
+    beta1, beta2 = options["betas"]
+    launch_update(
+        _lion, [data, grad, state["exp_avg"]], factors,
+        *rate(options["lr"]), float(options["weight_decay"]), float(beta1), 1 - beta1, 1 - beta2,
+        MAXIMIZE=options["maximize"],
+    )  # fmt: skip
+
+
+@triton.jit
+def _lion(
+    p_ptr, g_ptr, m_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
+    lr, lr_ptr, weight_decay, beta1, rest1, rest2, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
+    if lr_ptr is not None:
+        lr = tl.load(lr_ptr)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    x = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    clip = -clip if MAXIMIZE else clip
+    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, 0.0)
+    m = tl.load(m_ptr + at, mask=inside, other=0.0)
+    change = beta1 * m + rest1 * d
+    direction = tl.where(change > 0.0, 1.0, tl.where(change < 0.0, -1.0, change))  # of NaN: NaN
+    m += rest2 * (d - m)
+    tl.store(m_ptr + at, m, mask=inside)
+    x = (1 - lr * weight_decay) * x - lr * direction
+    tl.store(p_ptr + at, x.to(p_ptr.dtype.element_ty), mask=inside)

@@ -1,0 +1,36 @@
+"""What is in a group of parameters, and whether it can be optimized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import Tensor
+
+
+def names_of(group: dict[str, Any]) -> dict[str, list]:
+    return {name: group[name] for name in ("param_names",) if name in group}
+
+
+def params_of(params: Any) -> dict[str, list]:
+    """The "params" of a group as a list, and the "param_names" if they came as (name, Tensor) pairs."""
+    if isinstance(params, set):
+        raise TypeError("parameters in a set have no order that is the same in the next run; use a list")
+    params = [params] if isinstance(params, Tensor) else list(params)
+    named = [p for p in params if isinstance(p, tuple)]
+    if not named:
+        return {"params": params}
+    if len(named) != len(params):
+        raise ValueError(
+            "all optimizer params should be with/without names. Some param names are missing: "
+            f"{len(params) - len(named)} of {len(params)}"
+        )
+    return {"params": [p for _, p in named], "param_names": [name for name, _ in named]}
+
+
+def check_param(p: Any) -> None:
+    if not isinstance(p, Tensor):
+        raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+    if not p.is_leaf:
+        raise ValueError(f"can't optimize a non-leaf Tensor (shape {p.data.shape}, made by {p.grad_fn.name})")
+    if p.requires_grad and p.dtype.kind != "f":
+        raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones")

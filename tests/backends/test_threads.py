@@ -1,0 +1,175 @@
+"""The one pool of threads: what it does to its process, to other processes and to other threads."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import mytorch
+
+KERNEL = """
+import numpy as np, mytorch
+from mytorch.backends import threads
+from mytorch.nn import functional as F
+x = mytorch.ones(300, 300)
+def work():
+    y = F.linear(x, x, fused=True)
+    assert y.shape == (300, 300) and (y.numpy() == 300).all()
+"""
+
+
+def python(code, **environment):
+    environment = {key: value for key, value in {**os.environ, **environment}.items() if value is not None}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL + textwrap.dedent(code)], capture_output=True, text=True, timeout=300,
+        env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_environment_is_left_as_it_was():
+    code = """
+    import os
+    before = dict(os.environ)
+    work()
+    print(threads.is_running(), dict(os.environ) == before)
+    """
+    assert python(code) == "True True"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
+    """A forked child has none of its parent's threads; a spawned one starts its own."""
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent(f"""
+        import multiprocessing
+        {textwrap.indent(KERNEL, " " * 8).strip()}
+
+        def in_child(queue):
+            work()
+            F.layer_norm(x, (300,))
+            y = mytorch.ones(300, 300, requires_grad=True)
+            (F.gelu(y @ y)).sum().backward()
+            queue.put((threads.is_running(), float(y.grad.sum())))
+
+        if __name__ == "__main__":
+            work()
+            context = multiprocessing.get_context({method!r})
+            queue = context.Queue()
+            children = [context.Process(target=in_child, args=(queue,)) for _ in range(2)]
+            for child in children: child.start()
+            print(sorted(queue.get(timeout=240) for _ in children))
+            for child in children: child.join()
+            work()
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    running = method == "spawn"
+    total = 300 * 300 * 300 * 2.0
+    assert done.stdout.strip() == str([(running, total), (running, total)])
+
+
+def test_three_threads_at_once():
+    code = """
+    import threading
+    failed = []
+    def loop(seed):
+        try:
+            rng = np.random.default_rng(seed)
+            w = mytorch.Tensor(rng.standard_normal((200, 200)).astype("float32"), requires_grad=True)
+            for _ in range(30):
+                y = F.linear(x[:, :200], w, fused=True)
+                y.square().sum().backward()
+                want = 2 * (y.detach().numpy().T @ x.numpy()[:, :200])
+                np.testing.assert_allclose(w.grad.numpy(), want, rtol=1e-3, atol=1e-2)
+                w.grad = None
+        except BaseException as error:
+            failed.append(error)
+    workers = [threading.Thread(target=loop, args=(i,)) for i in range(3)]
+    for t in workers: t.start()
+    for t in workers: t.join()
+    from mytorch.backends.openblas import openblas
+    print(failed, openblas().get_num_threads() == before)
+    """
+    assert python("from mytorch.backends.openblas import openblas; before = openblas().get_num_threads()\n"
+                  + textwrap.dedent(code)) == "[] True"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"NUMBA_THREADING_LAYER": "workqueue"}, "isn't safe"),
+        ({"NUMBA_THREADING_LAYER": "tbb"}, "no OpenMP threads"),
+    ],
+)
+def test_without_openmp_kernels_run_serially(environment, reason):
+    said = python("work(); work(); print(threads.is_running(), threads.why_serial())", **environment)
+    assert said.startswith("False") and reason in said
+
+
+def test_the_users_number_of_threads_counts():
+    code = "work(); print(mytorch.get_num_threads(), threads._numba.get_num_threads())"
+    assert python(code, OMP_NUM_THREADS="1") == "1 1"
+    code = "mytorch.set_num_threads(1); work(); print(threads._numba.get_num_threads())"
+    assert python(code, OMP_NUM_THREADS=None) == "1"
+
+
+def test_numba_may_be_there_before_us():
+    code = "print(threads.is_running()); work(); print(threads.is_running())"
+    prelude = "import numba; import numpy as np; numba.njit(lambda x: x + 1)(1)\n"
+    assert python(prelude + code).split() == ["False", "True"]
+
+
+def test_without_numba_there_is_a_reason_and_how_to_install_it():
+    code = """
+    import sys
+    sys.modules["numba"] = None
+    assert F.linear(x, x)[0, 0] == 300
+    try:
+        F.linear(x, x, fused=True)
+    except RuntimeError as error:
+        print(error)
+    """
+    said = python(code)
+    assert "linear(): fused=True, but Numba is not installed: pip install 'mytorch[cpu]'" in said
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "says"),
+    [(0, RuntimeError, "positive integer, got 0"), (-2, RuntimeError, "-2"), (1.5, TypeError, "float"),
+     (True, TypeError, "bool"), (100_000, RuntimeError, "NUMBA_NUM_THREADS=100000")],
+)  # fmt: skip
+def test_wrong_numbers_of_threads(number, error, says):
+    from mytorch.backends import jit  # noqa: F401 - starts the pool
+
+    before = mytorch.get_num_threads()
+    with pytest.raises(error, match=says):
+        mytorch.set_num_threads(number)
+    assert mytorch.get_num_threads() == before
+
+
+def test_compiling_is_said_once(tmp_path):
+    code = "work(); F.linear(x, x, x[0], fused=True)"
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", KERNEL + code], capture_output=True, text=True, timeout=300,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert [d.stderr.count("compiling kernels") for d in done] == [1, 0]
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
+    code = "import numba.core.caching as c\nc.CacheImpl._locator_classes.clear()\nwork()\nprint('well')"
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", KERNEL + code], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.strip() == "well" and "kernels can't be kept" in done.stderr

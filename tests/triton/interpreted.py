@@ -1,0 +1,171 @@
+"""Values and gradients of all Triton kernels, interpreted; test_kernels.py runs it in its own process."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from mytorch import no_grad
+from mytorch.nn.functional.composite import Unsupported
+from mytorch.nn.fused_ops import registry
+from mytorch.nn.fused_ops.triton import interpreter, launch, why_not
+from tests.nn.functional.cases import CASES as SHARED
+from tests.triton.cases import CASES, COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
+from tests.triton.harness import arguments, assert_close, expected, gradients, is_float, kernel
+
+assert os.environ.get("TRITON_INTERPRET") == "1", "run this with TRITON_INTERPRET=1"
+
+ROWS = [(name, i) for name, rows in CASES.items() for i in range(len(rows))]
+EVERY_ROW = pytest.mark.parametrize(
+    ("name", "i", "dtype"),
+    [(name, i, dtype) for name, i in ROWS for dtype in DTYPES.get(name, DTYPES_OF_ALL)],
+)
+COMPOSITES = sorted(set(CASES) - set(FUNCTIONS))
+
+
+class Twice(launch.Interpret):
+    """Runs tuned kernels twice, as measuring does: they may depend only on what they say, in `inplace`."""
+
+    def configs(self, tuned, grid, pointers, meta):
+        config = super().configs(tuned, grid, pointers, meta)[0]
+        named = dict(zip(tuned.kernel.arg_names, pointers, strict=False))
+        kept = [(named[n].array, named[n].array.copy()) for n in tuned.inplace if named[n] is not None]
+        whole = {**meta, **config}
+        self.start(tuned.kernel, launch.grid_of(grid, whole), pointers, whole)
+        for array, before in kept:
+            array[...] = before
+        return [config]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """Fresh memory is full of NaN, and tuned kernels run twice."""
+    for make in ("empty", "empty_like"):
+        monkeypatch.setattr(np, make, poisoned(getattr(np, make)))
+    with launch.in_mode(Twice()):
+        yield
+
+
+def poisoned(make):
+    def fresh(*args, **kwargs):
+        array = make(*args, **kwargs)
+        if is_float(array):
+            array.fill(np.nan)
+        elif array.dtype.kind in "iu":
+            array.fill(np.iinfo(array.dtype).max)
+        return array
+
+    return fresh
+
+
+def check(name, raws, dtype, layout=lambda g: g):
+    """The kernel's results and gradients are the reference's, and it changed nothing."""
+    before = [a.copy() if isinstance(a, np.ndarray) else a for a in raws]
+    want, want_grads, gs = expected(name, raws, dtype, layout)
+    result, vjp = kernel(name)(*raws)
+    outputs = list(result) if isinstance(result, tuple) else [result]
+    for k, (y, w) in enumerate(zip(outputs, want, strict=True)):
+        assert_close(name, y, w, dtype, f"result {k}")
+    given = [g.copy() for g in gs]
+    got, again = (gradients(name, vjp, gs, len(raws)) for _ in range(2))
+    for k, (d, e, w) in enumerate(zip(got, again, want_grads, strict=True)):
+        assert (d is None) == (w is None), f"gradient {k}: {type(d)}, of the reference {type(w)}"
+        if w is not None:
+            assert_close(name, d, w, dtype, f"gradient {k}")
+            assert_same(d, e, f"gradient {k}, asked for again")
+    there = [d for d in got if d is not None]
+    assert not any(np.shares_memory(d, e) for d in there for e in there if d is not e)
+    for a, b in zip([*raws, *gs], [*before, *given], strict=True):
+        if isinstance(a, np.ndarray):
+            assert_same(a, b, "an input was written to")
+
+
+def assert_same(got, want, what):
+    """Bit by bit, but for what is in a NaN; NumPy's own comparisons don't know bfloat16's NaN."""
+    assert got.dtype == want.dtype
+    kinds = (a.astype("float64") if is_float(a) else a for a in (got, want))
+    np.testing.assert_array_equal(*kinds, err_msg=what)
+
+
+def test_every_kernel_has_cases():
+    assert set(CASES) == set(COMPILED) == {*registry.KERNELS["cuda"], *FUNCTIONS}
+    assert all(CASES.values()) and all(COMPILED.values())
+
+
+@EVERY_ROW
+def test_against_float64(name, i, dtype):
+    raws = arguments(name, CASES[name][i], dtype)
+    if name in FUNCTIONS:
+        check_function(name, raws, dtype)
+        return
+    check(name, raws, dtype)
+    result, _ = kernel(name)(*raws)
+    with no_grad():
+        without, _ = kernel(name)(*raws)
+    results, withouts = (list(r) if isinstance(r, tuple) else [r] for r in (result, without))
+    for y, w in zip(results, withouts, strict=True):
+        assert_same(w, y, "result without gradients")
+    assert results[0].dtype.name == dtype
+
+
+def check_function(name, raws, dtype):
+    wide = [
+        a.astype("float64") if is_float(a) else a.copy() if isinstance(a, np.ndarray) else a for a in raws
+    ]
+    got, want = kernel(name)(*raws), FUNCTIONS[name][1](*wide)
+    got, want = (list(r) if isinstance(r, (tuple, list)) else [] if r is None else [r] for r in (got, want))
+    for k, (a, w) in enumerate(zip([*got, *raws], [*want, *wide], strict=True)):
+        if isinstance(a, np.ndarray):
+            assert_close(name, a, np.asarray(w, "float64"), dtype, f"result or array {k}")
+
+
+LAYOUTS = {
+    "transposed": lambda a: np.swapaxes(np.swapaxes(a, 0, -1).copy(), 0, -1) if a.ndim else a,
+    "every other": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
+    "reversed": lambda a: np.flip(np.flip(a).copy()) if a.ndim else a,
+    "unaligned": lambda a: np.concatenate([a.reshape(-1)[:1], a.reshape(-1)])[1:].reshape(a.shape),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_layouts(name, layout):
+    raws = arguments(name, CASES[name][0], "float32")
+    raws = [LAYOUTS[layout](a) if isinstance(a, np.ndarray) and a.size else a for a in raws]
+    check(name, raws, "float32", LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_an_incoming_gradient_without_memory_of_its_own(name):
+    """As that of a sum: the same numbers seen in many places, which can't be written to."""
+    raws = arguments(name, CASES[name][0], "float32")
+    check(name, raws, "float32", lambda g: np.broadcast_to(g[:1] if g.ndim else g, g.shape))
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_cases_that_all_variants_share(name):
+    """A kernel takes them or says that it can't."""
+    taken = 0
+    for row in SHARED[name]:
+        raws = arguments(name, row, "float32")
+        if raws is None:
+            continue
+        try:
+            kernel(name)(*raws)
+        except Unsupported:
+            continue
+        check(name, raws, "float32")
+        taken += 1
+    assert taken, f"the kernel takes none of {len(SHARED[name])}"
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_float64_is_refused(name):
+    with pytest.raises(Unsupported):
+        kernel(name)(*arguments(name, CASES[name][0], "float64"))
+
+
+def test_pytorch_is_not_imported():
+    assert not why_not() and "torch" not in sys.modules
+    assert interpreter.mend.cache_info().currsize, "the interpreter was used as it is"

@@ -1,0 +1,166 @@
+"""Triton's kernels of optimizers; test_updates.py runs this twice, interpreted and compiled."""
+
+import os
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mytorch import Tensor, optim
+from mytorch.nn.fused_ops.triton import adam, lion, sgd
+from mytorch.nn.fused_ops.triton.compile import compiling
+from mytorch.optim.chunk import Chunk
+
+interpreted = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="compiled")
+compiled = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="interpreted")
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+LIMITS = {"float32": (2e-6, 1e-7), "float16": (1e-3, 1e-4), "bfloat16": (8e-3, 1e-3)}
+
+# name: (optimizer, its options)
+CASES = {
+    "Adam": (optim.Adam, {"lr": 0.1}),
+    "Adam weight decay": (optim.Adam, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    "Adam forgetful": (optim.Adam, {"lr": 0.01, "betas": (0.0, 0.5)}),
+    "AdamW": (optim.AdamW, {"lr": 0.1, "betas": (0.9, 0.95), "weight_decay": 0.1}),
+    "AdamW amsgrad": (optim.AdamW, {"lr": 0.1, "betas": (0.9, 0.6), "amsgrad": True}),
+    "SGD": (optim.SGD, {"lr": 0.1}),
+    "SGD weight decay": (optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    "SGD momentum": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+    "SGD nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "Lion": (optim.Lion, {"lr": 0.01, "weight_decay": 0.1}),
+    "Lion maximize": (optim.Lion, {"lr": 0.01, "maximize": True}),
+}
+KERNELS = {"adam": adam, "sgd": sgd, "lion": lion}
+
+
+class Run:
+    """The kernel of a case and, in float64, the formula that its optimizer has in NumPy."""
+
+    def __init__(self, case, dtype, size):
+        kind, options = CASES[case]
+        self.optimizer = kind([Tensor(np.zeros(1, np.float32), requires_grad=True)], **options)
+        self.options = self.optimizer.param_groups[0]
+        self.names = self.optimizer.state_names(self.options)
+        self.kernel = KERNELS[self.optimizer.kernel]
+        self.random = np.random.default_rng(0)
+        self.data = self.random.standard_normal(size).astype(DTYPES[dtype])
+        self.state = {name: np.zeros(size, np.float32) for name in self.names}
+        self.wide = self.data.astype(float)
+        self.wide_state = {name: np.zeros(size) for name in self.names}
+        self.dtype, self.count = dtype, np.zeros(1, np.float32)
+        self.on_the_device = bool(self.optimizer.state_numbers(self.options) and self.names)
+
+    def gradient(self):
+        return self.random.standard_normal(self.data.size).astype(self.data.dtype)
+
+    def step(self, number, grad, factors=(None, None, None, 1.0), lr=None):
+        self.count += 1
+        options = self.options if lr is None else {**self.options, "lr": lr}
+        step = self.count if self.on_the_device else number
+        self.kernel.update(self.data, grad, self.state, step, options, factors)
+
+    def step_in_float64(self, number, grad):
+        scratch, spare = np.zeros((2, grad.size))
+        chunk = Chunk(self.wide, grad.astype(float), self.wide_state, scratch, spare)
+        with np.errstate(all="ignore"):
+            self.optimizer.update(chunk, number, self.options)
+
+    def compare(self):
+        rtol, atol = LIMITS[self.dtype]
+        np.testing.assert_allclose(self.data.astype(float), self.wide, rtol, atol * 10)
+        for name in self.names:
+            np.testing.assert_allclose(self.state[name], self.wide_state[name], rtol * 10, atol, err_msg=name)
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_steps(case, dtype):
+    run = Run(case, dtype, 2500)  # two blocks and a part
+    for number in range(1, 4):
+        g = run.gradient()
+        before = g.copy()
+        run.step(number, g)
+        np.testing.assert_array_equal(g, before)
+        run.step_in_float64(number, g)
+        run.wide[:] = run.wide if dtype == "float32" else run.data.astype(float)  # each step from one place
+        run.compare()
+
+
+@interpreted
+@pytest.mark.parametrize("case", ["Adam", "SGD momentum", "Lion"])
+def test_gradients_are_unscaled_clipped_and_skipped(case):
+    run = Run(case, "float32", 1030)
+    for number in range(1, 5):
+        g = run.gradient()
+        scaled, scale = 1024 * g, np.array([1024], np.float32)
+        total = np.array([2048 * number], np.float32)
+        run.step(number, scaled, (scale, np.zeros(1, np.float32), total, 5.0), np.array([0.05], np.float32))
+        np.testing.assert_array_equal(scaled, g)  # unscaled, and not clipped
+        run.options["lr"] = 0.05
+        run.step_in_float64(number, g * min(1, 5 / (2 * number + 1e-6)))
+        run.compare()
+    kept = [a.copy() for a in (run.data, *run.state.values())]
+    bad = np.full(1030, np.inf, np.float32)
+    run.step(5, bad, (scale, np.array([2.0], np.float32), total, 5.0))
+    for now, before in zip((run.data, *run.state.values()), kept, strict=True):
+        np.testing.assert_array_equal(now, before)
+    assert np.isinf(bad).all()
+
+
+@interpreted
+def test_corrections_are_exact_however_many_steps():
+    """The first step of Adam is lr sign(g), and so is every other one for a constant gradient."""
+    for betas in ((0.9, 0.999), (0.5, 0.99999), (0.0, 0.5)):
+        for step in (1, 2, 10, 1000, 100000):
+            data, ones = np.zeros(4, np.float32), np.ones(4, np.float32)
+            b1, b2 = (1 - beta**step for beta in betas)
+            state = {"exp_avg": ones * (b1 - 1 + betas[0]) / (betas[0] or 1),
+                     "exp_avg_sq": ones * (b2 - 1 + betas[1]) / betas[1]}  # fmt: skip
+            state = {name: a.astype(np.float32) for name, a in state.items()}
+            options = {"lr": 1.0, "betas": betas, "eps": 0.0, "weight_decay": 0, "maximize": False,
+                       "decoupled_weight_decay": True}  # fmt: skip
+            count = np.array([step], np.float32)
+            adam.update(data, ones.copy(), state, count, options, (None, None, None, 1.0))
+            np.testing.assert_allclose(data, -1, rtol=3e-5 if step == 1 else 1e-4, err_msg=f"{betas} {step}")
+
+
+@interpreted
+@pytest.mark.parametrize("case", ["Adam", "AdamW amsgrad", "SGD momentum", "Lion"])
+def test_nan_and_inf_come_out_as_from_numpy(case):
+    run = Run(case, "float32", 8)
+    g = np.array([np.nan, np.inf, -np.inf, 0, 1e30, 1e-30, 1, -1], np.float32)
+    for number in (1, 2):
+        run.step(number, g.copy())
+        with np.errstate(all="ignore"):
+            chunk_state = run.wide_state
+            run.step_in_float64(number, g)
+        np.testing.assert_array_equal(np.isnan(run.data[:4]), np.isnan(run.wide[:4]))
+        for name in run.names:
+            np.testing.assert_array_equal(np.isnan(run.state[name][:4]), np.isnan(chunk_state[name][:4]))
+
+
+@interpreted
+def test_nothing_to_update():
+    for case in ("Adam", "SGD", "Lion"):
+        run = Run(case, "float32", 0)
+        run.step(1, run.gradient())
+
+
+@compiled
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", ["Adam", "AdamW amsgrad", "SGD", "SGD nesterov", "Lion"])
+def test_resources(case, dtype, capability):
+    run, number = Run(case, dtype, 1 << 20), np.ones(1, np.float32)
+    with compiling(capability) as reports:
+        run.step(2, run.gradient())
+        run.step(2, run.gradient(), (number, number, number, 1.0), number)
+    assert len(reports) == 2
+    assert not [(report, report.problems()) for report in reports if report.problems()]
+
+
+def test_pytorch_is_not_imported():
+    assert "torch" not in sys.modules
