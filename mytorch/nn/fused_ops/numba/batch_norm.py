@@ -157,6 +157,7 @@ def _normalize(
     by_rows = length == 1
     layout = (shape[0], channels) if by_rows else (shape[0], channels, length)
     x, residual = contiguous(x, layout), contiguous(residual, layout)
+    has_weight, has_bias = weight is not None, bias is not None
     scale, shift = parameters(weight, bias, channels)
     running, rstd = mean, np.empty(channels, SINGLE)
     if training:
@@ -174,7 +175,7 @@ def _normalize(
         dx, dweight, dbias = np.empty_like(total), np.empty(channels, SINGLE), np.empty(channels, SINGLE)
         gradients = _backward_rows if by_rows else _backward
         gradients(g, of_total, total, scale, mean, rstd, training, dweight, dbias, dx)
-        dweight, dbias = None if weight is None else dweight, None if bias is None else dbias
+        dweight, dbias = dweight if has_weight else None, dbias if has_bias else None
         return dx.reshape(shape), None, None, dweight, dbias
 
     return y.reshape(shape), total.reshape(shape), backward

@@ -90,6 +90,7 @@ def _normalize(
     channels = shape[1] // num_groups
     matrix = count, channels * math.prod(shape[2:])
     x, residual = contiguous(x, matrix), contiguous(residual, matrix)
+    has_weight, has_bias = weight is not None, bias is not None
     scale, shift = parameters(weight, bias, shape[1])
     total = np.empty_like(x) if residual.size else x
     y, mean, rstd = np.empty_like(x), np.empty(count, SINGLE), np.empty(count, SINGLE)
@@ -100,7 +101,7 @@ def _normalize(
         dx, sums = np.empty_like(total), np.empty((2, count, channels), SINGLE)
         _backward(g, of_total, total, channels, scale, mean, rstd, sums[0], sums[1], dx)
         dweight, dbias = sums.reshape(2, *shape[:2]).sum(1)
-        return dx.reshape(shape), None, None if weight is None else dweight, None if bias is None else dbias
+        return dx.reshape(shape), None, dweight if has_weight else None, dbias if has_bias else None
 
     return y.reshape(shape), total.reshape(shape), backward
 

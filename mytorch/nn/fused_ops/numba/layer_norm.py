@@ -78,6 +78,7 @@ def _normalize(
     shape, n = x.shape, math.prod(normalized_shape)
     matrix = x.size // max(n, 1), n
     x, residual = contiguous(x, matrix), contiguous(residual, matrix)
+    has_weight, has_bias = weight is not None, bias is not None
     scale, shift = parameters(weight, bias, n)
     total = np.empty_like(x) if residual.size else x
     y, mean, rstd = np.empty_like(x), np.empty(matrix[0], SINGLE), np.empty(matrix[0], SINGLE)
@@ -90,7 +91,7 @@ def _normalize(
         parts = np.zeros((chunks, 2, n), SINGLE)
         _backward(g, of_total, total, scale, mean, rstd, centred, parts, dx)
         dweight, dbias = parts.sum(0).reshape(2, *normalized_shape)
-        return dx.reshape(shape), None, None if weight is None else dweight, None if bias is None else dbias
+        return dx.reshape(shape), None, dweight if has_weight else None, dbias if has_bias else None
 
     return y.reshape(shape), total.reshape(shape), backward
 

@@ -21,7 +21,7 @@ from ..normalization import register
 from .channels import gradient, row_moments, row_sums, scale
 from .elementwise import single
 from .launch import launch, require_dtypes
-from .moments import column_sums, contiguous, merged
+from .moments import column_sums, contiguous, dtypes_of, merged
 
 
 @triton.jit
@@ -69,8 +69,6 @@ def _normalize(
     shape, layout = x.shape, (*x.shape[:2], math.prod(x.shape[2:]))
     x, residual, weight, bias = contiguous(x, residual, weight, bias)
     x, residual = x.reshape(layout), None if residual is None else residual.reshape(layout)
-    if not x.size:
-        return _nothing(x.reshape(shape), weight, bias)
     if training:
         running = mean
         x, mean, variance, rstd = _moments(x, residual, eps)
@@ -80,28 +78,20 @@ def _normalize(
         mean, rstd = mean.astype(np.float32), 1 / np.sqrt(variance.astype(np.float32) + np.float32(eps))
         y, total = scale(x, residual, mean, rstd, weight, bias)
 
+    dtypes = dtypes_of(weight, bias)
+
     def backward(of_y: Any, of_total: Any) -> tuple:
         g, of_total = contiguous(of_y, of_total)
         sums = None, None
-        if training or weight is not None or bias is not None:
-            sums = [column_sums(s, mean) for s in row_sums(g, total, mean, rstd, layout[1], True)]
+        if training or any(dtypes):
+            sums = [column_sums(s, mean.dtype) for s in row_sums(g, total, mean, rstd, layout[1], True)]
         along, level = sums if training else (None, None)
-        share = 1 / (layout[0] * layout[2])
+        share = 1 / max(layout[0] * layout[2], 1)
         dx = gradient(g, of_total, total, mean, rstd, weight, along, level, share, layout[1], True)
-        pairs = zip(sums, (weight, bias), strict=True)
-        of_weight, of_bias = (p if p is None else s.astype(p.dtype) for s, p in pairs)
-        return dx.reshape(shape), None, None, of_weight, of_bias
+        of_parameters = (d if d is None else s.astype(d) for s, d in zip(sums, dtypes, strict=True))
+        return dx.reshape(shape), None, None, *of_parameters
 
     return y.reshape(shape), total.reshape(shape), backward
-
-
-def _nothing(x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Callable]:
-    """The result for an input without elements."""
-
-    def backward(of_y: Any, of_total: Any) -> tuple:
-        return np.empty_like(x), None, None, *(p if p is None else np.zeros_like(p) for p in (weight, bias))
-
-    return np.empty_like(x), np.empty_like(x), backward
 
 
 register("cuda", batch_norm, add_batch_norm, _normalize)

@@ -20,7 +20,7 @@ from .channels import gradient, row_sums
 from .elementwise import single
 from .launch import launch, require_dtypes
 from .layer_norm import normalize_rows
-from .moments import column_sums, contiguous
+from .moments import column_sums, contiguous, dtypes_of
 
 _ROWS, _BLOCK = 32, 32
 
@@ -57,10 +57,9 @@ def _normalize(
     count, channels = layout[0] * num_groups, layout[1] // num_groups
     x, residual, weight, bias = contiguous(x, residual, weight, bias)
     y, total, mean, rstd = normalize_rows(x, residual, weight, bias, eps, count, num_groups, layout[2])
+    dtypes = dtypes_of(weight, bias)
 
     def backward(of_y: Any, of_total: Any) -> tuple:
-        if not total.size:
-            return np.empty_like(total), None, *(p if p is None else np.zeros_like(p) for p in (weight, bias))
         g, of_total = contiguous(of_y, of_total)
         x = total.reshape(layout)
         sums = row_sums(g, x, mean, rstd, channels, False)
@@ -69,7 +68,7 @@ def _normalize(
                num_groups, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4)  # fmt: skip
         share = 1 / (channels * layout[2])
         dx = gradient(g, of_total, x, mean, rstd, weight, along, level, share, channels, False)
-        return dx.reshape(shape), None, column_sums(sums[0], weight), column_sums(sums[1], bias)
+        return dx.reshape(shape), None, *(column_sums(s, d) for s, d in zip(sums, dtypes, strict=True))
 
     return y, total, backward
 

@@ -22,7 +22,7 @@ from ...functional.normalization import layer_norm, rms_norm
 from ..normalization import register
 from .elementwise import single, store
 from .launch import chip, launch, require_dtypes
-from .moments import column_sums, contiguous, merged, moments_of, with_residual
+from .moments import column_sums, contiguous, dtypes_of, merged, moments_of, with_residual
 
 LONGEST, LONGEST_BACKWARD = 16384, 8192  # elements of a row that a program can hold
 _TILE, _LONG_BLOCK, _ROWS_OF_PART = 2048, 2048, 16
@@ -217,7 +217,7 @@ def normalize_rows(
         launch(_forward_long, (count,), *arguments, n, groups, length, eps,
                **options, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
     elif x.size:
-        block, height, warps = _tile(count, n, 16 if n <= 4096 else 32)
+        block, height, warps = _tile(count, n, 16 if n <= 4096 else 32)  # with more warps some spill
         launch(_forward, (triton.cdiv(count, height),), *arguments, count, n, groups, length, eps,
                **options, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
     return y, total, mean, rstd
@@ -240,36 +240,41 @@ def _normalize(
     count = x.size // max(n, 1)
     x, residual, weight, bias = contiguous(x, residual, weight, bias)
     y, total, mean, rstd = normalize_rows(x, residual, weight, bias, eps, count, centred=centred)
+    dtypes = dtypes_of(weight, bias)
 
     def backward(of_y: Any, of_total: Any) -> tuple:
         g, of_total = contiguous(of_y, of_total)
         dx = np.empty_like(total)
-        if not dx.size:
-            return dx, None, *(p if p is None else np.zeros_like(p) for p in (weight, bias))
         gradients = _backward_of_long_rows if n > LONGEST_BACKWARD else _backward_of_rows
-        parts = gradients(g, of_total, total, weight, bias, mean, rstd, dx, count, n, centred)
-        return dx, None, column_sums(parts[0], weight), column_sums(parts[1], bias)
+        parts = gradients(g, of_total, total, weight, dtypes, mean, rstd, dx, count, n, centred)
+        sums = (column_sums(part, dtype) for part, dtype in zip(parts, dtypes, strict=True))
+        return dx, None, *(s if s is None else s.reshape(normalized_shape) for s in sums)
 
     return y, total, backward
 
 
-def _backward_of_rows(g, of_total, x, weight, bias, mean, rstd, dx, count, n, centred):
+def _backward_of_rows(g, of_total, x, weight, dtypes, mean, rstd, dx, count, n, centred):
     block, height, warps = _tile(count, n, 8)
     programs = chip().multiprocessors * max(1, 32 // warps)
     tiles = max(triton.cdiv(triton.cdiv(count, height), programs), 2)
     programs = triton.cdiv(count, height * tiles)
-    parts = [None if p is None else np.empty((programs, n), np.float32, like=x) for p in (weight, bias)]
-    launch(_backward, (programs,), g, of_total, x, weight, mean, rstd, *parts, dx, count, n, tiles,
+    parts = _parts(dtypes, programs, n, x)
+    launch(_backward, (programs if n else 0,), g, of_total, x, weight, mean, rstd, *parts, dx, count, n, tiles,
            CENTRED=centred, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
     return parts
 
 
-def _backward_of_long_rows(g, of_total, x, weight, bias, mean, rstd, dx, count, n, centred):
+def _parts(dtypes, programs, n, like):
+    """A row for what each program adds up, None for a parameter that isn't there."""
+    return [None if dtype is None else np.empty((programs, n), np.float32, like=like) for dtype in dtypes]
+
+
+def _backward_of_long_rows(g, of_total, x, weight, dtypes, mean, rstd, dx, count, n, centred):
     launch(_backward_long, (count,), g, of_total, x, weight, mean, rstd, dx, n,
            CENTRED=centred, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
     height = triton.cdiv(count, _ROWS_OF_PART)
-    parts = [None if p is None else np.empty((height, n), np.float32, like=x) for p in (weight, bias)]
-    if weight is not None or bias is not None:
+    parts = _parts(dtypes, height, n, x)
+    if any(part is not None for part in parts):
         launch(_parts_long, (triton.cdiv(n, _LONG_BLOCK), height), g, x, mean, rstd, *parts, count, n,
                ROWS=_ROWS_OF_PART, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
     return parts

@@ -53,12 +53,19 @@ def _column_sums(parts_ptr, out_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.cons
     store(out_ptr, column, out, column < n)
 
 
-def column_sums(parts: Any | None, like: Any | None) -> Any | None:
-    """The sums of the columns of a matrix of float32, as an array like this one; None for None."""
-    if like is None:
+def dtypes_of(*parameters: Any | None) -> list:
+    """The dtypes of parameters, None for None: all that backward needs to know of a bias."""
+    return [None if p is None else p.dtype for p in parameters]
+
+
+def column_sums(parts: Any | None, dtype: Any | None) -> Any | None:
+    """The sums of the columns of a matrix of float32, in a dtype; None for None."""
+    if dtype is None:
         return None
-    out = np.empty_like(like)
     rows, n = parts.shape
+    if not parts.size:
+        return np.zeros(n, dtype, like=parts)
+    out = np.empty(n, dtype, like=parts)
     height = min(64, triton.next_power_of_2(rows))
     block = 2048 // height
     launch(_column_sums, (triton.cdiv(n, block),), parts, out, rows, n, ROWS=height, BLOCK=block, num_warps=4)
