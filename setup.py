@@ -33,8 +33,8 @@ setup(
         "notebooks": ["jupyterlab", *NOTEBOOK],
         # PyTorch is the oracle of the tests; the package itself never imports it.
         "test": [
-            "torch==2.13.0", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools",
-            *EXAMPLES, *NOTEBOOK, *TRITON,
+            "torch==2.13.0", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff",
+            "setuptools", *EXAMPLES, *NOTEBOOK, *TRITON,
         ],  # fmt: skip
     },
 )

@@ -56,4 +56,3 @@ def _loaded() -> set[str]:
     except OSError:
         return set()
     return {line.split(maxsplit=5)[5].strip() for line in lines if "openblas" in line}
-

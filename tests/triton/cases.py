@@ -120,6 +120,7 @@ def group_norm():
     yield case(normal(3, 4, 5), 2)
     yield case(spoiled(2, 6, 5), 3, normal(6), normal(6))
     yield case(normal(0, 4, 5), 2, normal(4), normal(4))
+    yield case(normal(2, 4, 0), 2, normal(4), normal(4))
 
 
 def batch_norm():
@@ -360,6 +361,7 @@ CASES: dict[str, list] = {
     "unscale_and_check": [*vectors(one(0.25), one()), *vectors(one(1e-3), one(1))],
 }
 
+
 def masks_of_real_size():
     for columns in (1000, 50257):
         yield case(empty(64, columns), mask(columns))
@@ -371,11 +373,14 @@ COMPILED: dict[str, list] = {
     "masked_log_softmax": [*masks_of_real_size()],
     "cross_entropy": [
         case(empty(64, columns), integers(65, 64), reduction=reduction, label_smoothing=smoothing)
-        for columns in (65, 50257) for reduction in ("mean", "none") for smoothing in (0.0, 0.1)
+        for columns in (65, 50257)
+        for reduction in ("mean", "none")
+        for smoothing in (0.0, 0.1)
     ],
     "linear_cross_entropy": [
         case(empty(16, 64), empty(columns, 64), integers(65, 16), label_smoothing=smoothing)
-        for columns in (65, 50257) for smoothing in (0.0, 0.1)
+        for columns in (65, 50257)
+        for smoothing in (0.0, 0.1)
     ],
     **{name: [case(empty(64, 1024))] for name in _ELEMENTS},
     "leaky_relu": [case(empty(64, 1024))],
@@ -439,7 +444,8 @@ COMPILED: dict[str, list] = {
 DTYPES: dict[str, tuple[str, ...]] = {}
 
 CONSTANT: dict[str, set[str]] = {
-    "cross_entropy": {"weight"}, "linear_cross_entropy": {"weight"},
+    "cross_entropy": {"weight"},
+    "linear_cross_entropy": {"weight"},
     **{name: {"running_mean", "running_var"} for name in ("batch_norm", "add_batch_norm")},
     "cached_attention": {"query", "key", "value", "key_cache", "value_cache"},
 }

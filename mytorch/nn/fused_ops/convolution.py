@@ -41,14 +41,14 @@ def register(
                 (1, *form.size), (1, *form.kernel), (1, *stride), ((0, 0), *padding), (1, *dilation), groups
             )
         images = math.prod(x_shape[: -dims - 1])
-        x = np.ascontiguousarray(x).reshape(images, w_shape[1] * groups, *form.size)
-        w = np.ascontiguousarray(w).reshape(*w_shape[:2], *form.kernel)
-        bias = None if bias is None else np.ascontiguousarray(bias)
+        x = np.ascontiguousarray(x, like=x).reshape(images, w_shape[1] * groups, *form.size)
+        w = np.ascontiguousarray(w, like=w).reshape(*w_shape[:2], *form.kernel)
+        bias = None if bias is None else np.ascontiguousarray(bias, like=bias)
         y = np.empty((images, w_shape[0], *form.out), x.dtype, like=x)
         convolve(x, w, bias, y, form)
 
         def flat(g):
-            return np.ascontiguousarray(g).reshape(images, w_shape[0], *form.out)
+            return np.ascontiguousarray(g, like=g).reshape(images, w_shape[0], *form.out)
 
         def grad_x(g):
             return _input_gradient(convolve, flat(g), w, x.shape, form).reshape(x_shape)
@@ -76,7 +76,7 @@ def _input_gradient(convolve: Callable, g: Any, w: Any, shape: tuple[int, ...], 
     for parts in itertools.product(*[[*_phases(*dim)] for dim in dims]):
         pixels, places, before, dilation = zip(*parts, strict=True)
         y = out[(..., *pixels)]
-        kernels = np.ascontiguousarray(turned[(..., *places)])
+        kernels = np.ascontiguousarray(turned[(..., *places)], like=turned)
         if kernels.size:
             padding = tuple([(p, 0) for p in before])
             sizes = tuple(kernels.shape[2:]), tuple(y.shape[2:])

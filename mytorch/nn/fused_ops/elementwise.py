@@ -20,7 +20,7 @@ def memory_order(x: Any) -> Order:
 
 def flat(x: Any, order: Order) -> Any:
     """The elements side by side, the dims in this order: a view if they lie so in memory, else a copy."""
-    return np.ascontiguousarray(x if order is None else x.transpose(order)).reshape(-1)
+    return np.ascontiguousarray(x if order is None else x.transpose(order), like=x).reshape(-1)
 
 
 def unflat(row: Any, shape: Sequence[int], order: Order) -> Any:
@@ -64,13 +64,13 @@ def gated(x: Any, dim: int, forward: Callable, backward: Callable, *numbers: Any
     """
     shape, n = (*x.shape[:dim], x.shape[dim] // 2, *x.shape[dim + 1 :]), math.prod(x.shape[dim:]) // 2
     x_shape = x.shape
-    x = np.ascontiguousarray(x).reshape(math.prod(x.shape[:dim]), 2, n)
+    x = np.ascontiguousarray(x, like=x).reshape(math.prod(x.shape[:dim]), 2, n)
     y = np.empty((x.shape[0], n), x.dtype, like=x)
     forward(x, *numbers, y)
 
     def grad(g):
         d = np.empty_like(x)
-        backward(x, np.ascontiguousarray(g).reshape(y_shape), *numbers, d)
+        backward(x, np.ascontiguousarray(g, like=g).reshape(y_shape), *numbers, d)
         return d.reshape(x_shape)
 
     y_shape = y.shape
@@ -81,6 +81,6 @@ def rows_of_features(x: Any, shape: Sequence[int]) -> Any:
     """An array, broadcast to (..., T, D), as (L, M, T, D) of any strides, but its features side by side."""
     x = np.broadcast_to(x, shape)
     if x.shape[-1] > 1 and x.strides[-1] != x.itemsize:
-        x = np.ascontiguousarray(x)
+        x = np.ascontiguousarray(x, like=x)
     first, *others = shape[:-2] or (1,)
     return x.reshape(first, math.prod(others), *shape[-2:])

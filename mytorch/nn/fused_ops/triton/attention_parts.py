@@ -140,7 +140,7 @@ def kept(seed, dropout_p, head, query, key, length, keys):
 def heads_of(a: Any, batch: Sequence[int]) -> Any:
     """(..., n, e) as (B, H, n, e), broadcast to these leading dims, with the features side by side."""
     if a.shape[-1] > 1 and a.strides[-1] != a.itemsize:
-        a = np.ascontiguousarray(a)
+        a = np.ascontiguousarray(a, like=a)
     return by_head(a, batch)
 
 

@@ -157,7 +157,7 @@ def _of_rows(x: Any) -> tuple[Any, Any]:
 
 
 def _tile(length: int) -> dict:
-    block = min(_BLOCK, triton.next_power_of_2(length))
+    block = min(_BLOCK, triton.next_power_of_2(max(length, 1)))
     return {"ROWS": _TILE // block, "BLOCK": block, "num_warps": 4}
 
 

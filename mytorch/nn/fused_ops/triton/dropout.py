@@ -27,7 +27,7 @@ def _(x: Any, p: float, draw: Draw, inplace: bool) -> tuple:
 
     def drop(x):
         y = np.empty(x.shape, x.dtype, like=x)
-        start(np.ascontiguousarray(x), *numbers, y)
+        start(np.ascontiguousarray(x, like=x), *numbers, y)
         return y
 
     return drop(x), drop

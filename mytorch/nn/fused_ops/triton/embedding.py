@@ -19,7 +19,7 @@ ROWS, WIDEST = 16, 256
 def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
     require_dtypes(weight)
     (count, width), shape = weight.shape, index.shape
-    index, weight = np.ascontiguousarray(index), np.ascontiguousarray(weight)
+    index, weight = np.ascontiguousarray(index, like=index), np.ascontiguousarray(weight, like=weight)
     y = np.empty((*shape, width), weight.dtype, like=weight)
     if y.size:
         block = _width(width)
@@ -50,7 +50,7 @@ def add_rows(
         beta: 0 if `out` is to begin as zeros.
     """
     if not out.flags.c_contiguous:
-        whole = np.ascontiguousarray(out)
+        whole = np.ascontiguousarray(out, like=out)
         add_rows(index, g, whole, padding_idx, scale_grad_by_freq, beta)
         out[...] = whole
         return
@@ -63,7 +63,8 @@ def add_rows(
     order = np.argsort(index, kind="stable")
     block = _width(width)
     launch(
-        _add_rows, (index.size, triton.cdiv(width, block)), index[order], order, np.ascontiguousarray(g), out,
+        _add_rows, (index.size, triton.cdiv(width, block)), index[order], order,
+        np.ascontiguousarray(g, like=g), out,
         index.size, count, width, -1 if padding_idx is None else padding_idx,
         BY_FREQUENCY=scale_grad_by_freq, ROWS=ROWS, BLOCK=block,
     )  # fmt: skip

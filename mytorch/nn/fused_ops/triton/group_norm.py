@@ -66,7 +66,7 @@ def _normalize(
         along, level = np.empty_like(mean), np.empty_like(mean)
         launch(_group_sums, (triton.cdiv(count, _ROWS),), *sums, weight, along, level, count, channels,
                num_groups, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4)  # fmt: skip
-        share = 1 / (channels * layout[2])
+        share = 1 / max(channels * layout[2], 1)
         dx = gradient(g, of_total, x, mean, rstd, weight, along, level, share, channels, False)
         return dx.reshape(shape), None, *(column_sums(s, d) for s, d in zip(sums, dtypes, strict=True))
 

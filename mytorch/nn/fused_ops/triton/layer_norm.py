@@ -245,8 +245,10 @@ def _normalize(
     def backward(of_y: Any, of_total: Any) -> tuple:
         g, of_total = contiguous(of_y, of_total)
         dx = np.empty_like(total)
-        gradients = _backward_of_long_rows if n > LONGEST_BACKWARD else _backward_of_rows
-        parts = gradients(g, of_total, total, weight, dtypes, mean, rstd, dx, count, n, centred)
+        parts = _parts(dtypes, 0, n, dx)
+        if dx.size:
+            gradients = _backward_of_long_rows if n > LONGEST_BACKWARD else _backward_of_rows
+            parts = gradients(g, of_total, total, weight, dtypes, mean, rstd, dx, count, n, centred)
         sums = (column_sums(part, dtype) for part, dtype in zip(parts, dtypes, strict=True))
         return dx, None, *(s if s is None else s.reshape(normalized_shape) for s in sums)
 
@@ -259,7 +261,7 @@ def _backward_of_rows(g, of_total, x, weight, dtypes, mean, rstd, dx, count, n, 
     tiles = max(triton.cdiv(triton.cdiv(count, height), programs), 2)
     programs = triton.cdiv(count, height * tiles)
     parts = _parts(dtypes, programs, n, x)
-    launch(_backward, (programs if n else 0,), g, of_total, x, weight, mean, rstd, *parts, dx, count, n, tiles,
+    launch(_backward, (programs,), g, of_total, x, weight, mean, rstd, *parts, dx, count, n, tiles,
            CENTRED=centred, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
     return parts
 

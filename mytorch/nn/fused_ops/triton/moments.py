@@ -14,7 +14,7 @@ from .launch import launch
 
 def contiguous(*arrays: Any) -> list:
     """The arrays in C order; None stays None."""
-    return [None if a is None else np.ascontiguousarray(a) for a in arrays]
+    return [None if a is None else np.ascontiguousarray(a, like=a) for a in arrays]
 
 
 @triton.jit
