@@ -314,5 +314,5 @@ def test_a_small_run_beside_pytorch(tmp_path, capsys, monkeypatch):
     assert result["largest_loss_difference"] <= report.TOLERANCE and result["quiet"]
     assert all(row["label"] in printed and row["version"] in printed for row in result["rows"])
     assert all(len(row["chunks"]) == 2 and row["peak_memory"] > 1 << 20 for row in result["rows"])
-    assert "Losses agree to 1e-04" in printed and "0 of 6 chunks discarded" in printed
+    assert "Losses agree to 1e-04" in printed and "0 of 8 chunks discarded" in printed
     assert os.listdir(tmp_path) == ["figures.json"]

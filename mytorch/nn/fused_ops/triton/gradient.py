@@ -10,7 +10,7 @@ import triton.language as tl
 from ....device import is_raw
 from .launch import launch
 
-BLOCK = 1024
+BLOCK = 512
 
 
 @triton.jit
