@@ -61,8 +61,6 @@ KERNELS: dict[str, dict[str, str]] = {
         "rms_norm": "layer_norm",
         "add_layer_norm": "layer_norm",
         "add_rms_norm": "layer_norm",
-        "conv1d": "convolution",
-        "conv2d": "convolution",
         "sigmoid": "activations",
         "silu": "activations",
         "tanh": "activations",
