@@ -290,8 +290,13 @@ class Tensor:
 
 def from_raw(raw: Any) -> Tensor:
     """A Tensor around a raw array, without history."""
+    if type(raw) is np.ndarray:
+        data = Array.__new__(Array)
+        data._array = raw
+    else:
+        data = wrap(raw)
     out = Tensor.__new__(Tensor)
-    out._set(wrap(raw))
+    out._set(data)
     return out
 
 

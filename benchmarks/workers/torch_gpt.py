@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 import tempfile
 from functools import partial
@@ -74,7 +75,7 @@ class GPT(nn.Module):
         self.lm_head.weight = self.transformer.wte.weight
 
     def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        positions = torch.arange(idx.shape[1])
+        positions = torch.arange(idx.shape[1], device=idx.device)
         x = self.transformer.wte(idx) + self.transformer.wpe(positions)  # (B, T, C)
         for block in self.transformer.h:
             x = block(x)
@@ -120,7 +121,8 @@ def blas() -> str:
         os.close(stdout)
         log.seek(0)
         said = log.read()
-    processor = said.partition("64 architecture ")[2].partition(" processors")[0] or "unknown"
+    found = re.search(r"64 architecture (.*?) (?:processors|instructions)", said)
+    processor = found[1] if found else "unknown"
     return f"oneMKL {'with' if 'AVX-512' in processor else 'without'} AVX-512 (processor: {processor})"
 
 

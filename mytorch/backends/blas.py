@@ -74,7 +74,7 @@ def add_product(x: Any, y: Any, out: Any, beta: float = 1) -> None:
 
 def rows(x: Any) -> Any:
     """`x` as a matrix: all dimensions but the last become rows."""
-    return np.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def column_sums(x: Any) -> Any:

@@ -63,7 +63,7 @@ def kernel(
     @functools.wraps(function)
     def call(*args):
         nonlocal on_pool, serial
-        small = max([a.size for a in args if type(a) is np.ndarray], default=grain) < grain
+        small = is_small(args, grain)
         if (small and compiled_twice) or not threads.is_running():
             if serial is None:
                 serial = _compiled(_renamed(function), parallel=False)
@@ -77,6 +77,17 @@ def kernel(
             return on_pool(*args)
 
     return call
+
+
+def is_small(args: tuple, grain: int) -> bool:
+    """Are there arrays among the arguments, and none with `grain` elements?"""
+    found = False
+    for a in args:
+        if type(a) is np.ndarray:
+            if a.size >= grain:
+                return False
+            found = True
+    return found
 
 
 def _renamed(function: Callable) -> Callable:

@@ -24,6 +24,8 @@ _AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP_BYTES = (1 << 30, 1 << 25)  # older glibc takes at most 32 MiB
 
+_KEPT = "freed arrays"
+
 _done: dict[str, str] = {}
 
 
@@ -81,5 +83,11 @@ def _tune_malloc() -> str:
     mallopt = ctypes.CDLL(None).mallopt
     for size in _KEEP_BYTES:
         if mallopt(_M_MMAP_THRESHOLD, size) and mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES[0]):
-            return f"freed arrays up to {size >> 20} MiB stay with the process"
+            return f"{_KEPT} up to {size >> 20} MiB stay with the process"
     return "refused by mallopt"
+
+
+def release_freed_memory() -> None:
+    """Give the system what was freed and kept: what a model was loaded from, say. Only where we keep it."""
+    if _done.get("malloc", "").startswith(_KEPT):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -107,15 +107,13 @@ class CausalSelfAttention(nn.Module):
         self.n_head, self.dropout_p, self.layer = config.n_head, config.dropout_p, layer
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        B, T, C = x.shape
-        H, D = self.n_head, C // self.n_head
-        q, k, v = self.c_attn(x).view(B, T, 3, H, D).permute(2, 0, 3, 1, 4).unbind()  # (B, H, T, D) each
+        qkv = self.c_attn(x)  # (B, T, 3 C): queries, keys and values
         if cache is None:
             dropout_p = self.dropout_p if self.training else 0.0
-            y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)  # (B, H, T, D)
+            y = F.self_attention(qkv, self.n_head, dropout_p=dropout_p, is_causal=True)
         else:
-            y = F.cached_attention(q, k, v, *cache.layers[self.layer], cache.length)
-        return self.resid_dropout(self.c_proj(y.transpose(1, 2).reshape(B, T, C)))
+            y = F.cached_self_attention(qkv, self.n_head, *cache.layers[self.layer], cache.length)
+        return self.resid_dropout(self.c_proj(y))
 
 
 class MLP(nn.Module):
@@ -126,13 +124,12 @@ class MLP(nn.Module):
 
     def __init__(self, config: GPT2Config):
         super().__init__()
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
-        self.gelu = nn.GELU()
+        self.c_fc = nn.LinearActivation(config.n_embd, 4 * config.n_embd, config.bias, "gelu")
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
         self.dropout = nn.Dropout(config.dropout_p)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
+        return self.dropout(self.c_proj(self.c_fc(x)))
 
 
 class Block(nn.Module):
@@ -142,12 +139,12 @@ class Block(nn.Module):
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.n_embd, bias=config.bias)
         self.attn = CausalSelfAttention(config, layer)
-        self.ln_2 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.ln_2 = nn.AddLayerNorm(config.n_embd, bias=config.bias)
         self.mlp = MLP(config)
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        x = x + self.attn(self.ln_1(x), cache)
-        return x + self.mlp(self.ln_2(x))
+        normed, x = self.ln_2(self.attn(self.ln_1(x), cache), x)  # x + attention, and its norm
+        return x + self.mlp(normed)
 
 
 class GPT2(nn.Module):

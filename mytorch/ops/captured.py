@@ -15,17 +15,21 @@ from ..tensor import Tensor
 _PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
 
 
-def saved(vjp: Any, tensors: Sequence[Any]) -> list:
+def saved(vjp: Any, tensors: Sequence[Any]) -> Sequence:
     """The versions of those tensors whose arrays the vjp holds on to; it holds what its closure holds."""
-    found, held = [], captured(vjp)
-    if held:
-        for t in tensors:
-            if isinstance(t, Tensor):
-                raw = t.data._array
-                for h in held:
-                    if h is raw or _overlap(h, raw):
-                        found.append((t._version, t._version.count))
-                        break
+    held: dict[int, list] = {}  # by their owner
+    for h in captured(vjp):
+        held.setdefault(id(owner_of(h)), []).append(h)
+    if not held:
+        return ()
+    found = []
+    for t in tensors:
+        if isinstance(t, Tensor):
+            raw = t.data._array
+            for h in held.get(id(owner_of(raw)), ()):
+                if h is raw or np.may_share_memory(h, raw):
+                    found.append((t._version, t._version.count))
+                    break
     return found
 
 
@@ -40,10 +44,10 @@ def captured(vjp: Any) -> list:
 
 def _captured(f: Any, held: list) -> None:
     """Append the arrays that `f` holds: in its closure, as defaults, or as arguments of a partial."""
-    if isinstance(f, functools.partial):
+    if type(f) is functools.partial:
         values = [f.func, *f.args, *f.keywords.values()]
     else:
-        values = list(getattr(f, "__defaults__", None) or ())
+        values = [*(getattr(f, "__defaults__", None) or ())]
         for cell in getattr(f, "__closure__", None) or ():
             try:
                 values.append(cell.cell_contents)
@@ -53,19 +57,17 @@ def _captured(f: Any, held: list) -> None:
         kind = type(value)
         if kind is np.ndarray:
             held.append(value)
+        elif kind in _PLAIN:
+            continue
         elif kind is FunctionType or kind is functools.partial:
             if value is not f:
                 _captured(value, held)
         elif kind is tuple or kind is list:
-            held.extend([v for v in value if type(v) not in _PLAIN and is_raw(v)])
-        elif kind not in _PLAIN and (is_raw(value) or isinstance(value, np.inexact)):
+            for v in value:
+                if type(v) not in _PLAIN and is_raw(v):
+                    held.append(v)  # noqa: PERF401 - most of them hold numbers
+        elif is_raw(value) or isinstance(value, np.inexact):
             held.append(value)  # a scalar is what NumPy makes of an array without dimensions
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    if isinstance(a, np.generic):
-        return False
-    return shares_memory(a, b) and bool(np.may_share_memory(a, b))
 
 
 def shares_memory(a: Any, b: Any) -> bool:
@@ -75,6 +77,7 @@ def shares_memory(a: Any, b: Any) -> bool:
 
 def owner_of(a: Any) -> Any:
     """The array that a view is one of, in the end; what isn't a view is its own."""
-    while (base := getattr(a, "base", None)) is not None:  # strided windows lie on a stand-in for their array
-        a = base
+    base = getattr(a, "base", None)
+    while base is not None:
+        a, base = base, getattr(base, "base", None)  # strided windows lie on a stand-in for their array
     return a

@@ -261,16 +261,26 @@ def _part(i: int, g: Any) -> engine.Parts:
 
 def record(call: Callable, args: Sequence[Any], kwargs: dict, raw: Any, vjp: Any) -> engine.Node | None:
     """The node that leads from `raw` back to the tensors among `args`; None if none wants a gradient."""
-    parents = tuple([a.node if isinstance(a, Tensor) else None for a in args])
-    if not any(parents):
+    parents, kept, versions, wanted = [], [], [], False
+    for a in args:
+        if isinstance(a, Tensor):
+            node = a._node if a._view is None else a.node
+            version = a._version
+            versions.append((version, version.count))
+            wanted = wanted or node is not None
+            parents.append(node)
+            kept.append(None if node is not None and node.parents else a)
+        else:
+            parents.append(None)
+            kept.append(a)
+            versions.append(None)
+    if not wanted:
         return None
     if isinstance(vjp, tuple):  # drop what nobody will call, and the arrays it holds
         vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])
     where = CPU if type(raw) is np.ndarray else device_of(raw)
-    node = engine.Node(call.__name__, parents, vjp, raw.shape, raw.dtype, where)
-    kept = tuple([None if p is not None and p.parents else a for a, p in zip(args, parents, strict=True)])
-    versions = tuple([(a._version, a._version.count) if isinstance(a, Tensor) else None for a in args])
-    node.again = engine.Again(call, kept, kwargs, versions)
+    node = engine.Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, where)
+    node.again = engine.Again(call, tuple(kept), kwargs, tuple(versions))
     if _state.tape is not None:
         _state.tape.append(node)
     return node

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ..backends.address import address_of
 from ..tensor import Tensor
 from .captured import owner_of
 from .dims import canonical_dim, numpy_names
@@ -163,7 +164,7 @@ def joined(parts: Sequence[Any], dim: int, new_dim: bool = False) -> np.ndarray 
     shape, strides = list(first.shape), list(first.strides)
     if new_dim:
         shape.insert(dim, len(parts))
-        strides.insert(dim, _address(parts[min(1, len(parts) - 1)]) - _address(first))
+        strides.insert(dim, address_of(parts[min(1, len(parts) - 1)]) - address_of(first))
         cuts = range(len(parts))
     else:
         ends = list(itertools.accumulate([part.shape[dim] for part in parts]))
@@ -177,14 +178,10 @@ def joined(parts: Sequence[Any], dim: int, new_dim: bool = False) -> np.ndarray 
     return whole
 
 
-def _address(a):
-    return a.__array_interface__["data"][0]
-
-
 def _layout(a):
     """Where the elements lie; the stride of a dim of size 1 doesn't matter."""
     steps = [step for step, n in zip(a.strides, a.shape, strict=True) if n > 1]
-    return _address(a), a.dtype, a.shape, steps
+    return address_of(a), a.dtype, a.shape, steps
 
 
 @numpy_names

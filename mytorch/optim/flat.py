@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .._array import wrap
+from ..backends import tune
 from ..device import CPU, array_module, cupy, device, on
 from ..tensor import Tensor, from_raw, raw_of
 from . import fused
@@ -30,6 +31,7 @@ from .slot import Slot
 
 ALIGN = 64  # bytes: a cache line, and more than the widest load on either device asks for
 CHUNK = 1 << 16  # elements to work on at a time: with gradient, state and scratch they stay in the cache
+LARGE = 1 << 26  # bytes: a model that leaves much behind when it is made
 CHUNK_CUDA = 1 << 24  # a GPU wants long vectors; this only bounds the scratch memory
 
 
@@ -208,6 +210,8 @@ class Flat:
             The numbers of these parameters by name, vectors to be written in place.
         """
         step = 2 if self._begun[first] else 1
+        if step == 1 and self.device is CPU and self.data.nbytes >= LARGE:
+            tune.release_freed_memory()  # from here on the steps reuse what they free
         for i, p in enumerate(self.params[first:last], first):
             if self._state_views and not self._begun[i]:
                 self._show_state(i, state.setdefault(p, {}))

@@ -372,7 +372,9 @@ LAYERS = {
         ),
     ],
 }  # fmt: skip
-OURS = {"GeGLU", "SquaredReLU", "SwiGLU"}  # PyTorch hasn't them; tested in functional/test_activations.py
+OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and test_own_layers.py
+    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm",
+}  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 EVERY_LAYER = pytest.mark.parametrize(
     ("make", "inputs"),

@@ -26,6 +26,7 @@ twice on the same arrays has named those in `inplace=`; float64 raises `Unsuppor
     python -m pytest tests/triton/compiled.py -k softmax -rP                         # registers and memory
 """
 
+import itertools
 import os
 from collections.abc import Callable
 
@@ -247,6 +248,23 @@ def conv1d():
     yield case(normal(0, 5, 9), normal(7, 5, 3), normal(7))
 
 
+def linear():
+    yield case(normal(5, 14, 9), normal(300, 9), normal(300))  # several blocks of columns, parts of the rows
+    yield case(normal(3, 6), normal(2100, 6), normal(2100))  # parts of a row
+    yield case(normal(4, 3, 5), normal(6, 5))
+    yield case(normal(7), normal(5, 7), normal(5))
+    yield case(spoiled(6, 5), normal(9, 5), normal(9))
+    for m, n, k in ((0, 6, 5), (2, 6, 0), (2, 0, 5)):
+        yield case(normal(m, k), normal(n, k), normal(n))
+
+
+def linear_activation():
+    """In half precision rounding could take z to the other side of relu's 0: its z are exact, quarters."""
+    for (args, _), activation in itertools.product(linear(), ("gelu", "relu", "silu", "gelu_tanh")):
+        exact = [np.round(2 * a) / 2 if activation == "relu" else a for a in args]
+        yield case(*exact, activation=activation)
+
+
 def vectors(*arguments):
     """Calls with vectors in front, in which inf and NaN come last and at all."""
     for x in (normal(9000), normal(1), normal(0), np.array([1, np.nan], "float32"), normal(4100)):
@@ -349,6 +367,8 @@ CASES: dict[str, list] = {
     "add_batch_norm": [*after_addition(batch_norm())],
     "conv1d": [*conv1d()],
     "conv2d": [*conv2d()],
+    "linear": [*linear()],
+    "linear_activation": [*linear_activation()],
     "softmax": [*softmax()],
     "log_softmax": [*softmax()],
     "masked_softmax": [*masked_softmax()],
@@ -436,6 +456,12 @@ COMPILED: dict[str, list] = {
         case(empty(8, 64, 56, 56), empty(64, 64, 3, 3), empty(64), 1, 1),
         case(empty(8, 64, 56, 56), empty(64, 1, 3, 3), None, 2, 1, 1, 64),
     ],
+    "linear": [case(empty(64, 16), empty(n, 16), empty(n)) for n in (64, 3072)],
+    "linear_activation": [
+        case(empty(64, 16), empty(3072, 16), bias, activation)
+        for activation in ("gelu", "gelu_tanh", "relu", "silu")
+        for bias in (empty(3072), None)
+    ],
     "softmax": [case(empty(8, 16384), -1), case(empty(2, 50257), -1)],
     "log_softmax": [case(empty(8, 16384), -1), case(empty(2, 50257), -1)],
     "embedding": [case(np.zeros((8, 1024), "int64"), empty(1000, 768), scale_grad_by_freq=True)],
@@ -470,6 +496,3 @@ FUNCTIONS: dict[str, tuple[str, Callable]] = {
     "cast_and_check": ("cast:cast_and_check", cast_in_numpy),
     "unscale_and_check": ("cast:unscale_and_check", unscale_in_numpy),
 }
-
-for _name in ("conv1d", "conv2d"):  # their Triton kernels aren't registered: the weight's gradient fails
-    del CASES[_name], COMPILED[_name]

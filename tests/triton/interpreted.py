@@ -9,7 +9,7 @@ import pytest
 from mytorch import no_grad
 from mytorch.nn.functional.composite import Unsupported
 from mytorch.nn.fused_ops import registry
-from mytorch.nn.fused_ops.triton import interpreter, launch, why_not
+from mytorch.nn.fused_ops.triton import interpreter, launch, layer_norm, why_not
 from tests.nn.functional.cases import CASES as SHARED
 from tests.triton.cases import CASES, COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
 from tests.triton.harness import arguments, assert_close, expected, gradients, is_float, kernel
@@ -166,6 +166,44 @@ def test_cases_that_all_variants_share(name):
 def test_float64_is_refused(name):
     with pytest.raises(Unsupported):
         kernel(name)(*arguments(name, CASES[name][0], "float64"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES_OF_ALL)
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "gelu_tanh"])
+def test_what_is_activated_is_the_rounded_sum(activation, dtype):
+    """Backward starts from there."""
+    *raws, _ = arguments("linear_activation", CASES["linear_activation"][0], dtype)
+    z, _ = kernel("linear")(*raws)
+    y, vjp = kernel("linear_activation")(*raws, activation)
+    options = {"relu": (False,), "silu": (False,), "gelu": ("none",), "gelu_tanh": ("tanh",)}[activation]
+    want, _ = kernel(activation.partition("_")[0])(z, *options)
+    assert_same(y, want, "of the same z")
+    one, two, again = (vjp[0](g) for g in (y, y + y, y.copy()))
+    assert_same(one + one, two, "another gradient comes in")
+    assert_same(one, again, "the first one comes in again")
+
+
+@pytest.mark.parametrize(
+    ("x", "w"), [((1 << 17, 1, 128, 128), (1, 1, 1, 1)), ((1, 1 << 17, 128, 128), (4, 1 << 15, 1, 1)),
+                 ((1, 4, 128, 128), (1 << 17, 1, 1, 1))],
+)  # fmt: skip
+def test_convolutions_count_in_32_bits(x, w):
+    """More than they can count they leave to others; none of these arrays has any memory."""
+    x, w = (np.broadcast_to(np.float16(0), shape) for shape in (x, w))
+    groups = x.shape[1] // w.shape[1]
+    with pytest.raises(Unsupported, match="fewer than 2147483648 elements, got .*128"):
+        kernel("conv2d")(x, w, None, (1, 1), ((0, 0), (0, 0)), (1, 1), groups)
+
+
+def test_programs_for_parts_of_rows_are_along_the_first_axis(monkeypatch):
+    """A GPU has at most 65535 along the others."""
+    grids = []
+    monkeypatch.setattr(layer_norm, "launch", lambda kernel, grid, *_, **__: grids.append(grid))
+    count, n = 16 * 65536, 9000
+    x = np.broadcast_to(np.float16(0), (count, n))
+    monkeypatch.setattr(layer_norm, "_parts", lambda dtypes, programs, n, like: [None, like])
+    layer_norm._backward_of_long_rows(x, None, x, None, [None, x.dtype], None, None, x, count, n, True)
+    assert grids == [(count,), (65536, 5)]
 
 
 def test_pytorch_is_not_imported():

@@ -74,6 +74,7 @@ from .max_pooling import (
 )
 from .multi_head_attention import multi_head_attention_forward
 from .normalization import layer_norm, local_response_norm, normalize, rms_norm
+from .packed_attention import cached_self_attention, self_attention
 from .padding import pad
 from .pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from .rectifiers import (
@@ -102,6 +103,7 @@ from .unfold import fold, unfold
 
 __all__ = [
     "multi_head_attention_forward", "cached_attention",
+    "cached_self_attention", "self_attention",
     "alpha_dropout", "bilinear", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout", "one_hot",
     "gru_steps", "lstm_steps", "rnn_steps",
     "channel_shuffle", "pixel_shuffle", "pixel_unshuffle",

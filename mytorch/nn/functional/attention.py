@@ -89,23 +89,29 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         raise RuntimeError(
             f"attention: the leading dims can't be broadcast (enable_gqa={enable_gqa}): {shapes}"
         )
+    scores = (*batch, q.shape[-2], k.shape[-2])
+    options = attn_mask, dropout_p, is_causal, scale, sliding_window
+    dropout, scale = check_options(query, scores, q.shape[-1], *options)
+    return query, key, value, attn_mask, dropout, is_causal, scale, enable_gqa, sliding_window
+
+
+def check_options(query, scores, features, attn_mask, dropout_p, is_causal, scale, sliding_window):
+    """Raise for options that don't fit, or each other; what variants get for dropout, and the scale."""
     if attn_mask is not None:
-        _check_mask(attn_mask, q.dtype, (*batch, q.shape[-2], k.shape[-2]), is_causal)
+        _check_mask(attn_mask, query.dtype, scores, is_causal)
     if sliding_window is not None and not (is_causal and sliding_window > 0):
         raise RuntimeError(
             "attention: sliding_window needs is_causal=True and must be positive, got "
             f"sliding_window={sliding_window}, is_causal={is_causal}"
         )
     check_probability(dropout_p)
-    dropout = (Draw(query), dropout_p) if dropout_p else None
-    scale = default_scale(scale, q.shape)
-    return query, key, value, attn_mask, dropout, is_causal, scale, enable_gqa, sliding_window
+    return (Draw(query), dropout_p) if dropout_p else None, default_scale(scale, features)
 
 
-def default_scale(scale, shape):
+def default_scale(scale, features):
     if scale is not None:
         return scale
-    return 1 / math.sqrt(shape[-1]) if shape[-1] else 1.0
+    return 1 / math.sqrt(features) if features else 1.0
 
 
 def batch_shape(q, k, v, enable_gqa):

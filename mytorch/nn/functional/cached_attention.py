@@ -82,7 +82,7 @@ def _check(query, key, value, key_cache, value_cache, position, scale, enable_gq
         for cache, new in ((key_cache, key), (value_cache, value)):
             cache.data._array[:, :, position:end] = new.data._array
             cache._version.count += 1
-    return *tensors, position, default_scale(scale, q), enable_gqa
+    return *tensors, position, default_scale(scale, q[-1]), enable_gqa
 
 
 @cached_attention.manual

@@ -137,10 +137,10 @@ class Composite:
                     return answer
                 args = answer
         if self._inplace is not None and args[self._inplace]:
-            return inplace(functools.partial(self._run, auto=auto, fused=fused), self.__name__)(*args)
-        return self._run(*args, auto=auto, fused=fused)
+            return inplace(lambda *args: self._run(args, auto, fused), self.__name__)(*args)
+        return self._run(args, auto, fused)
 
-    def _run(self, *args: Any, auto: bool, fused: bool | None) -> Tensor:
+    def _run(self, args: tuple, auto: bool, fused: bool | None) -> Tensor:
         if auto:
             if fused:
                 raise ValueError(
@@ -148,9 +148,13 @@ class Composite:
                 )
             return _reference_in_single(self.reference, args)
         if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
-            kind = next(a.device.type for a in args if isinstance(a, Tensor))
+            for first in args:
+                if isinstance(first, Tensor):
+                    break
+            kind = first.device.type
             try:
-                return self.kernel(kind)(*args)
+                kernel = self.kernels.get(kind) or self.kernel(kind)
+                return kernel(*args)
             except Unsupported as reason:
                 if fused:
                     raise RuntimeError(f"{self.__name__}(): fused=True, but {reason}") from None
@@ -202,7 +206,10 @@ def _in_single(forward: Callable) -> Callable:
 
     @functools.wraps(forward)
     def call(*args):
-        if not any([getattr(a, "dtype", None) == HALF for a in args]):
+        for a in args:
+            if getattr(a, "dtype", None) == HALF:
+                break
+        else:
             return forward(*args)
         result, vjp = forward(*[a.astype(SINGLE) if is_raw(a) and a.dtype == HALF else a for a in args])
         if isinstance(vjp, tuple):

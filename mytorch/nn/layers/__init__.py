@@ -62,7 +62,7 @@ from .dropout import (
     FeatureAlphaDropout,
 )
 from .embedding import Embedding
-from .linear import Bilinear, Flatten, Identity, Linear, Unflatten
+from .linear import Bilinear, Flatten, Identity, Linear, LinearActivation, Unflatten
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -88,7 +88,7 @@ from .margin_loss import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from .normalization import GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from .normalization import AddLayerNorm, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from .padding import (
     CircularPad1d,
     CircularPad2d,
@@ -163,7 +163,8 @@ __all__ = [
     "InstanceNorm3d", "LocalResponseNorm", "RMSNorm",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Fold", "Unfold",
     "LinearCrossEntropyLoss",
-    "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity", "LayerNorm", "Linear",
+    "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity",
+    "AddLayerNorm", "LayerNorm", "Linear", "LinearActivation",
     "LogSoftmax",
     "CELU", "ELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
     "Mish", "PReLU", "RReLU", "ReLU6", "SELU", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign",

@@ -104,6 +104,29 @@ class Linear(Module):
         )
 
 
+class LinearActivation(Linear):
+    """y = f(x W^T + b): see `F.linear_activation`. (PyTorch has no such layer; its parameters are Linear's.)
+
+    Args:
+        bias: whether there is a b.
+        activation: f, "gelu", "gelu_tanh", "relu" or "silu".
+        fused: use the fused kernel.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, activation: str = "gelu",
+        device: Any = None, dtype: Any = None, fused: bool | None = None,
+    ):  # fmt: skip
+        super().__init__(in_features, out_features, bias, device, dtype, fused)
+        self.activation = activation
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear_activation(input, self.weight, self.bias, self.activation, fused=self.fused)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation!r}"
+
+
 class Bilinear(Module):
     """y_o = x1^T W_o x2 + b_o, from (..., in1_features) and (..., in2_features) to (..., out_features).
 

@@ -68,6 +68,19 @@ class LayerNorm(_Affine):
         return f"{text}, bias={self.bias is not None}"
 
 
+class AddLayerNorm(LayerNorm):
+    """Add two tensors and normalize the sum, which is a result, too: see `F.add_layer_norm`.
+
+        y, sum = norm(input, residual)
+
+    PyTorch has no such layer; arguments and parameters are those of `LayerNorm`.
+    """
+
+    def forward(self, input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        sizes = self.normalized_shape
+        return F.add_layer_norm(input, residual, sizes, self.weight, self.bias, self.eps, fused=self.fused)
+
+
 class RMSNorm(Module):
     """Divide by the root of the mean square of the last dims, then scale: see `F.rms_norm`.
 

@@ -94,6 +94,18 @@ def attention():
     yield case(*(a.transpose(0, 2, 1, 3) for a in np.split(normal(2, 5, 9, 4), 3, axis=2)), is_causal=True)
 
 
+def self_attention():
+    for B, T, H, E in ((2, 5, 3, 4), (1, 200, 2, 8), (3, 1, 1, 6), (0, 5, 2, 4), (2, 0, 2, 4)):
+        qkv = normal(B, T, 3 * H * E)
+        yield case(qkv, H)
+        yield case(qkv, H, is_causal=True)
+        yield case(qkv, H, scale=0.3, is_causal=True, sliding_window=3)
+    qkv = normal(2, 5, 3 * 12)
+    yield case(qkv, 3, normal(5, 5))
+    yield case(qkv, 3, mask(2, 1, 5, 5))
+    yield case(normal(5, 2, 3 * 12).transpose(1, 0, 2), 3, is_causal=True)
+
+
 def conv2d():
     x, w = normal(2, 4, 7, 9), normal(6, 4, 3, 2)
     yield case(x, w, normal(6))
@@ -375,6 +387,11 @@ CASES = {
     ],
     "conv1d": [*conv1d()],
     "conv2d": [*conv2d()],
+    "conv3d": [
+        case(normal(2, 4, 4, 5, 3), normal(6, 2, 2, 3, 1), normal(6), 1, (1, 0, 0), 1, 2),
+        case(normal(4, 5, 4, 6), normal(3, 4, 2, 2, 2), None, (2, 1, 3), "valid", (1, 2, 1)),
+        case(normal(0, 3, 4, 4, 4), normal(2, 3, 3, 3, 3), normal(2)),
+    ],
     "linear": [
         case(normal(3, 4, 5), normal(6, 5), normal(6)), case(normal(3, 4, 5), normal(6, 5)),
         case(normal(5), normal(6, 5), normal(6)), case(normal(2, 5), normal(5)),
@@ -444,6 +461,7 @@ CASES = {
     "nll_loss": nll_loss(),
     "cross_entropy": cross_entropy(),
     "scaled_dot_product_attention": attention(), "cached_attention": cached_attention(),
+    "self_attention": self_attention(),
 }  # fmt: skip
 CASES["log_softmax"] = CASES["softmax"]
 CASES = {name: list(cases) for name, cases in CASES.items()}

@@ -67,6 +67,11 @@ def scaled_dot_product_attention(query, key, *args, sliding_window=None, is_caus
     return function(query, key, *args, is_causal=is_causal, **kwargs)
 
 
+def self_attention(qkv, num_heads, *args, **kwargs):
+    q, k, v = (a.unflatten(-1, (num_heads, -1)).transpose(1, 2) for a in qkv.chunk(3, dim=-1))
+    return scaled_dot_product_attention(q, k, v, *args, **kwargs).transpose(1, 2).flatten(2)
+
+
 def _masked(function):
     def oracle(input, mask=None, is_causal=False):
         if is_causal:
@@ -140,4 +145,5 @@ ORACLES = {
     "avg_pool3d": avg_pool3d, "interpolate": interpolate,
     "gru_steps": gru_steps, "lstm_steps": lstm_steps, "rnn_steps": rnn_steps,
     "scaled_dot_product_attention": scaled_dot_product_attention, "cached_attention": cached_attention,
+    "self_attention": self_attention,
 }  # fmt: skip

@@ -21,6 +21,7 @@ import numpy as np
 
 from ....autograd.engine import unbroadcast
 from ....autograd.pending import Pending
+from ....backends.address import address_of
 from ....backends.gemm import (
     ONE,
     PLAIN,
@@ -34,6 +35,7 @@ from ....backends.jit import kernel, prange
 from ...functional.attention import batch_shape, scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.dropout import scale_of_kept
+from ...functional.packed_attention import packed, self_attention
 from .approximations import INF
 from .attention_parts import (
     below,
@@ -52,7 +54,7 @@ from .attention_parts import (
     softmax,
     transpose,
 )
-from .memory import address, floats
+from .memory import floats
 from .philox import halves_of
 
 TILE = 32  # queries; in larger tiles more scores are computed that nobody may see
@@ -188,7 +190,7 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, posi
 
         def mask_gradient(out, beta):  # rarely wanted: then backward runs twice
             d = np.zeros((*lead, queries, keys), np.float32)
-            gradients(g, address(d))
+            gradients(g, address_of(d))
             np.add(unbroadcast(d, mask.shape), out if beta else 0, out=out)
 
         return *parts, Pending(mask.shape, mask, mask_gradient)
@@ -254,7 +256,7 @@ def _new_gradients(q, k, v, pieces):
         pieces == 1
         and q.shape == k.shape == v.shape
         and q.strides == k.strides == v.strides == (3 * width * n, 4 * features, 3 * width, 4)
-        and address(k) - address(q) == address(v) - address(k) == width
+        and address_of(k) - address_of(q) == address_of(v) - address_of(k) == width
     ):
         thirds = np.empty((batches, n, 3, heads, features), np.float32)
         dq, dk, dv = (thirds[:, :, i].swapaxes(1, 2) for i in range(3))
@@ -262,3 +264,6 @@ def _new_gradients(q, k, v, pieces):
     dk, dv = (_new(pieces * batches, a.shape[2], a.shape[1], a.shape[3]) for a in (k, v))
     dk, dv = (d.reshape(pieces, batches, *d.shape[1:]) for d in (dk, dv))
     return _new(batches, n, heads, features), dk, dv
+
+
+self_attention.fused("cpu")(packed(attention))

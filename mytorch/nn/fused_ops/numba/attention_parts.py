@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....backends.address import address_of
 from ....backends.gemm import PLAIN, ROW_MAJOR, ZERO, sgemm
 from ....backends.jit import device
 from .approximations import INF, exp32
-from .memory import address, floats
+from .memory import floats
 from .philox import uniform32
 
 LOWEST = np.finfo(np.float32).min
@@ -150,7 +151,7 @@ def inner_products(x, y, features, out):
 
 def places(*arrays):
     """What kernels get for arrays of four dims (see `rows_from`)."""
-    return [(address(a), *a.strides[:3]) for a in arrays]
+    return [(address_of(a), *a.strides[:3]) for a in arrays]
 
 
 def rows_contiguous(a):

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ....autograd.pending import Pending
 from ....backends import gemm
-from ....backends.blas import add_product, column_sums, product, rows
+from ....backends.blas import column_sums, rows
 from ....backends.gemm import get_blas_threads, multiply_part, set_blas_threads
 from ....backends.jit import device, kernel, prange
 from ...functional.composite import Unsupported
 from ...functional.linear import linear, linear_activation
+from ..linear import gradients, require_shapes
 from .activations import silu_slope
 from .approximations import ONE, ZERO, sigmoid32
 from .gelu import cdf, cdf_tanh, multiply, slope, slope_tanh
@@ -48,6 +48,16 @@ def activate(activation, z, slopes):
             z[j] *= s
 
 
+@device
+def finish(z, bias, activation, slopes):
+    """z = f(z + bias) in place, and f'(z + bias) into `slopes`, of a row; a negative number is no f."""
+    if bias.size:
+        for j in range(z.size):
+            z[j] += bias[j]
+    if activation >= 0:
+        activate(activation, z, slopes)
+
+
 @kernel
 def _linear_kernel(ta, tb, m, n, k, a, lda, b, ldb, y, bias, activation, slopes, by_rows, step):
     """Sets y to a b + bias, or with an activation (>= 0) to f of it, and `slopes` to f' of it."""
@@ -59,59 +69,43 @@ def _linear_kernel(ta, tb, m, n, k, a, lda, b, ldb, y, bias, activation, slopes,
         multiply_part(ta, tb, m, n, k, a, lda, b, ldb, y.ctypes.data, n, ZERO, by_rows, first, last)
         left, right = (0, n) if by_rows else (first, last)
         for i in range(first if by_rows else 0, last if by_rows else m):
-            z = y[i, left:right]
-            if bias.size:
-                for j in range(z.size):
-                    z[j] += bias[left + j]
-            if activation >= 0:
-                activate(activation, z, slopes[i, left:right])
+            finish(y[i, left:right], bias[left:right], activation, slopes[i, left:right])
     set_blas_threads(before)
+
+
+@kernel
+def _finish_row(y, bias, activation, slopes):
+    for block in prange((y.size + 511) // 512):
+        part = slice(512 * block, min(y.size, 512 * block + 512))
+        finish(y[0, part], bias[part], activation, slopes[0, part])
 
 
 def forward(x: Any, weight: Any, bias: Any | None, activation: str | None = None) -> tuple[Any, Any]:
     """f(x W^T + b) and f'(x W^T + b) for matrices x (m, k) and W (n, k); without f, the second is empty."""
-    y = np.empty((x.shape[0], weight.shape[0]), SINGLE)
-    slopes = np.empty(y.shape if activation else (0, 0), SINGLE)
-    if bias is None and activation is None or not y.size:
+    m, n = x.shape[0], weight.shape[0]
+    y = np.empty((m, n), SINGLE)
+    slopes = np.empty((m, n if activation else 0), SINGLE)
+    if m <= 1 or (bias is None and activation is None) or not y.size:
         gemm.matrix_product(x, weight.T, y)
+    if (bias is None and activation is None) or not y.size:
+        return y, slopes
+    bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias)
+    number = NUMBERS.get(activation, -1)
+    if m == 1:
+        _finish_row(y, bias, number, slopes)
         return y, slopes
     x, ta, lda = gemm.operand(x)
     w, tb, ldb = gemm.operand(weight.T)
     places = gemm.address_of(x), lda, gemm.address_of(w), ldb
-    bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias)
-    number = NUMBERS.get(activation, -1)
-    m, n = y.shape
     _linear_kernel(ta, tb, m, n, x.shape[1], *places, y, bias, number, slopes, *gemm.shares(m, n))
     return y, slopes
-
-
-def gradients(x: Any, weight: Any, bias: Any | None, x_shape: tuple) -> tuple:
-    """The functions from the gradient of y to those of x, W and b.
-
-    Args:
-        x: a matrix, with the rows of all leading dims.
-        x_shape: what it was.
-    """
-    shape, w_shape = (x.shape[0], weight.shape[0]), weight.shape
-
-    def flat(g):
-        return np.reshape(g, shape)
-
-    def grad_x(g):
-        return np.reshape(product(flat(g), weight), x_shape)
-
-    def grad_weight(g):
-        return Pending(w_shape, g, lambda out, beta: add_product(flat(g).T, x, out, beta))
-
-    return grad_x, grad_weight, None if bias is None else lambda g: column_sums(flat(g))
 
 
 def check(x: Any, weight: Any, bias: Any | None) -> None:
     """Raise Unsupported unless this is a product of float32 matrices."""
     if x.dtype != SINGLE:
         raise Unsupported(f"the kernel is for float32, got {x.dtype}")
-    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
-        raise Unsupported(f"the kernel wants a weight (n, k) and a bias (n,), got {weight.shape}")
+    require_shapes(weight, bias)
     if not gemm.is_available():
         raise Unsupported("NumPy has no OpenBLAS that could be called from a kernel")
 
@@ -122,7 +116,11 @@ def _linear(x, weight, bias):
     x_shape = x.shape
     x = rows(x)
     y, _ = forward(x, weight, bias)
-    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape)
+
+    def backward(g):
+        return g, lambda: column_sums(g)
+
+    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape, backward)
 
 
 @linear_activation.fused("cpu")
@@ -131,18 +129,10 @@ def _linear_activation(x, weight, bias, activation):
     x_shape = x.shape
     x = rows(x)
     y, slopes = forward(x, weight, bias, activation)
-    before: list = []  # the gradient that came in last, and that of x W^T + b
 
-    def pulled(pull):
-        def grad(g):
-            if not before or before[0] is not g:
-                d = np.empty_like(slopes)
-                multiply(slopes.reshape(-1), np.ascontiguousarray(g).reshape(-1), d.reshape(-1))
-                before[:] = g, d
-            return pull(before[1])
+    def backward(g):
+        d = np.empty_like(slopes)
+        multiply(slopes.reshape(-1), np.ascontiguousarray(g).reshape(-1), d.reshape(-1))
+        return d, lambda: column_sums(d)
 
-        return grad
-
-    pulls = gradients(x, weight, bias, x_shape)
-    y = np.reshape(y, (*x_shape[:-1], weight.shape[0]))
-    return y, tuple(pull and pulled(pull) for pull in pulls)
+    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape, backward)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
 
 from ....backends.jit import device
-
-
-def address(x: np.ndarray) -> int:
-    """Where the first element of an array is."""
-    return x.__array_interface__["data"][0]
 
 
 @device

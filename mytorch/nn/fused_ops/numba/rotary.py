@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ....backends.address import address_of
 from ....backends.jit import prange
 from ...functional.rotary import gradients_of_angles, rotary_embedding
 from ..elementwise import rows_of_features
 from .elementwise import kernel, require_single
-from .memory import address, floats
+from .memory import floats
 
 
 @kernel
@@ -47,7 +48,7 @@ def _(x: Any, cos: Any, sin: Any, interleaved: bool) -> tuple:
         y = np.empty(x.shape, x.dtype)
         if y.size:
             x = rows_of_features(x, x.shape)
-            places = [part for a in (x, *angles) for part in (address(a), a.strides[:3])]
+            places = [part for a in (x, *angles) for part in (address_of(a), a.strides[:3])]
             _rotate(y.reshape(x.shape), *places, sign, interleaved)
         return y
 

@@ -22,6 +22,7 @@ from ....autograd.engine import unbroadcast
 from ....autograd.pending import Pending
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
+from ...functional.packed_attention import packed, self_attention
 from .attention_backward import backward, mask_backward
 from .attention_configs import configs_of
 from .attention_parts import (
@@ -179,3 +180,6 @@ def _like_input(d, batch, shape):
     """A gradient (B, H, n, e) in the shape of what it is the gradient of."""
     d = d.reshape(*batch, *d.shape[2:])
     return d if d.shape == shape else unbroadcast(d, shape)
+
+
+self_attention.fused("cuda")(packed(_attention))

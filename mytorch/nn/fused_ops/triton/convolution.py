@@ -27,12 +27,13 @@ NAMES = "BLOCK_O", "BLOCK_P", "BLOCK_K", "num_warps", "num_stages"
 # By the bytes of a number, the largest tiles last.
 FORWARD = {
     2: [(32, 64, 32, 4, 3), (64, 64, 32, 4, 3), (64, 128, 32, 8, 3), (128, 128, 32, 8, 3)],
-    4: [(32, 64, 16, 4, 2), (64, 64, 16, 8, 2), (64, 128, 16, 8, 2)],
+    4: [(32, 64, 16, 4, 2), (64, 64, 16, 8, 3), (64, 128, 16, 8, 2)],
 }
 WEIGHT = {
     2: [(32, 32, 64, 4, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3)],
-    4: [(32, 32, 32, 4, 2), (32, 16, 64, 4, 2)],
+    4: [(32, 16, 32, 4, 2), (64, 32, 32, 8, 2)],
 }
+LIMIT = 1 << 31  # windows and places in an image are counted in 32 bits: division in 64 bits is slow
 TILES = 4  # for each multiprocessor, as which the weight's gradient is computed at least
 
 
@@ -164,10 +165,6 @@ def _convolve(x: Any, w: Any, bias: Any | None, y: Any, form: Geometry) -> None:
 def _weight_gradient(x: Any, g: Any, shape: tuple[int, ...], form: Geometry) -> Any:
     numbers, meta = _numbers(x, g, form)
     count, channels, outs, k = numbers[-1], shape[1], shape[0] // form.groups, math.prod(shape[1:])
-    out = np.empty(shape, x.dtype, like=x)
-    if not count:
-        out.fill(0)
-        return out
     tiles = triton.cdiv(outs, 64) * triton.cdiv(k, 64) * form.groups
     share = max(triton.cdiv(count * tiles, TILES * chip().multiprocessors), 256)
     parts = np.empty((triton.cdiv(count, share), math.prod(shape)), np.float32, like=x)
@@ -177,11 +174,11 @@ def _weight_gradient(x: Any, g: Any, shape: tuple[int, ...], form: Geometry) -> 
         return blocks, form.groups, len(parts)
 
     launch(_weight, grid, x, g, parts, *numbers, share, channels, outs, **meta)
-    return column_sums(parts, out)
+    return column_sums(parts, x.dtype).reshape(shape)
 
 
 def _bias_gradient(g: Any) -> Any:
     return np.sum(g, axis=(0, 2), dtype=np.float32).astype(g.dtype)
 
 
-register("cuda", require_dtypes, _convolve, _weight_gradient, _bias_gradient)
+register("cuda", require_dtypes, _convolve, _weight_gradient, _bias_gradient, LIMIT)

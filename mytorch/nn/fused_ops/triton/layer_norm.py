@@ -181,8 +181,8 @@ def _parts_long(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of g x_hat and g over ROWS rows, of a block of columns."""
-    part = tl.program_id(1).to(tl.int64)
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    part = tl.program_id(0).to(tl.int64)  # of the axes of programs this one alone may be longer than 65535
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     of_weight = tl.zeros((BLOCK,), tl.float32)
     of_bias = tl.zeros((BLOCK,), tl.float32)
     for i in range(0, tl.minimum(count - part * ROWS, ROWS)):
@@ -277,7 +277,7 @@ def _backward_of_long_rows(g, of_total, x, weight, dtypes, mean, rstd, dx, count
     height = triton.cdiv(count, _ROWS_OF_PART)
     parts = _parts(dtypes, height, n, x)
     if any(part is not None for part in parts):
-        launch(_parts_long, (triton.cdiv(n, _LONG_BLOCK), height), g, x, mean, rstd, *parts, count, n,
+        launch(_parts_long, (height, triton.cdiv(n, _LONG_BLOCK)), g, x, mean, rstd, *parts, count, n,
                ROWS=_ROWS_OF_PART, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
     return parts
 
