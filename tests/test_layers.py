@@ -16,6 +16,7 @@ LAYERS = [
     (
         "autograd/__init__",
         "autograd/anomaly",
+        "autograd/captured",
         "autograd/engine",
         "autograd/grad_mode",
         "autograd/hook",

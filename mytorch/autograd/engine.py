@@ -21,6 +21,7 @@ import numpy as np
 from ..backends.blas import column_sums
 from ..device import CPU, device, move, on
 from .anomaly import check_gradients
+from .captured import holds
 from .grad_mode import _state
 from .pending import Pending
 
@@ -43,7 +44,8 @@ class Node:
     parents: the node of each positional input; None where no gradient is wanted; () for a leaf.
     vjp:     from the gradient of the output to those of the inputs (see `ops.op`); None once it is spent.
     shape, dtype, device: of the output, and so of its gradient; shape is None for several outputs.
-    saved:   (version, count) of each array that the vjp needs unchanged.
+    saved:   (version, count, extent) of each array that the vjp may need unchanged: of the op's inputs and
+             outputs, and where they lie in memory; without an extent, it surely does.
     tensor:  weak reference to the Tensor that this node made, or that is this leaf.
     retain:  keep the gradient in that tensor's `.grad`.
     hooks:   called with the complete gradient; may return another.
@@ -63,7 +65,7 @@ class Node:
         self.shape: tuple[int, ...] | None = shape
         self.dtype: np.dtype = dtype
         self.device: device = device
-        self.saved: Sequence[tuple[Version, int]] = saved
+        self.saved: Sequence[tuple] = saved
         self.tensor: weakref.ref | None = None
         self.retain = False
         self.hooks: dict[int, Callable] | None = None
@@ -270,8 +272,9 @@ def parts_of(node: Node, grad: Any, wanted: set[Node] | None = None, vjp: Any = 
 
 
 def _check_versions(node: Node) -> None:
-    for version, count in node.saved:
-        if version.count != count:
+    """Raise if an array was overwritten that the vjp holds. What it holds is only looked at if one was."""
+    for version, count, place in node.saved:
+        if version.count != count and (place is None or holds(node.vjp, place)):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace "
                 f"operation: {node.name} (output of shape {node.shape}) needs it at version {count}, "

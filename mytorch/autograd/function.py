@@ -124,7 +124,7 @@ class Function:
         tensors = [o for o in outs if isinstance(o, Tensor)]
         node = connect(cls._call(), args, kwargs, tensors, cls._vjp(ctx, len(args), tensors), several=True)
         if node is not None:
-            node.saved = [(t._version, t._version.count) for t in ctx._saved if t is not None]
+            node.saved = [(t._version, t._version.count, None) for t in ctx._saved if t is not None]
             ctx._link((*args, *outs))
             for t in tensors:
                 if any(t is fixed for fixed in ctx._fixed):

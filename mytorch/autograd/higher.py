@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.captured import captured
 from ..ops.op import as_raw, common_dtype
 from ..ops.reduce import sum as total
 from ..ops.shape import reshape
 from ..tensor import Tensor, from_raw, raw_of
 from . import engine
+from .captured import captured
 from .engine import Node, Parts
 from .grad_mode import enable_grad
 

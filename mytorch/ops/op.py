@@ -30,10 +30,10 @@ from .. import dtypes
 from .._array import Array
 from ..autograd import engine
 from ..autograd.anomaly import watch
+from ..autograd.captured import extent, shares_memory
 from ..autograd.grad_mode import _state
 from ..device import CPU, device, device_of, is_raw, move, on
 from ..tensor import Tensor, View, from_raw
-from .captured import saved, shares_memory
 
 NUMBERS = (bool, int, float, complex, np.generic)
 _PROMOTE = (None, "common", "float")
@@ -240,7 +240,9 @@ def connect(
         watch(call.__name__.lstrip("_"), node, args, outs)
     if node is None:
         return None
-    node.saved = saved(node.vjp, (*args, *outs))
+    for out in outs:
+        version = out._version
+        node.saved.append((version, version.count, extent(out.data._array)))
     if not several:
         outs[0]._watch(node)
         return node
@@ -261,25 +263,25 @@ def _part(i: int, g: Any) -> engine.Parts:
 
 def record(call: Callable, args: Sequence[Any], kwargs: dict, raw: Any, vjp: Any) -> engine.Node | None:
     """The node that leads from `raw` back to the tensors among `args`; None if none wants a gradient."""
-    parents, kept, versions, wanted = [], [], [], False
-    for a in args:
+    parents = [a.node if isinstance(a, Tensor) else None for a in args]
+    for parent in parents:
+        if parent is not None:
+            break
+    else:
+        return None
+    kept, versions, saved = [], [], []
+    for a, parent in zip(args, parents, strict=True):
+        kept.append(None if parent is not None and parent.parents else a)
         if isinstance(a, Tensor):
-            node = a._node if a._view is None else a.node
             version = a._version
             versions.append((version, version.count))
-            wanted = wanted or node is not None
-            parents.append(node)
-            kept.append(None if node is not None and node.parents else a)
+            saved.append((version, version.count, extent(a.data._array)))
         else:
-            parents.append(None)
-            kept.append(a)
             versions.append(None)
-    if not wanted:
-        return None
     if isinstance(vjp, tuple):  # drop what nobody will call, and the arrays it holds
         vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])
     where = CPU if type(raw) is np.ndarray else device_of(raw)
-    node = engine.Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, where)
+    node = engine.Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, where, saved)
     node.again = engine.Again(call, tuple(kept), kwargs, tuple(versions))
     if _state.tape is not None:
         _state.tape.append(node)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..autograd.captured import shares_memory
 from ..autograd.grad_mode import is_grad_enabled
 from ..tensor import Tensor
-from .captured import shares_memory
 from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ..autograd.captured import owner_of
 from ..backends.address import address_of
 from ..tensor import Tensor
-from .captured import owner_of
 from .dims import canonical_dim, numpy_names
 from .index import getitem
 from .op import op, require_tensor

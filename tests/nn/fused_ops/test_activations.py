@@ -6,8 +6,8 @@ import torch
 
 import mytorch
 from mytorch import Tensor
+from mytorch.autograd.captured import captured
 from mytorch.nn import functional as F
-from mytorch.ops.captured import captured
 from tests.nn.functional.oracles import ORACLES
 
 pytest.importorskip("numba")

@@ -7,11 +7,11 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import grad
+from mytorch.autograd.captured import captured
 from mytorch.device import CPU
 from mytorch.nn import functional as F
 from mytorch.nn.functional import philox
 from mytorch.nn.functional.dropout import Draw
-from mytorch.ops.captured import captured
 from mytorch.random import default_generator
 
 VARIANTS = {"reference": {"auto": True}, "manual": {"fused": False}, "fused": {"fused": True}}

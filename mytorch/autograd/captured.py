@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from ..backends.address import address_of
 from ..device import is_raw
-from ..tensor import Tensor
 
 _PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
-
-
-def saved(vjp: Any, tensors: Sequence[Any]) -> Sequence:
-    """The versions of those tensors whose arrays the vjp holds on to; it holds what its closure holds."""
-    held: dict[int, list] = {}  # by their owner
-    for h in captured(vjp):
-        held.setdefault(id(owner_of(h)), []).append(h)
-    if not held:
-        return ()
-    found = []
-    for t in tensors:
-        if isinstance(t, Tensor):
-            raw = t.data._array
-            for h in held.get(id(owner_of(raw)), ()):
-                if h is raw or np.may_share_memory(h, raw):
-                    found.append((t._version, t._version.count))
-                    break
-    return found
 
 
 def captured(vjp: Any) -> list:
@@ -68,6 +49,31 @@ def _captured(f: Any, held: list) -> None:
                     held.append(v)  # noqa: PERF401 - most of them hold numbers
         elif is_raw(value) or isinstance(value, np.inexact):
             held.append(value)  # a scalar is what NumPy makes of an array without dimensions
+
+
+def extent(x: Any) -> tuple[int, int]:
+    """Where the memory of a raw array begins, and where it has ended."""
+    start = address_of(x) if type(x) is np.ndarray else x.data.ptr
+    if x.flags.c_contiguous:
+        return start, start + x.nbytes
+    low = high = start
+    for size, step in zip(x.shape, x.strides, strict=True):
+        if step > 0:
+            high += (size - 1) * step
+        else:
+            low += (size - 1) * step
+    return low, high + x.itemsize
+
+
+def holds(vjp: Any, place: tuple[int, int]) -> bool:
+    """Does a vjp hold on to an array that lies there, or partly there?"""
+    low, high = place
+    for held in captured(vjp):
+        if is_raw(held):
+            first, end = extent(held)
+            if first < high and low < end:
+                return True
+    return False
 
 
 def shares_memory(a: Any, b: Any) -> bool:
