@@ -53,12 +53,14 @@ def conv2d(
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
+@composite
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Convolution over three dims: see `conv2d`, with a depth before the height."""
-    return _convolve(*_check("conv3d", 3, input, weight, bias, stride, padding, dilation, groups))
+    """Convolution over three dims: see `conv2d`, with a depth before the height. There is no kernel yet, so
+    `fused=True` raises a RuntimeError."""
+    return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv_transpose1d(
@@ -121,6 +123,11 @@ def _check_conv1d(input, weight, bias, stride, padding, dilation, groups):
 @conv2d.check
 def _check_conv2d(input, weight, bias, stride, padding, dilation, groups):
     return _check("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@conv3d.check
+def _check_conv3d(input, weight, bias, stride, padding, dilation, groups):
+    return _check("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _check(name, dims, input, weight, bias, stride, padding, dilation, groups):

@@ -15,8 +15,9 @@ from ..functional.im2col import Geometry, geometry
 
 
 def register(
-    kind: str, require: Callable, convolve: Callable, weight_gradient: Callable, channel_sums: Callable
-) -> None:
+    kind: str, require: Callable, convolve: Callable, weight_gradient: Callable, channel_sums: Callable,
+    limit: float = math.inf,
+) -> None:  # fmt: skip
     """Make the kernels of conv1d and conv2d for a kind of device.
 
     All arrays are contiguous and on that device, with two dims of places:
@@ -27,6 +28,7 @@ def register(
             padding in `form` may be negative, which cuts off, and says nothing of the end.
         weight_gradient: `weight_gradient(x, g, shape, form)` is the new gradient of a weight of this shape.
         channel_sums: `channel_sums(g)`, of (images, channels, places), is that of the bias.
+        limit: an image has fewer elements than that, and so has a channel of all images, of x and of y.
     """
 
     def variant(x, w, bias, stride, padding, dilation, groups):
@@ -41,6 +43,11 @@ def register(
                 (1, *form.size), (1, *form.kernel), (1, *stride), ((0, 0), *padding), (1, *dilation), groups
             )
         images = math.prod(x_shape[: -dims - 1])
+        sides = (w_shape[1] * groups, form.size), (w_shape[0], form.out)
+        if any(max(images, channels) * math.prod(places) >= limit for channels, places in sides):
+            raise Unsupported(
+                f"the kernel's images and channels have fewer than {limit} elements, got {x_shape}, {y_shape}"
+            )
         x = np.ascontiguousarray(x, like=x).reshape(images, w_shape[1] * groups, *form.size)
         w = np.ascontiguousarray(w, like=w).reshape(*w_shape[:2], *form.kernel)
         bias = None if bias is None else np.ascontiguousarray(bias, like=bias)

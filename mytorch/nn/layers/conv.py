@@ -104,9 +104,7 @@ class _Conv(_ConvNd):
             around = [p for pair in reversed(pairs) for p in pair]  # F.pad begins with the last dim
             input, padding = F.pad(input, around, mode=self.padding_mode), 0
         args = input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        if self.dims == 3:
-            return F.conv3d(*args)
-        return (F.conv1d, F.conv2d)[self.dims - 1](*args, fused=self.fused)
+        return (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1](*args, fused=self.fused)
 
 
 class _ConvTranspose(_ConvNd):

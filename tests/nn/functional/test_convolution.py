@@ -239,6 +239,20 @@ def test_fused_or_an_error():
         mytorch.nn.Conv2d(3, 4, 3, dtype="float64", fused=True)(x)
 
 
+def test_there_is_no_kernel_of_three_dims(device):
+    x, w = (mytorch.Tensor(numbers(s, "float32"), device=device) for s in ((2, 3, 4, 6, 5), (4, 3, 3, 2, 1)))
+    layer = mytorch.nn.Conv3d(3, 4, (3, 2, 1), bias=False, device=device, fused=True)
+    layer.weight.data = w.data
+    for call in (lambda: F.conv3d(x, w, fused=True), lambda: layer(x)):
+        with pytest.raises(RuntimeError, match=r"conv3d\(\): fused=True, but there is no fused kernel for c"):
+            call()
+    want = F.conv3d(x, w).cpu().numpy()
+    for fused in (None, False):
+        layer.fused = fused
+        for y in (F.conv3d(x, w, fused=fused), layer(x).detach()):
+            np.testing.assert_array_equal(y.cpu().numpy(), want)
+
+
 X, W, T = numbers((2, 4, 8, 8)), numbers((6, 4, 3, 3)), numbers((4, 3, 3, 3))
 # name: (function, tensors, other arguments, what the message says)
 ERRORS = {
