@@ -10,7 +10,9 @@ from .dataset import (
     TensorDataset,
     random_split,
 )
-from .loader import DataLoader, get_worker_info
+from .distributed_sampler import DistributedSampler
+from .loader import DataLoader
+from .pin import DevicePrefetcher
 from .sampler import (
     BatchSampler,
     RandomSampler,
@@ -20,10 +22,12 @@ from .sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from .worker_info import WorkerInfo, get_worker_info
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset",
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset",
+    "DevicePrefetcher", "DistributedSampler", "IterableDataset",
     "RandomSampler", "Sampler", "SequentialSampler", "ShufflingSampler", "Subset", "SubsetRandomSampler",
-    "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert", "get_worker_info",
-    "random_split",
+    "TensorDataset", "WeightedRandomSampler", "WorkerInfo", "default_collate", "default_convert",
+    "get_worker_info", "random_split",
 ]  # fmt: skip

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..._array import Array
-from ...device import is_raw
+from ...device import CPU, is_raw
 from ...ops.join import stack
 from ...tensor import Tensor, from_raw
+
+_empty: Callable[[tuple, np.dtype], np.ndarray] = np.empty
+
+
+@contextmanager
+def allocating(empty: Callable[[tuple, np.dtype], np.ndarray]) -> Iterator[None]:
+    """Inside, samples are stacked into arrays from `empty(shape, dtype)`: a worker's, in shared memory."""
+    global _empty
+    before, _empty = _empty, empty
+    try:
+        yield
+    finally:
+        _empty = before
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -38,7 +52,7 @@ def default_convert(sample: Any) -> Any:
     if isinstance(sample, (Array, np.number, np.bool_)) or (is_raw(sample) and sample.dtype.kind in "biufc"):
         return Tensor(sample)
     if isinstance(sample, Mapping) or _is_sequence(sample):
-        return _rebuilt(sample, lambda key: default_convert(sample[key]))
+        return rebuilt(sample, lambda key: default_convert(sample[key]))
     return sample
 
 
@@ -51,7 +65,7 @@ def _collate(batch: Sequence, place: str) -> Any:
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        return _rebuilt(first, lambda key: _collate(_entries(batch, key, place), f"{place}[{key!r}]"))
+        return rebuilt(first, lambda key: _collate(_entries(batch, key, place), f"{place}[{key!r}]"))
     if _is_sequence(first):
         for i, sample in enumerate(batch):
             if not _is_sequence(sample) or len(sample) != len(first):
@@ -59,7 +73,7 @@ def _collate(batch: Sequence, place: str) -> Any:
                     "each element in list of batch should be of equal size: "
                     f"{_where(place, i)} is {_summary(sample)}, sample 0 has {_summary(first)}"
                 )
-        return _rebuilt(first, lambda k: _collate(tuple([sample[k] for sample in batch]), f"{place}[{k}]"))
+        return rebuilt(first, lambda k: _collate(tuple([sample[k] for sample in batch]), f"{place}[{k}]"))
     raise TypeError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
         f"found {type(first).__name__}{f' at {place}' if place else ''}"
@@ -80,9 +94,20 @@ def _stack(batch: Sequence, place: str) -> Tensor:
                 f"default_collate: {_where(place, i)} has shape {tuple(sample.shape)}, sample 0 has "
                 f"{tuple(shape)}; make them equal in the dataset, or batch them in a collate_fn of your own"
             )
+    raws = [_plain(sample) for sample in batch]
+    if all(raw is not None and raw.dtype == raws[0].dtype for raw in raws):
+        return from_raw(np.stack(raws, out=_empty((len(raws), *shape), raws[0].dtype)))
     if all(map(is_raw, batch)):
         return from_raw(np.stack(batch))
     return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
+
+
+def _plain(x: Any) -> np.ndarray | None:
+    """The NumPy array of a sample on the CPU that wants no gradient."""
+    if isinstance(x, Tensor):
+        return x.data._array if x.device is CPU and not x.requires_grad else None
+    raw = x._array if isinstance(x, Array) else x
+    return raw if isinstance(raw, np.ndarray) else None
 
 
 def _numbers(batch: Sequence, place: str) -> Tensor:
@@ -99,7 +124,7 @@ def _entries(batch: Sequence, key: Any, place: str) -> list:
     return [sample[key] for sample in batch]
 
 
-def _rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
+def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
     """A container like `like`, with `entry(key or index)` for each entry; a plain tuple becomes a list."""
     if isinstance(like, Mapping):
         entries = {key: entry(key) for key in like}

@@ -1,15 +1,34 @@
-"""DataLoader: batches of a dataset, in the order of a sampler."""
+"""DataLoader: batches of a dataset, in the order of a sampler, loaded here or by workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
-from ...random import Generator
+from ...device import CPU
+from ...random import Generator, generator_on
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
-from .sampler import BatchSampler, RandomSampler, SequentialSampler, set_epoch
+from .fetch import Recipe
+from .iterate import Requests, SingleProcess
+from .options import check_batches, check_iterable, check_workers, context_of
+from .pin import can_pin, pin_batch, pin_block, pinned_copy
+from .sampler import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    ShufflingSampler,
+    load_state,
+    set_epoch,
+    state_of,
+)
+from .state import Position, from_dict, to_dict
+
+if TYPE_CHECKING:
+    from .pool import Pool
+
+_PREFETCH_FACTOR = 2
 
 
 class DataLoader:
@@ -21,17 +40,27 @@ class DataLoader:
         shuffle: a new random order for each pass, by the sampler's seed and the epoch (see `RandomSampler`).
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of batch_size, shuffle, sampler and drop_last.
-        num_workers: only 0: samples are loaded in this process, when the batch is asked for.
+        num_workers: processes that load ahead; 0 loads in this one, when the batch is asked for.
         collate_fn: makes a batch of a list of samples; `default_collate` if not given.
+        pin_memory: batches lie in page-locked memory, from which a GPU copies by itself; without one, warns.
         drop_last: leave out the last batch if it is smaller.
-        generator: where the seed of the shuffling is drawn from; by default the default generator.
-        pin_memory, pin_memory_device: accepted; batches are in ordinary memory.
-        timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers, in_order:
-            for workers only.
+        timeout: seconds to wait for a worker's batch; 0 is forever.
+        worker_init_fn: called in each worker with its id, before it loads anything.
+        multiprocessing_context: how workers start: "fork", "spawn", "forkserver", or such a context.
+        generator: where the seeds of the shuffling and of the samples come from; by default the default one.
+        prefetch_factor: batches that each worker loads ahead; 2 if not given.
+        persistent_workers: workers stay for the next pass.
+        pin_memory_device: accepted; the memory is pinned for all GPUs.
+        in_order: give batches in the order of the sampler, else as soon as they are there.
+
+    What a map-style dataset draws from the default generators of Python, NumPy and mytorch while it loads
+    sample i is a function of (seed, epoch, i): batches are the same for every number of workers. Of an
+    IterableDataset every worker goes over its own copy, which can ask `get_worker_info()` for its share.
 
     Raises:
         ValueError: options that exclude each other or are out of range.
-        NotImplementedError: `num_workers` above 0.
+        TypeError: `num_workers` is no int, `multiprocessing_context` no context.
+        RuntimeError: while iterating: a worker died, or the timeout is over.
     """
 
     _initialized = False
@@ -57,11 +86,11 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
-        _check_workers(num_workers, timeout, multiprocessing_context, prefetch_factor, persistent_workers)
+        check_workers(num_workers, timeout, multiprocessing_context, prefetch_factor, persistent_workers)
         self._iterable = isinstance(dataset, IterableDataset)
         if self._iterable:
-            _check_iterable(shuffle, sampler, batch_sampler)
-        _check_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
+            check_iterable(shuffle, sampler, batch_sampler)
+        check_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
         if batch_sampler is not None:
             batch_size = None
         elif not self._iterable:
@@ -73,14 +102,19 @@ class DataLoader:
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         elif batch_size is not None:
             BatchSampler((), batch_size, drop_last)  # checks the two; the dataset itself gives the order
-        batched = batch_sampler is not None or batch_size is not None
+        self._is_batched = batched = batch_sampler is not None or batch_size is not None
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
         self.num_workers, self.timeout, self.worker_init_fn = num_workers, timeout, worker_init_fn
-        self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
+        self.multiprocessing_context = multiprocessing_context
+        self.prefetch_factor = (prefetch_factor or _PREFETCH_FACTOR) if num_workers else None
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self._seed: int | None = None
+        self._epoch, self._asked_epoch = 0, None
+        self._position: Position | None = None  # of the newest pass
+        self._is_resuming, self._pool = False, None
         self._initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -90,29 +124,101 @@ class DataLoader:
         super().__setattr__(name, value)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`: its order is the same whatever was loaded before."""
-        for part in (self.sampler if self.batch_sampler is None else self.batch_sampler, self.dataset):
+        """Make the next pass that of `epoch`: its order is the same whatever was loaded before.
+
+        After `load_state_dict`, the epoch of the state goes on where it was; another one begins anew.
+        """
+        if self._is_resuming and epoch == self._position.epoch:
+            return
+        self._is_resuming = False
+        self._epoch = self._asked_epoch = epoch
+        for part in (self._order, self.dataset):
             set_epoch(part, epoch)
 
+    @property
+    def _order(self) -> Any:
+        """What gives the indices: the batch sampler, or the sampler."""
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def _next_epoch(self) -> int:
+        """The epoch of the next pass: a sampler that was told one, or that counts, knows better."""
+        sampler = getattr(self._order, "sampler", self._order)
+        told = getattr(sampler, "epoch", None)
+        if not isinstance(told, int):
+            return self._epoch
+        return told if isinstance(sampler, ShufflingSampler) else max(told, self._epoch)
+
+    def _new_position(self) -> Position:
+        if self._seed is None:
+            self._seed = generator_on(CPU, self.generator).next_seed()
+        streams = [None] * max(self.num_workers, 1)
+        return Position(self._seed, self._next_epoch(), state_of(self._order), streams)
+
+    # The state.
+
+    def state_dict(self) -> dict:
+        """Where the newest pass is, or that the next one comes: numbers, lists and dicts, to be saved.
+
+        What the user was given counts, not what workers have loaded ahead. Of samplers and datasets it holds
+        their own `state_dict()`, if they have one: a sampler's from the beginning of the pass. A sampler
+        without one must give the same order again.
+        """
+        is_within = self._position is not None and not (self._position.is_over and not self._is_resuming)
+        return to_dict(self._position if is_within else self._new_position(), self._sizes())
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Make the next pass go on after the last batch that was given out before `state_dict()`.
+
+        Raises:
+            ValueError: no such state, or that of a loader with another batch size, or with another number of
+                workers if the dataset is an IterableDataset.
+        """
+        position = from_dict(state_dict, self._sizes(), max(self.num_workers, 1))
+        load_state(self._order, position.sampler)
+        self._position, self._is_resuming = position, True
+        self._seed, self._epoch = position.seed, position.epoch
+
+    def _sizes(self) -> dict[str, Any]:
+        return {"batch_size": self.batch_size, "drop_last": self.drop_last}
+
+    # A pass.
+
     def __iter__(self) -> Iterator[Any]:
+        position = self._position if self._is_resuming else self._new_position()
+        requests = self._requests(position)
+        self._position, self._is_resuming, self._epoch = position, False, position.epoch + 1
+        is_pinned = self.pin_memory and can_pin()
+        if self.num_workers == 0:
+            return SingleProcess(self._recipe(), position, requests, pin_batch if is_pinned else _as_it_is)
+        from .parallel import WithWorkers  # with all of multiprocessing, which takes a while to import
+
+        pool = self._pool
+        if pool is None or not pool.close.alive:
+            pool = self._new_pool(position, is_pinned)
+        if self.persistent_workers:
+            self._pool = pool
+        return WithWorkers(
+            pool, position, requests, self._asked_epoch, self.prefetch_factor, self.in_order,
+            self.persistent_workers,
+        )  # fmt: skip
+
+    def _requests(self, position: Position) -> Requests:
+        """Numbers and indices of the batches that are still to be given out."""
         if self._iterable:
-            return self._from_iterable()
-        if self.batch_sampler is None:
-            return (self.collate_fn(self.dataset[i]) for i in self.sampler)
-        return (self.collate_fn(self._samples(indices)) for indices in self.batch_sampler)
+            return zip(count(position.batches), iter(lambda: None, 0))
+        return _left(iter(self._order), position)
 
-    def _samples(self, indices: list) -> list:
-        many = getattr(self.dataset, "__getitems__", None)
-        return [self.dataset[i] for i in indices] if many is None else many(indices)
+    def _recipe(self) -> Recipe:
+        return Recipe(
+            self.dataset, self.collate_fn, self.batch_size, self.drop_last, self._is_batched, self._iterable
+        )
 
-    def _from_iterable(self) -> Iterator[Any]:
-        samples = iter(self.dataset)
-        if self.batch_size is None:
-            yield from map(self.collate_fn, samples)
-            return
-        while batch := list(islice(samples, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield self.collate_fn(batch)
+    def _new_pool(self, position: Position, is_pinned: bool) -> Pool:
+        from .pool import Job, Pool
+
+        job = Job(self._recipe(), 0, self.num_workers, position.seed, position.epoch, self.worker_init_fn)
+        mirror = {"own": pinned_copy, "pin": pin_block} if is_pinned else {"own": _copied}
+        return Pool(job, context_of(self.multiprocessing_context), self.timeout, mirror)
 
     def __len__(self) -> int:
         if not self._iterable:
@@ -122,53 +228,16 @@ class DataLoader:
         return len(BatchSampler(self.dataset, self.batch_size, self.drop_last))
 
 
-def get_worker_info() -> None:
-    """What a dataset can ask to find out which worker process it is in: None in the main process."""
-    return None
+def _left(batches: Iterator[Any], position: Position) -> Requests:
+    given = (position.batches, *position.ahead)  # as it is now: the position moves on
+    for number, indices in enumerate(batches):
+        if number >= given[0] and number not in given[1:]:
+            yield number, indices
 
 
-def _check_workers(
-    num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, persistent_workers: bool
-) -> None:
-    if num_workers < 0:
-        raise ValueError(
-            f"num_workers option should be non-negative, got {num_workers}; use 0 to load in this process"
-        )
-    if num_workers > 0:
-        raise NotImplementedError(
-            f"num_workers={num_workers}: loading in worker processes isn't there yet; use num_workers=0"
-        )
-    if timeout < 0:
-        raise ValueError(f"timeout option should be non-negative, got {timeout}")
-    for name, is_given in (
-        ("timeout", timeout > 0),
-        ("prefetch_factor", prefetch_factor is not None),
-        ("persistent_workers", persistent_workers),
-        ("multiprocessing_context", context is not None),
-    ):
-        if is_given:
-            raise ValueError(f"{name} option needs num_workers > 0")
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
-def _check_iterable(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
-    for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
-        if value is not None:
-            raise ValueError(
-                f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
-            )
-
-
-def _check_batches(
-    batch_size: int | None, shuffle: bool | None, sampler: Any, batch_sampler: Any, drop_last: bool
-) -> None:
-    if sampler is not None and shuffle:
-        raise ValueError("sampler option is mutually exclusive with shuffle")
-    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-        raise ValueError(
-            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last; "
-            f"got batch_size={batch_size}, shuffle={shuffle}, sampler={sampler}, drop_last={drop_last}"
-        )
-    if batch_size is None and batch_sampler is None and drop_last:
-        raise ValueError(
-            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
-        )
+def _copied(raw: Any) -> Any:
+    return raw.copy()

@@ -70,6 +70,14 @@ class ShufflingSampler(Sampler[int]):
         """Make the next pass that of `epoch`: for resuming, and to be in step with other processes."""
         self.epoch = epoch
 
+    def state_dict(self) -> dict:
+        """The seed, and the epoch of the next pass."""
+        return {"seed": self.seed, "epoch": self.epoch}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Go on from a `state_dict`."""
+        self._seed, self.epoch = state_dict["seed"], state_dict["epoch"]
+
     def _draw(self, rng: np.random.Generator) -> Iterator[int]:
         """The indices of one pass."""
         raise NotImplementedError(f"{type(self).__name__} doesn't define _draw()")
@@ -200,8 +208,18 @@ class BatchSampler(Sampler[list[int]]):
         """Hand the epoch on to the sampler, if it has one."""
         set_epoch(self.sampler, epoch)
 
+    def state_dict(self) -> dict | None:
+        """That of the sampler; None if it has none."""
+        return state_of(self.sampler)
+
+    def load_state_dict(self, state_dict: dict | None) -> None:
+        """Hand a `state_dict` back to the sampler."""
+        load_state(self.sampler, state_dict)
+
     def __iter__(self) -> Iterator[list[int]]:
-        indices = iter(self.sampler)
+        return self._lists(iter(self.sampler))  # the sampler's pass begins here, not with the first list
+
+    def _lists(self, indices: Iterator[int]) -> Iterator[list[int]]:
         while batch := list(islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
@@ -215,6 +233,25 @@ def set_epoch(part: Any, epoch: int) -> None:
     """Tell a sampler or a dataset the epoch, if it wants to know."""
     if hasattr(part, "set_epoch"):
         part.set_epoch(epoch)
+
+
+def state_of(part: Any) -> dict | None:
+    """The state of a sampler or a dataset, if it keeps one."""
+    get = getattr(part, "state_dict", None)
+    return None if get is None else get()
+
+
+def load_state(part: Any, state: dict | None) -> None:
+    """Give back what `state_of` returned.
+
+    Raises:
+        ValueError: there is a state, but nobody to take it.
+    """
+    if state is None:
+        return
+    if not hasattr(part, "load_state_dict"):
+        raise ValueError(f"load_state_dict(): {type(part).__name__} has no load_state_dict(), got {state}")
+    part.load_state_dict(state)
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -202,10 +202,9 @@ def test_wrong_options_with_an_iterable_dataset(case):
         data.DataLoader(Stream(), **WRONG_ITERABLE[case])
 
 
-def test_workers_are_not_there_yet():
-    with pytest.raises(NotImplementedError, match="num_workers=2: .*use num_workers=0"):
-        data.DataLoader(Squares(), num_workers=2)
-    assert data.get_worker_info() is None
+def test_the_number_of_workers_is_an_int():
+    with pytest.raises(TypeError, match="num_workers option should be an int, got 2.0"):
+        data.DataLoader(Squares(), num_workers=2.0)
 
 
 def test_what_is_fixed_stays_fixed():

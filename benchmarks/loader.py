@@ -1,0 +1,82 @@
+"""Time how fast worker processes load batches, beside PyTorch's DataLoader.
+
+    python -m benchmarks.loader [--rounds N]
+
+Each implementation lives in a process of its own, with workers that stay; they take turns at every load, on
+the same arrays, with persistent workers and the default prefetch_factor. A time is that of a whole pass, of
+which the program uses one number a batch. Times are medians over the rounds during which no other program
+used the processor (all of them where there is no such round). Exit code 1: the batches differ, or a worker
+ended early.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+
+from benchmarks.gpt_step import Variant
+from benchmarks.loader_problem import LOADS, REPEATS, TINY, Load
+from benchmarks.machine import cpu_model
+from benchmarks.protocol import WorkerError
+from benchmarks.report import LossMismatch, Measurement
+from benchmarks.turns import take_turns
+
+VARIANTS = [
+    Variant("PyTorch", "benchmarks.workers.torch_loader"),
+    Variant("mytorch", "benchmarks.workers.mytorch_loader"),
+]
+TOLERANCE = 1e-6
+
+
+def loads_of(name: str) -> list[Load]:
+    """The loads that "all" or "tiny" (for the tests) means."""
+    return {"all": LOADS, "tiny": TINY}[name]
+
+
+def report(loads: list[Load], about: list[dict], table: list[list[Measurement]], limit: float) -> str:
+    """The text that is printed; a ratio is how many times as many samples a second PyTorch's are."""
+    lines = [
+        cpu_model(),
+        *(f"{v.label}: {facts['version']}" for v, facts in zip(VARIANTS, about, strict=True)),
+        "",
+        f"{'samples/s':<42}"
+        + "".join(f"{variant.label:>12}" for variant in VARIANTS)
+        + f"{'ratio':>8}{'quiet rounds':>16}",
+    ]
+    for load, measurements in zip(loads, table, strict=True):
+        speeds = [load.samples / statistics.median(m.times(limit)) * 1e3 for m in measurements]
+        quiet = min(len(m.quiet(limit)) for m in measurements)
+        lines.append(
+            f"{load!s:<42}"
+            + "".join(f"{speed:>12.0f}" for speed in speeds)
+            + f"{speeds[-1] / speeds[0]:>8.2f}{quiet:>7} of {len(measurements[0].chunks)}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loader", description=__doc__.splitlines()[0])
+    parser.add_argument("--loads", default="all", choices=("all", "tiny"), help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each load is measured (5)")
+    parser.add_argument(
+        "--other-cores",
+        type=float,
+        default=0.05,
+        help="a round in which other programs used more cores than this isn't quiet (0.05)",
+    )
+    args = parser.parse_args(argv)
+    if args.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {args.rounds}")
+    loads = loads_of(args.loads)
+    try:
+        about, table = take_turns(
+            VARIANTS, [args.loads], len(loads), args.rounds, args.other_cores, REPEATS, TOLERANCE
+        )
+    except (LossMismatch, WorkerError) as error:
+        sys.exit(f"benchmarks.loader: {error}")
+    print(report(loads, about, table, args.other_cores))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""From indices, or from a stream, to a batch: what the main process does without workers, and each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..._array import Array
+from ...tensor import Tensor
+from .collate import default_collate, default_convert
+from .dataset import ConcatDataset, Dataset, Subset, TensorDataset
+from .seeding import Seeder
+
+COLLATING, MANY = -1, -2  # places in a batch that are no sample's
+
+
+class StreamEnded(Exception):
+    """An IterableDataset has no more samples."""
+
+
+@dataclass
+class Recipe:
+    """How a loader makes batches of its dataset.
+
+    Attributes:
+        batch_size: of an IterableDataset's batches; None gives single samples.
+        is_batched: `collate_fn` gets lists of samples.
+    """
+
+    dataset: Dataset
+    collate_fn: Callable[[Any], Any]
+    batch_size: int | None
+    drop_last: bool
+    is_batched: bool
+    is_iterable: bool
+
+    def draws_nothing(self) -> bool:
+        """Is it known that no random numbers are drawn?"""
+        return self.collate_fn in (default_collate, default_convert) and _draws_nothing(self.dataset)
+
+
+def _draws_nothing(dataset: Any) -> bool:
+    if type(dataset) is Subset:
+        return _draws_nothing(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(_draws_nothing, dataset.datasets))
+    if type(dataset) is TensorDataset:
+        return all(map(_draws_nothing, dataset.tensors))
+    return isinstance(dataset, (Tensor, Array)) or type(dataset) in (
+        np.ndarray,
+        np.memmap,
+        list,
+        tuple,
+        range,
+    )
+
+
+@dataclass
+class Fetcher:
+    """Makes the batches of one pass.
+
+    Attributes:
+        seeder: called for every sample.
+        progress: its last entry is kept at the place in the batch, for messages.
+        collating: the context in which collate_fn is called.
+    """
+
+    recipe: Recipe
+    seeder: Seeder
+    progress: MutableSequence[int] = field(default_factory=lambda: [0])
+    collating: Callable[[], AbstractContextManager] = nullcontext
+
+    def _collate(self, samples: Any) -> Any:
+        self.progress[-1] = COLLATING
+        with self.collating():
+            return self.recipe.collate_fn(samples)
+
+    def state(self) -> dict | None:
+        """What a later fetcher of the same stream needs to go on from here; None if it needs nothing."""
+        return None
+
+
+class MapFetcher(Fetcher):
+    """Batches of a dataset with indices."""
+
+    def __call__(self, number: int, indices: Any) -> Any:
+        """Batch `number` of the pass, of the samples `indices` (of the sample, if nothing is batched)."""
+        if not self.recipe.is_batched:
+            return self._collate(self._sample(number, 0, indices))
+        many = getattr(self.recipe.dataset, "__getitems__", None)
+        if many is None:
+            return self._collate([self._sample(number, k, index) for k, index in enumerate(indices)])
+        self.progress[-1] = MANY
+        self.seeder.sample(indices[0] if len(indices) else None, number, 0)
+        return self._collate(many(indices))
+
+    def _sample(self, number: int, place: int, index: Any) -> Any:
+        self.progress[-1] = place
+        self.seeder.sample(index, number, place)
+        return self.recipe.dataset[index]
+
+
+class StreamFetcher(Fetcher):
+    """Batches of one copy of an IterableDataset.
+
+    A dataset with `state_dict()` and `load_state_dict(state)` goes on from its state; another one is asked
+    for the same samples again, which are dropped.
+    """
+
+    def start(self, copy: int, state: dict | None) -> StreamFetcher:
+        """Begin the stream of the copy in worker `copy`, or go on from a state."""
+        self.copy, self.samples, self.ended = copy, 0, False
+        dataset, skipped = self.recipe.dataset, 0
+        if state is not None:
+            self.ended, skipped = state["ended"], state["samples"]
+            if state["dataset"] is not None:
+                dataset.load_state_dict(state["dataset"])
+                self.samples, skipped = skipped, 0
+        if not self.ended:
+            self._iterator = iter(dataset)
+            for _ in range(skipped):
+                self._next()
+        return self
+
+    def __call__(self, number: int, indices: None) -> Any:
+        """The next batch.
+
+        Raises:
+            StreamEnded: there is none.
+        """
+        if not self.recipe.is_batched:
+            return self._collate(self._next())
+        batch: list = []
+        try:
+            while len(batch) < self.recipe.batch_size:
+                batch.append(self._next())
+        except StreamEnded:
+            if not batch or self.recipe.drop_last:
+                raise
+        return self._collate(batch)
+
+    def _next(self) -> Any:
+        if self.ended:  # an iterator that has ended need not say so again
+            raise StreamEnded
+        self.progress[-1] = self.samples
+        self.seeder.sample(None, self.copy, self.samples)
+        try:
+            sample = next(self._iterator)
+        except StopIteration:
+            self.ended = True
+            raise StreamEnded from None
+        self.samples += 1
+        return sample
+
+    def state(self) -> dict:
+        get = getattr(self.recipe.dataset, "state_dict", None)
+        return {
+            "ended": self.ended,
+            "samples": self.samples,
+            "dataset": None if get is None else get(),
+        }
+
+
+def make_fetcher(recipe: Recipe, seeder: Seeder, copy: int, state: dict | None, **options: Any) -> Fetcher:
+    """The fetcher of one pass.
+
+    Args:
+        copy: which worker it is for; 0 in the main process.
+        state: of the stream, to go on from.
+    """
+    if recipe.is_iterable:
+        return StreamFetcher(recipe, seeder, **options).start(copy, state)
+    return MapFetcher(recipe, seeder, **options)
+
+
+def place_name(recipe_is_iterable: bool, indices: Any, place: int) -> str:
+    """What was being loaded, in words."""
+    if recipe_is_iterable:
+        return "the batch's collate_fn" if place == COLLATING else f"sample {place} of its stream"
+    if not isinstance(indices, (list, tuple)):
+        return f"sample {indices!r}" if place != COLLATING else f"the collate_fn of sample {indices!r}"
+    if place >= 0:
+        return f"sample {indices[place]!r}"
+    text = repr(indices) if len(indices) <= 8 else f"[{', '.join(map(repr, indices[:8]))}, …]"
+    return f"{'the collate_fn of ' if place == COLLATING else ''}samples {text}"

@@ -1,0 +1,145 @@
+"""Page-locked memory, which a GPU reads by itself, and batches that are on the GPU before they are needed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import cuda
+from ..._array import Array, wrap
+from ...device import CPU, as_device, cupy, is_available
+from ...tensor import Tensor, from_raw
+from .collate import rebuilt
+
+if TYPE_CHECKING:
+    from .ring import Block
+
+_PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs
+
+
+def can_pin() -> bool:
+    """Is there a GPU to pin memory for? If not, warn."""
+    if is_available():
+        return True
+    warnings.warn(
+        "'pin_memory' argument is set as true but no accelerator is found, "
+        "then device pinned memory won't be used.",
+        stacklevel=4,
+    )
+    return False
+
+
+def pinned_copy(raw: np.ndarray) -> np.ndarray:
+    """A copy in page-locked memory from CuPy's pool, which gets it back with the last array on it."""
+    if not raw.nbytes:
+        return raw.copy()
+    memory = cupy().cuda.alloc_pinned_memory(raw.nbytes)
+    out = np.frombuffer(memory, raw.dtype, raw.size).reshape(raw.shape)
+    out[...] = raw
+    return out
+
+
+def pin_block(block: Block) -> None:
+    """Lock a block of a ring in memory, for as long as it lives; where that can't be, it stays as it is."""
+    runtime, owner = cupy().cuda.runtime, os.getpid()
+    try:
+        runtime.hostRegister(block.address, block.size, _PORTABLE)
+    except runtime.CUDARuntimeError:  # no such memory on this system: batches are copied to pinned memory
+        return
+
+    def unpin() -> None:
+        if os.getpid() == owner:  # a forked copy has no GPU
+            with suppress(runtime.CUDARuntimeError):  # at the program's end CUDA may be gone before
+                runtime.hostUnregister(block_address)
+
+    block_address, block.unpin = block.address, unpin
+
+
+def pin_batch(batch: Any) -> Any:
+    """The batch with its arrays in page-locked memory."""
+    return _mapped(batch, pinned_copy)
+
+
+class DevicePrefetcher:
+    """Goes over a loader's batches with their arrays on a GPU: while one is used, the next is copied.
+
+        for tokens, targets in DevicePrefetcher(DataLoader(data, 12, num_workers=4, pin_memory=True), "cuda"):
+
+    The copies run in a stream of their own, beside the current stream's work if the loader pins its memory.
+    A copy waits for the work that was in the current stream before: whatever memory it is given was used by
+    that at most. On the CPU batches pass through as they are.
+
+    Args:
+        loader: any iterable of batches.
+        device: where the batches go.
+    """
+
+    def __init__(self, loader: Iterable[Any], device: Any = "cuda"):
+        self.loader, self.device = loader, as_device(device)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader) if self.device is CPU else self._prefetched()
+
+    def _prefetched(self) -> Iterator[Any]:
+        stream = cuda.Stream(self.device)
+        ready: deque[Any] = deque()
+        sources: deque[tuple[cuda.Event, Any]] = deque()  # a source must stay until its copy is done
+        batches, is_over = iter(self.loader), False
+        try:
+            while ready or not is_over:
+                while len(ready) < 2 and not is_over:
+                    batch = next(batches, sources)  # no batch is this very deque
+                    is_over = batch is sources
+                    if not is_over:
+                        event, moved = self._send(batch, stream)
+                        ready.append((event, moved))
+                        sources.append((event, batch))
+                    batch = moved = None  # what is used up may go
+                while len(sources) > 2 or (sources and sources[0][0].query()):
+                    sources.popleft()[0].synchronize()
+                if ready:
+                    event, moved = ready.popleft()
+                    cuda.current_stream(self.device).wait_event(event)
+                    yield moved
+                    moved = None
+        finally:
+            for event, _ in sources:
+                event.synchronize()
+
+    def _send(self, batch: Any, stream: cuda.Stream) -> tuple[cuda.Event, Any]:
+        """Begin the copy of a batch: the event of its end, and the copy."""
+        stream.wait_stream(cuda.current_stream(self.device))
+        with cuda.stream(stream):
+            moved = _mapped(batch, _upload)
+            return stream.record_event(), moved
+
+
+def _upload(raw: np.ndarray) -> Any:
+    """Begin the copy of an array to the current GPU, in the current stream."""
+    out = cupy().empty(raw.shape, raw.dtype)
+    out.set(np.ascontiguousarray(raw).reshape(raw.shape))
+    return out
+
+
+def _mapped(x: Any, change: Callable[[np.ndarray], Any]) -> Any:
+    """`x` with `change(raw)` for every array of numbers that is in CPU memory."""
+    if isinstance(x, Tensor):
+        raw = x.data._array
+        return from_raw(change(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x
+    if isinstance(x, Array):
+        return wrap(change(x._array)) if isinstance(x._array, np.ndarray) else x
+    if isinstance(x, np.ndarray) and x.dtype.kind in "biufc":
+        return change(x)
+    if isinstance(x, (Mapping, Sequence)) and not isinstance(x, (str, bytes)):
+        out = rebuilt(x, lambda key: _mapped(x[key], change))
+        return tuple(out) if type(x) is tuple else out
+    return x

@@ -1,0 +1,56 @@
+"""The benchmark of loading: what it measures and prints, in one small run; no time is asserted."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import loader
+from benchmarks.loader_problem import LOADS, REPEATS, TINY, Load, Samples, passes, sample_function
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_samples():
+    tokens, images = (sample_function(kind) for kind in ("tokens", "images"))
+    assert (tokens(3).shape, tokens(3).dtype) == ((1024,), np.int64)
+    assert tokens(3).max() > 2**15  # a uint16
+    assert (images(3).shape, images(3).dtype) == ((3, 224, 224), np.float32)
+    assert images(3).flags.c_contiguous and 0.9 < images(3).max() <= 1
+    np.testing.assert_array_equal(tokens(5), sample_function("tokens")(5))
+    for load in LOADS:  # every window is within the text
+        assert sample_function(load.kind)(load.samples - 1).size in (1024, 3 * 224 * 224)
+    assert len(Samples(Load("tokens", 3, 5, 1), str)) == 15
+
+
+def test_the_figure_of_a_pass_depends_on_every_batch_and_their_order():
+    def figure(batches):
+        steps = list(passes([TINY[0]], lambda load: batches))
+        assert len(steps) == REPEATS
+        return steps[0]()
+
+    batches = [np.array([[1, 2]]), np.array([[3, 4]])]
+    assert figure(batches) == 10
+    assert figure(batches[::-1]) == 8
+    assert figure(batches[:1]) == 2
+
+
+def test_a_small_run():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.loader", "--loads", "tiny", "--rounds", "1"], cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "PyTorch: PyTorch" in done.stdout and "mytorch: mytorch" in done.stdout
+    for load in TINY:
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{load} ")]
+        theirs, ours, ratio = map(float, re.findall(r"[\d.]+", line[42:])[:3])
+        assert ratio == pytest.approx(ours / theirs, rel=0.05, abs=0.01) and line.endswith(" of 1")
+
+
+def test_wrong_arguments():
+    with pytest.raises(SystemExit):
+        loader.main(["--rounds", "0"])

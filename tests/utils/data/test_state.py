@@ -1,0 +1,222 @@
+"""state_dict and load_state_dict: a pass goes on where it was, batch for batch."""
+
+import json
+
+import pytest
+
+import mytorch
+from mytorch.utils import data
+from tests.utils.data.datasets import Augmented, Numbers, Resumable, Stream, plain, within
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    with within(120):
+        yield
+
+
+class Backwards(data.Sampler):
+    """A sampler without a state, which always gives the same."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        return iter(range(self.size - 1, -1, -1))
+
+    def __len__(self):
+        return self.size
+
+
+MAPS = {
+    "in order": lambda **o: data.DataLoader(Augmented(), 3, **o),
+    "shuffled": lambda **o: data.DataLoader(Augmented(), 3, shuffle=True, **o),
+    "drop_last": lambda **o: data.DataLoader(Augmented(), 3, shuffle=True, drop_last=True, **o),
+    "samples": lambda **o: data.DataLoader(Augmented(), None, shuffle=True, **o),
+    "subset": lambda **o: data.DataLoader(
+        Augmented(), 2, sampler=data.SubsetRandomSampler([7, 1, 5], seed=3), **o
+    ),
+    "own sampler": lambda **o: data.DataLoader(Augmented(), 2, sampler=Backwards(9), **o),
+    "batch_sampler": lambda **o: data.DataLoader(
+        Augmented(), batch_sampler=data.BatchSampler(data.RandomSampler(range(10), seed=2), 4, False), **o
+    ),
+    "lists": lambda **o: data.DataLoader(Augmented(), batch_sampler=[[1, 2], [3], [4, 5, 6]], **o),
+    "distributed": lambda **o: data.DataLoader(
+        Augmented(), 2, sampler=data.DistributedSampler(range(10), 2, 1, seed=4), **o
+    ),
+}
+STREAMS = {
+    "replayed": lambda **o: data.DataLoader(Stream(), 2, **o),
+    "with a state": lambda **o: data.DataLoader(Resumable(), 2, **o),
+    "with a state, drop_last": lambda **o: data.DataLoader(Resumable(), 2, drop_last=True, **o),
+    "with a state, samples": lambda **o: data.DataLoader(Resumable(), None, **o),
+}
+WORKERS = {"none": {}, "two": {"num_workers": 2}, "three": {"num_workers": 3, "prefetch_factor": 3}}
+
+
+def seeded(make, seed=9, **options):
+    return make(generator=mytorch.Generator().manual_seed(seed), **options)
+
+
+def interrupted(make, when, **options):
+    """All batches of three epochs, and those from the state after `when` batches of the second epoch on."""
+    loader = seeded(make, **options)
+    whole = [[plain(b) for b in loader]]
+    iterator = iter(loader)
+    second = [plain(next(iterator)) for _ in range(when)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    second += [plain(b) for b in iterator]
+    whole += [second, [plain(b) for b in loader]]
+    return whole, state
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("name", MAPS)
+def test_map_datasets(name, workers):
+    make = MAPS[name]
+    length = len(make())
+    for when in {0, 1, length - 1, length}:
+        whole, state = interrupted(make, when)
+        resumed = seeded(make, seed=1, **WORKERS[workers])
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        assert [plain(b) for b in resumed] == whole[1][when:]
+        assert [plain(b) for b in resumed] == whole[2]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams(name, workers):
+    make, options = STREAMS[name], WORKERS[workers]
+    length = len(list(make(**options)))
+    for when in sorted({0, 1, length // 2, length - 1, length}):
+        whole, state = interrupted(make, when, **options)
+        assert len(whole[1]) == length
+        resumed = seeded(make, seed=1, **options)
+        resumed.load_state_dict(state)
+        assert [plain(b) for b in resumed] == whole[1][when:], (when, state)
+        assert [plain(b) for b in resumed] == whole[2]
+
+
+@pytest.mark.parametrize("workers", ["none", "two"])
+def test_a_stream_with_a_state_is_not_replayed(workers):
+    class Once(Resumable):
+        def __iter__(self):
+            for sample in super().__iter__():
+                assert sample[1] >= self.first, "it was read before"
+                yield sample
+
+        first = 0
+
+        def load_state_dict(self, state):
+            super().load_state_dict(state)
+            self.first = self.position
+
+    loader = data.DataLoader(Once(), 2, **WORKERS[workers])
+    iterator = iter(loader)
+    seen = [plain(next(iterator)) for _ in range(2)]
+    state = loader.state_dict()
+    assert [s and s["dataset"] for s in state["streams"]][0]["position"] == 4 - 2 * (workers == "two")
+    seen += [plain(b) for b in iterator]
+    again = data.DataLoader(Once(), 2, **WORKERS[workers])
+    again.load_state_dict(state)
+    assert [plain(b) for b in again] == seen[2:]
+
+
+def test_batches_loaded_ahead_do_not_count():
+    loader = data.DataLoader(Numbers(100), 1, num_workers=2, prefetch_factor=10)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    assert loader.state_dict()["batches"] == 3
+
+
+def test_any_order():
+    loader = data.DataLoader(Numbers(40), 2, num_workers=3, in_order=False)
+    iterator = iter(loader)
+    first = [next(iterator).tolist() for _ in range(7)]
+    state = loader.state_dict()
+    assert state["batches"] + len(state["ahead"]) == 7
+    state.update(batches=1, ahead=[2, 5])  # as if these came first
+    loader.load_state_dict(state)
+    rest = sorted(b.tolist() for b in loader)
+    assert rest == [[2 * k, 2 * k + 1] for k in range(20) if k not in (0, 2, 5)] and len(first) == 7
+
+
+def test_between_two_passes():
+    loader = seeded(MAPS["shuffled"])
+    list(loader)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (1, 0)
+    want = [plain(b) for b in loader]
+    resumed = seeded(MAPS["shuffled"], seed=3)
+    resumed.load_state_dict(state)
+    assert [plain(b) for b in resumed] == want
+
+
+def test_set_epoch_after_loading():
+    whole, state = interrupted(MAPS["shuffled"], 2)
+    resumed = seeded(MAPS["shuffled"])
+    resumed.load_state_dict(state)
+    resumed.set_epoch(1)  # as a training loop does for the epoch that it goes on with
+    assert [plain(b) for b in resumed] == whole[1][2:]
+    resumed.load_state_dict(state)
+    resumed.set_epoch(2)
+    assert [plain(b) for b in resumed] == whole[2]
+
+
+def test_a_sampler_that_was_told_the_epoch():
+    def make():
+        return MAPS["distributed"](generator=mytorch.Generator().manual_seed(0))
+
+    loader, epochs = make(), []
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        epochs.append([plain(b) for b in loader])
+    later = make()
+    later.sampler.set_epoch(2)
+    assert [plain(b) for b in later] == epochs[2]
+    assert epochs[0] != epochs[1]
+
+
+def test_a_state_can_be_saved(tmp_path):
+    whole, state = interrupted(MAPS["shuffled"], 2)
+    mytorch.save({"loader": state}, tmp_path / "state.safetensors")
+    resumed = seeded(MAPS["shuffled"], num_workers=1)
+    resumed.load_state_dict(mytorch.load(tmp_path / "state.safetensors")["loader"])
+    assert [plain(b) for b in resumed] == whole[1][2:]
+
+
+WRONG = {
+    "no state": ({}, {"weights": 1}, "no state of a DataLoader, it has the keys"),
+    "another batch size": (
+        {"batch_size": 2},
+        {},
+        "the state is of a loader with batch_size=3, .* batch_size=2",
+    ),
+    "drop_last": ({"batch_size": 3, "drop_last": True}, {}, "drop_last=False, .* drop_last=True"),
+    "another version": ({"batch_size": 3}, {"version": 0}, "no state of a DataLoader"),
+    "no sampler for it": (
+        {"batch_size": 3},
+        {"sampler": {"seed": 1}},
+        "SequentialSampler has no load_state_dict",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_states(name):
+    options, changes, message = WRONG[name]
+    state = changes if name == "no state" else data.DataLoader(Numbers(), 3).state_dict() | changes
+    with pytest.raises(ValueError, match=message):
+        data.DataLoader(Numbers(), **options).load_state_dict(state)
+
+
+def test_a_stream_goes_on_with_as_many_workers():
+    loader = data.DataLoader(Stream(), 2, num_workers=2)
+    next(iter(loader))
+    with pytest.raises(ValueError, match="the state is of 2 streams, this loader has 1"):
+        data.DataLoader(Stream(), 2).load_state_dict(loader.state_dict())
+    distributed = data.DistributedSampler(range(10), 2, 0)
+    with pytest.raises(ValueError, match="the state is of 2 processes, there are 3 now"):
+        data.DistributedSampler(range(10), 3, 0).load_state_dict(distributed.state_dict())
