@@ -72,7 +72,8 @@ def taped(function: Callable) -> Callable:
         tape = device.get_current_stream().tape
         if tape is None or not tape.is_recording:
             return function(*args, **kwargs)
-        tape.memory += [(array, array.copy()) for array in _arrays([*args, *kwargs.values()])]
+        arrays = _arrays([*args, *kwargs.values()])
+        tape.memory += [(array, array.copy()) for array in arrays if array.flags.writeable]
         tape.is_recording = False
         try:
             result = function(*args, **kwargs)

@@ -1,0 +1,71 @@
+"""How long a GPU takes for a call: CUDA events around it, with an empty cache, in medians."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+WARM_UP = 3
+LEAD = 1.5  # how many times as long as the host takes for a call, the GPU is kept busy before it
+MOST_FILLS = 100
+
+
+class Effort(NamedTuple):
+    """How much is measured: about `ms` of calls, but at least `fewest` and at most `most` of them."""
+
+    ms: float = 200.0
+    fewest: int = 10
+    most: int = 200
+
+
+class Clock:
+    """Measures calls on the current GPU; the same for mytorch and PyTorch.
+
+    Before each call a buffer larger than the second-level cache is overwritten, as often as it takes for the
+    host to be ahead of the GPU: so the times are those of the GPU, not of Python.
+
+    Args:
+        cuda: `mytorch.cuda` or `torch.cuda`.
+        flush: overwrites that buffer, without waiting.
+    """
+
+    def __init__(self, cuda: Any, flush: Callable[[], Any], effort: Effort):
+        self.cuda, self.flush, self.effort = cuda, flush, effort
+
+    def __call__(self, call: Callable[[], Any]) -> dict:
+        """{"ms": median, "fastest_ms": …, "slowest_ms": …, "runs": …} of a call."""
+        for _ in range(WARM_UP):
+            call()
+        fills = self._fills(call)
+        first = statistics.median(self._times(call, 3, fills))
+        runs = int(min(self.effort.most, max(self.effort.fewest, self.effort.ms / max(first, 1e-4))))
+        times = self._times(call, runs, fills)
+        return {
+            "ms": statistics.median(times),
+            "fastest_ms": min(times),
+            "slowest_ms": max(times),
+            "runs": runs,
+        }
+
+    def _fills(self, call: Callable[[], Any]) -> int:
+        self.cuda.synchronize()
+        begin = time.perf_counter()
+        call()
+        host = (time.perf_counter() - begin) * 1e3
+        self.cuda.synchronize()
+        flush = statistics.median(self._times(self.flush, 5, 1))
+        return max(1, min(MOST_FILLS, math.ceil(LEAD * host / max(flush, 1e-4))))
+
+    def _times(self, call: Callable[[], Any], runs: int, fills: int) -> list[float]:
+        events = [[self.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(runs)]
+        for begin, end in events:
+            for _ in range(fills):
+                self.flush()
+            begin.record()
+            call()
+            end.record()
+        self.cuda.synchronize()
+        return [begin.elapsed_time(end) for begin, end in events]

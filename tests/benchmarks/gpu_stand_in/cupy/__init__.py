@@ -1,0 +1,42 @@
+"""With the folder of this package on PYTHONPATH, `import cupy` gives the strict stand-in, in any process.
+
+With TRITON_INTERPRET=1 Triton's kernels run on its arrays, in the interpreter. BREAK="kernel:how" breaks one
+of them: "wrong" adds 1 to its first array, "raise" raises, "exit" ends the process.
+"""
+
+import os
+
+from tests import strict_cupy
+
+cupy = strict_cupy.install(device_count=1)
+
+from mytorch.backends import cublas  # noqa: E402 - it looks for cupy
+from tests.strict_cupy.cublas import Cublas  # noqa: E402
+
+_blas = cublas.Library(Cublas())
+cublas.library = lambda: _blas
+
+
+def on_the_stand_in(launch):
+    """A mode of launches that interprets kernels on the stand-in's memory."""
+
+    class OnTheStandIn(launch.Interpret):
+        def start(self, kernel, grid, pointers, meta):
+            there = [launch.Pointer(p.array._numpy) if hasattr(p, "array") else p for p in pointers]
+            name, _, how = os.environ.get("BREAK", "").partition(":")
+            broken = how if kernel.fn.__name__ == name else ""
+            if broken == "raise":
+                raise RuntimeError("it was broken on purpose")
+            if broken == "exit":
+                os._exit(7)
+            super().start(kernel, grid, there, meta)
+            if broken == "wrong":
+                there[0].array += 1
+
+    return OnTheStandIn()
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from mytorch.nn.fused_ops.triton import launch
+
+    launch._mode = on_the_stand_in(launch)
