@@ -131,7 +131,8 @@ def test_commands_exist(command):
     elif program in ("bash", "python") and arguments[0] != "-m":
         assert_options(program, ROOT / arguments[0], arguments[1:])
     elif program == "python":
-        assert (ROOT / arguments[1].replace(".", "/")).with_suffix(".py").exists()
+        module = ROOT / arguments[1].replace(".", "/")
+        assert module.with_suffix(".py").exists() or (module / "__main__.py").exists()
     else:
         assert program in ("git", "cd", "ruff")
 
