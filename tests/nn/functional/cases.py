@@ -291,6 +291,7 @@ def batch_norm():
     yield case(normal(3, 4, 5), None, None, None, normal(4), training=True)
     yield case(5 + normal(9, 4, 5), None, None, training=True)
     yield case(normal(0, 4, 5), None, None, normal(4), normal(4), training=True)
+    yield case(normal(0, 4), None, None, normal(4), normal(4), training=True)
     yield case(normal(9, 150), None, None, normal(150), normal(150), training=True)
     yield case(normal(9, 150), running_mean=normal(150), running_var=positive(150), weight=normal(150))
     yield case(normal(3, 2, 70, 60), None, None, training=True)

@@ -30,6 +30,14 @@ _C0, _C1, _C2, _C3, _C4, _C5 = (
 )
 
 
+def _in_wide_registers(function: ir.Function) -> None:
+    """Let the loops of a function use 512 bits where the CPU has them: on most, LLVM prefers 256 by itself.
+
+    That is right where memory is what takes the time, but polynomials are a third faster.
+    """
+    set.add(function.attributes, '"prefer-vector-width"="512"')  # llvmlite's own add() knows none of these
+
+
 @intrinsic
 def fma(typing_context, x, y, z):
     """x y + z, rounded once, and left alone: other sums may be reordered, by FASTMATH of `backends.jit`."""
@@ -45,6 +53,7 @@ def _times_power_of_two(typing_context, x, n):
     """x 2^n for normal numbers: n is added to the bits of the exponent."""
 
     def generate(context, builder, signature, args):
+        _in_wide_registers(builder.function)
         x, n = args
         bits = builder.add(
             builder.bitcast(x, ir.IntType(32)), builder.shl(n, ir.Constant(ir.IntType(32), 23))

@@ -54,7 +54,7 @@ from .attention_parts import (
     softmax,
     transpose,
 )
-from .memory import floats
+from .memory import aligned, floats
 from .philox import halves_of
 
 TILE = 32  # queries; in larger tiles more scores are computed that nobody may see
@@ -74,7 +74,7 @@ def _forward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout):
         batch, head, pair = item // pairs // heads, item // pairs % heads, item % pairs
         kv_head = head * kv_heads // heads
         # Made before the loop, they live till its end: an address doesn't keep an array alive.
-        memory, scores = np.empty(features * TILE, np.float32), np.empty(keys * TILE, np.float32)
+        memory, scores = aligned(features * TILE), aligned(keys * TILE)
         for tile in range(pair, tiles - pair, max(1, tiles - 1 - 2 * pair)):
             first, last = tile * TILE, min(queries, tile * TILE + TILE)
             oldest, end = seen(first, last, keys, mode)
@@ -96,7 +96,7 @@ def _forward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout):
                         s[j, i] *= kept_weight(dropout, row, keys, oldest + j)
             v_seen = rows_from(v, batch, kv_head, oldest)
             p = matrix_of(s)
-            multiply(TRANSPOSED, PLAIN, rows, value_features, columns, ONE, p, v_seen, ZERO, y_tile)
+            multiply(TRANSPOSED, rows, value_features, columns, ONE, p, v_seen, ZERO, y_tile)
             for i in range(rows):
                 factor[i] = ZERO if factor[i] == ZERO else ONE / factor[i]
             scale_rows(y_tile, value_features, factor)
@@ -116,8 +116,8 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, g, dq, dk
         own_dk, own_dv = below(own_dk, piece * steps[0]), below(own_dv, piece * steps[1])
         fill_with_zeros(own_dk, keys, features)
         fill_with_zeros(own_dv, keys, value_features)
-        memory = np.empty(max(features, value_features) * TILE, np.float32)
-        scores, gradients = np.empty(keys * TILE, np.float32), np.empty(keys * TILE, np.float32)
+        memory = aligned(max(features, value_features) * TILE)
+        scores, gradients = aligned(keys * TILE), aligned(keys * TILE)
         along = np.empty(TILE, np.float32)
         for unit in range(piece, group * tiles, pieces):
             head, first = kv_head * group + unit // tiles, unit % tiles * TILE
@@ -138,7 +138,7 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, g, dq, dk
             gt = memory[: value_features * rows].reshape(value_features, rows)
             transpose(g_tile, gt)
             gt_place, p_place, d_place = matrix_of(gt), matrix_of(p), matrix_of(d)
-            multiply(PLAIN, PLAIN, columns, rows, value_features, ONE, v_seen, gt_place, ZERO, d_place)
+            multiply(PLAIN, columns, rows, value_features, ONE, v_seen, gt_place, ZERO, d_place)
             inner_products(g_tile, y_tile, value_features, along[:rows])
             row = (batch * heads + head) * queries + first
             largest, factor = maxima[batch, head, first:last], factors[batch, head, first:last]
@@ -148,9 +148,9 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, g, dq, dk
                     out = floats(dbias + 4 * ((row + i) * keys + oldest), columns)
                     for j in range(columns):
                         out[j] = d[j, i]
-            multiply(PLAIN, PLAIN, columns, value_features, rows, ONE, p_place, g_tile, ONE, dv_seen)
-            multiply(TRANSPOSED, PLAIN, rows, features, columns, mode[0], d_place, k_seen, ZERO, dq_tile)
-            multiply(PLAIN, PLAIN, columns, features, rows, mode[0], d_place, q_tile, ONE, dk_seen)
+            multiply(PLAIN, columns, value_features, rows, ONE, p_place, g_tile, ONE, dv_seen)
+            multiply(TRANSPOSED, rows, features, columns, mode[0], d_place, k_seen, ZERO, dq_tile)
+            multiply(PLAIN, columns, features, rows, mode[0], d_place, q_tile, ONE, dk_seen)
     set_blas_threads(before)
 
 

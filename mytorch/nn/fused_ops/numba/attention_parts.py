@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ....backends.address import address_of
-from ....backends.gemm import PLAIN, ROW_MAJOR, ZERO, sgemm
+from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, ZERO, sgemm
 from ....backends.jit import device
 from .approximations import INF, exp32
+from .maximum import maximum32
 from .memory import floats
 from .philox import uniform32
 
+PRODUCT = 1_000_000  # multiplications; up to so many, OpenBLAS reads the matrices where they are
 LOWEST = np.finfo(np.float32).min
 
 
@@ -36,9 +38,22 @@ def matrix_of(x):
 
 
 @device
-def multiply(ta, tb, m, n, k, alpha, a, b, beta, c):
-    """c = alpha a b + beta c"""
-    sgemm(ROW_MAJOR, ta, tb, m, n, k, alpha, a[0], a[1] // 4, b[0], b[1] // 4, beta, c[0], c[1] // 4)
+def multiply(ta, m, n, k, alpha, a, b, beta, c):
+    """c = alpha a b + beta c, with a few rows of a, as they lie in memory, at a time."""
+    rows, others = (m, n * k) if ta == PLAIN else (k, m * n)
+    step = max(PRODUCT // max(others, 1), 1)
+    for first in range(0, max(rows, 1), step):  # once at least: a sum of no terms is zero
+        if ta == PLAIN:
+            m = min(step, rows - first)
+            sgemm_of(ta, m, n, k, alpha, below(a, first * a[1]), b, beta, below(c, first * c[1]))
+        else:
+            k, kept = min(step, rows - first), ONE if first else beta
+            sgemm_of(ta, m, n, k, alpha, below(a, first * a[1]), below(b, first * b[1]), kept, c)
+
+
+@device
+def sgemm_of(ta, m, n, k, alpha, a, b, beta, c):
+    sgemm(ROW_MAJOR, ta, PLAIN, m, n, k, alpha, a[0], a[1] // 4, b[0], b[1] // 4, beta, c[0], c[1] // 4)
 
 
 @device
@@ -73,7 +88,7 @@ def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
     keys, rows = s.shape
     qt = memory[: features * rows].reshape(features, rows)
     transpose(q, qt)
-    multiply(PLAIN, PLAIN, keys, rows, features, scale, k, matrix_of(qt), ZERO, matrix_of(s))
+    multiply(PLAIN, keys, rows, features, scale, k, matrix_of(qt), ZERO, matrix_of(s))
     if bias[0]:
         for i in range(rows):
             row = floats(bias[0] + i * bias[1] + 4 * oldest, keys)
@@ -97,7 +112,7 @@ def softmax(s, largest, total):
         largest[i], total[i] = LOWEST, ZERO  # not -inf: where all is -inf, s - largest is, too
     for j in range(keys):
         for i in range(rows):
-            largest[i] = max(largest[i], s[j, i])
+            largest[i] = maximum32(largest[i], s[j, i])
     for j in range(keys):
         for i in range(rows):
             s[j, i] = exp32(s[j, i] - largest[i])

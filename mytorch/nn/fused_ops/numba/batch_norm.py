@@ -2,7 +2,7 @@
 Batch norm, perhaps after an addition: channel by channel, in training and with the running statistics.
 
 The input is (samples, channels, length): what a channel has of a sample lies in one piece. Where these pieces
-are single numbers, of an input (N, C), a thread takes a block of neighbouring channels row by row instead.
+are single numbers, of an input (N, C), a thread takes all channels of some rows instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....backends.jit import kernel, prange
+from ....backends.jit import device, kernel, prange
 from ...functional.add_norm import add_batch_norm
 from ...functional.batch_norm import Running, batch_norm
 from ..normalization import register
@@ -32,7 +32,8 @@ from .moments import (
     sums_of,
 )
 
-_WIDTH = 128  # channels of a block
+_CHUNK = 32  # rows whose sums are made in float32 while they are in a near cache
+_PARTS = 16  # of all rows, whatever the number of threads: that mustn't change the result
 
 
 @kernel
@@ -83,61 +84,84 @@ def _backward(g, of_total, x, weight, mean, rstd, training, dweight, dbias, dx):
 def _forward_rows(x, residual, total, weight, bias, eps, training, mean, variance, rstd, y):
     """`_forward` for (samples, channels, 1), as a matrix."""
     rows, channels = x.shape
-    for block in prange((channels + _WIDTH - 1) // _WIDTH):
-        here = slice(block * _WIDTH, min(channels, block * _WIDTH + _WIDTH))
-        m, v, r, w, b = mean[here], variance[here], rstd[here], weight[here], bias[here]
-        if residual.size:
-            for i in range(rows):
-                add(x[i, here], residual[i, here], total[i, here])
-        if training:
-            sums = np.zeros(m.size)
-            for i in range(rows):
-                row = total[i, here]
-                for j in range(m.size):
-                    sums[j] += row[j]
-            for j in range(m.size):
-                m[j] = sums[j] / rows
-            sums[:] = 0
-            for i in range(rows):
-                row = total[i, here]
-                for j in range(m.size):
-                    sums[j] += (row[j] - m[j]) * (row[j] - m[j])
-            for j in range(m.size):
-                v[j] = sums[j] / rows
-        for j in range(m.size):
-            r[j] = 1 / np.sqrt(v[j] + eps)
-        for i in range(rows):
-            row, out = total[i, here], y[i, here]
-            for j in range(m.size):
-                out[j] = (row[j] - m[j]) * r[j] * w[j] + b[j]
+    parts = max(1, min(_PARTS, (rows + _CHUNK - 1) // _CHUNK))
+    means, squares = np.zeros((parts, channels)), np.zeros((parts, channels))
+    if training or residual.size:
+        for part in prange(parts):
+            begin, end = part * rows // parts, (part + 1) * rows // parts
+            for first in range(begin, end, _CHUNK):
+                last = min(end, first + _CHUNK)
+                if residual.size:
+                    for i in range(first, last):
+                        add(x[i], residual[i], total[i])
+                if training:
+                    _take_in(total[first:last], first - begin, means[part], squares[part])
+    if training:
+        for part in range(1, parts):
+            before, count = part * rows // parts, (part + 1) * rows // parts - part * rows // parts
+            _merge(means[part], squares[part], count, means[0], squares[0], before)
+        mean[:] = means[0]
+        variance[:] = squares[0] / max(rows, 1)
+    scale = np.empty(channels, SINGLE)
+    for j in range(channels):
+        rstd[j] = 1 / np.sqrt(variance[j] + eps)
+        scale[j] = rstd[j] * weight[j]
+    for i in prange(rows):
+        row, out = total[i], y[i]
+        for j in range(channels):
+            out[j] = (row[j] - mean[j]) * scale[j] + bias[j]
+
+
+@device
+def _take_in(x, before, mean, squares):
+    """Add the rows of x to the mean of so many rows before, and to the sum of squared distances from it."""
+    of_chunk, distances = x[0].copy(), np.zeros(x.shape[1], SINGLE)
+    for i in range(1, len(x)):
+        add(of_chunk, x[i], of_chunk)
+    share = ONE / np.float32(len(x))
+    for j in range(of_chunk.size):
+        of_chunk[j] *= share
+    for i in range(len(x)):
+        row = x[i]
+        for j in range(row.size):
+            distances[j] += (row[j] - of_chunk[j]) * (row[j] - of_chunk[j])
+    _merge(of_chunk, distances, len(x), mean, squares, before)
+
+
+@device
+def _merge(other_mean, other_squares, count, mean, squares, before):
+    """Means and sums of squared distances of `count` rows and of those before (Chan et al., 1979)."""
+    share = count / (before + count)
+    for j in range(mean.size):
+        distance = other_mean[j] - mean[j]
+        mean[j] += distance * share
+        squares[j] += other_squares[j] + distance * distance * (before * share)
 
 
 @kernel
 def _backward_rows(g, of_total, x, weight, mean, rstd, training, dweight, dbias, dx):
     """`_backward` for (samples, channels, 1), as a matrix."""
     rows, channels = x.shape
-    share = ONE / np.float32(rows)
-    for block in prange((channels + _WIDTH - 1) // _WIDTH):
-        here = slice(block * _WIDTH, min(channels, block * _WIDTH + _WIDTH))
-        m, r, w, of_product, of_g = mean[here], rstd[here], weight[here], dweight[here], dbias[here]
-        of_product[:] = ZERO
-        of_g[:] = ZERO
-        for i in range(rows):
-            row, g_row = x[i, here], g[i, here]
-            for j in range(m.size):
-                of_product[j] += g_row[j] * ((row[j] - m[j]) * r[j])
+    parts = min(_PARTS, (rows + _CHUNK - 1) // _CHUNK)
+    of_products, of_gs = np.zeros((parts, channels), SINGLE), np.zeros((parts, channels), SINGLE)
+    for part in prange(parts):
+        of_product, of_g = of_products[part], of_gs[part]
+        for i in range(part * rows // parts, (part + 1) * rows // parts):
+            row, g_row = x[i], g[i]
+            for j in range(channels):
+                of_product[j] += g_row[j] * (row[j] - mean[j])
                 of_g[j] += g_row[j]
-        along, level = np.zeros(m.size, SINGLE), np.zeros(m.size, SINGLE)
-        if training:
-            for j in range(m.size):
-                along[j] = of_product[j] * share
-                level[j] = of_g[j] * share
-        for i in range(rows):
-            row, g_row, out = x[i, here], g[i, here], dx[i, here]
-            for j in range(m.size):
-                out[j] = (g_row[j] - level[j] - (row[j] - m[j]) * r[j] * along[j]) * r[j] * w[j]
-            if of_total.size:
-                add(out, of_total[i, here], out)
+    dweight[:], dbias[:] = of_products.sum(0) * rstd, of_gs.sum(0)
+    along, level, scale = np.zeros(channels, SINGLE), np.zeros(channels, SINGLE), rstd * weight
+    if training:
+        share = ONE / np.float32(rows)
+        along[:], level[:] = dweight * rstd * share, dbias * share
+    for i in prange(rows):
+        row, g_row, out = x[i], g[i], dx[i]
+        for j in range(channels):
+            out[j] = (g_row[j] - level[j] - (row[j] - mean[j]) * along[j]) * scale[j]
+        if of_total.size:
+            add(out, of_total[i], out)
 
 
 def _normalize(

@@ -2,126 +2,33 @@
 Convolutions on the CPU: each thread takes a tile, some rows of the result, writes the windows of a few
 channels into a matrix that stays in its cache, and multiplies that. See `functional.im2col` for why.
 
-Where a group has few channels a product is too small to be worth it: then each row of the result is the sum
-of shifted rows of the input.
+Where a group has few channels a product is too small to be worth it: see `convolution_rows`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from ....backends import gemm
+from ....backends.address import address_of
 from ....backends.gemm import PLAIN, ROW_MAJOR, get_blas_threads, set_blas_threads, sgemm
-from ....backends.jit import device, kernel, prange
+from ....backends.jit import kernel, prange
 from ...functional.composite import Unsupported
 from ...functional.im2col import Geometry
 from ..convolution import register
 from .approximations import ONE, ZERO
-from .memory import floats
+from .convolution_rows import forward_rows, weight_rows
+from .convolution_windows import fill, put, window_of
+from .memory import aligned, aligned_array, floats
 
 SINGLE = np.dtype(np.float32)
 PRODUCT = 1_000_000  # multiplications; up to so many, OpenBLAS reads the matrices where they are
 HEIGHT, COLUMNS = 64, 224  # of such a product, about
 FEW = 4  # channels that a group reads times those that it writes: products aren't worth it
+NEAR = 1 << 16  # numbers of the weight's gradient that stay in a core's cache
 SUMS = 16  # parts of the weight's gradient, whatever the number of threads: that mustn't change the result
-
-copy_bytes = types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
-
-
-class Window(NamedTuple):
-    """The numbers of a `Geometry` of two dims. Negative padding cuts off."""
-
-    height: int
-    width: int
-    kernel_height: int
-    kernel_width: int
-    rows: int  # of the result
-    columns: int
-    stride: int
-    stride_x: int
-    padding: int  # before
-    padding_x: int
-    dilation: int
-    dilation_x: int
-
-
-@device
-def meeting(offset, stride, size, first, last):
-    """Which of the windows `first` to `last` have an element, at `offset` in window 0, inside: first, end."""
-    begin = 0 if offset >= 0 else (stride - 1 - offset) // stride
-    end = 0 if offset >= size else (size - 1 - offset) // stride + 1
-    begin = min(max(begin, first), last)
-    return begin, max(min(end, last), begin)
-
-
-@device
-def clear(place, count):
-    line = floats(place, count)
-    for j in range(count):
-        line[j] = ZERO
-
-
-@device
-def copy_rows(x, y, form, count, begin, end):
-    """What one place of the kernel meets in `count` rows of windows: numbers from x on for the windows
-    `begin` to `end`, and 0 for the others. `x` and `y` are addresses."""
-    width, taken = form.columns, end - begin
-    if form.stride == form.stride_x == 1 and width == form.width:
-        copy_bytes(y + 4 * begin, x, 4 * ((count - 1) * width + taken))
-    elif form.stride_x == 1:
-        for i in range(count):
-            copy_bytes(y + 4 * (i * width + begin), x + 4 * i * form.stride * form.width, 4 * taken)
-    else:
-        for i in range(count):
-            line = floats(y + 4 * (i * width + begin), taken)
-            there = floats(x + 4 * i * form.stride * form.width, taken * form.stride_x)
-            for j in range(taken):
-                line[j] = there[j * form.stride_x]
-    if taken < width:
-        rows = floats(y, count * width)
-        for i in range(count):
-            for j in range(begin):
-                rows[i * width + j] = ZERO
-            for j in range(end, width):
-                rows[i * width + j] = ZERO
-
-
-@device
-def fill(x, image, channels, form, first, last, out):
-    """What the places of the kernel meet in the rows of windows `first` to `last` of all images: a matrix
-    (channels kernel_height kernel_width, (last - first) columns) at the address `out`.
-
-    `x` is the address of the first of the channels, `image` how far the next image is.
-    """
-    width, length = form.columns, (last - first) * form.columns
-    row = first
-    while row < last:
-        n, top = row // form.rows, row % form.rows
-        bottom = min(form.rows, top + last - row)
-        for a in range(form.kernel_height):
-            h = a * form.dilation - form.padding
-            above, lower = meeting(h, form.stride, form.height, top, bottom)
-            for b in range(form.kernel_width):
-                w = b * form.dilation_x - form.padding_x
-                begin, end = meeting(w, form.stride_x, form.width, 0, width)
-                upper = above if begin < end else lower
-                source = x + 4 * (
-                    n * image + (upper * form.stride + h) * form.width + begin * form.stride_x + w
-                )
-                y = out + 4 * ((a * form.kernel_width + b) * length + (row - first) * width)
-                for _ in range(channels):
-                    clear(y, (upper - top) * width)
-                    if upper < lower:
-                        copy_rows(source, y + 4 * (upper - top) * width, form, lower - upper, begin, end)
-                    clear(y + 4 * (lower - top) * width, (bottom - lower) * width)
-                    source += 4 * form.height * form.width
-                    y += 4 * form.kernel_height * form.kernel_width * length
-        row += bottom - top
 
 
 @kernel
@@ -140,7 +47,7 @@ def _forward(x, w, bias, y, steps, form, groups, height, block):
         first = tile * height
         last = min(rows, first + height)
         n = (last - first) * form.columns
-        columns, result = np.empty(block * places * n, np.float32), np.empty((outs, n), np.float32)
+        columns, result = aligned(block * places * n), aligned(outs * n).reshape(outs, n)
         for group in range(groups):
             for c in range(0, channels, block):
                 count = min(block, channels - c)
@@ -161,46 +68,39 @@ def _forward(x, w, bias, y, steps, form, groups, height, block):
     set_blas_threads(before)
 
 
-@device
-def put(sums, shift, line, step):
-    """Add the bias, and write every `step`-th element of a row."""
-    if step == 1:
-        for j in range(sums.size):
-            line[j] = sums[j] + shift
-    else:
-        for j in range(sums.size):
-            line[j * step] = sums[j] + shift
-
-
 @kernel
-def _weight(x, g, sums, form, groups, height, block):
-    """Parts of the weight's gradient, (parts, groups, k, outs), from g as (images, places, outs)."""
+def _weight(x, g, sums, form, groups, height, block, share):
+    """Parts of the weight's gradient, (parts, groups, k, outs), from g as (images, places, outs).
+
+    A task makes those of `share` channels, `block` of them at a time: they and a tile of g stay near.
+    """
     before = get_blas_threads()
     set_blas_threads(np.int32(1))
     places, size = form.kernel_height * form.kernel_width, form.height * form.width
     image, all_outs = x.shape[1] * size, g.shape[-1]
     channels, outs, rows = x.shape[1] // groups, all_outs // groups, x.shape[0] * form.rows
     tiles, parts = (rows + height - 1) // height, sums.shape[0]
-    blocks = (channels + block - 1) // block
-    for task in prange(parts * groups * blocks):
-        part, group, c = task // (groups * blocks), task // blocks % groups, task % blocks * block
-        count = min(block, channels - c)
-        out = sums[part, group, c * places : (c + count) * places]
-        out[:] = ZERO
-        columns = np.empty(count * places * height * form.columns, np.float32)
+    shares = (channels + share - 1) // share
+    for task in prange(parts * groups * shares):
+        part, group, own = task // (groups * shares), task // shares % groups, task % shares * share
+        end, out = min(channels, own + share), sums[part, group]
+        out[own * places : end * places] = ZERO
+        columns = aligned(block * places * height * form.columns)
         for tile in range(part * tiles // parts, (part + 1) * tiles // parts):
             first = tile * height
             last = min(rows, first + height)
             n = (last - first) * form.columns
-            place = x.ctypes.data + 4 * (group * channels + c) * size
-            fill(place, image, count, form, first, last, columns.ctypes.data)
-            for o in range(0, outs, HEIGHT):
-                sgemm(
-                    ROW_MAJOR, PLAIN, PLAIN, count * places, min(HEIGHT, outs - o), n, ONE,
-                    columns.ctypes.data, n,
-                    g.ctypes.data + 4 * (first * form.columns * all_outs + group * outs + o), all_outs, ONE,
-                    out.ctypes.data + 4 * o, outs,
-                )  # fmt: skip
+            for c in range(own, end, block):
+                count = min(block, end - c)
+                place = x.ctypes.data + 4 * (group * channels + c) * size
+                fill(place, image, count, form, first, last, columns.ctypes.data)
+                for o in range(0, outs, HEIGHT):
+                    sgemm(
+                        ROW_MAJOR, PLAIN, PLAIN, count * places, min(HEIGHT, outs - o), n, ONE,
+                        columns.ctypes.data, n,
+                        g.ctypes.data + 4 * (first * form.columns * all_outs + group * outs + o), all_outs,
+                        ONE, out.ctypes.data + 4 * (c * places * outs + o), outs,
+                    )  # fmt: skip
     set_blas_threads(before)
 
 
@@ -224,78 +124,6 @@ def _transposed_sum(parts, out):
 
 
 @kernel
-def _forward_few(x, w, bias, y, steps, form, groups):
-    """`_forward`, one channel of one image at a time, as sums of rows."""
-    channels, all_outs = w.shape[1], w.shape[0]
-    outs = all_outs // groups
-    for task in prange(x.shape[0] * all_outs):
-        n, o = task // all_outs, task % all_outs
-        sums = np.empty(form.columns, np.float32)
-        for i in range(form.rows):
-            sums[:] = ZERO
-            for c in range(channels):
-                for a in range(form.kernel_height):
-                    h = i * form.stride + a * form.dilation - form.padding
-                    if 0 <= h < form.height:
-                        row = x[n, o // outs * channels + c, h]
-                        for b in range(form.kernel_width):
-                            place = b * form.dilation_x - form.padding_x
-                            begin, end = meeting(place, form.stride_x, form.width, 0, form.columns)
-                            add_row(row, w[o, c, a, b], place, form.stride_x, sums, begin, end)
-            line = floats(y + 4 * (n * steps[0] + o * steps[1] + i * steps[2]), form.columns * steps[3])
-            put(sums, bias[o], line, steps[3])
-
-
-@device
-def add_row(row, factor, place, stride, sums, begin, end):
-    if begin == end:
-        return
-    to, source = sums[begin:end], row[begin * stride + place :]
-    if stride == 1:
-        for j in range(to.size):
-            to[j] += factor * source[j]
-    else:
-        for j in range(to.size):
-            to[j] += factor * source[j * stride]
-
-
-@kernel
-def _weight_few(x, g, out, form, groups):
-    """The gradient of the weight, one kernel at a time, as products of rows."""
-    all_outs, channels = out.shape[:2]
-    outs = all_outs // groups
-    for task in prange(all_outs * channels):
-        o, c = task // channels, task % channels
-        for a in range(form.kernel_height):
-            for b in range(form.kernel_width):
-                h, w = a * form.dilation - form.padding, b * form.dilation_x - form.padding_x
-                upper, lower = meeting(h, form.stride, form.height, 0, form.rows)
-                begin, end = meeting(w, form.stride_x, form.width, 0, form.columns)
-                total = 0.0
-                if begin < end:
-                    for n in range(x.shape[0]):
-                        for i in range(upper, lower):
-                            row = x[n, o // outs * channels + c, i * form.stride + h]
-                            total += dot(
-                                g[n, o, i, begin:end], row[begin * form.stride_x + w :], form.stride_x
-                            )
-                out[o, c, a, b] = total
-
-
-@device
-def dot(x, y, stride):
-    """sum_j x[j] y[j stride]"""
-    total = ZERO
-    if stride == 1:
-        for j in range(x.size):
-            total += x[j] * y[j]
-    else:
-        for j in range(x.size):
-            total += x[j] * y[j * stride]
-    return total
-
-
-@kernel
 def _channel_sums(g, out):
     images, channels, size = g.shape
     for c in prange(channels):
@@ -316,12 +144,6 @@ def _require(*arrays: np.ndarray) -> None:
         raise Unsupported("NumPy has no OpenBLAS that could be called from a kernel")
 
 
-def _window(form: Geometry) -> Window:
-    padding = [before for before, _ in form.padding]
-    pairs = form.size, form.kernel, form.out, form.stride, padding, form.dilation
-    return Window(*itertools.chain.from_iterable(pairs))
-
-
 def _few(channels: int, outs: int) -> bool:
     return channels * outs <= FEW
 
@@ -339,30 +161,45 @@ def _convolve(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, y: np.ndarr
         return
     channels, outs = w.shape[1], len(w) // form.groups
     bias = np.zeros(len(w), SINGLE) if bias is None else bias
-    args = x, w, bias, gemm.address_of(y), tuple([s // 4 for s in y.strides]), _window(form), form.groups
+    args = x, w, bias, address_of(y), tuple([s // 4 for s in y.strides]), window_of(form), form.groups
     if _few(channels, outs):
-        _forward_few(*args)
+        forward_rows(*args)
     else:
         _forward(*args, *_tile(form, channels, outs))
 
 
 def _weight_gradient(x: np.ndarray, g: np.ndarray, shape: tuple[int, ...], form: Geometry) -> np.ndarray:
     out, groups = np.empty(shape, SINGLE), form.groups
-    channels, outs, k = shape[1], shape[0] // groups, math.prod(shape[1:])
+    channels, outs = shape[1], shape[0] // groups
     if not x.size:
         out.fill(0)
     elif _few(channels, outs):
-        _weight_few(x, g, out, _window(form), groups)
+        weight_rows(x, g, out, window_of(form), groups)
+    elif _is_pointwise(form) and outs > channels:  # what has fewer numbers is the one to transpose
+        _weight_parts(g, x, form).sum(0, out=out.reshape(groups, outs, channels))
     else:
-        places = math.prod(form.out)
-        last = np.empty((len(g), places, shape[0]), SINGLE)
-        _transposed_sum(g.reshape(1, len(g), shape[0], places), last)
-        height, block = _tile(form, channels, outs)
-        tiles, blocks = -(-len(x) * form.out[0] // height), -(-channels // block)
-        sums = np.empty((min(tiles, -(-SUMS // (groups * blocks))), groups, k, outs), SINGLE)
-        _weight(x, last, sums, _window(form), groups, height, block)
-        _transposed_sum(sums, out.reshape(groups, outs, k))
+        _transposed_sum(_weight_parts(x, g, form), out.reshape(groups, outs, -1))
     return out
+
+
+def _is_pointwise(form: Geometry) -> bool:
+    """Does a window have one pixel, the one at its own place?"""
+    return form.kernel == (1, 1) and form.size == form.out and form.padding == ((0, 0), (0, 0))
+
+
+def _weight_parts(x: np.ndarray, g: np.ndarray, form: Geometry) -> np.ndarray:
+    """(parts, groups, k, outs), to be added up."""
+    groups, places, taps = form.groups, math.prod(form.out), math.prod(form.kernel)
+    channels, outs = x.shape[1] // groups, g.shape[1] // groups
+    last = aligned_array((len(g), places, g.shape[1]))
+    _transposed_sum(g.reshape(1, *g.shape[:2], places), last)
+    height, block = _tile(form, channels, outs)
+    share = min(max(NEAR // (taps * outs * block), 1) * block, channels)
+    tiles, shares = -(-len(x) * form.out[0] // height), -(-channels // share)
+    parts = min(tiles, -(-SUMS // (groups * shares)))
+    sums = np.empty((parts, groups, channels * taps, outs), SINGLE)
+    _weight(x, last, sums, window_of(form), groups, height, block, share)
+    return sums
 
 
 def _bias_gradient(g: np.ndarray) -> np.ndarray:

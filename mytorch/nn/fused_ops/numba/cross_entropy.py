@@ -14,17 +14,9 @@ from ....backends.blas import rows
 from ....backends.jit import device, kernel, prange
 from ...functional.composite import Unsupported
 from ...functional.cross_entropy import class_back, class_last, cross_entropy
-from .approximations import INF, ONE, ZERO, exp32
-from .maximum import maximum32
+from .approximations import ONE, ZERO, exp32
 from .moments import SINGLE, contiguous, require_single
-
-
-@device
-def largest_of(x):
-    m = -INF
-    for i in range(x.size):
-        m = maximum32(m, x[i])
-    return m
+from .softmax import largest_of
 
 
 @device
@@ -55,7 +47,7 @@ def _forward(x, target, weight, ignore_index, spread, losses, kept):
         counts = label != ignore_index
         scale = (weight[label] if weight.size else ONE) if counts else ZERO
         kept[0, i], kept[1, i], kept[2, i] = largest, total, scale
-        all_spread, level = spread_of(spread[1:], row, largest)
+        all_spread, level = spread_of(spread[1:], row, largest) if spread.size > 1 else (ZERO, ZERO)
         losses[i] = (
             loss_of(spread[0] * scale, row[label] - largest, total, all_spread, level) if counts else ZERO
         )

@@ -20,55 +20,85 @@ from .moments import contiguous, require_single
 LANES = 128  # neighbouring columns at a time, where the dim isn't the last
 
 
+@device
+def largest_of(x):
+    largest = -INF
+    for j in range(x.size):
+        largest = maximum32(largest, x[j])
+    return largest
+
+
+@device
+def _forward(x, log, y):
+    """One row; returns what an element of it that doesn't count becomes. `y` may be `x`."""
+    largest, total = largest_of(x), ZERO
+    if log:
+        for j in range(x.size):
+            total += exp32(x[j] - largest)
+        shift = np.float32(np.log(total))
+        for j in range(x.size):
+            y[j] = x[j] - largest - shift
+        return -INF - shift
+    for j in range(x.size):
+        power = exp32(x[j] - largest)
+        y[j] = power
+        total += power
+    factor = ONE / total
+    for j in range(x.size):
+        y[j] *= factor
+    return ZERO * factor  # NaN, if the row is
+
+
+@device
+def _backward(y, g, log, d):
+    """d = y (g - sum(g y)), or g - exp(y) sum(g) for the logarithm; where `d` is shorter, of the first."""
+    total = ZERO
+    if log:
+        for j in range(y.size):
+            total += g[j]
+        for j in range(d.size):
+            d[j] = g[j] - exp32(y[j]) * total
+    else:
+        for j in range(y.size):
+            total += g[j] * y[j]
+        for j in range(d.size):
+            d[j] = y[j] * (g[j] - total)
+
+
 @kernel
-def _rows_forward(x, mask, which, causal, log, out):
+def _rows_forward(x, log, out):
+    for i in prange(x.shape[0]):
+        _forward(x[i], log, out[i])
+
+
+@kernel
+def _rows_backward(y, g, log, d):
+    for i in prange(y.shape[0]):
+        _backward(y[i], g[i], log, d[i])
+
+
+@kernel
+def _masked_forward(x, mask, which, causal, log, out):
     """Row i of x has the mask mask[which[i]]; in each run of `causal` rows the i-th ends with column i."""
     for i in prange(x.shape[0]):
         seen = _seen(i, causal, x.shape[1])
-        row, y = x[i][:seen], out[i][:seen]
+        row, y = x[i, :seen], out[i, :seen]
+        y[:] = row
         if mask.size:
-            row, counts = np.empty(seen, np.float32), mask[which[i]]
+            counts = mask[which[i]]
             for j in range(seen):
-                value = x[i, j]  # read in any case: no branch
-                row[j] = value if counts[j] else -INF
-        largest, total = -INF, ZERO
-        for j in range(seen):
-            largest = maximum32(largest, row[j])
-        if log:
-            for j in range(seen):
-                total += exp32(row[j] - largest)
-            shift = np.float32(np.log(total))
-            for j in range(seen):
-                y[j] = row[j] - largest - shift
-            out[i, seen:] = -INF - shift
-        else:
-            for j in range(seen):
-                power = exp32(row[j] - largest)
-                y[j] = power
-                total += power
-            factor = ONE / total
-            for j in range(seen):
-                y[j] *= factor
-            out[i, seen:] = ZERO * factor  # NaN, if the row is
+                value = row[j]  # read in any case: no branch
+                y[j] = value if counts[j] else -INF
+        out[i, seen:] = _forward(y, log, y)
 
 
 @kernel
-def _rows_backward(y, g, mask, which, causal, log, d):
-    """d = y (g - sum(g y)), or g - exp(y) sum(g) for the logarithm, where elements count; else 0."""
+def _masked_backward(y, g, mask, which, causal, log, d):
+    """`_rows_backward` where elements count; else 0."""
     for i in prange(y.shape[0]):
         seen = _seen(i, causal, y.shape[1])
-        row, g_row, out = y[i], g[i], d[i, :seen]
-        total = ZERO
-        if log:
-            for j in range(row.size):
-                total += g_row[j]
-            for j in range(seen):
-                out[j] = g_row[j] - exp32(row[j]) * total
-        else:
-            for j in range(row.size):
-                total += g_row[j] * row[j]
-            for j in range(seen):
-                out[j] = row[j] * (g_row[j] - total)
+        out = d[i, :seen]
+        _backward(y[i], g[i], log, out)
         if mask.size:
             counts = mask[which[i]]
             for j in range(seen):
@@ -165,7 +195,7 @@ def _along(x: np.ndarray, dim: int, log: bool) -> tuple:
     return y.reshape(shape), grad
 
 
-_NO_MASK = np.empty((0, 0), bool), np.empty(0, np.int64)
+_ANY = np.empty((0, 0), bool), np.empty(0, np.int64)  # masks
 
 
 def _by_rows(x: np.ndarray, mask: Any, is_causal: bool, log: bool) -> tuple:
@@ -173,14 +203,16 @@ def _by_rows(x: np.ndarray, mask: Any, is_causal: bool, log: bool) -> tuple:
     shape = x.shape
     n = shape[-1] if shape else 1
     matrix = (x.size // max(n, 1), n)
-    masks = _NO_MASK if mask is None else mask_rows(mask, shape)
-    causal = shape[-2] if is_causal else 0
+    forward, backward, which = _rows_forward, _rows_backward, ()
+    if mask is not None or is_causal:
+        masks = _ANY if mask is None else mask_rows(mask, shape)
+        forward, backward, which = _masked_forward, _masked_backward, (*masks, shape[-2] if is_causal else 0)
     y = np.empty(matrix, np.float32)
-    _rows_forward(contiguous(x, matrix), *masks, causal, log, y)
+    forward(contiguous(x, matrix), *which, log, y)
 
     def grad(g):
         d = np.empty_like(y)
-        _rows_backward(y, contiguous(g, matrix), *masks, causal, log, d)
+        backward(y, contiguous(g, matrix), *which, log, d)
         return d.reshape(shape)
 
     return y.reshape(shape), grad
