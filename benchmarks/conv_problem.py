@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-REPEATS = 3  # steps in a row that a worker does of one shape; the first isn't timed
+REPEATS = 3  # steps in a row that a worker does of one shape; a third of them isn't timed
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.protocol import Step
 
-REPEATS = 3  # passes in a row that a worker does of one load; the first isn't timed
+REPEATS = 3  # passes in a row that a worker does of one load; a third of them isn't timed
 
 
 @dataclass(frozen=True)

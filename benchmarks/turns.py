@@ -11,19 +11,24 @@ from benchmarks.gpt_step import Variant, thread_environment, wait_for_quiet, wat
 from benchmarks.protocol import Worker
 from benchmarks.report import Chunk, LossMismatch, Measurement
 
+PAUSE = 0.05  # seconds; so long the threads of the one before may spin, waiting for its next job
+
 
 def run_job(
     workers: list[Worker], measurements: list[Measurement], backwards: bool, repeats: int, tolerance: float
 ) -> None:
-    """One job of one round, for every worker: `repeats` steps, of which the first isn't timed.
+    """One job of one round, for every worker: `repeats` steps, of which the first third isn't timed.
+
+    A core that was idle takes a few short steps to get going.
 
     Raises LossMismatch where the figures that the steps return differ.
     """
-    results = {}
+    results, warm_up = {}, max(1, repeats // 3)
     turns = list(zip(workers, measurements, strict=True))
     for worker, measured in reversed(turns) if backwards else turns:
-        warm = worker.run(1)
-        timed, others = watch(lambda worker=worker: worker.run(repeats - 1))
+        time.sleep(PAUSE)
+        warm = worker.run(warm_up)
+        timed, others = watch(lambda worker=worker: worker.run(repeats - warm_up))
         measured.chunks.append(Chunk(statistics.median(timed["ms"]), others))
         results[worker.label] = warm["losses"][0]
     first, *rest = (results[worker.label] for worker in workers)

@@ -142,15 +142,19 @@ class Tensor:
         self._node = None
         return self
 
-    def _accumulate_grad(self, raw: Any) -> None:
-        """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer."""
+    def _accumulate_grad(self, raw: Any, own: bool = False) -> None:
+        """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer.
+
+        Args:
+            own: nobody else holds `raw`, so it need not be copied.
+        """
         if self._grad is not None:
             if raw is not self._grad._array:  # else it was added where it lies: see `_grad_place`
                 self._grad._array[...] += raw
         elif self._slot is not None:
             self._grad = self._slot.take(raw)
         else:
-            self._grad = wrap(np.array(raw) if device_of(raw) is CPU else raw.copy())
+            self._grad = wrap(raw if own else np.array(raw) if device_of(raw) is CPU else raw.copy())
         if self._post_hooks:
             for hook in list(self._post_hooks.values()):
                 hook(self)

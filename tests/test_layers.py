@@ -21,6 +21,7 @@ LAYERS = [
         "autograd/grad_mode",
         "autograd/hook",
         "autograd/pending",
+        "autograd/sole",
         "autograd/view",
     ),
     ("tensor",),

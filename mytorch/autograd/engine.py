@@ -24,6 +24,7 @@ from .anomaly import check_gradients
 from .captured import holds
 from .grad_mode import _state
 from .pending import Pending
+from .sole import is_sole
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -112,7 +113,7 @@ class Parts(dict):
 def backward(
     roots: Sequence[tuple[Node, Any]],
     retain_graph: bool = False,
-    accumulate: Callable[[Node, Any, bool], None] | None = None,
+    accumulate: Callable[[Node, Any, bool, bool], None] | None = None,
     inputs: set[Node] | None = None,
     pull: Callable | None = None,
 ) -> None:
@@ -121,8 +122,8 @@ def backward(
     Args:
         roots: (node, gradient) pairs; the gradient is a raw array of the node's shape and dtype.
         retain_graph: keep what the graph saved, for another walk, and every intermediate `.grad`.
-        accumulate: called with (node, gradient, is it complete and wanted in `.grad`) for every node that is
-            reached; by default adds to the `.grad` of leaves and of tensors that retain theirs.
+        accumulate: called with (node, gradient, is it wanted in `.grad`, does nobody else hold it) for every
+            node that is reached; by default adds to the `.grad` of leaves and of tensors that retain theirs.
         inputs: walk only on the paths that lead to these nodes.
         pull: takes a node's gradient to its parents, as `pull_raw` does; another one when the gradients are
             Tensors.
@@ -136,25 +137,25 @@ def backward(
     wanted = None if inputs is None else _leading_to(inputs, [node for node, _ in roots])
     waiting_for = _count_consumers([node for node, _ in roots], wanted)
     arrived: dict[Node, Any] = {}
-    owned: set[Node] = set()  # their gradients are sums made here: nobody else sees them grow in place
+    owned: set[Node] = set()  # nobody else holds their gradients, or sees them grow in place
     for node, grad in roots:
-        _collect(arrived, owned, node, grad, raw)
+        _collect(arrived, owned, node, grad, raw, False)
     ready = [node for node in dict.fromkeys(node for node, _ in roots) if not waiting_for[node]]
     with np.errstate(all="ignore"):  # as the forward pass: inf and NaN are values, not warnings
         while ready:
             node = ready.pop()
-            grad = arrived.pop(node, None)
+            grad, own = arrived.pop(node, None), node in owned
             owned.discard(node)
             with on(node.device):
                 if node.hooks is not None and grad is not None:
-                    grad = _run_hooks(node, grad)
+                    grad, own = _run_hooks(node, grad), False
                 if grad is not None:
-                    accumulate(node, grad, node.retain or retain_graph)
-                for parent, part in pull(node, grad, wanted):
+                    accumulate(node, grad, node.retain or retain_graph, own)
+                for parent, part, sole in pull(node, grad, wanted):
                     if type(part) is Pending:
                         _collect_pending(arrived, owned, parent, part, place_of)
                     elif part is not None:
-                        _collect(arrived, owned, parent, part, raw)
+                        _collect(arrived, owned, parent, part, raw, sole)
                     waiting_for[parent] -= 1
                     if waiting_for[parent] == 0:
                         ready.append(parent)
@@ -193,9 +194,11 @@ def _leading_to(inputs: set[Node], roots: list[Node]) -> set[Node]:
     return wanted
 
 
-def _collect(arrived: dict, owned: set, node: Node, part: Any, raw: bool) -> None:
+def _collect(arrived: dict, owned: set, node: Node, part: Any, raw: bool, sole: bool) -> None:
     if node not in arrived:
         arrived[node] = part
+        if sole:
+            owned.add(node)
         return
     with on(node.device):
         if node in owned:
@@ -213,7 +216,7 @@ def _collect_pending(arrived: dict, owned: set, node: Node, part: Pending, place
         if node in owned:
             part.compute(arrived[node], 1)
         else:
-            _collect(arrived, owned, node, part.array(), True)
+            _collect(arrived, owned, node, part.array(), True, True)
         return
     place, beta = place_of(node)
     if place is None:
@@ -233,13 +236,21 @@ def _no_place(node: Node) -> tuple[Any, int]:
     return None, 0
 
 
-def pull_raw(node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[Node, Any]]:
-    """Yield (parent, gradient or None) for each input, the gradient in its shape, dtype and device."""
+def pull_raw(node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[Node, Any, bool]]:
+    """Yield (parent, gradient or None, does nobody else hold it) for each input.
+
+    The gradient has the shape, dtype and device of the input.
+    """
     if not node.parents or (wanted is not None and not any([p in wanted for p in node.parents])):
         return
-    for parent, part in zip(node.parents, parts_of(node, grad, wanted), strict=False):
+    parts = list(parts_of(node, grad, wanted))
+    parts.reverse()
+    for parent in node.parents:
+        part = parts.pop() if parts else None  # now the list doesn't hold it any more
         if parent is not None and (wanted is None or parent in wanted):
-            yield parent, None if part is None else fit(part, parent)
+            part = None if part is None else fit(part, parent)
+            sole = is_sole(part)
+            yield parent, part, sole
 
 
 def parts_of(node: Node, grad: Any, wanted: set[Node] | None = None, vjp: Any = None) -> tuple:
@@ -319,10 +330,14 @@ def _run_hooks(node: Node, grad: Any) -> Any:
     return grad
 
 
-def add_to_tensor(node: Node, grad: Any, wanted: bool) -> None:
-    """Add to the tensor's `.grad`: for a leaf always, for a result of an op if it is wanted there."""
+def add_to_tensor(node: Node, grad: Any, wanted: bool, own: bool) -> None:
+    """Add to the tensor's `.grad`: for a leaf always, for a result of an op if it is wanted there.
+
+    Args:
+        own: nobody else holds this array, so it may become the `.grad`.
+    """
     if node.tensor is None or (node.parents and not wanted):
         return
     tensor = node.tensor()
     if tensor is not None:
-        tensor._accumulate_grad(grad)
+        tensor._accumulate_grad(grad, own)

@@ -48,11 +48,9 @@ def grad(
     nodes = [_node_of(x, "grad()") for x in inputs]
     wanted, found = set(nodes), {}
 
-    def keep(node, gradient, _):
+    def keep(node, gradient, _, own):
         if node in wanted:
-            found[node] = (
-                gradient if create_graph else from_raw(gradient.copy())
-            )  # what arrives may be shared
+            found[node] = gradient if create_graph else from_raw(gradient if own else gradient.copy())
 
     roots = _roots(outputs, grad_outputs)
     if create_graph:
@@ -156,9 +154,9 @@ def _only(inputs: Any) -> tuple:
         raise RuntimeError("backward(): inputs argument to backward cannot be empty")
     wanted = {_node_of(x, "backward(inputs=)") for x in inputs}
 
-    def accumulate(node, grad, _):
+    def accumulate(node, grad, _, own):
         if node in wanted:
-            engine.add_to_tensor(node, grad, True)
+            engine.add_to_tensor(node, grad, True, own)
 
     return accumulate, wanted
 
@@ -188,4 +186,4 @@ def _root(x: Tensor, gradient: Any) -> tuple[engine.Node, Any]:
     if device_of(gradient) is not x.device:
         raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {x.device}")
     with on(x.device):
-        return node, gradient.astype(raw.dtype)  # a copy: what arrives at a leaf is never the caller's array
+        return node, gradient.astype(raw.dtype, copy=False)  # the caller's own: a leaf gets a copy of it

@@ -32,15 +32,15 @@ class Graph:
     def __init__(self) -> None:
         self.made: dict[Node, Any] = {}  # the Tensor of a node, or the tuple of them
 
-    def pull(self, node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[Node, Any]]:
-        """Yield (parent, gradient or None), as `engine.pull_raw` does, on Tensors and recorded."""
+    def pull(self, node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[Node, Any, bool]]:
+        """Yield (parent, gradient or None, False), as `engine.pull_raw` does, on Tensors and recorded."""
         if not node.parents or (wanted is not None and not any([p in wanted for p in node.parents])):
             return
         with enable_grad():
             parts = (None,) * len(node.parents) if grad is None else self._parts(node, grad, wanted)
             for parent, part in zip(node.parents, parts, strict=False):
                 if parent is not None and (wanted is None or parent in wanted):
-                    yield parent, None if part is None else fit(part, parent)
+                    yield parent, None if part is None else fit(part, parent), False
 
     def _parts(self, node: Node, grad: Any, wanted: set[Node] | None) -> tuple:
         _recover(node)
@@ -157,7 +157,7 @@ def _first(out: Any) -> Tensor:
 
 
 def _keep(found: dict) -> Any:
-    def keep(node, grad, _):
+    def keep(node, grad, _, own):
         found[node] = grad
 
     return keep
