@@ -1,0 +1,40 @@
+"""Several processes that train together: torch.distributed's functions, on MPI and NCCL."""
+
+from .collectives import (
+    all_gather,
+    all_gather_into_tensor,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+)
+from .ddp import DistributedDataParallel
+from .environment import is_available
+from .errors import DistError, DistMismatch, DistTimeout
+from .group import ProcessGroup
+from .objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
+from .point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from .reduce_op import ReduceOp
+from .work import Work
+from .world import (
+    GroupMember,
+    destroy_process_group,
+    get_backend,
+    get_global_rank,
+    get_group_rank,
+    get_node_local_rank,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    group,
+    init_process_group,
+    is_initialized,
+    new_group,
+)
+from .zero import ZeroRedundancyOptimizer

@@ -1,0 +1,180 @@
+"""How a rank fails: it says why, in a file or on stderr, and takes the whole job with it."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import recorder
+from .environment import RUN_FOLDER_VARIABLE
+from .errors import DistError, DistMismatch, DistTimeout
+
+ERROR_LINE = "\x1emytorch-error "  # begins an error on stderr, from where the launcher's folder isn't
+_TRACEBACK_LINES = 40
+_STACK_SECONDS = 0.3
+_PR_SET_PDEATHSIG = 1
+_HERE = str(Path(__file__).parent) + os.sep
+_ENTRY = _HERE + "entry.py"
+_state: dict[str, Any] = {"rank": 0, "abort": None}
+
+
+def install(rank: int, abort: Any) -> None:
+    """From now on an uncaught exception is reported and ends all ranks.
+
+    Args:
+        abort: called with the exit code; it ends all ranks.
+    """
+    _state.update(rank=rank, abort=abort)
+    sys.excepthook = lambda kind, error, trace: fail(error)
+    folder = _folder()
+    if folder and hasattr(signal, "SIGUSR1") and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        # Another rank asks in this way where we are, when it has waited too long for us.
+        _state["stack"] = open(_stack_path(folder, os.getpid()), "w")  # noqa: SIM115 - as long as the process
+        faulthandler.register(signal.SIGUSR1, file=_state["stack"], all_threads=False)
+
+
+def die_with_parent() -> None:
+    """Let the system end this process when the one that started it is gone (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def fail(error: BaseException) -> None:
+    """Report what happened and end all ranks."""
+    report(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    code = exit_code(error)
+    if _state["abort"] is not None:
+        _state["abort"](code)
+    os._exit(code)
+
+
+def exit_code(error: BaseException) -> int:
+    """What the process ends with: never 0."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) and 0 < error.code < 256 else 1
+    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+def report(error: BaseException) -> None:
+    """Write the error file of this rank, or a line on stderr where there is no folder for it."""
+    if RUN_FOLDER_VARIABLE not in os.environ:
+        traceback.print_exception(error)
+        return
+    facts = json.dumps(_facts(error))
+    folder = _folder()
+    if folder:
+        partial = Path(folder) / f".error-{_state['rank']}"
+        partial.write_text(facts)
+        partial.rename(Path(folder) / f"error-{_state['rank']}.json")
+    else:
+        sys.stderr.write(f"\n{ERROR_LINE}{facts}\n")
+
+
+def _facts(error: BaseException) -> dict[str, Any]:
+    flight = recorder.read_all(_folder()).get(_state["rank"])
+    return {
+        "rank": _state["rank"],
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "time": time.time(),
+        "kind": kind_of(error),
+        "code": exit_code(error),
+        "type": type(error).__name__,
+        "message": str(error),
+        "finished": getattr(error, "finished", ()),
+        "traceback": _traceback_of(error),
+        "operation": str(flight.last) if flight and flight.last else "",
+    }
+
+
+def _traceback_of(error: BaseException) -> list[str]:
+    """The traceback as lines, without our own frames: above the script, and below a collective."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == _ENTRY:
+        trace = trace.tb_next
+    if isinstance(error, DistError):
+        frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_HERE)]
+        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    else:
+        lines = traceback.format_exception(type(error), error, trace)
+    lines = "".join(lines).splitlines()
+    if len(lines) > _TRACEBACK_LINES:
+        lines = [lines[0], f"  … {len(lines) - _TRACEBACK_LINES} lines", *lines[1 - _TRACEBACK_LINES :]]
+    return lines
+
+
+def kind_of(error: BaseException) -> str:
+    """exception, early exit, mismatch, timeout, or connection: what the engine says."""
+    if isinstance(error, DistTimeout):
+        return "timeout"
+    if isinstance(error, DistMismatch):
+        return "early exit" if error.finished else "mismatch"
+    return "connection" if type(error) is DistError else "exception"
+
+
+def state_of(pid: int) -> str:
+    """How a process of this machine is: "running", "stopped" or "gone"."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+    return {"T": "stopped", "t": "stopped", "Z": "gone", "X": "gone"}.get(state, "running")
+
+
+def stacks_of(pids: dict[int, int]) -> dict[int, str]:
+    """Where other ranks of this machine are in their programs, by rank, as text to append to a line."""
+    folder, found = _folder(), {}
+    if not folder:
+        return found
+    for rank, pid in pids.items():
+        state = state_of(pid)
+        if state != "running":
+            found[rank] = f" (process {pid} is {state})"
+        elif _stack_path(folder, pid).exists():  # else it has no handler, and the signal would kill it
+            os.kill(pid, signal.SIGUSR1)
+    time.sleep(_STACK_SECONDS)
+    for rank, pid in pids.items():
+        path = _stack_path(folder, pid)
+        if rank not in found and path.exists():
+            lines = [
+                x for x in path.read_text().strip().splitlines() if _ENTRY not in x and "<frozen" not in x
+            ]
+            found[rank] = "".join(f"\n    {line}" for line in lines[:12])
+    return found
+
+
+def explain_timeout(me: int, ranks: Sequence[int], mine: recorder.Record, timeout: float) -> str:
+    """What the ranks of a group were doing, when rank `me` gave up an operation."""
+    lines = [f"rank {me}: {mine.op} #{mine.seq} of group {mine.group} not over after {timeout:g} s"]
+    flights = recorder.read_all(_folder())
+    stacks = stacks_of({rank: flights[rank].pid for rank in ranks if rank in flights and rank != me})
+    for rank in ranks:
+        if rank == me:
+            lines.append(f"  rank {me}: {mine}")
+        elif rank in flights:
+            state = "at the end of the program" if flights[rank].finished else flights[rank].last
+            lines.append(f"  rank {rank}: {state or 'no operation yet'}{stacks.get(rank, '')}")
+        else:
+            lines.append(f"  rank {rank}: on another machine, or not even started")
+    return "\n".join(lines)
+
+
+def _stack_path(folder: str, pid: int) -> Path:
+    return Path(folder) / f"stack-{pid}"
+
+
+def _folder() -> str | None:
+    folder = os.environ.get(RUN_FOLDER_VARIABLE)
+    return folder if folder and os.path.isdir(folder) else None

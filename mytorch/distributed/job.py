@@ -1,0 +1,198 @@
+"""A job: the starter's process and all below it, from the first to the last."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from . import blame, recorder, starters
+from .environment import seconds
+from .failure import die_with_parent
+from .output import Output
+
+_PR_SET_CHILD_SUBREAPER = 36
+START_VARIABLE = "MYTORCH_START_TIMEOUT"
+_START_SECONDS = 120.0  # for Python to start and import mytorch: it may come from a slow disk
+_STEP = 0.05  # seconds between two looks
+_GRACE = 2.0  # for ranks to end by themselves, after an error or a signal, before they are killed
+
+
+def run_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
+    """Run the script as so many ranks, again after a failure if `max_restarts` says so; the exit code."""
+    _adopt_orphans()
+    with _Signals() as signals:
+        for attempt in range(options.max_restarts + 1):
+            os.environ["MYTORCH_RESTART_COUNT"] = str(attempt)
+            code = _attempt(options, ranks, local_ranks, signals)
+            if code == 0 or signals.caught:
+                break
+            if attempt < options.max_restarts:
+                print(f"mytorchrun: restart {attempt + 1} of {options.max_restarts}", file=sys.stderr)
+    return code
+
+
+def _attempt(options: argparse.Namespace, ranks: int, local_ranks: int, signals: _Signals) -> int:
+    folder = recorder.new_folder(ranks)
+    try:
+        environment = starters.rank_environment(options, ranks, local_ranks, folder)
+        job = Job(starters.command(options, ranks, environment), environment, folder, ranks, options.prefix)
+        code = job.wait(signals)
+        if signals.caught:
+            name = signal.Signals(signals.caught).name
+            print(blame.block(f"the launcher got {name}: all ranks were ended"), file=sys.stderr)
+            return 128 + signals.caught
+        if code == 0 and not blame.errors(folder):
+            return 0
+        cause = blame.find(folder, job.messages(), code)
+        print(blame.block(cause.text), file=sys.stderr, flush=True)
+        return cause.code
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Job:
+    """Processes below a starter.
+
+    Args:
+        command, environment: of the starter.
+        folder: where the ranks' recorders and error files are.
+        ranks: how many there are.
+        prefix: lines of output are tagged by the starter, and begin with the rank then.
+    """
+
+    def __init__(self, command: list[str], environment: dict, folder: Path, ranks: int, prefix: bool):
+        self._folder = folder
+        piped = ranks > 1
+        local = piped and all(name not in environment for name in ("MYTORCH_SLURM_TASKS", "MYTORCH_REMOTE"))
+        self._awaited, self._late = (ranks if local else 0), ""
+        self._limit = seconds(environment.get(START_VARIABLE) or _START_SECONDS)
+        self._late_at = time.monotonic() + self._limit
+        # In a session of its own, so that Ctrl-C reaches the launcher alone, which ends the ranks in order.
+        # A single process keeps the terminal: a debugger wants it.
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL if piped else None,
+            stdout=subprocess.PIPE if piped and prefix else None,
+            stderr=subprocess.PIPE if piped else None,
+            start_new_session=piped,
+            preexec_fn=die_with_parent,
+        )
+        self._outputs = []
+        for source, target in ((self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)):
+            if source is not None:
+                self._outputs.append(Output(source, target, prefix, folder))
+        for output in self._outputs:
+            output.start()
+
+    def wait(self, signals: _Signals) -> int:
+        """Wait for the end, or bring it about after a signal or an error; the starter's exit code."""
+        failed_at = None
+        while self._process.poll() is None and not signals.caught:
+            if failed_at is None and (blame.errors(self._folder) or self._is_late()):
+                failed_at = time.monotonic()
+            if failed_at is not None and time.monotonic() - failed_at > _GRACE:
+                break  # the rank that failed couldn't end the others
+            time.sleep(_STEP)
+        self._end()
+        for output in self._outputs:
+            output.join(timeout=_GRACE)
+        return self._process.returncode
+
+    def messages(self) -> str:
+        """What the starter itself said, and what is to be said of a late start."""
+        return "\n".join(filter(None, [*(output.held for output in self._outputs), self._late]))
+
+    def _is_late(self) -> bool:
+        """Did ranks of this machine not begin in time? No rank could say so: MPI waits for them."""
+        if not self._awaited or time.monotonic() < self._late_at:
+            return False
+        begun = recorder.read_all(self._folder)
+        missing = [str(rank) for rank in range(self._awaited) if rank not in begun]
+        self._awaited = 0
+        if missing:
+            self._late = f"rank {', '.join(missing)} did not begin within {self._limit:g} s"
+        return bool(missing)
+
+    def _end(self) -> None:
+        """Leave no process behind: ask the starter, then kill everything below."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE)
+        # Ranks first: without them the starter ends by itself. Those below a dead rank are our children now.
+        for _ in range(20):
+            below = descendants(os.getpid())
+            if not below:
+                break
+            for pid in below:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()
+            _bury(self._process.pid)
+            time.sleep(0.01)
+        self._process.wait()
+
+
+class _Signals:
+    """Catches SIGINT, SIGTERM and SIGHUP for as long as the job runs; `caught` is the first one, or 0."""
+
+    def __init__(self):
+        self.caught = 0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self._before[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _catch(self, number: int, frame: object) -> None:
+        self.caught = self.caught or number
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what loses its own, so that it can be found (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _bury(starter: int) -> None:
+    """Take note of the deaths of adopted children, but leave the starter to `subprocess`."""
+    for pid in _children().get(os.getpid(), []):
+        if pid != starter:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def descendants(root: int) -> list[int]:
+    """All living processes below one, the deepest first."""
+    children, found, todo = _children(), [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found[::-1]
+
+
+def _children() -> dict[int, list[int]]:
+    """The living children of each process."""
+    found: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            found.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    return found

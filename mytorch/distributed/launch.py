@@ -1,0 +1,106 @@
+"""
+`mytorchrun launch`, also `python -m mytorch.distributed.launch`: run a script as several processes.
+
+MPI's own starter, mpiexec or Slurm's srun, starts the ranks; a single process needs neither. Whatever happens
+to one rank, all end, nothing is left behind, and one block on stderr says what the cause was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ..device import device_count
+from . import starters
+from .environment import TIMEOUT
+from .job import run_job
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of the launcher."""
+    count = parser.add_mutually_exclusive_group()
+    count.add_argument("--num_processes", "-n", type=_positive, help="ranks, on all machines together")
+    count.add_argument(
+        "--num_gpus",
+        "--nproc_per_node",
+        type=_positive,
+        help="ranks on each machine (default: its GPUs, or 1)",
+    )
+    parser.add_argument("--nnodes", type=_positive, default=1, help="machines (default 1)")
+    parser.add_argument("--node_rank", type=int, default=0, help="which of them this is (default 0)")
+    parser.add_argument("--master_addr", default="127.0.0.1", help="address of machine 0")
+    parser.add_argument("--master_port", type=int, default=29500, help="a free port there (default 29500)")
+    parser.add_argument("--hostfile", help="the machines, as mpiexec reads them: `host slots=8` a line")
+    parser.add_argument("--cpu", action="store_true", help="use no GPU")
+    parser.add_argument("--max_restarts", type=int, default=0, help="start again so often after a failure")
+    parser.add_argument(
+        "--timeout", type=float, help=f"seconds that a collective may take (default {TIMEOUT:g})"
+    )
+    parser.add_argument("--prefix", action="store_true", help="begin each line of output with its rank")
+    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script", metavar="SCRIPT", help="the Python program that all ranks run")
+    parser.add_argument("script_args", metavar="ARGS", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """Launch what the options say; returns the exit code.
+
+    Raises:
+        LaunchError: it can't be: no such script, no MPI, not so many GPUs.
+    """
+    if not options.module and not os.path.isfile(options.script):
+        raise starters.LaunchError(f"there is no script {options.script}")
+    if options.timeout is not None and not options.timeout > 0:
+        raise starters.LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
+    if options.max_restarts < 0:
+        raise starters.LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
+    if options.node_rank:
+        raise starters.LaunchError(
+            f"this is machine {options.node_rank}: machine 0 starts the ranks of all; run it there alone"
+        )
+    return run_job(options, *count_ranks(options))
+
+
+def count_ranks(options: argparse.Namespace) -> tuple[int, int]:
+    """How many ranks there will be, and how many of them on this machine.
+
+    Raises:
+        LaunchError: more than one a GPU, or ranks that can't be shared out evenly.
+    """
+    if starters.under_slurm() and options.num_processes is None and options.num_gpus is None:
+        return starters.slurm_tasks()
+    nodes = options.nnodes
+    if options.num_processes is not None:
+        if options.num_processes % nodes:
+            raise starters.LaunchError(f"{options.num_processes} processes on {nodes} machines: not even")
+        return options.num_processes, options.num_processes // nodes
+    gpus = 0 if options.cpu else device_count()
+    if options.num_gpus is not None and not options.cpu and options.num_gpus > gpus:
+        raise starters.LaunchError(
+            f"{options.num_gpus} GPUs were asked for, and there are {gpus}; --cpu runs without"
+        )
+    each = options.num_gpus or max(gpus, 1)
+    return each * nodes, each
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m mytorch.distributed.launch`."""
+    parser = argparse.ArgumentParser(prog="mytorch.distributed.launch", description=__doc__.split("\n\n")[0])
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(argv))
+    except starters.LaunchError as error:
+        print(f"mytorchrun launch: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

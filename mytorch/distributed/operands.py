@@ -1,0 +1,192 @@
+"""What users pass to a collective, as raw arrays: checked, contiguous, and with a way back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._array import Array
+from ..device import array_module, device_of, is_raw, on
+from ..tensor import Tensor
+from .group import ProcessGroup
+from .work import Work
+from .world import as_group
+
+
+class Operand:
+    """A tensor of the caller.
+
+    Args:
+        where: the function that it was passed to.
+        tensor: a Tensor, an Array or a raw array.
+        written: will it be written to?
+
+    Attributes:
+        own: the caller's raw array.
+        raw: the same values, C-contiguous: `own` itself where it is so.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: it must be written to, and can't be.
+    """
+
+    __slots__ = ("own", "raw", "_tensor")
+
+    def __init__(self, where: str, tensor: Any, written: bool = False):
+        self._tensor = tensor
+        raw = tensor.data if isinstance(tensor, Tensor) else tensor
+        raw = raw._array if isinstance(raw, Array) else raw
+        if not is_raw(raw) or raw.dtype.kind == "O":
+            raise TypeError(
+                f"{where}(): expected a Tensor, an Array, or a NumPy or CuPy array of numbers, "
+                f"got {type(tensor).__name__}"
+            )
+        if written and isinstance(raw, np.ndarray) and not raw.flags.writeable:
+            raise ValueError(f"{where}(): the array of shape {raw.shape} is read-only")
+        self.own = raw
+        with on(device_of(raw)):
+            self.raw = raw if raw.flags.c_contiguous else raw.copy(order="C")
+
+    def store(self) -> None:
+        """Bring what was written to `raw` to the caller, and let graphs that need the old values notice."""
+        if self.raw is not self.own:
+            with on(device_of(self.own)):
+                self.own[...] = self.raw
+        if isinstance(self._tensor, Tensor):
+            self._tensor._version.count += 1
+
+
+def operands(where: str, tensors: Any, count: int | None, written: bool = False) -> list[Operand]:
+    """A list of tensors: `count` of them.
+
+    Raises:
+        TypeError: not a list.
+        ValueError: more or fewer.
+    """
+    if not isinstance(tensors, Sequence):
+        raise TypeError(f"{where}(): expected a list of tensors, got {type(tensors).__name__}")
+    if count is not None and len(tensors) != count:
+        raise ValueError(f"{where}(): expected {count} tensors, one a rank, got {len(tensors)}")
+    return [Operand(where, tensor, written) for tensor in tensors]
+
+
+def check_alike(where: str, first: Operand, others: Sequence[Operand]) -> None:
+    """All of them have one shape, dtype and device.
+
+    Raises:
+        ValueError: they don't.
+    """
+    for other in others:
+        if other.own.shape != first.own.shape:
+            raise ValueError(f"{where}(): shapes {first.own.shape} and {other.own.shape} differ")
+    check_kind(where, first, others)
+
+
+def check_kind(where: str, first: Operand, others: Sequence[Operand]) -> None:
+    """All of them have one dtype and device.
+
+    Raises:
+        ValueError: they don't.
+    """
+    for other in others:
+        if other.own.dtype != first.own.dtype:
+            raise ValueError(f"{where}(): dtypes {first.own.dtype} and {other.own.dtype} differ")
+        if device_of(other.own) is not device_of(first.own):
+            raise ValueError(f"{where}(): devices {device_of(first.own)} and {device_of(other.own)} differ")
+
+
+def check_ratio(where: str, large: Operand, small: Operand, size: int) -> None:
+    """`large` has `size` times the elements of `small`, of the same dtype, on the same device.
+
+    Raises:
+        ValueError: it hasn't.
+    """
+    if large.own.size != size * small.own.size:
+        raise ValueError(
+            f"{where}(): shapes {large.own.shape} and {small.own.shape} don't fit: "
+            f"the first must have {size} times as many elements, one part a rank"
+        )
+    check_kind(where, large, [small])
+
+
+def stack(parts: Sequence[Operand]) -> Any:
+    """The parts as rows of one new array."""
+    with on(device_of(parts[0].raw)):
+        return array_module(device_of(parts[0].raw)).stack([part.raw for part in parts])
+
+
+def rows(like: Operand, count: int) -> Any:
+    """A new array for `count` arrays like this one."""
+    where = device_of(like.raw)
+    with on(where):
+        return array_module(where).empty((count, *like.raw.shape), like.raw.dtype)
+
+
+def store_rows(table: Any, parts: Sequence[Operand]) -> Callable[[], None]:
+    """What brings the rows of `table` to the callers' arrays."""
+
+    def store():
+        for row, part in zip(table, parts, strict=True):
+            with on(device_of(part.raw)):
+                part.raw[...] = row
+            part.store()
+
+    return store
+
+
+def flat(parts: Sequence[Operand]) -> Any:
+    """All elements of all parts in one new vector."""
+    where = device_of(parts[0].raw)
+    with on(where):
+        return array_module(where).concatenate([part.raw.reshape(-1) for part in parts])
+
+
+def store_flat(vector: Any, parts: Sequence[Operand]) -> Callable[[], None]:
+    """What brings a vector, cut into pieces, to the callers' arrays."""
+
+    def store():
+        start = 0
+        for part in parts:
+            piece = vector[start : start + part.raw.size]
+            start += part.raw.size
+            with on(device_of(part.raw)):
+                part.raw[...] = piece.reshape(part.raw.shape)
+            part.store()
+
+    return store
+
+
+def members(where: str, group: Any) -> ProcessGroup | None:
+    """The group of a call; None, with a warning, if this rank isn't in it."""
+    found = as_group(group)
+    if found is None:
+        warnings.warn(f"{where}(): this rank isn't in the group: nothing is done", stacklevel=3)
+    return found
+
+
+def root_of(where: str, group: ProcessGroup, rank: int | None, group_rank: int | None) -> int:
+    """The rank in the group that `src` or `dst` (global) or `group_src` or `group_dst` names.
+
+    Raises:
+        ValueError: both or none are given, or that rank isn't in the group.
+    """
+    if (rank is None) == (group_rank is None):
+        raise ValueError(f"{where}(): one of a global rank and a group's rank, got {rank} and {group_rank}")
+    if group_rank is not None:
+        if not 0 <= group_rank < group.size():
+            raise ValueError(f"{where}(): {group!r} has no rank {group_rank}")
+        return group_rank
+    if rank not in group.ranks:
+        raise ValueError(f"{where}(): rank {rank} is not in {group!r}")
+    return group.ranks.index(rank)
+
+
+def end(work: Work, async_op: bool) -> Work | None:
+    """What a collective returns: the handle, or, after a wait, None."""
+    if async_op:
+        return work
+    work.wait()
+    return None

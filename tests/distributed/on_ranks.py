@@ -1,0 +1,49 @@
+"""Runs the functions of a program on several ranks, and brings back what they returned."""
+
+import json
+import os
+import subprocess
+import sys
+import traceback
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@cache
+def results_of(program, world_size, folder, *names):
+    """{name of a case: [what it returned on rank 0, on rank 1, …]}; each is a dict of arrays."""
+    folder = Path(folder) / f"{Path(program).stem}-{world_size}-{len(names)}"
+    folder.mkdir(parents=True)
+    command = [
+        sys.executable, "-m", "mytorch.distributed.launch", "--cpu", "-n", str(world_size), "--timeout", "60",
+        str(program), str(folder), *names,
+    ]  # fmt: skip
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "NUMBA_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = {}
+    for path in sorted(folder.glob("*.npz"), key=lambda path: int(path.stem.rsplit(".", 1)[1])):
+        with np.load(path) as file:
+            results.setdefault(path.stem.rsplit(".", 1)[0], []).append(dict(file))
+    return results
+
+
+def run_cases(cases, rank):
+    """What the program does on each rank: sys.argv has a folder and the names of cases, or none for all."""
+    folder, *names = sys.argv[1:]
+    for name in names or cases:
+        try:
+            returned = cases[name]()
+        except Exception:
+            print(f"case {name} on rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            raise
+        np.savez(Path(folder) / f"{name}.{rank}.npz", **{k: np.asarray(v) for k, v in returned.items()})
+
+
+def text_of(error):
+    return json.dumps(str(error))

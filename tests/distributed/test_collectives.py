@@ -1,0 +1,42 @@
+"""Collectives against NumPy, on one to four ranks: programs/collectives.py has the checks."""
+
+import ast
+import json
+
+import pytest
+
+from .launched import PROGRAMS, launch, why_no_mpi
+
+PROGRAM = PROGRAMS / "collectives.py"
+CHECKS = [
+    node.name
+    for node in ast.parse(PROGRAM.read_text()).body
+    if isinstance(node, ast.FunctionDef) and node.decorator_list
+]
+RUNS = {"one": (1, None, "single"), "one-mpi": (1, "mpi", "mpi")} | {
+    name: (size, None, "mpi") for name, size in (("two", 2), ("three", 3), ("four", 4))
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def results(request, tmp_path_factory):
+    """What each rank found, by check: one job runs them all."""
+    size, backend, expected = RUNS[request.param]
+    if expected == "mpi" and why_no_mpi():
+        pytest.skip(why_no_mpi())
+    folder = tmp_path_factory.mktemp("found")
+    code, _, err = launch("-n", size, PROGRAM, folder, *filter(None, [backend]), limit=120)
+    assert code == 0, err
+    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
+    assert [one.pop("backend") for one in found] == [expected] * size
+    return found
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_against_numpy(results, name):
+    for rank, found in enumerate(results):
+        assert found[name] == "", f"rank {rank}: {found[name]}"
+
+
+def test_all_checks_ran(results):
+    assert all(list(found) == CHECKS for found in results) and len(CHECKS) > 15

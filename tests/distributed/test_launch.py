@@ -1,0 +1,330 @@
+"""The launcher: what ranks are told, which command starts them, what happens to their output."""
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mytorch.distributed import blame, failure, launch, output, recorder, starters
+
+from .launched import PROGRAMS, ROOT, needs_mpi, why_no_mpi
+from .launched import launch as run
+
+TELL = PROGRAMS / "tell.py"
+
+
+def options(*arguments):
+    parser = argparse.ArgumentParser()
+    launch.add_arguments(parser)
+    return parser.parse_args([*map(str, arguments), "script.py"])
+
+
+def told(out):
+    """What each rank saw, in the order of ranks."""
+    return sorted((json.loads(line) for line in out.splitlines()), key=lambda seen: seen["RANK"])
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=needs_mpi)])
+def test_what_a_rank_sees(size):
+    code, out, err = run("-n", size, "--master_port", 1234, TELL, "--flag", "a b", "-n", OMP_NUM_THREADS="")
+    assert code == 0, err
+    for rank, seen in enumerate(told(out)):
+        assert (seen["RANK"], seen["LOCAL_RANK"]) == (str(rank), str(rank))
+        assert seen["WORLD_SIZE"] == seen["LOCAL_WORLD_SIZE"] == str(size)
+        assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("127.0.0.1", "1234")
+        assert seen["CUDA_VISIBLE_DEVICES"] == ""
+        assert seen["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // size))
+        assert seen["argv"] == [str(TELL), "--flag", "a b", "-n"]
+        assert seen["name"] == "__main__" and seen["is_main"] and seen["path"] == str(PROGRAMS)
+    assert len(told(out)) == size
+
+
+def test_a_module_instead_of_a_script():
+    code, out, err = run("-n", 1, "-m", "tests.distributed.programs.tell", "x", OMP_NUM_THREADS="5")
+    assert code == 0, err
+    (seen,) = told(out)
+    assert seen["name"] == "__main__" and seen["argv"][1:] == ["x"] and seen["OMP_NUM_THREADS"] == "5"
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    "arguments", [["--num_gpus", "2", "--master_addr", "127.0.0.1", "--master_port", "13333"]]
+)
+def test_as_a_module_of_the_package(arguments):
+    command = [sys.executable, "-m", "mytorch.distributed.launch", *arguments]
+    done = subprocess.run([*command, "--cpu", TELL], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [seen["MASTER_PORT"] for seen in told(done.stdout)] == ["13333"] * 2
+
+
+@needs_mpi
+def test_lines_begin_with_the_rank(tmp_path):
+    script = tmp_path / "lines.py"
+    script.write_text(
+        "import os, sys\nprint('one\\ntwo')\nprint('-' * 76, file=sys.stderr)\nprint('mine', file=sys.stderr)"
+    )
+    code, out, err = run("-n", 2, "--prefix", script)
+    assert code == 0
+    assert sorted(out.splitlines()) == ["[0] one", "[0] two", "[1] one", "[1] two"]
+    lines = sorted(line for line in err.splitlines() if line)
+    assert lines == [f"[{rank}] {text}" for rank in (0, 1) for text in ("-" * 76, "mine")]
+
+
+@needs_mpi
+def test_arrays_on_gpus_over_mpi():
+    code, out, err = run("-n", 2, "-m", "tests.distributed.programs.staged")
+    assert (code, out) == (0, "well\nwell\n"), err
+
+
+@needs_mpi
+def test_the_program_for_gpus_runs_on_stand_ins():
+    """tests/gpu/test_nccl.py runs it on real ones."""
+    code, out, err = run("-n", 2, "-m", "tests.distributed.programs.on_gpus", "standin")
+    assert (code, out) == (0, "well\nwell\n"), err
+
+
+@needs_mpi
+def test_without_the_launcher(tmp_path):
+    """Plain mpiexec: an exception still ends all ranks, and says what it was."""
+    script = tmp_path / "plain.py"
+    script.write_text(
+        "import mytorch.distributed as dist\ndist.init_process_group()\n"
+        "if dist.get_rank() == 1: raise ValueError('plainly')\ndist.barrier()"
+    )
+    flags = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    command = [
+        starters.find_mpiexec(),
+        *flags,
+        "--map-by",
+        ":OVERSUBSCRIBE",
+        "-n",
+        "2",
+        sys.executable,
+        script,
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1 and "ValueError: plainly" in done.stderr
+
+
+@needs_mpi
+def test_processes_that_no_mpi_started():
+    before = set(Path("/dev/shm").glob("sm_segment*"))
+    code = "import mytorch.distributed as dist; dist.init_process_group()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "WORLD_SIZE": "2", "RANK": "0"},
+    )  # fmt: skip
+    assert "2 processes were started, but MPI sees 1: no MPI started them" in done.stderr
+    assert not {path for path in Path("/dev/shm").glob("sm_segment*0000.0") if path not in before}
+
+
+SRUN = """#!{python}
+import json, os, sys
+own = [a for a in sys.argv[1:] if a.startswith("--")]
+rest = sys.argv[1 + len(own):]
+json.dump(own, open({log!r}, "w"))
+flags = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+mpiexec = {mpiexec!r}
+os.execv(mpiexec, [mpiexec, *flags, "--map-by", ":OVERSUBSCRIBE", "-n", os.environ["SLURM_NTASKS"], *rest])
+"""
+
+
+@needs_mpi
+def test_under_slurm(tmp_path):
+    """It takes the number of tasks from Slurm, and srun as the starter (here one that calls mpiexec)."""
+    srun, log = tmp_path / "srun", tmp_path / "log"
+    srun.write_text(SRUN.format(python=sys.executable, log=str(log), mpiexec=starters.find_mpiexec()))
+    srun.chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "1"}
+    code, out, err = run(TELL, PATH=f"{tmp_path}:{os.environ['PATH']}", **slurm)
+    assert code == 0, err
+    assert [seen["RANK"] for seen in told(out)] == ["0", "1"]
+    assert {"--ntasks=2", "--mpi=pmix", "--kill-on-bad-exit=1"} <= set(json.loads(log.read_text()))
+    code, out, err = run(TELL, PATH=os.path.dirname(sys.executable), **slurm)
+    assert code == 2 and "no srun" in err
+
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+
+
+def test_a_task_of_slurm_is_not_a_launcher_of_tasks(monkeypatch):
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    assert not starters.under_slurm()
+    monkeypatch.delenv("SLURM_STEP_ID")
+    assert starters.under_slurm() and starters.slurm_tasks() == (4, 4)
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    assert starters.slurm_tasks() == (4, 2)
+
+
+COUNTS = {
+    "default": ([], 0, (1, 1)),
+    "all GPUs": ([], 4, (4, 4)),
+    "no GPUs": (["--cpu"], 4, (1, 1)),
+    "some GPUs": (["--num_gpus", 2], 4, (2, 2)),
+    "each machine": (["--nproc_per_node", 2, "--nnodes", 3], 2, (6, 2)),
+    "processes": (["-n", 6, "--nnodes", 2], 0, (6, 3)),
+    "more than GPUs": (["--num_gpus", 3], 2, "3 GPUs were asked for, and there are 2"),
+    "not even": (["-n", 5, "--nnodes", 2], 0, "5 processes on 2 machines"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_how_many_ranks(name, monkeypatch):
+    arguments, gpus, expected = COUNTS[name]
+    monkeypatch.setattr(launch, "device_count", lambda: gpus)
+    if isinstance(expected, str):
+        with pytest.raises(starters.LaunchError, match=expected):
+            launch.count_ranks(options(*arguments))
+    else:
+        assert launch.count_ranks(options(*arguments)) == expected
+
+
+WRONG = {
+    "no script": (["-n", "2", "no_such.py"], "no script no_such.py"),
+    "timeout": (["--timeout", "0", TELL], "positive number of seconds, got 0"),
+    "restarts": (["--max_restarts", "-1", TELL], "got -1"),
+    "ranks": (["-n", "0", TELL], "expected a positive number, got 0"),
+    "both": (["-n", "2", "--num_gpus", "2", TELL], "not allowed with"),
+    "nothing": ([], "SCRIPT"),
+    "no list of machines": (["-n", "4", "--nnodes", "2", TELL], "2 machines: list them in a --hostfile"),
+    "not machine 0": (["--nnodes", "2", "--node_rank", "1", TELL], "this is machine 1: machine 0 starts"),
+    "hostfile": (["-n", "2", "--hostfile", "no_such_file", TELL], "no hostfile no_such_file"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options(name):
+    arguments, says = WRONG[name]
+    if name in ("hostfile", "no list of machines") and why_no_mpi():
+        pytest.skip(why_no_mpi())
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "") and says in err
+
+
+def test_several_machines(tmp_path, monkeypatch):
+    """Ranks elsewhere inherit nothing, so what they need is named; shared memory settings are left alone."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a slots=2\nb slots=2\n")
+    monkeypatch.setattr(starters, "is_available", lambda: True)
+    monkeypatch.setattr(starters, "find_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(starters, "is_open_mpi", lambda path: True)
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    asked = options("-n", 4, "--nnodes", 2, "--hostfile", hosts, "--timeout", 9)
+    environment = starters.rank_environment(asked, 4, 2, tmp_path)
+    command = starters.command(asked, 4, environment)
+    text = " ".join(command)
+    assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
+    assert f"--hostfile {hosts} -n 4 {sys.executable} -u -m mytorch.distributed.entry script.py" in text
+    for name in (
+        "NCCL_DEBUG",
+        "MASTER_ADDR",
+        "MYTORCH_DIST_TIMEOUT",
+        "MYTORCH_RUN_FOLDER",
+        "OMP_NUM_THREADS",
+    ):
+        assert f"-x {name}" in text and name in environment
+    assert not any(name.startswith(("OMPI_", "PRTE_")) for name in set(environment) - set(os.environ))
+    monkeypatch.setattr(starters, "is_open_mpi", lambda path: False)
+    text = " ".join(starters.command(asked, 4, environment))
+    assert text.startswith(f"mpiexec -f {hosts} -bind-to none -n 4 ")
+
+
+RULE = "-" * 74 + "\n"
+ABORTED = RULE + "prterun has exited due to process rank 1\ncalling abort.\n" + RULE
+MINE = RULE + "my own table\n" + RULE
+
+
+def passed_on(text, folder, tagged=False):
+    shown = io.StringIO()
+    reader = output.Output(io.BytesIO(text.encode()), shown, tagged, folder)
+    reader.run()
+    return shown.getvalue(), reader.held
+
+
+def test_the_starters_own_messages_are_held_back(tmp_path):
+    assert passed_on("a\n" + ABORTED + "b\n" + MINE + "c", tmp_path) == ("a\nb\n" + MINE + "c", ABORTED)
+    assert passed_on("progress\r50%", tmp_path) == ("progress\r50%", "")
+    tagged = "".join(
+        f"[1,3]<stderr>: {line}\n" for line in (RULE + "MPI_ABORT was\n" + RULE + "x").splitlines()
+    )
+    assert passed_on(tagged, tmp_path, tagged=True)[0] == "[3] x\n"
+    assert passed_on("2: slurm's label\n", tmp_path, tagged=True)[0] == "[2] slurm's label\n"
+    assert passed_on(RULE, tmp_path) == (RULE, "")
+
+
+def test_output_that_nobody_reads(tmp_path):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    source = io.BytesIO(b"a\nb\n")
+    output.Output(source, Closed(), False, tmp_path).run()
+    assert source.read() == b""
+
+
+def test_an_error_from_another_machine(tmp_path, monkeypatch, capsys):
+    """There is no run folder there: the error comes as a line of stderr."""
+    monkeypatch.setenv("MYTORCH_RUN_FOLDER", str(tmp_path / "not_here"))
+    monkeypatch.setitem(failure._state, "rank", 5)
+    failure.report(ValueError("from far"))
+    shown, _ = passed_on("before\n" + capsys.readouterr().err + "after\n", tmp_path)
+    assert shown.split() == ["before", "after"]
+    (facts,) = blame.errors(tmp_path)
+    assert (facts["rank"], facts["message"], facts["kind"]) == (5, "from far", "exception")
+
+
+def error(folder, rank, kind, time, code=1):
+    facts = {"rank": rank, "host": "h", "pid": 1, "time": time, "kind": kind, "code": code, "type": "Error"}
+    facts |= {"message": f"of {rank}", "traceback": [], "operation": ""}
+    (folder / f"error-{rank}.json").write_text(json.dumps(facts))
+
+
+KILLED = "prterun noticed that process rank 2 with PID 12 on node vm exited on\nsignal 9 (Killed).\n"
+BLAMED = {
+    "the first of a kind": ([(0, "exception", 5), (1, "exception", 4)], "", "rank 1 on", 1),
+    "an exception before its consequences": (
+        [(0, "timeout", 1), (1, "exception", 3), (2, "early exit", 2)], KILLED, "rank 1 on", 1,
+    ),
+    "a killed rank before what others saw": (
+        [(0, "connection", 1), (1, "timeout", 2)], KILLED, "rank 2 on vm", 137,
+    ),
+    "a timeout if nothing else": ([(1, "timeout", 2), (0, "timeout", 1)], "", "rank 0 on", 1),
+    "a label of Slurm": ([], "srun: error: node1: task 3: Killed", "rank 3 on", 137),
+    "an exit code": ([], "Process name: [prterun-vm-1@1,2]\n  Exit code:    9\n", "rank 2 ended with", 9),
+    "what the starter says": ([], "no route to host b", "no route to host b", 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_who_began_it(name, tmp_path):
+    reports, messages, says, code = BLAMED[name]
+    for rank, kind, time in reports:
+        error(tmp_path, rank, kind, time)
+    cause = blame.find(tmp_path, messages, 4)
+    assert says in cause.text and cause.code == code
+
+
+def test_folders_of_killed_launchers_are_removed(tmp_path, monkeypatch):
+    gone, here = tmp_path / "mytorchrun-999999999-x", tmp_path / f"mytorchrun-{os.getpid()}-x"
+    other = tmp_path / "somebodys"
+    for folder in (gone, here, other):
+        folder.mkdir()
+    recorder._sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([here.name, other.name])
+
+
+@needs_mpi
+def test_nothing_of_a_run_stays(tmp_path):
+    before = set(Path("/dev/shm").iterdir())
+    code, _, err = run("-n", 2, TELL)
+    assert code == 0, err
+    assert not [path for path in set(Path("/dev/shm").iterdir()) - before if "sm_segment" in path.name]

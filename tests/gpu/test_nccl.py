@@ -1,0 +1,28 @@
+"""NCCL for real: on as many GPUs as there are, two at least."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mytorch.device import device_count
+
+ROOT = Path(__file__).parents[2]
+GPUS = min(device_count(), 3)
+
+
+@pytest.mark.skipif(GPUS < 2, reason=f"NCCL takes one GPU a rank, and there are {GPUS}")
+def test_collectives_on_gpus():
+    command = [sys.executable, "-m", "mytorch.cli", "launch", "--num_gpus", str(GPUS)]
+    done = subprocess.run(
+        [*command, "tests/distributed/programs/on_gpus.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["well"] * GPUS
