@@ -1,0 +1,18 @@
+"""Training on one device or many, in single or half precision, with the same script."""
+
+from .accelerator import Accelerator
+from .checkpoint import CheckpointError
+from .launchers import notebook_launcher
+from .loader import skip_first_batches
+from .memory import find_executable_batch_size, release_memory
+from .mixed_precision import MixedPrecisionOptimizer, half_parameters
+from .operations import broadcast, gather, gather_object, pad_across_processes, reduce
+from .scaler import GradScaler
+from .seeds import set_seed
+from .trackers import Tracker
+
+__all__ = [
+    "Accelerator", "CheckpointError", "GradScaler", "MixedPrecisionOptimizer", "Tracker", "broadcast",
+    "find_executable_batch_size", "gather", "gather_object", "half_parameters", "notebook_launcher",
+    "pad_across_processes", "reduce", "release_memory", "set_seed", "skip_first_batches",
+]  # fmt: skip

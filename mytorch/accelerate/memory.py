@@ -1,0 +1,67 @@
+"""Memory: giving it back, and finding the batch size that fits."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..cuda import empty_cache
+from ..device import is_available
+
+
+def release_memory(*objects: Any) -> list:
+    """None for each object, after which what nobody else holds is freed: `a, b = release_memory(a, b)`."""
+    objects = [None] * len(objects)
+    clear()
+    return objects
+
+
+def clear() -> None:
+    """Collect garbage, and give a GPU's unused memory back to the driver."""
+    gc.collect()
+    if is_available():
+        empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Did Python, NumPy or the GPU run out of memory?"""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def find_executable_batch_size(function: Callable | None = None, starting_batch_size: int = 128) -> Callable:
+    """Decorator: calls a function with a batch size before its arguments, halved until the memory suffices.
+
+        @find_executable_batch_size(starting_batch_size=64)
+        def train(batch_size, model): ...
+
+        train(model)
+
+    Raises:
+        RuntimeError: not even a batch size of 1 fits.
+        TypeError: the caller gave the batch size as well.
+    """
+    if function is None:
+        return functools.partial(find_executable_batch_size, starting_batch_size=starting_batch_size)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        names = list(inspect.signature(function).parameters)
+        if names and len(args) >= len(names):
+            raise TypeError(
+                f"{function.__name__}() gets its batch size by itself, call it with {names[1:]} alone"
+            )
+        batch_size = starting_batch_size
+        while batch_size:
+            clear()
+            try:
+                return function(batch_size, *args, **kwargs)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+            batch_size //= 2
+        raise RuntimeError("No executable batch size found, reached zero.")
+
+    return call

@@ -1,0 +1,122 @@
+"""Collectives on what training loops have: tensors in nested dicts, lists and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import distributed as dist
+from ..device import on
+from ..tensor import Tensor, from_raw
+from . import process
+
+
+def map_tensors(function: Callable[[Tensor], Any], value: Any, strict: bool = False) -> Any:
+    """Nested dicts, lists and tuples with `function` of each tensor in them.
+
+    Args:
+        strict: nothing else may be in them.
+
+    Raises:
+        TypeError: see `strict`.
+    """
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return type(value)({key: map_tensors(function, item, strict) for key, item in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(function, item, strict) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_tensors(function, item, strict) for item in value)
+    if strict:
+        raise TypeError(f"expected tensors in dicts, lists and tuples, got {type(value).__name__}")
+    return value
+
+
+def gather(value: Any) -> Any:
+    """The tensors of all processes, one after the other along the first dimension; all get the result.
+
+    Shapes: (n, …) -> (world_size * n, …), () -> (world_size,)
+    """
+    return map_tensors(_gather, value, strict=True)
+
+
+def _gather(x: Tensor) -> Tensor:
+    raw = x.detach().data._array
+    raw = raw.reshape(1) if raw.ndim == 0 else raw
+    if process.world_size() == 1:
+        return from_raw(raw)
+    with on(x.device):
+        raw = np.ascontiguousarray(raw)
+        out = np.empty_like(raw, shape=(process.world_size() * raw.shape[0], *raw.shape[1:]))
+    dist.all_gather_into_tensor(from_raw(out), from_raw(raw))
+    return from_raw(out)
+
+
+def reduce(value: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
+    """The sum or the mean over all processes, times `scale`; all get the result, in new tensors.
+
+    Args:
+        reduction: "sum", "mean" or "none".
+
+    Raises:
+        ValueError: another reduction.
+    """
+    if reduction not in ("sum", "mean", "none"):
+        raise ValueError(f"reduce(): reduction is 'sum', 'mean' or 'none', got {reduction!r}")
+
+    def reduced(x: Tensor) -> Tensor:
+        x = x.detach().clone()
+        if process.world_size() > 1 and reduction != "none":
+            dist.all_reduce(x)
+        factor = scale / process.world_size() if reduction == "mean" else scale
+        return x if factor == 1 else x * factor
+
+    return map_tensors(reduced, value, strict=True)
+
+
+def broadcast(value: Any, from_process: int = 0) -> Any:
+    """The tensors of one process, written into those of all others."""
+
+    def send(x: Tensor) -> Tensor:
+        if process.world_size() > 1:
+            dist.broadcast(x.detach(), src=from_process)
+        return x
+
+    return map_tensors(send, value, strict=True)
+
+
+def pad_across_processes(value: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+    """Tensors filled up with `pad_index` to the longest that any process has, along `dim`.
+
+    Args:
+        pad_first: fill up at the front. A tensor without that dimension stays as it is.
+    """
+
+    def pad(x: Tensor) -> Tensor:
+        axis = dim + x.ndim if dim < 0 else dim
+        if not 0 <= axis < x.ndim:
+            return x
+        longest = max(process.all_gather_object(x.shape[axis]))
+        if longest == x.shape[axis]:
+            return x
+        raw = x.detach().data._array
+        with on(x.device):
+            shape = list(raw.shape)
+            shape[axis] = longest
+            out = np.full_like(raw, pad_index, shape=shape)
+            start = longest - raw.shape[axis] if pad_first else 0
+            out[(*[slice(None)] * axis, slice(start, start + raw.shape[axis]))] = raw
+        return from_raw(out)
+
+    return map_tensors(pad, value, strict=True)
+
+
+def gather_object(value: Any) -> list:
+    """The objects of all processes in one list; lists are joined."""
+    found = process.all_gather_object(value)
+    if isinstance(value, (list, tuple)):
+        return [item for part in found for item in part]
+    return found

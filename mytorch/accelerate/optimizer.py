@@ -1,0 +1,120 @@
+"""AcceleratedOptimizer: an optimizer that steps only when the gradients of a window are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..device import device_of, on
+from ..nn.fused_ops import norm
+from ..nn.utils import clip_grad
+from ..optim.optimizer import Optimizer
+from ..tensor import Tensor
+from .mixed_precision import MixedPrecisionOptimizer
+from .scaler import GradScaler
+from .state import GradientState
+
+
+class AcceleratedOptimizer(Optimizer):
+    """Wraps an optimizer: while gradients add up, `step()` and `zero_grad()` do nothing.
+
+    Args:
+        optimizer: what does the work.
+        state: says when a window is complete.
+        scaler: for half precision, else None.
+
+    Attributes:
+        optimizer: the one that was given, or a MixedPrecisionOptimizer around it.
+        step_was_skipped: the last step was left out, since a gradient was inf or NaN; asking waits for a GPU.
+    """
+
+    def __init__(self, optimizer: Any, state: GradientState, scaler: GradScaler | None = None):
+        self.optimizer, self.gradient_state, self.scaler = optimizer, state, scaler
+        self._found_inf: Any = None
+        self._window = 0  # the last one whose gradients were corrected
+        self._is_unscaled = False
+        self._forget_hooks()
+
+    param_groups = property(lambda self: self.optimizer.param_groups)
+    state = property(lambda self: self.optimizer.state)
+    defaults = property(lambda self: self.optimizer.defaults)
+    _step_supports_amp_scaling = property(lambda self: self.optimizer._step_supports_amp_scaling)
+
+    @property
+    def step_was_skipped(self) -> bool:
+        return self._found_inf is not None and bool(self._found_inf.item())
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's own; not with mixed precision, where it would need the model."""
+        if isinstance(self.optimizer, MixedPrecisionOptimizer):
+            raise NotImplementedError("add_param_group() after prepare() with mixed precision")
+        self.optimizer.add_param_group(param_group)
+
+    def model_parameters(self) -> list[Tensor]:
+        """The parameters of the models, whatever the optimizer itself updates."""
+        if isinstance(self.optimizer, MixedPrecisionOptimizer):
+            return self.optimizer.parameters()
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def finish_window(self) -> None:
+        """Make the gradients of this window means, where that isn't so already (see `GradientState`)."""
+        if self._window == self.gradient_state.windows:
+            return
+        self._window = self.gradient_state.windows
+        correction = self.gradient_state.correction()
+        if correction == 1:
+            return
+        for raw in clip_grad._pieces(self.model_parameters(), together=True):
+            with on(device_of(raw)), np.errstate(all="ignore"):
+                norm.scale(raw, 1 / correction)
+
+    def unscale(self) -> None:
+        """Divide the gradients by the scale of the losses, once."""
+        self.finish_window()
+        if self.scaler is not None and not self._is_unscaled:
+            self.scaler.unscale_(self.optimizer)
+            self._is_unscaled = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters, if this micro-batch ends a window."""
+        if not self.gradient_state.sync_gradients:
+            return None
+        if self.scaler is None:
+            self.finish_window()
+            return self.optimizer.step(closure)
+        if closure is not None:
+            raise RuntimeError("step(): with mixed precision a closure can't be used")
+        self.unscale()
+        self.scaler.step(self.optimizer)
+        self._is_unscaled = False
+        self._found_inf = self.scaler.flag_of(self.optimizer)
+        self.scaler.update()
+        return None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, if this micro-batch ends a window."""
+        if self.gradient_state.sync_gradients:
+            self.optimizer.zero_grad(set_to_none)
+
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> Tensor:
+        """As the optimizer's own, of the unscaled gradients."""
+        self.unscale()
+        return self.optimizer.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.optimizer!r})"

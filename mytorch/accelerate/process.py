@@ -1,0 +1,59 @@
+"""This process among the others: its rank, and collectives that do nothing where there is only one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .. import distributed as dist
+from ..distributed.environment import started_size
+from ..tensor import from_raw
+
+
+def start() -> bool:
+    """Join the other processes, if a launcher started several; returns whether that was done here."""
+    if dist.is_initialized() or started_size() == 1:
+        return False
+    dist.init_process_group()
+    return True
+
+
+def world_size(group: Any = None) -> int:
+    return dist.get_world_size(group) if dist.is_initialized() else 1
+
+
+def rank(group: Any = None) -> int:
+    return dist.get_rank(group) if dist.is_initialized() else 0
+
+
+def local_rank() -> int:
+    """The number of this process on its machine, as the launcher says."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if dist.is_initialized() else 0
+
+
+def barrier() -> None:
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def all_reduce_max(raw: Any, group: Any = None) -> None:
+    """raw <- its largest value over all processes, in place."""
+    if world_size(group) > 1:
+        dist.all_reduce(from_raw(raw), op=dist.ReduceOp.MAX, group=group)
+
+
+def all_gather_object(obj: Any) -> list:
+    """What every process gave, by rank."""
+    out: list = [obj] * world_size()
+    if len(out) > 1:
+        dist.all_gather_object(out, obj)
+    return out
+
+
+def broadcast_object(obj: Any, src: int = 0) -> Any:
+    """What process `src` gave."""
+    if world_size() == 1:
+        return obj
+    box = [obj]
+    dist.broadcast_object_list(box, src=src)
+    return box[0]

@@ -1,0 +1,306 @@
+"""
+GradScaler: keeps half-precision gradients away from zero and from infinity.
+
+float16 ends at 65504 and has nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied
+by a scale S before `backward()`, which multiplies every gradient by S; the gradients are divided by S in
+float32 before they are used. S is found by trying: an inf or NaN halves it, and the step is left out.
+
+    S <- S * backoff_factor    if a gradient is inf or NaN
+    S <- S * growth_factor     after growth_interval steps in a row without one
+
+Source: Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740, section 3.2
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..device import device, device_of, move, on
+from ..nn.fused_ops.cast import unscale_and_check
+from ..optim.optimizer import Optimizer
+from ..tensor import Tensor, from_raw
+from . import process
+
+READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+
+
+class GradScaler:
+    """Scales losses, unscales gradients, and leaves out steps whose gradients aren't finite.
+
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)      # only to clip or look at the gradients; step() does it otherwise
+        scaler.step(optimizer)
+        scaler.update()
+
+    Nothing here waits for a GPU, except for `get_scale()`, `state_dict()` and an optimizer that can't skip a
+    step by itself. A step is left out on all ranks if one of them found an inf or NaN.
+
+    Args:
+        device: accepted as PyTorch's; the scale lives where the first loss is.
+        init_scale: the first scale.
+        growth_factor: above 1.
+        backoff_factor: below 1.
+        growth_interval: steps without inf or NaN after which the scale grows.
+        enabled: False makes everything but `optimizer.step()` do nothing.
+        min_scale, max_scale: the scale stays between them.
+        group: the processes that skip together; all of them if None.
+
+    Raises:
+        ValueError: a number out of range.
+    """
+
+    def __init__(
+        self,
+        device: Any = None,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+        *,
+        min_scale: float = 1.0,
+        max_scale: float = 2.0**24,
+        group: Any = None,
+    ):
+        if not growth_factor > 1:
+            raise ValueError(f"growth_factor must be above 1, got {growth_factor}")
+        if not 0 < backoff_factor < 1:
+            raise ValueError(f"backoff_factor must be between 0 and 1, got {backoff_factor}")
+        if growth_interval < 1:
+            raise ValueError(f"growth_interval must be at least 1, got {growth_interval}")
+        if not 0 < min_scale <= init_scale <= max_scale < math.inf:
+            raise ValueError(
+                "expected 0 < min_scale <= init_scale <= max_scale, "
+                f"got {min_scale}, {init_scale}, {max_scale}"
+            )
+        self._growth_factor, self._backoff_factor = float(growth_factor), float(backoff_factor)
+        self._growth_interval, self._enabled, self._group = growth_interval, enabled, group
+        self.min_scale, self.max_scale = float(min_scale), float(max_scale)
+        self._scale: Any = np.full(1, init_scale, np.float32)
+        self._good_steps: Any = np.zeros(1, np.int64)  # in a row
+        self._stages: dict[int, str] = {}
+        self._found: dict[int, dict[device, Any]] = {}  # by optimizer and device, arrays of one float32
+
+    def scale(self, outputs: Any) -> Any:
+        """The loss, or nested lists and tuples of losses, multiplied by the scale (of float32 or wider)."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return outputs * from_raw(self._scale_on(outputs.device).reshape(()))
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(self.scale(output) for output in outputs)
+        raise TypeError(f"scale(): expected a Tensor or a list of Tensors, got {type(outputs).__name__}")
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divide the optimizer's gradients by the scale, in place, and note inf and NaN.
+
+        Raises:
+            RuntimeError: it was done already since the last `update()`.
+            ValueError: gradients of float16, which can't hold the result: use a `MixedPrecisionOptimizer`.
+        """
+        if not self._enabled:
+            return
+        stage = self._stages.get(id(optimizer), READY)
+        if stage == UNSCALED:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        if stage == STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        self._stages[id(optimizer)] = UNSCALED
+        found = self._found[id(optimizer)] = {}
+        if hasattr(optimizer, "collect_grads"):  # it divides in float32, in the pass that updates
+            optimizer.collect_grads(self._found_on(found, optimizer.device))
+            optimizer.grad_scale = from_raw(self._scale_on(optimizer.device).reshape(()))
+        else:
+            for raw in grads_of(optimizer):
+                where = device_of(raw)
+                with on(where):
+                    inverse = np.divide(1, self._scale_on(where), dtype=np.float32)
+                    _unscale(raw, inverse, self._found_on(found, where))
+        for flag in found.values():
+            process.all_reduce_max(flag, self._group)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """`optimizer.step(*args, **kwargs)`, with unscaled gradients, unless one of them is inf or NaN.
+
+        Returns:
+            What the optimizer's step returned; None if it was left out.
+
+        Raises:
+            RuntimeError: it was called already since the last `update()`, or a closure was given.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if args or "closure" in kwargs:
+            raise RuntimeError("step(): a closure can't be used, since it would run with another scale")
+        if self._stages.get(id(optimizer)) == STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        if self._stages.get(id(optimizer), READY) == READY:
+            self.unscale_(optimizer)
+        self._stages[id(optimizer)] = STEPPED
+        found = self._total(self._found[id(optimizer)])
+        if found is None:
+            raise RuntimeError("step(): no parameter of this optimizer has a gradient")
+        if not getattr(optimizer, "_step_supports_amp_scaling", False):
+            return None if found.item() else optimizer.step(**kwargs)
+        optimizer.found_inf = from_raw(found.reshape(()))
+        try:
+            return optimizer.step(**kwargs)
+        finally:
+            optimizer.found_inf = None
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Adapt the scale to what the steps since the last `update()` found.
+
+        Args:
+            new_scale: set it to this instead.
+
+        Raises:
+            RuntimeError: there was no step or `unscale_` since then.
+        """
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._set_scale(float(new_scale))
+        else:
+            flags = [flag for found in self._found.values() for flag in found.values()]
+            if not flags:
+                raise RuntimeError("update(): no inf checks were recorded prior to update")
+            self._adapt(self._total(dict(enumerate(flags))))
+        self._stages.clear()
+        self._found.clear()
+
+    def _adapt(self, found: Any) -> None:
+        where = device_of(found)
+        scale = self._scale_on(where)
+        self._warn_at_floor(found, scale)
+        with on(where):
+            bad = found != 0
+            good_steps = np.where(bad, 0, move(self._good_steps, where) + 1)
+            grows = good_steps == self._growth_interval
+            factor = np.where(bad, self._backoff_factor, np.where(grows, self._growth_factor, 1.0))
+            scale = np.clip(scale * factor, self.min_scale, self.max_scale)
+            self._scale = scale.astype(np.float32)
+            self._good_steps = np.where(grows, 0, good_steps)
+
+    def _warn_at_floor(self, found: Any, scale: Any) -> None:
+        """Say that a smaller scale won't help; not on a GPU, which would have to be waited for."""
+        if isinstance(found, np.ndarray) and found[0] and scale[0] <= self.min_scale:
+            warnings.warn(
+                f"gradients are inf or NaN although the loss scale is at its smallest, {self.min_scale:g}: "
+                "the loss itself, or a weight, is probably not finite",
+                stacklevel=4,
+            )
+
+    def found_inf(self, optimizer: Any) -> bool:
+        """Did the last `unscale_` or `step` of this optimizer, before `update()`, find inf or NaN? Waits."""
+        found = self.flag_of(optimizer)
+        return found is not None and bool(found.item())
+
+    def flag_of(self, optimizer: Any) -> Any:
+        """The same as an array of one float32, without waiting; None if nothing was looked at."""
+        return self._total(self._found.get(id(optimizer), {}))
+
+    # The numbers.
+
+    def get_scale(self) -> float:
+        """The scale; 1 if the scaler isn't enabled."""
+        return float(self._scale.item()) if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        return self._growth_factor
+
+    def get_backoff_factor(self) -> float:
+        return self._backoff_factor
+
+    def get_growth_interval(self) -> int:
+        return self._growth_interval
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        self._growth_factor = float(new_factor)
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        self._backoff_factor = float(new_factor)
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        self._growth_interval = new_interval
+
+    def is_enabled(self) -> bool:
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale, the factors and the steps since the last change, in PyTorch's format."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(), "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor, "growth_interval": self._growth_interval,
+            "_growth_tracker": int(self._good_steps.item()),
+        }  # fmt: skip
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a `state_dict()`.
+
+        Raises:
+            RuntimeError: it is empty, as that of a scaler that isn't enabled.
+        """
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError("load_state_dict(): the state is empty, of a GradScaler that was not enabled")
+        self._set_scale(state_dict["scale"])
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._good_steps = np.full(1, state_dict["_growth_tracker"], np.int64)
+
+    def _set_scale(self, scale: float) -> None:
+        if not self.min_scale <= scale <= self.max_scale:
+            raise ValueError(f"the scale must be in [{self.min_scale}, {self.max_scale}], got {scale}")
+        self._scale = np.full(1, scale, np.float32)
+
+    def _scale_on(self, where: device) -> Any:
+        if device_of(self._scale) is not where:
+            self._scale, self._good_steps = move(self._scale, where), move(self._good_steps, where)
+        return self._scale
+
+    def _found_on(self, found: dict[device, Any], where: device) -> Any:
+        if where not in found:
+            with on(where):
+                found[where] = np.zeros_like(self._scale_on(where))
+        return found[where]
+
+    def _total(self, found: dict[Any, Any]) -> Any:
+        """One flag for all; None if there is none."""
+        flags = list(found.values())
+        for flag in flags[1:]:
+            where = device_of(flags[0])
+            with on(where):
+                flags[0] = np.maximum(flags[0], move(flag, where))
+        return flags[0] if flags else None
+
+
+def grads_of(optimizer: Optimizer) -> Iterable[Any]:
+    """The gradients as raw arrays, each flat vector as few long pieces."""
+    from ..nn.utils.clip_grad import _pieces
+
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    for p in params:
+        if p._grad is not None and p.dtype == np.float16:
+            raise ValueError("Attempting to unscale FP16 gradients: wrap it in a MixedPrecisionOptimizer.")
+    return _pieces(list(dict.fromkeys(params)), together=True)
+
+
+def _unscale(raw: Any, inverse: Any, found: Any) -> None:
+    if raw.dtype == np.float32 and raw.flags.c_contiguous:
+        unscale_and_check(raw.reshape(-1), inverse, found)
+        return
+    with np.errstate(all="ignore"):
+        np.multiply(raw, inverse.reshape(()), out=raw, casting="same_kind")
+        np.maximum(found, (~np.isfinite(raw)).any(), out=found)

@@ -1,0 +1,118 @@
+"""Trackers: where a run's losses and settings are written to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..tensor import Tensor
+
+
+class Tracker:
+    """Base of the trackers; `tracker` is what does the work."""
+
+    name: str
+    tracker: Any = None
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Keep the settings of the run."""
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Write numbers, by name."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't define log()")
+
+    def finish(self) -> None:
+        """Write what is left, at the end of the run."""
+
+
+class JsonlTracker(Tracker):
+    """A line of JSON for each `log`, in <folder>/<run>.jsonl; the settings in <folder>/<run>.json."""
+
+    name = "jsonl"
+
+    def __init__(self, run_name: str, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config = folder / f"{run_name}.json"
+        self.tracker = open(folder / f"{run_name}.jsonl", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self._config.write_text(json.dumps(values, default=str, indent=2) + "\n", encoding="utf-8")
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        line = values if step is None else {"step": step, **values}
+        self.tracker.write(json.dumps(line, default=str) + "\n")
+
+    def finish(self) -> None:
+        self.tracker.close()
+
+
+class WandbTracker(Tracker):
+    """Weights & Biases; `kwargs` go to `wandb.init`."""
+
+    name = "wandb"
+
+    def __init__(self, run_name: str, folder: Path, **kwargs: Any):
+        self._wandb = _imported("wandb", "wandb")
+        self.tracker = self._wandb.init(project=run_name, **kwargs)
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.tracker.config.update(values, allow_val_change=True)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        self.tracker.log(values, step=step, **kwargs)
+
+    def finish(self) -> None:
+        self.tracker.finish()
+
+
+class TensorBoardTracker(Tracker):
+    """TensorBoard's files, in <folder>/<run>; `kwargs` go to `SummaryWriter`."""
+
+    name = "tensorboard"
+
+    def __init__(self, run_name: str, folder: Path, **kwargs: Any):
+        writer = _imported("tensorboardX", "tensorboardX").SummaryWriter
+        self.tracker = writer(str(folder / run_name), **kwargs)
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.tracker.add_text("config", json.dumps(values, default=str, indent=2))
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        for name, value in values.items():
+            if isinstance(value, str):
+                self.tracker.add_text(name, value, step, **kwargs)
+            else:
+                self.tracker.add_scalar(name, value, step, **kwargs)
+        self.tracker.flush()
+
+    def finish(self) -> None:
+        self.tracker.close()
+
+
+TRACKERS = {kind.name: kind for kind in (JsonlTracker, WandbTracker, TensorBoardTracker)}
+
+
+def check_names(names: Any) -> list[Any]:
+    """The trackers that were asked for: names, or Tracker objects.
+
+    Raises:
+        ValueError: there is no such tracker.
+    """
+    names = [] if names is None else list(names) if isinstance(names, (list, tuple)) else [names]
+    for name in names:
+        if not isinstance(name, Tracker) and name not in TRACKERS:
+            raise ValueError(f"there is no tracker {name!r}, but {', '.join(TRACKERS)}")
+    return names
+
+
+def numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """Tensors of one element as Python numbers."""
+    return {k: v.item() if isinstance(v, Tensor) or hasattr(v, "item") else v for k, v in values.items()}
+
+
+def _imported(module: str, package: str) -> Any:
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise ImportError(f"this tracker needs the package {package}: pip install {package}") from error

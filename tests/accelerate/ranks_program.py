@@ -1,0 +1,202 @@
+"""What test_ranks.py runs on every rank."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import mytorch
+import mytorch.distributed as dist
+from mytorch import nn, optim
+from mytorch.accelerate import Accelerator
+from mytorch.distributed.zero import ZeroRedundancyOptimizer
+from mytorch.utils.data import DataLoader, IterableDataset, TensorDataset
+from tests.distributed.on_ranks import run_cases
+
+TOGETHER, EPOCHS = 12, 3  # samples in a batch of all ranks
+
+
+def ranks():
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def data(samples):
+    x = np.random.default_rng(0).standard_normal((samples, 4)).astype(np.float32)
+    return mytorch.tensor(x), mytorch.tensor(x[:, :1] * x[:, 1:2]), mytorch.arange(samples)
+
+
+def loader(samples, **options):
+    return DataLoader(TensorDataset(*data(samples)), TOGETHER // ranks(), **options)
+
+
+def network(seed):
+    mytorch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def adamw(model):
+    return optim.AdamW(model.parameters(), lr=0.02)
+
+
+def zero(model):
+    return ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, lr=0.02)
+
+
+def weights(model):
+    return {n.removeprefix("module."): p.detach().float().numpy() for n, p in model.named_parameters()}
+
+
+def start(steps=1, precision="no", make=adamw, seed=0, samples=48, **options):
+    options = {"scaler_kwargs": {"init_scale": 64.0}, **options}
+    accelerator = Accelerator(steps, mixed_precision=precision, cpu=True, **options)
+    model = network(seed + accelerator.process_index)  # rank 0's is the one that counts
+    optimizer = make(model)
+    mytorch.manual_seed(accelerator.process_index)  # so is the order of its data
+    return accelerator, *accelerator.prepare(model, optimizer, loader(samples, shuffle=True))
+
+
+def train(accelerator, model, optimizer, batches, epochs=EPOCHS, clip=0.2):
+    losses, norms = [], []
+    for _ in range(epochs):
+        for x, y, _ in batches:
+            with accelerator.accumulate(model):
+                loss = ((model(x) - y) ** 2).mean()
+                accelerator.backward(loss)
+                norm = accelerator.clip_grad_norm_(model.parameters(), clip)
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(accelerator.reduce(loss, "mean").item())
+            norms += [] if norm is None else [norm.item()]
+    return {"losses": losses, "norms": norms, **weights(model)}
+
+
+def training():
+    return train(*start())
+
+
+def accumulation():
+    return train(*start(steps=3))  # four batches an epoch: windows of three and of one
+
+
+def half():
+    return train(*start(steps=2, precision="fp16"))
+
+
+def sharded_optimizer():
+    return train(*start(make=zero))
+
+
+def sharded_half():
+    return train(*start(steps=2, make=zero, precision="fp16"))
+
+
+class Stream(IterableDataset):
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __iter__(self):
+        return zip(*data(self.samples), strict=True)
+
+
+def metrics():
+    """The samples that gather_for_metrics sees, in each epoch."""
+    out = {}
+    for samples in (24, 25, 26, 35, 5, 1):
+        for kind, batches in (
+            ("map", loader(samples)),
+            ("drop", loader(samples, drop_last=True)),
+            ("stream", DataLoader(Stream(samples), TOGETHER // ranks())),
+        ):
+            accelerator = Accelerator(cpu=True)
+            batches = accelerator.prepare(batches)
+            for epoch in range(2):
+                seen = [accelerator.gather_for_metrics({"i": i})["i"].numpy() for _, _, i in batches]
+                out[f"{kind} {samples} {epoch}"] = np.concatenate(seen) if seen else np.zeros(0)
+    objects = []
+    batches = accelerator.prepare(loader(26))
+    for _, _, i in batches:
+        objects += accelerator.gather_for_metrics([int(k) for k in i], use_gather_object=True)
+    return {**out, "objects": objects}
+
+
+def skipping():
+    accelerator, _, _, batches = start(samples=60)
+    whole = [i.numpy() for _, _, i in batches]
+    batches.set_epoch(0)
+    rest = [i.numpy() for _, _, i in accelerator.skip_first_batches(batches, 2)]
+    return {"same": np.array_equal(whole[2:], rest), "left": len(rest)}
+
+
+def tokens():
+    """Every rank has other numbers of samples in its micro-batches."""
+    accelerator = Accelerator(2, cpu=True)
+    model = network(0)
+    model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=1.0))
+    x, y, _ = data(48)
+    rank = accelerator.process_index
+    start_at = sum(7 + 3 * k for k in range(rank))
+    for stop in (start_at + 2 + rank, start_at + 7 + 3 * rank):
+        with accelerator.accumulate(model):
+            loss = ((model(x[start_at:stop]) - y[start_at:stop]) ** 2).mean()
+            accelerator.backward(loss, num_items=stop - start_at)
+            optimizer.step()
+        start_at = stop
+    return weights(model)
+
+
+def collectives():
+    accelerator = Accelerator(cpu=True)
+    rank = accelerator.process_index
+    x = mytorch.arange(3) + 10 * rank
+    with accelerator.split_between_processes(list(range(7))) as part:
+        parts = accelerator.gather_object(part)
+    with accelerator.split_between_processes(mytorch.arange(7), apply_padding=True) as part:
+        padded = accelerator.gather(part)
+    return {
+        "gather": accelerator.gather(x).numpy(),
+        "scalar": accelerator.gather(mytorch.tensor(float(rank))).numpy(),
+        "sum": accelerator.reduce(x).numpy(),
+        "mean": accelerator.reduce(x.float(), "mean", scale=2.0).numpy(),
+        "padded": accelerator.pad_across_processes(mytorch.ones(rank + 1, 2), pad_index=-1).numpy(),
+        "first": accelerator.pad_across_processes(mytorch.ones(rank + 1), pad_first=True).numpy(),
+        "objects": accelerator.gather_object(["a" * (rank + 1)]),
+        "parts": parts,
+        "split": padded.numpy(),
+        "is_main": accelerator.is_main_process,
+        "is_last": accelerator.is_last_process,
+    }
+
+
+def checkpoints(make=adamw, precision="no"):
+    """Two epochs, against one epoch, a checkpoint, and another run that goes on from it."""
+    folder = Path(sys.argv[1]) / f"{make.__name__}-{precision}"
+    whole = start(make=make, precision=precision)
+    train(*whole, epochs=1)
+    whole[0].save_state(folder)
+    expected = train(*whole, epochs=1)
+    resumed = start(make=make, precision=precision, seed=50)
+    resumed[0].load_state(folder)
+    found = train(*resumed, epochs=1)
+    return {"same": all((found[k] == np.asarray(v)).all() for k, v in expected.items()), **expected}
+
+
+def write_rank(folder, values):
+    """For the notebook_launcher."""
+    accelerator = Accelerator(cpu=True)
+    total = accelerator.reduce(values["x"]).tolist()
+    (Path(folder) / str(accelerator.process_index)).write_text(str(total))
+    accelerator.end_training()
+
+
+CASES = {
+    "training": training, "accumulation": accumulation, "half": half, "sharded_optimizer": sharded_optimizer,
+    "sharded_half": sharded_half, "checkpoints_zero_half": lambda: checkpoints(zero, "fp16"),
+    "metrics": metrics, "skipping": skipping, "tokens": tokens, "collectives": collectives,
+    "checkpoints": checkpoints, "checkpoints_zero": lambda: checkpoints(zero),
+    "checkpoints_half": lambda: checkpoints(precision="fp16"),
+}  # fmt: skip
+
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True)
+    run_cases(CASES, accelerator.process_index)
+    accelerator.end_training()

@@ -1,0 +1,351 @@
+"""The Accelerator in one process: the same training as without it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn, optim
+from mytorch.accelerate import (
+    Accelerator,
+    Tracker,
+    find_executable_batch_size,
+    notebook_launcher,
+    release_memory,
+    set_seed,
+)
+from mytorch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+SAMPLES = 26
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((SAMPLES, 4)).astype(np.float32)
+    return mytorch.tensor(x), mytorch.tensor(x[:, :1] * x[:, 1:2] + x.sum(1, keepdims=True))
+
+
+def loader(batch_size=4, **options):
+    return DataLoader(TensorDataset(*data()), batch_size, **options)
+
+
+def network():
+    mytorch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def sgd(model):
+    return optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def mse(model, x, y):
+    return ((model(x) - y) ** 2).mean()
+
+
+def weights(model):
+    return [p.detach().numpy().astype(np.float32).copy() for p in model.parameters()]
+
+
+def train(accelerator, epochs=2, clip=None, make=loader):
+    """The weights, and the norms of the gradients."""
+    model = network()
+    optimizer = sgd(model)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2, 0.8)
+    model, optimizer, schedule, batches = accelerator.prepare(model, optimizer, schedule, make())
+    norms = []
+    for _ in range(epochs):
+        for x, y in batches:
+            with accelerator.accumulate(model):
+                accelerator.backward(mse(model, x, y))
+                if clip:
+                    norms.append(accelerator.clip_grad_norm_(model.parameters(), clip))
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+    return weights(model), norms, schedule.last_epoch
+
+
+def plain(steps, epochs=2, clip=None):
+    """What it must be: every window's mean over its micro-batches, the short last one included."""
+    model = network()
+    optimizer = sgd(model)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2, 0.8)
+    norms = []
+    for _ in range(epochs):
+        batches = list(loader())
+        for start in range(0, len(batches), steps):
+            window = batches[start : start + steps]
+            for x, y in window:
+                (mse(model, x, y) / len(window)).backward()
+            if clip:
+                norms.append(nn.utils.clip_grad_norm_(model.parameters(), clip).item())
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+    return weights(model), norms, schedule.last_epoch
+
+
+def same(ours, expected, rtol=1e-5, atol=1e-6):
+    for a, b in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 10])
+def test_windows_and_the_short_last_one(steps, clip):
+    ours, norms, last = train(Accelerator(steps, cpu=True), clip=clip)
+    expected, expected_norms, expected_last = plain(steps, clip=clip)
+    same(ours, expected)
+    assert last == expected_last
+    same([n.item() for n in norms if n is not None], expected_norms)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return zip(*data(), strict=True)
+
+
+def test_a_stream_whose_end_nobody_knows():
+    ours, _, _ = train(Accelerator(3, cpu=True), make=lambda: DataLoader(Stream(), 4))
+    same(ours, plain(3)[0])
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_half_precision_follows_single(clip):
+    accelerator = Accelerator(3, mixed_precision="fp16", cpu=True, scaler_kwargs={"init_scale": 256.0})
+    ours, norms, _ = train(accelerator, epochs=3, clip=clip)
+    expected, expected_norms, _ = plain(3, epochs=3, clip=clip)
+    same(ours, expected, rtol=0.02, atol=0.005)
+    same([n.item() for n in norms if n is not None], expected_norms, rtol=0.02)
+    assert all(n.dtype == np.float32 for n in norms if n is not None)
+
+
+def test_half_precision_casts_inputs_and_outputs():
+    accelerator = Accelerator(mixed_precision=True, cpu=True)
+    model = accelerator.prepare(network())
+    x, _ = data()
+    assert model[0].weight.dtype == np.float16 and model(x).dtype == np.float32
+    bare = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    assert bare is model and bare(x.half()).dtype == np.float16
+
+
+def test_the_float32_weights_are_those_before_halving():
+    for together in (True, False):
+        accelerator = Accelerator(mixed_precision="fp16", cpu=True)
+        model = network()
+        before, optimizer = weights(model), sgd(model)
+        if together:
+            model, optimizer = accelerator.prepare(model, optimizer)
+        else:
+            model = accelerator.prepare(model)
+            optimizer = accelerator.prepare(optimizer)
+        same([m.numpy() for m in optimizer.optimizer.masters()], before, rtol=0, atol=0)
+
+
+def test_a_skipped_step_holds_the_schedule():
+    accelerator = Accelerator(mixed_precision="fp16", cpu=True)
+    model = network()
+    optimizer = sgd(model)
+    model, optimizer, schedule = accelerator.prepare(
+        model, optimizer, optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    )
+    x, y = data()
+    seen = []
+    for factor in (1.0, float("inf"), 1.0):
+        accelerator.backward(mse(model, x, y) * factor * 1e-3)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        seen.append((accelerator.optimizer_step_was_skipped, schedule.last_epoch))
+    assert seen == [(False, 1), (True, 1), (False, 2)]
+    assert accelerator.scaler.get_scale() == 2.0**15
+
+
+def test_tokens_weigh_losses_when_windows_differ():
+    """The gradient is that of the mean over all tokens of a window, however they are spread."""
+    x, y = data()
+    cuts = [(0, 3), (3, 4), (4, 11), (11, 13), (13, 26)]
+    for precision, tolerance in (("no", 1e-5), ("fp16", 0.01)):
+        accelerator = Accelerator(3, mixed_precision=precision, cpu=True, scaler_kwargs={"init_scale": 64.0})
+        model = network()
+        model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=0.1))
+        reference = network()
+        oracle = optim.SGD(reference.parameters(), lr=0.1)
+        for i, (start, stop) in enumerate(cuts[:3]):
+            with accelerator.accumulate(model):
+                accelerator.backward(mse(model, x[start:stop], y[start:stop]), num_items=stop - start)
+                assert accelerator.sync_grad is (i == 2)
+                optimizer.step()
+        mse(reference, x[:11], y[:11]).backward()
+        oracle.step()
+        same(weights(model), weights(reference), rtol=tolerance, atol=tolerance)
+
+
+def test_nothing_steps_while_gradients_add_up():
+    accelerator = Accelerator(2, cpu=True)
+    model = network()
+    model, optimizer = accelerator.prepare(model, sgd(model))
+    before = weights(model)
+    x, y = data()
+    with accelerator.accumulate(model):
+        accelerator.backward(mse(model, x, y))
+        assert accelerator.clip_grad_norm_(model.parameters(), 1.0) is None
+        optimizer.step()
+        optimizer.zero_grad()
+        assert not accelerator.sync_gradients and model[0].weight.grad is not None
+    same(weights(model), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["no", "fp16"])
+def test_clipping_some_parameters_only(precision):
+    accelerator = Accelerator(mixed_precision=precision, cpu=True, scaler_kwargs={"init_scale": 64.0})
+    model = network()
+    model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=1.0))
+    before, (x, y) = weights(model), data()
+    accelerator.backward(mse(model, x, y))
+    norm = accelerator.clip_grad_norm_(model[2].parameters(), 0.01)
+    assert norm.item() > 0.1
+    optimizer.step()
+    moved = [a - b for a, b in zip(weights(model), before, strict=True)]
+    assert np.sqrt(sum((m**2).sum() for m in moved[2:])) == pytest.approx(0.01, rel=0.05)
+    assert np.sqrt(sum((m**2).sum() for m in moved[:2])) > 0.05
+
+
+def test_several_of_each_come_back_in_order():
+    accelerator = Accelerator(cpu=True)
+    first, second = network(), network()
+    one, other = sgd(first), sgd(second)
+    batches, b, o2, a, o1 = accelerator.prepare(loader(), second, other, first, one)
+    assert a is first and b is second and o1.optimizer is one and o2.optimizer is other
+    assert len(batches) == 7 and accelerator.prepare(a) is a and accelerator.prepare(o1) is o1
+
+
+WRONG = {
+    "bf16": (lambda: Accelerator(mixed_precision="bf16"), ValueError, "no bfloat16"),
+    "precision": (lambda: Accelerator(mixed_precision="fp8"), ValueError, "got 'fp8'"),
+    "steps": (lambda: Accelerator(0), ValueError, "positive integer, got 0"),
+    "tracker": (lambda: Accelerator(log_with="paper", cpu=True), ValueError, "no tracker 'paper'"),
+    "a list": (lambda: Accelerator(cpu=True).prepare([network()]), TypeError, "of type list"),
+    "a class": (lambda: Accelerator(cpu=True).prepare(optim.SGD), TypeError, "of type type"),
+    "no state": (
+        lambda: Accelerator(cpu=True).register_for_checkpointing(3), ValueError, "int has no state_dict"),
+    "items": (
+        lambda: Accelerator(cpu=True).backward(mytorch.ones(()), num_items=0), ValueError, "positive, got 0"),
+    "reduce": (lambda: Accelerator(cpu=True).reduce(mytorch.ones(1), "max"), ValueError, "got 'max'"),
+    "gather": (lambda: Accelerator(cpu=True).gather([3]), TypeError, "got int"),
+    "split": (
+        lambda: Accelerator(cpu=True).split_between_processes({"a": [1], "b": []}).__enter__(),
+        ValueError, "lengths differ"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_says_so(name):
+    call, error, text = WRONG[name]
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_one_process_is_the_main_process():
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.is_main_process and accelerator.is_local_main_process and accelerator.is_last_process
+    assert (accelerator.num_processes, accelerator.process_index, accelerator.device) == (1, 0, "cpu")
+    x = {"a": (mytorch.ones(2), mytorch.tensor(3.0))}
+    gathered = accelerator.gather(x)
+    assert gathered["a"][1].shape == (1,) and gathered["a"][0].tolist() == [1, 1]
+    assert (
+        accelerator.reduce(x, "mean")["a"][1].item() == 3
+        and accelerator.reduce(x, scale=2)["a"][1].item() == 6
+    )
+    assert accelerator.gather_object([1, 2]) == [1, 2] and accelerator.gather_object("a") == ["a"]
+    assert accelerator.pad_across_processes(mytorch.ones(2)).tolist() == [1, 1]
+    accelerator.wait_for_everyone()
+    with accelerator.main_process_first(), accelerator.split_between_processes([1, 2]) as part:
+        assert part == [1, 2]
+
+
+def test_trackers(tmp_path):
+    class Mine(Tracker):
+        name = "mine"
+        seen = []
+
+        def log(self, values, step=None, **kwargs):
+            self.seen.append((values, step))
+
+    mine = Mine()
+    accelerator = Accelerator(cpu=True, log_with=["jsonl", mine], project_dir=tmp_path / "logs")
+    accelerator.init_trackers("run", {"lr": 0.1})
+    accelerator.log({"loss": mytorch.tensor(2.5), "epoch": 1}, step=3)
+    assert accelerator.get_tracker("mine") is mine
+    accelerator.end_training()
+    assert json.loads((tmp_path / "logs/run.jsonl").read_text()) == {"step": 3, "loss": 2.5, "epoch": 1}
+    assert json.loads((tmp_path / "logs/run.json").read_text()) == {"lr": 0.1}
+    assert mine.seen == [({"loss": 2.5, "epoch": 1}, 3)]
+
+
+def test_wandb_is_asked_for_what_is_logged(monkeypatch):
+    calls = []
+
+    class Run:
+        class config:  # noqa: N801 - wandb's name
+            update = staticmethod(lambda values, **_: calls.append(("config", values)))
+
+        log = staticmethod(lambda values, step=None: calls.append(("log", values, step)))
+        finish = staticmethod(lambda: calls.append(("finish",)))
+
+    class Wandb:
+        init = staticmethod(lambda project, **options: calls.append(("init", project, options)) or Run)
+
+    monkeypatch.setitem(__import__("sys").modules, "wandb", Wandb)
+    accelerator = Accelerator(cpu=True, log_wandb=True)
+    accelerator.init_trackers("gpt", {"lr": 1}, {"wandb": {"mode": "offline"}})
+    accelerator.log({"loss": 1.0}, step=2)
+    accelerator.end_training()
+    assert calls == [
+        ("init", "gpt", {"mode": "offline"}), ("config", {"lr": 1}), ("log", {"loss": 1.0}, 2), ("finish",),
+    ]  # fmt: skip
+
+
+def test_find_executable_batch_size():
+    tried = []
+
+    @find_executable_batch_size(starting_batch_size=64)
+    def run(batch_size, limit):
+        tried.append(batch_size)
+        if batch_size > limit:
+            raise MemoryError
+        return batch_size
+
+    assert run(20) == 16 and tried == [64, 32, 16]
+    with pytest.raises(RuntimeError, match="reached zero"):
+        run(0)
+    with pytest.raises(TypeError, match="gets its batch size"):
+        run(8, 20)
+
+    @find_executable_batch_size
+    def fails(batch_size):
+        raise KeyError("other")
+
+    with pytest.raises(KeyError):
+        fails()
+
+
+def test_memory_and_seeds():
+    assert release_memory(1, 2) == [None, None]
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(network())
+    assert accelerator.free_memory(1) == [None] and accelerator._models == []
+    draws = []
+    for _ in range(2):
+        set_seed(7)
+        draws.append((mytorch.rand(1).item(), np.random.rand(), __import__("random").random()))
+    assert draws[0] == draws[1]
+
+
+def test_notebook_launcher_in_one_process():
+    seen = []
+    notebook_launcher(lambda *args: seen.append(args), (1, 2), num_processes=1)
+    assert seen == [(1, 2)]
+    with pytest.raises(ValueError, match="can't see"):
+        notebook_launcher(lambda: 0, num_processes=2)

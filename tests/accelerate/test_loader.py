@@ -1,0 +1,135 @@
+"""PreparedLoader: where it is, for any number of processes."""
+
+import pytest
+
+import mytorch
+from mytorch.accelerate import Accelerator, loader, process, skip_first_batches
+from mytorch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+)
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    """`ranks(n, r)` makes this process rank r of n, as far as sharing out goes."""
+
+    def pretend(n, rank=0):
+        monkeypatch.setattr(process, "world_size", lambda group=None: n)
+        monkeypatch.setattr(process, "rank", lambda group=None: rank)
+        monkeypatch.setattr(process, "broadcast_object", lambda obj, src=0: obj)
+
+    return pretend
+
+
+def prepared(batch_size=2, size=24, **options):
+    options = {"shuffle": True, "generator": mytorch.Generator().manual_seed(5), **options}
+    return Accelerator(cpu=True).prepare(DataLoader(range(size), batch_size, **options))
+
+
+def epoch_of(n, rank, ranks, **options):
+    ranks(n, rank)
+    return [batch.tolist() for batch in prepared(**options)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_order_is_that_of_one_process(ranks, workers):
+    options = {"num_workers": workers, "size": 23}
+    whole = [i for batch in epoch_of(1, 0, ranks, **options) for i in batch]
+    parts = [epoch_of(3, rank, ranks, **options) for rank in range(3)]
+    dealt = [i for step in zip(*parts, strict=True) for batch in step for i in batch]
+    assert dealt[:23] == whole and len(dealt) == 24
+
+
+CHANGES = {  # ranks and batch size before, and after; batches given out before
+    "as before": ((2, 3), (2, 3), 2),
+    "more ranks": ((2, 2), (4, 2), 2),
+    "one rank": ((2, 3), (1, 3), 3),
+    "larger batches": ((1, 2), (1, 4), 4),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_going_on_with_other_numbers(ranks, name):
+    (n, size), (new_n, new_size), given = CHANGES[name]
+    ranks(n, 0)
+    batches = prepared(size)
+    at = iter(batches)
+    for _ in range(given):
+        next(at)
+    state = batches.state_dict()
+    left = []
+    for rank in range(new_n):
+        ranks(new_n, rank)
+        resumed = prepared(new_size, generator=mytorch.Generator().manual_seed(99))
+        resumed.load_state_dict(state)
+        left.append([batch.tolist() for batch in resumed])
+    order = [i for batch in epoch_of(1, 0, ranks) for i in batch]
+    dealt = [i for step in zip(*left, strict=True) for batch in step for i in batch]
+    assert dealt == order[n * size * given :]
+
+
+def test_a_place_between_two_batches_is_refused(ranks):
+    batches = prepared(2)
+    next(iter(batches))
+    state = batches.state_dict()
+    with pytest.raises(ValueError, match="1 batches of 2 samples over 1 processes .* batches of 6 over 3"):
+        ranks(3)
+        prepared(2).load_state_dict(state)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(10))
+
+
+def test_the_last_batch_is_known_and_a_streams_position_is_right():
+    accelerator = Accelerator(2, cpu=True)
+    for given in (DataLoader(Stream(), 4), DataLoader(range(10), 4)):
+        batches, seen = accelerator.prepare(given), []
+        for batch in batches:
+            with accelerator.accumulate():
+                seen.append((batch.tolist()[0], accelerator.sync_gradients, batches.state_dict()["batches"]))
+        assert seen == [(0, False, 1), (4, True, 2), (8, True, 3)]
+        assert not accelerator.gradient_state.loaders
+
+
+def test_a_loop_that_is_left_leaves_nothing_behind():
+    accelerator = Accelerator(cpu=True)
+    batches = accelerator.prepare(DataLoader(range(4)))
+    for _ in batches:
+        break
+    assert not accelerator.gradient_state.loaders
+    assert [b.item() for b in skip_first_batches(accelerator.prepare(DataLoader(range(4))), 3)] == [3]
+
+
+def test_own_samplers(ranks):
+    ranks(2, 1)
+    own = DataLoader(range(8), 2, sampler=DistributedSampler(range(8), 2, 1, shuffle=False))
+    assert [b.tolist() for b in Accelerator(cpu=True).prepare(own)] == [[1, 3], [5, 7]]  # shared out already
+    batches = BatchSampler(SequentialSampler(range(7)), 3, False)
+    custom = Accelerator(cpu=True).prepare(DataLoader(range(7), batch_sampler=batches))
+    assert [b.tolist() for b in custom] == [[3, 4, 5], [6]] and len(custom) == 2
+
+
+WRONG = {
+    "workers": (lambda: prepared_stream(num_workers=2), NotImplementedError, "num_workers=2"),
+    "no batches": (lambda: prepared(batch_size=None), ValueError, "batch_size=None"),
+    "skip": (lambda: skip_first_batches(DataLoader([1]), -1), ValueError, "negative, got -1"),
+}
+
+
+def prepared_stream(**options):
+    return Accelerator(cpu=True).prepare(DataLoader(Stream(), 2, **options))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_says_so(name, ranks):
+    ranks(2)
+    call, error, text = WRONG[name]
+    with pytest.raises(error, match=text):
+        call()
+    assert loader._length(DataLoader(Stream())) == float("inf")

@@ -1,0 +1,224 @@
+"""A float16 model with float32 weights behind it."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn, optim
+from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer, half_parameters
+from mytorch.models import GPT2, GPT2Config
+
+
+def layers(seed=0):
+    mytorch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 17), nn.Tanh(), nn.Linear(17, 3))
+
+
+def pair(make=lambda p: optim.AdamW(p, lr=0.01), model=None):
+    """A half-precision model and its optimizer."""
+    model = model or layers()
+    optimizer = make(model.parameters())
+    return model, MixedPrecisionOptimizer(optimizer, half_parameters(model))
+
+
+def give_grads(params, seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    for p in params:
+        p.grad = (rng.standard_normal(tuple(p.shape)) * scale).astype(p.dtype)
+
+
+def test_updates_are_those_of_float32():
+    """The same rounded gradients give the same float32 weights, of which the model has the rounded ones."""
+    model, optimizer = pair()
+    reference = layers()
+    oracle = optim.AdamW(reference.parameters(), lr=0.01)
+    scaler = GradScaler(init_scale=64)
+    scaler.scale(mytorch.ones(()))
+    for step in range(5):
+        give_grads(model.parameters(), step, scale=64)
+        for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+            q.grad = p.grad.numpy().astype(np.float32) / 64
+        scaler.step(optimizer)
+        scaler.update()
+        oracle.step()
+        for master, q, p in zip(optimizer.masters(), reference.parameters(), model.parameters(), strict=True):
+            np.testing.assert_allclose(master.numpy(), q.data.numpy(), rtol=2e-6, atol=1e-7)
+            assert (p.data.numpy() == master.numpy().astype(np.float16)).all() and p.dtype == np.float16
+
+
+def test_small_updates_add_up():
+    """A weight of 1 changes by 2^-17 a step: in float16 alone it never would."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    model, optimizer = pair(lambda p: optim.SGD(p, lr=2.0**-17), model)
+    for _ in range(200):
+        model.weight.grad = np.ones((1, 1), np.float16)
+        optimizer.step()
+    assert optimizer.masters()[0].item() == 1 - 200 * 2**-17
+    assert model.weight.item() == np.float16(1 - 200 * 2**-17) < 1
+
+
+@pytest.mark.parametrize("planted", [np.inf, -np.inf, np.nan])
+def test_one_bad_gradient_leaves_everything_as_it_was(planted):
+    model, optimizer = pair()
+    scaler = GradScaler(init_scale=16)
+    scaler.scale(mytorch.ones(()))
+    give_grads(model.parameters(), 0)
+    scaler.step(optimizer)
+    scaler.update()
+    before = copy.deepcopy([p.numpy() for p in optimizer.masters()])
+    state = copy.deepcopy(optimizer.state_dict()["state"][0]["exp_avg"].numpy())
+    give_grads(model.parameters(), 1)
+    list(model.parameters())[-1].grad._array[-1] = planted
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 8
+    for p, q in zip(optimizer.masters(), before, strict=True):
+        assert (p.numpy() == q).all()
+    assert (optimizer.state_dict()["state"][0]["exp_avg"].numpy() == state).all()
+
+
+def test_an_unused_parameter_is_left_alone_with_what_lies_in_its_place():
+    model, optimizer = pair()
+    first, *_, last = params = list(model.parameters())
+    give_grads(params, 0)
+    optimizer.step()
+    first_slot = first._slot.raw
+    first_slot[...] = np.inf  # from an earlier step that overflowed
+    optimizer.zero_grad()
+    before = [p.data.numpy().copy() for p in params]
+    scaler = GradScaler(init_scale=2)
+    scaler.scale(mytorch.ones(()))
+    last.grad = np.ones(last.shape, np.float16)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2
+    same = [(p.data.numpy() == q).all() for p, q in zip(params, before, strict=True)]
+    assert same == [True] * (len(params) - 1) + [False]
+
+
+def test_gradients_are_computed_where_they_are_cast_from():
+    model, optimizer = pair()
+    model(mytorch.ones(2, 6).half()).sum().backward()
+    vectors = {id(p._slot.vector) for p in model.parameters()}
+    assert len(vectors) == 1 and all(p._slot.holds(p.grad) for p in model.parameters())
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_tied_weights_are_one():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    model[1].weight = model[0].weight
+    model, optimizer = pair(model=model)
+    assert len(optimizer.masters()) == 1 and model[0].weight is model[1].weight
+    model(mytorch.ones(1, 4).half()).sum().backward()
+    optimizer.step()
+    assert (model[1].weight.data.numpy() == optimizer.masters()[0].numpy().astype(np.float16)).all()
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_that_are_loaded_into_the_model_stay(assign):
+    model, optimizer = pair(lambda p: optim.SGD(p, lr=0.5))
+    give_grads(model.parameters(), 0)
+    optimizer.step()
+    new = {name: mytorch.full(p.shape, 2.0).half() for name, p in model.named_parameters()}
+    model.load_state_dict(new, assign=assign)
+    for p in model.parameters():
+        p.grad = np.ones(p.shape, np.float16)
+    optimizer.step()
+    for p, master in zip(model.parameters(), optimizer.masters(), strict=True):
+        assert (master.numpy() == 1.5).all() and (p.data.numpy() == 1.5).all()
+
+
+def test_clipping_gives_the_true_norm():
+    results = []
+    for scale in (1, 1024):
+        model, optimizer = pair()
+        give_grads(model.parameters(), 3, scale)
+        scaler = GradScaler(init_scale=scale)
+        scaler.scale(mytorch.ones(()))
+        scaler.unscale_(optimizer)
+        norm = optimizer.clip_grad_norm(0.1).item()
+        scaler.step(optimizer)
+        results.append((norm, [p.numpy().copy() for p in optimizer.masters()]))
+    (norm, one), (norm_of_scaled, other) = results
+    grads = [np.random.default_rng(3)]
+    expected = np.sqrt(
+        sum(
+            (grads[0].standard_normal(tuple(p.shape)).astype(np.float16).astype(float) ** 2).sum()
+            for p in one
+        )
+    )
+    assert norm == pytest.approx(expected, rel=1e-6) and norm_of_scaled == pytest.approx(norm, rel=1e-3)
+    for p, q in zip(one, other, strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-5, atol=1e-6)
+
+
+def test_resuming_is_exact():
+    def run(model, optimizer, scaler, steps):
+        for step in steps:
+            give_grads(model.parameters(), step)
+            scaler.step(optimizer)
+            scaler.update()
+
+    def start():
+        scaler = GradScaler(init_scale=4, growth_interval=3)
+        scaler.scale(mytorch.ones(()))
+        return (*pair(), scaler)
+
+    whole = start()
+    run(*whole, range(6))
+    half = start()
+    run(*half, range(3))
+    state = copy.deepcopy((half[1].state_dict(), half[1].masters(), half[2].state_dict()))
+    resumed = start()
+    resumed[1].load_state_dict(state[0])
+    resumed[1].load_masters(state[1])
+    resumed[2].load_state_dict(state[2])
+    run(*resumed, range(3, 6))
+    for p, q in zip(whole[1].masters(), resumed[1].masters(), strict=True):
+        assert (p.numpy() == q.numpy()).all()
+    with pytest.raises(ValueError, match="expected weights of shapes"):
+        resumed[1].load_masters(state[1][:-1])
+
+
+def test_what_is_not_half_is_refused():
+    with pytest.raises(ValueError, match=r"float16 parameters, got one of float32 and shape \(17, 6\)"):
+        MixedPrecisionOptimizer(optim.SGD(layers().parameters(), lr=1))
+    model, optimizer = pair()
+    model.float()
+    with pytest.raises(ValueError, match="float32"):
+        optimizer.step()
+
+
+def losses(half, steps=30):
+    """Of a nano GPT that learns text that repeats itself."""
+    mytorch.manual_seed(0)
+    config = GPT2Config.of_size("nano", vocab_size=32, context_length=32)
+    model = GPT2(config)
+    optimizer = optim.AdamW(model.parameter_groups(0.1), lr=1e-3, betas=(0.9, 0.99))
+    scaler = GradScaler(enabled=half, init_scale=2.0**15)
+    if half:
+        optimizer = MixedPrecisionOptimizer(optimizer, half_parameters(model))
+    rng, seen = np.random.default_rng(0), []
+    text = np.tile(rng.integers(32, size=61), 20)
+    for _ in range(steps):
+        rows = np.stack([text[s : s + 33] for s in rng.integers(len(text) - 33, size=8)])
+        idx, targets = mytorch.tensor(rows[:, :-1]), mytorch.tensor(rows[:, 1:])
+        _, loss = model(idx, targets)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        optimizer.clip_grad_norm(1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        seen.append(loss.item())
+    return seen
+
+
+def test_a_gpt_learns_as_in_float32():
+    single, half = losses(False), losses(True)
+    assert single[-1] < 0.8 * single[0]
+    np.testing.assert_allclose(half, single, rtol=0.01)

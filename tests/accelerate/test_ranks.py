@@ -1,0 +1,155 @@
+"""The Accelerator on several ranks: the same training as on one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import optim
+from mytorch.accelerate import notebook_launcher
+from mytorch.accelerate.shard import ShardedBatchSampler, deal
+from mytorch.utils.data import BatchSampler, SequentialSampler
+from tests.accelerate import ranks_program as program
+from tests.distributed.on_ranks import results_of
+
+pytest.importorskip("mpi4py")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(params=[1, 2, 3])
+def results(request, folder):
+    return results_of(Path(program.__file__), request.param, folder)
+
+
+TOLERANCES = {"training": 1e-4, "accumulation": 1e-4, "half": 0.03}
+
+
+@pytest.mark.parametrize("case", TOLERANCES)
+def test_training_is_that_of_one_process(results, case):
+    expected = program.CASES[case]()
+    tolerance = TOLERANCES[case]
+    for rank in results[case]:
+        for name, value in expected.items():
+            np.testing.assert_allclose(rank[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+        for name, value in rank.items():
+            assert (value == results[case][0][name]).all(), name
+    assert np.mean(expected["losses"][-4:]) < np.mean(expected["losses"][:4])
+
+
+@pytest.mark.parametrize("case, whole", [("sharded_optimizer", "training"), ("sharded_half", "half")])
+def test_a_sharded_optimizer(results, case, whole):
+    expected = results[whole][0]
+    for rank in results[case]:
+        for name, value in expected.items():
+            np.testing.assert_allclose(rank[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_metrics_see_each_sample_once_and_in_order(results):
+    for rank in results["metrics"]:
+        for name, seen in rank.items():
+            if name == "objects":
+                assert seen.tolist() == list(range(26))
+                continue
+            kind, samples, _ = name.split()
+            whole = int(samples) // program.TOGETHER * program.TOGETHER
+            assert seen.tolist() == list(range(whole if kind == "drop" else int(samples))), name
+
+
+def test_skipping_batches(results):
+    for rank in results["skipping"]:
+        assert rank["same"] and rank["left"] == 3
+
+
+def test_tokens_weigh_over_all_ranks(results):
+    found = results["tokens"]
+    model = program.network(0)
+    optimizer = optim.SGD(model.parameters(), lr=1.0)
+    x, y, _ = program.data(48)
+    n = sum(7 + 3 * k for k in range(len(found)))
+    ((model(x[:n]) - y[:n]) ** 2).mean().backward()
+    optimizer.step()
+    for rank in found:
+        for name, value in program.weights(model).items():
+            np.testing.assert_allclose(rank[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_collectives(results):
+    found = results["collectives"]
+    n = len(found)
+    each = -(-7 // n)
+    split = [part for r in range(n) for part in _padded(np.array_split(np.arange(7), n)[r], each)]
+    for r, rank in enumerate(found):
+        assert rank["gather"].tolist() == [i + 10 * k for k in range(n) for i in range(3)]
+        assert rank["scalar"].tolist() == list(range(n))
+        assert rank["sum"].tolist() == [i * n + 10 * sum(range(n)) for i in range(3)]
+        np.testing.assert_allclose(rank["mean"], [2 * i + 10 * (n - 1) for i in range(3)], rtol=1e-6)
+        assert rank["padded"].tolist() == [[1, 1]] * (r + 1) + [[-1, -1]] * (n - r - 1)
+        assert rank["first"].tolist() == [0] * (n - r - 1) + [1] * (r + 1)
+        assert rank["objects"].tolist() == ["a" * (k + 1) for k in range(n)]
+        assert rank["parts"].tolist() == list(range(7)) and rank["split"].tolist() == split
+        assert rank["is_main"] == (r == 0) and rank["is_last"] == (r == n - 1)
+
+
+def _padded(part, length):
+    return [*part.tolist(), *[6] * (length - len(part))]
+
+
+@pytest.mark.parametrize(
+    "case", ["checkpoints", "checkpoints_zero", "checkpoints_half", "checkpoints_zero_half"]
+)
+def test_resuming_is_exact(results, case):
+    for rank in results[case]:
+        assert rank["same"]
+
+
+@pytest.mark.parametrize("make", ["adamw", "zero"])
+def test_a_checkpoint_loads_on_another_number_of_ranks(results, folder, make):
+    """Here: on one, whose batches are as large as those of all ranks together."""
+    world = len(results["training"])
+    resumed = program.start(seed=7)
+    path = Path(folder) / f"ranks_program-{world}-0" / f"{make}-no"
+    resumed[0].load_state(path)
+    found = program.train(*resumed, epochs=1)
+    expected = results["checkpoints" if make == "adamw" else "checkpoints_zero"][0]
+    for name in ("losses", "0.weight"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_notebook_starts_several_processes(tmp_path):
+    args = (str(tmp_path), {"x": mytorch.arange(3)})
+    notebook_launcher(program.write_rank, args, num_processes=2, use_cpu=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "0": "[0, 2, 4]", "1": "[0, 2, 4]",
+    }  # fmt: skip
+    with pytest.raises(RuntimeError, match="failed with exit code"):
+        notebook_launcher(program.write_rank, ("/nowhere/at/all", args[1]), num_processes=2, use_cpu=True)
+
+
+def test_deal():
+    assert deal([[0, 1], [2, 3]], 2, 1) == ([2, 3], 0)
+    assert [deal([[0, 1], [2]], 2, r) for r in range(2)] == [([0, 1], 1), ([2, 0], 1)]
+    assert [deal([[5, 6]], 5, r)[0] for r in range(5)] == [[5], [6], [5], [6], [5]]
+    assert [deal([[5]], 3, r) for r in range(3)] == [([5], 2)] * 3
+    assert [deal([[0, 1], [2, 3]], 4, r)[0] for r in range(4)] == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_sharded_batches_are_the_batches(drop_last):
+    """Every length, batch size and number of ranks: all have as many batches, and all samples are there."""
+    for size in range(1, 14):
+        for batch_size in (1, 2, 5):
+            batches = BatchSampler(SequentialSampler(range(size)), batch_size, drop_last)
+            for n in (1, 2, 3, 4):
+                shards = [ShardedBatchSampler(batches, n, rank) for rank in range(n)]
+                parts = [list(shard) for shard in shards]
+                assert len({tuple(map(len, part)) for part in parts}) == 1
+                assert all(len(part) == len(shard) for part, shard in zip(parts, shards, strict=True))
+                flat = [i for step in zip(*parts, strict=True) for part in step for i in part]
+                kept = len(flat) - shards[0].duplicates
+                expected = size - size % (n * batch_size) if drop_last else size
+                assert flat[:kept] == list(range(expected)) and shards[0].duplicates < n
