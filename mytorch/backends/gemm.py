@@ -170,7 +170,7 @@ def _addresses(x: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
 
 @kernel
 def column_sums(x, out):
-    """out[j] = sum_i x[i, j]: of parts of the rows, as memory is read best in one piece, and of these sums."""
+    """out[j] = sum_i x[i, j]: of parts of the rows, as memory is read best in one piece, then of these."""
     rows, columns = x.shape
     parts = max(1, min(16, rows // 32))  # whatever the number of threads, that mustn't change the result
     sums = np.zeros((parts, columns), np.float32)

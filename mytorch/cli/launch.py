@@ -1,0 +1,38 @@
+"""`mytorchrun launch`: run a script as several processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ..distributed import launch
+from ..distributed.starters import LaunchError
+from . import settings
+from .settings import SettingsError
+
+HELP = "run a script as several processes, on one machine or several"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The launcher's options, those of the Accelerator, and the file that the others come from."""
+    launch.add_arguments(parser)
+    own = {action.dest for action in parser._actions}
+    settings.add_arguments(parser, [name for name in settings.BY_NAME if name not in own])
+    parser.add_argument(
+        "--config", "--config_file", dest="config", help="settings that aren't given come from this YAML file"
+    )
+    parser.add_argument("--no-cpu", dest="cpu", action="store_false", help="whatever the file says of cpu")
+    parser.set_defaults(**dict.fromkeys(settings.BY_NAME))  # None: not given
+
+
+def run(options: argparse.Namespace) -> int:
+    """Launch; returns the exit code, 2 if it can't be."""
+    try:
+        found = settings.resolve(command=vars(options), file=options.config)
+        vars(options).update({name: value.value for name, value in found.items()})
+        os.environ.update(settings.exported(found))
+        return launch.run(options)
+    except (LaunchError, SettingsError) as error:
+        print(f"mytorchrun launch: {error}", file=sys.stderr)
+        return 2

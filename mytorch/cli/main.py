@@ -1,0 +1,24 @@
+"""`mytorchrun COMMAND`: each command is a module with HELP, `add_arguments(parser)` and `run(options)`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import config, env, estimate_memory, launch, test
+
+COMMANDS = {"config": config, "launch": launch, "test": test, "env": env, "estimate-memory": estimate_memory}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))
+    options = parser.parse_args(argv)
+    return COMMANDS[options.command].run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

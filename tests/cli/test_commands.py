@@ -1,0 +1,75 @@
+"""Every command says what it does, and ends with 2 and a message where it is called wrongly."""
+
+import re
+
+import pytest
+
+from mytorch.cli import main
+from mytorch.cli.main import COMMANDS
+
+OPTIONS = {
+    "config": ["--config_file", "--default", "--show", "--num_processes", "--mixed_precision", "--log_wandb"],
+    "launch": ["--config", "--num_processes", "--num_gpus", "--max_restarts", "--mixed_precision", "SCRIPT"],
+    "test": ["--config", "--num_processes", "--cpu", "--timeout"],
+    "env": ["--json"],
+    "estimate-memory": ["--model_size", "--batch_size", "--zero_stage", "--optimizer", "16 s N C"],
+}
+
+
+def test_every_command_has_a_row():
+    assert set(OPTIONS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    assert end.value.code == 0 and f"usage: mytorchrun {command}" in out
+    missing = [option for option in OPTIONS[command] if option not in out]
+    assert not missing and not re.search(r"%\(|None", out)
+
+
+WRONG = {  # what is called: what it says
+    "no command": ([], "required: COMMAND"),
+    "unknown command": (["fly"], "invalid choice: 'fly'"),
+    "config: no number": (["config", "--num_processes", "two"], "invalid int value: 'two'"),
+    "config: zero": (["config", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
+    "config: bf16": (["config", "--mixed_precision", "bf16"], "invalid choice: 'bf16'"),
+    "config: two ways": (
+        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 say the same"),
+    "config: no terminal": (["config"], "no terminal to ask on; use --default"),
+    "config: uneven": (
+        ["config", "--num_processes", "3", "--nnodes", "2"],
+        "num_processes=3 (what was chosen) can't be shared out evenly among nnodes=2"),
+    "show: no file": (["config", "--show", "--config_file", "no.yaml"], "can't read no.yaml"),
+    "launch: no script": (["launch"], "required: SCRIPT"),
+    "launch: no such script": (["launch", "no.py"], "there is no script no.py"),
+    "launch: no file": (["launch", "--config", "no.yaml", "x.py"], "can't read no.yaml"),
+    "launch: rank": (["launch", "--node_rank", "1", "x.py"], "node_rank=1 (command line) must be less than"),
+    "launch: port": (["launch", "--master_port", "70000", "x.py"], "must be a port, 1 to 65535, got 70000"),
+    "test: none": (["test", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
+    "estimate: size": (["estimate-memory", "--model_size", "huge"], "invalid choice: 'huge'"),
+    "estimate: layers": (["estimate-memory", "--n_layer", "0"], "expected a positive number, got 0"),
+    "estimate: heads": (["estimate-memory", "--n_head", "7"], "n_embd=768 can't be divided into n_head=7"),
+    "estimate: length": (
+        ["estimate-memory", "--sequence_length", "2000"], "2000 tokens don't fit into a context of 1024"),
+    "estimate: ZeRO in half": (
+        ["estimate-memory", "--zero_stage", "1", "--mixed_precision", "fp16"], "ZeRO stage 1 can't be used"),
+    "env: argument": (["env", "all"], "unrecognized arguments: all"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_ends_with_2_and_says_why(name, capsys, monkeypatch, tmp_path):
+    if name.startswith(("config", "show", "launch: no file")):
+        pytest.importorskip("yaml")
+    monkeypatch.chdir(tmp_path)
+    arguments, text = WRONG[name]
+    try:
+        code = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    captured = capsys.readouterr()
+    assert text in captured.err and captured.out == ""
