@@ -9,7 +9,6 @@ there is no such round). Exit code 1: the results differ, or a worker ended earl
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 
@@ -18,7 +17,7 @@ from benchmarks.gpt_step import Variant
 from benchmarks.machine import cpu_model
 from benchmarks.protocol import WorkerError
 from benchmarks.report import LossMismatch, Measurement
-from benchmarks.turns import take_turns
+from benchmarks.turns import TurnsParser, table_lines, take_turns
 
 VARIANTS = [
     Variant("PyTorch eager", "benchmarks.workers.torch_conv"),
@@ -36,36 +35,18 @@ def report(shapes: list[Shape], about: list[dict], table: list[list[Measurement]
             for variant, facts in zip(VARIANTS, about, strict=True)
         ),
     ]
-    lines += [
-        "",
-        f"{'forward + backward, ms':<46}"
-        + "".join(f"{variant.label:>16}" for variant in VARIANTS)
-        + f"{'ratio':>8}{'quiet rounds':>16}",
+    rows = [
+        (str(shape), [statistics.median(m.times(limit)) for m in measurements], measurements)
+        for shape, measurements in zip(shapes, table, strict=True)
     ]
-    for shape, measurements in zip(shapes, table, strict=True):
-        times = [statistics.median(measured.times(limit)) for measured in measurements]
-        quiet = min(len(measured.quiet(limit)) for measured in measurements)
-        lines.append(
-            f"{shape!s:<46}"
-            + "".join(f"{ms:>16.2f}" for ms in times)
-            + f"{times[-1] / times[0]:>8.2f}{quiet:>7} of {len(measurements[0].chunks)}"
-        )
+    lines += ["", *table_lines("forward + backward, ms", rows, 2, limit)]
     return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.conv", description=__doc__.splitlines()[0])
+    parser = TurnsParser("conv", __doc__, 7)
     parser.add_argument("--shapes", default="resnet", choices=SHAPES, metavar="resnet|other")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each shape is measured (7)")
-    parser.add_argument(
-        "--other-cores",
-        type=float,
-        default=0.05,
-        help="a round in which other programs used more cores than this isn't quiet (0.05)",
-    )
     args = parser.parse_args(argv)
-    if args.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {args.rounds}")
     shapes = SHAPES[args.shapes]
     try:
         about, table = take_turns(

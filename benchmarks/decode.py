@@ -10,7 +10,6 @@ program used the processor. Exit code 1: the texts differ, or a worker ended ear
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from benchmarks.machine import cpu_model
 from benchmarks.problem import CONFIGS, save_problem
 from benchmarks.protocol import WorkerError
 from benchmarks.report import LossMismatch, Measurement
-from benchmarks.turns import take_turns
+from benchmarks.turns import TurnsParser, take_turns
 
 VARIANTS = [
     Variant("PyTorch eager", "benchmarks.workers.torch_decode"),
@@ -54,18 +53,9 @@ def report(config: str, about: list[dict], measurements: list[Measurement], limi
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__.splitlines()[0])
+    parser = TurnsParser("decode", __doc__, 7)
     parser.add_argument("--config", default="gpt2", choices=LENGTHS, metavar="nano|small|gpt2")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each implementation (7)")
-    parser.add_argument(
-        "--other-cores",
-        type=float,
-        default=0.05,
-        help="a turn in which other programs used more cores than this isn't quiet (0.05)",
-    )
     args = parser.parse_args(argv)
-    if args.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {args.rounds}")
     with tempfile.TemporaryDirectory(prefix="mytorch-decode-") as folder:
         problem = Path(folder) / "problem.npz"
         save_problem(problem, CONFIGS[args.config])

@@ -11,7 +11,6 @@ worker ended early.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -25,7 +24,7 @@ from benchmarks.kernel_problem import JOBS, REPEATS
 from benchmarks.machine import cpu_model
 from benchmarks.protocol import WorkerError
 from benchmarks.report import LossMismatch, Measurement
-from benchmarks.turns import take_turns
+from benchmarks.turns import TurnsParser, take_turns
 
 ROOT = Path(__file__).parent.parent
 RESULTS, README = ROOT / "benchmarks" / "results" / "kernels-cpu.json", ROOT / "README.md"
@@ -91,21 +90,12 @@ def in_readme(text: str, table: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="how often each kernel is measured (9)")
+    parser = TurnsParser("kernels", __doc__, 9)
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
     parser.add_argument(
         "--readme", action="store_true", help="write the table into README.md; measure nothing"
     )
-    parser.add_argument(
-        "--other-cores",
-        type=float,
-        default=0.05,
-        help="a round in which other programs used more cores than this isn't quiet (0.05)",
-    )
     args = parser.parse_args(argv)
-    if args.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {args.rounds}")
     if args.readme:
         text = in_readme(README.read_text("utf-8"), markdown(json.loads(RESULTS.read_text("utf-8"))))
         README.write_text(text, "utf-8")

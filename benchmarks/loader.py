@@ -20,7 +20,7 @@ from benchmarks.loader_problem import LOADS, REPEATS, TINY, Load
 from benchmarks.machine import cpu_model
 from benchmarks.protocol import WorkerError
 from benchmarks.report import LossMismatch, Measurement
-from benchmarks.turns import take_turns
+from benchmarks.turns import TurnsParser, table_lines, take_turns
 
 VARIANTS = [
     Variant("PyTorch", "benchmarks.workers.torch_loader"),
@@ -36,38 +36,23 @@ def loads_of(name: str) -> list[Load]:
 
 def report(loads: list[Load], about: list[dict], table: list[list[Measurement]], limit: float) -> str:
     """The text that is printed; a ratio is how many times as many samples a second PyTorch's are."""
-    lines = [
-        cpu_model(),
-        *(f"{v.label}: {facts['version']}" for v, facts in zip(VARIANTS, about, strict=True)),
-        "",
-        f"{'samples/s':<42}"
-        + "".join(f"{variant.label:>12}" for variant in VARIANTS)
-        + f"{'ratio':>8}{'quiet rounds':>16}",
-    ]
-    for load, measurements in zip(loads, table, strict=True):
-        speeds = [load.samples / statistics.median(m.times(limit)) * 1e3 for m in measurements]
-        quiet = min(len(m.quiet(limit)) for m in measurements)
-        lines.append(
-            f"{load!s:<42}"
-            + "".join(f"{speed:>12.0f}" for speed in speeds)
-            + f"{speeds[-1] / speeds[0]:>8.2f}{quiet:>7} of {len(measurements[0].chunks)}"
+    rows = [
+        (
+            str(load),
+            [load.samples / statistics.median(m.times(limit)) * 1e3 for m in measurements],
+            measurements,
         )
+        for load, measurements in zip(loads, table, strict=True)
+    ]
+    facts = [f"{v.label}: {each['version']}" for v, each in zip(VARIANTS, about, strict=True)]
+    lines = [cpu_model(), *facts, "", *table_lines("samples/s", rows, 0, limit)]
     return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loader", description=__doc__.splitlines()[0])
+    parser = TurnsParser("loader", __doc__, 5)
     parser.add_argument("--loads", default="all", choices=("all", "tiny"), help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each load is measured (5)")
-    parser.add_argument(
-        "--other-cores",
-        type=float,
-        default=0.05,
-        help="a round in which other programs used more cores than this isn't quiet (0.05)",
-    )
     args = parser.parse_args(argv)
-    if args.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {args.rounds}")
     loads = loads_of(args.loads)
     try:
         about, table = take_turns(

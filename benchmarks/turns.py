@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import statistics
@@ -12,6 +13,55 @@ from benchmarks.protocol import Worker
 from benchmarks.report import Chunk, LossMismatch, Measurement
 
 PAUSE = 0.05  # seconds; so long the threads of the one before may spin, waiting for its next job
+
+
+class TurnsParser(argparse.ArgumentParser):
+    """The command line of a benchmark whose implementations take turns: `--rounds` and `--other-cores`.
+
+    Args:
+        name: of the benchmark's module.
+        about: the module's docstring.
+        rounds: the default.
+    """
+
+    def __init__(self, name: str, about: str, rounds: int):
+        super().__init__(prog=f"python -m benchmarks.{name}", description=about.strip().splitlines()[0])
+        self.add_argument(
+            "--rounds",
+            type=int,
+            default=rounds,
+            help="how often each implementation has its turn (%(default)s)",
+        )
+        self.add_argument(
+            "--other-cores", type=float, default=0.05,
+            help="a turn in which other programs used more cores than this isn't quiet (%(default)s)",
+        )  # fmt: skip
+
+    def parse_args(self, argv: list[str] | None = None) -> argparse.Namespace:
+        args = super().parse_args(argv)
+        if args.rounds < 1:
+            self.error(f"--rounds must be at least 1, got {args.rounds}")
+        return args
+
+
+def table_lines(
+    title: str, rows: list[tuple[str, list[float], list[Measurement]]], digits: int, limit: float
+) -> list[str]:
+    """A table of (label, a figure of each implementation, their measurements), as lines.
+
+    The ratio is the last figure as a multiple of the first.
+    """
+    names = [measured.label for measured in rows[0][2]]
+    columns = "".join(f"{name:>16}" for name in names)
+    lines = [f"{title:<46}{columns}{'ratio':>8}{'quiet rounds':>16}"]
+    for label, figures, measurements in rows:
+        quiet = min(len(measured.quiet(limit)) for measured in measurements)
+        lines.append(
+            f"{label:<46}"
+            + "".join(f"{figure:>16.{digits}f}" for figure in figures)
+            + f"{figures[-1] / figures[0]:>8.2f}{quiet:>7} of {len(measurements[0].chunks)}"
+        )
+    return lines
 
 
 def run_job(

@@ -19,7 +19,7 @@ import mytorch
 from mytorch.nn.functional import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/autograd.md", "docs/data.md"]
+PAGES = ["README.md", "docs/autograd.md", "docs/data.md", "docs/distributed.md"]
 FOLDERS = ["", *(f"mytorch/{name}" for name in ("", "autograd/", "ops/", "nn/", "nn/functional/", "optim/"))]
 SHOWN = re.compile(r"  # (->|raises) (.+)$")
 

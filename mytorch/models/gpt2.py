@@ -195,7 +195,8 @@ class GPT2(nn.Module):
             cache: keys and values of the tokens before `idx`; those of `idx` are added to it.
 
         Returns:
-            logits (B, T, vocab_size); with targets (logits, loss), the mean cross entropy in nats.
+            logits (B, T, vocab_size); with targets (logits, loss), the mean cross entropy in nats, in float32
+            also of a float16 model.
 
         Raises:
             ValueError: the sequence is longer than the context.
@@ -203,7 +204,8 @@ class GPT2(nn.Module):
         logits = self.lm_head(self.features(idx, cache))
         if targets is None:
             return logits
-        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
+        rows = logits.view(-1, logits.shape[-1]).float()  # a loss in float16 has 3 digits, and no room to scale
+        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1)
         return logits, loss
 
     def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:

@@ -160,3 +160,20 @@ def test_sampling_follows_the_probabilities():
 def test_wrong_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_loss_of_a_float16_model_is_float32():
+    """In float16 it would have three digits, and loss scaling would overflow at its very beginning."""
+    model = GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16))
+    idx = mytorch.randint(0, 65, (2, 16))
+    single = model(idx, idx)[1].item()
+    logits, loss = model.half()(idx, idx)
+    assert (logits.dtype, loss.dtype) == (np.float16, np.float32)
+    assert loss.item() == pytest.approx(single, rel=1e-3)
+    (loss * 2.0**16).backward()
+    assert all(np.isfinite(p.grad.numpy()).all() for p in model.parameters())
+
+
+def test_the_loss_of_a_float32_model_copies_no_logits():
+    x = mytorch.ones(2, requires_grad=True)
+    assert x.float() is x
