@@ -48,8 +48,8 @@ class Accelerator(Processes, Saving, Tracking):
 
     The interface is that of Hugging Face's Accelerate. Several processes are started by `mytorchrun launch`.
 
-    Args:
-        gradient_accumulation_steps: micro-batches for each update.
+    Args: the first four, where they are None, are what `mytorchrun launch` says (MYTORCH_MIXED_PRECISION, …).
+        gradient_accumulation_steps: micro-batches for each update; 1.
         mixed_precision: "fp16" or True trains a float16 model with float32 weights behind it; "no" or False.
         log_wandb: log to Weights & Biases, as `log_with="wandb"`.
         cpu: use no GPU.
@@ -65,10 +65,10 @@ class Accelerator(Processes, Saving, Tracking):
 
     def __init__(
         self,
-        gradient_accumulation_steps: int = 1,
-        mixed_precision: bool | str | None = False,
-        log_wandb: bool = False,
-        cpu: bool = False,
+        gradient_accumulation_steps: int | None = None,
+        mixed_precision: bool | str | None = None,
+        log_wandb: bool | None = None,
+        cpu: bool | None = None,
         *,
         log_with: Any = None,
         project_dir: Any = None,
@@ -77,6 +77,13 @@ class Accelerator(Processes, Saving, Tracking):
         ddp_kwargs: dict[str, Any] | None = None,
         scaler_kwargs: dict[str, Any] | None = None,
     ):
+        setting = process.setting
+        gradient_accumulation_steps = setting(
+            "GRADIENT_ACCUMULATION_STEPS", gradient_accumulation_steps, 1, int
+        )
+        mixed_precision = setting("MIXED_PRECISION", mixed_precision, "no")
+        log_wandb = setting("LOG_WANDB", log_wandb, False, process.is_true)
+        cpu = setting("CPU", cpu, False, process.is_true)
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise ValueError(
                 f"gradient_accumulation_steps must be a positive integer, got {gradient_accumulation_steps}"

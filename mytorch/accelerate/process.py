@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from .. import distributed as dist
@@ -16,6 +17,18 @@ def start() -> bool:
         return False
     dist.init_process_group()
     return True
+
+
+def setting(name: str, given: Any, default: Any, read: Callable[[str], Any] = str) -> Any:
+    """What the script gave; if it gave None, what the launcher says in MYTORCH_<name>; else the default."""
+    if given is not None:
+        return given
+    text = os.environ.get(f"MYTORCH_{name}")
+    return read(text) if text else default
+
+
+def is_true(text: str) -> bool:
+    return text.lower() in ("1", "true", "yes", "on")
 
 
 def world_size(group: Any = None) -> int:

@@ -156,6 +156,7 @@ def backward(
                         _collect_pending(arrived, owned, parent, part, place_of)
                     elif part is not None:
                         _collect(arrived, owned, parent, part, raw, sole)
+                    part = None  # a Pending holds activations: not until the next node is done
                     waiting_for[parent] -= 1
                     if waiting_for[parent] == 0:
                         ready.append(parent)

@@ -9,21 +9,22 @@ vocabulary, and s bytes a number (4; 2 in float16), all processes hold
     optimizer     8 P + 8 min(P, 2^24)    AdamW: exp_avg and exp_avg_sq, and what an update works in
                                    (on the CPU 2^16); SGD without momentum: the latter alone;
                                    ZeRO stage 1: 8 P divided by the number of processes
-    activations   L (16 s N C + 8 N H) + s max(3 N C + 2 N V, 6 N C + N V) + 16 N
+    activations   L (16 s N C + 8 N H) + max(3 s N C + 8 N V, 6 s N C + 4 N V) + 16 N
+                                   float16: 12 N V in place of 8, the loss has a copy of the logits
 
     P = V C + context_length C + L (12 C^2 + 13 C) + 2 C
-        without biases L (12 C^2 + 2 C) + C in place of the last two terms, and 10 N C in place of 6
+        without biases L (12 C^2 + 2 C) + C in place of the last two terms
 
 What a block keeps for backward, in units of N C numbers: the inputs of both norms (2), of the projections
 behind them (2), queries, keys and values (3), what attention gives (1), and in the MLP the output and the
 slope of GELU (4 + 4). Attention keeps two numbers of float32 for each row of its scores, never the scores.
 The peak is reached either where backward begins: logits, their gradient, and what the final norm kept; or in
-the last block: gradients as wide as the MLP, while the caller still holds the logits (without biases the
-MLP's output waits there for the gradient of its weight). Tokens and targets are int64.
+the last block: gradients as wide as the MLP, while the caller still holds the logits. The caller's logits are
+float32, tokens and targets int64.
 
 This holds with the fused kernels (Numba's on the CPU in float32, Triton's on a GPU); without them attention
 keeps its scores, N H sequence_length numbers more for each layer. Not counted: Python and its libraries, a
-CUDA context, what allocators hold in reserve, and NCCL's buffers.
+CUDA context, what allocators hold in reserve, and NCCL's buffers. Measured were steps in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -106,8 +107,9 @@ def estimate(
 def _activations(config: GPT2Config, tokens: int, size: int) -> int:
     features, logits = tokens * config.n_embd, tokens * config.vocab_size
     blocks = config.n_layer * (_OF_BLOCK * features * size + 2 * 4 * tokens * config.n_head)
-    at_start, in_last_block = 3 * features + 2 * logits, (6 if config.bias else 10) * features + logits
-    return blocks + size * max(at_start, in_last_block) + 16 * tokens
+    at_start = size * 3 * features + 4 * logits * (2 if size == 4 else 3)
+    in_last_block = size * 6 * features + 4 * logits
+    return blocks + max(at_start, in_last_block) + 16 * tokens
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -204,7 +204,8 @@ class GPT2(nn.Module):
         logits = self.lm_head(self.features(idx, cache))
         if targets is None:
             return logits
-        rows = logits.view(-1, logits.shape[-1]).float()  # a loss in float16 has 3 digits, and no room to scale
+        # In float16 a loss has three digits, and no room to be scaled.
+        rows = logits.view(-1, logits.shape[-1]).float()
         loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1)
         return logits, loss
 

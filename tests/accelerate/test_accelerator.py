@@ -349,3 +349,26 @@ def test_notebook_launcher_in_one_process():
     assert seen == [(1, 2)]
     with pytest.raises(ValueError, match="can't see"):
         notebook_launcher(lambda: 0, num_processes=2)
+
+
+SETTINGS = {
+    "what the launcher says": ({}, (3, "fp16")),
+    "the script comes first": (
+        {"gradient_accumulation_steps": 2, "mixed_precision": False}, (2, "no"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), SETTINGS.values(), ids=SETTINGS)
+def test_settings_come_from_the_script_or_the_launcher(monkeypatch, options, expected):
+    for name, value in {"GRADIENT_ACCUMULATION_STEPS": "3", "MIXED_PRECISION": "fp16", "CPU": "True"}.items():
+        monkeypatch.setenv(f"MYTORCH_{name}", value)
+    accelerator = Accelerator(**options)
+    assert (accelerator.gradient_accumulation_steps, accelerator.mixed_precision) == expected
+    assert accelerator.device == "cpu"
+
+
+def test_without_either_they_are_the_defaults(monkeypatch):
+    monkeypatch.setenv("MYTORCH_MIXED_PRECISION", "")
+    accelerator = Accelerator(cpu=True)
+    assert (accelerator.gradient_accumulation_steps, accelerator.mixed_precision) == (1, "no")

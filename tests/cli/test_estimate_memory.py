@@ -71,13 +71,27 @@ def test_parameters_gradients_and_state(name):
     assert found.total == sum(expected) + found.activations
 
 
-def test_activations_go_with_tokens_and_half_of_them_with_half_precision():
+N, C, H, V = 6, 8, 2, 1000
+LARGE_VOCABULARY, LARGE_BLOCK = GPT2Config(V, 3, 2, H, C), GPT2Config(5, 3, 2, H, C)
+KEPT = {  # (config, precision): bytes
+    "single": (LARGE_VOCABULARY, "no", 2 * (64 * N * C + 8 * N * H) + 12 * N * C + 8 * N * V + 16 * N),
+    "half": (LARGE_VOCABULARY, "fp16", 2 * (32 * N * C + 8 * N * H) + 6 * N * C + 12 * N * V + 16 * N),
+    "block": (LARGE_BLOCK, "no", 2 * (64 * N * C + 8 * N * H) + 24 * N * C + 4 * N * 5 + 16 * N),
+    "half block": (LARGE_BLOCK, "fp16", 2 * (32 * N * C + 8 * N * H) + 12 * N * C + 4 * N * 5 + 16 * N),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_activations(name):
+    config, precision, expected = KEPT[name]
+    assert estimate(config, 2, mixed_precision=precision).activations == expected
+
+
+def test_activations_go_with_tokens():
     config = GPT2Config.of_size("nano")
     one, two = (estimate(config, n).activations for n in (1, 2))
     assert two == 2 * one
     assert estimate(config, 2, sequence_length=512).activations == one
-    half = estimate(config, 1, mixed_precision="fp16").activations
-    assert 0.5 * one < half < 0.52 * one  # tokens and the rows' numbers of attention stay as they are
 
 
 def test_the_command(capsys):

@@ -164,6 +164,20 @@ def test_what_is_written_is_read(tmp_path):
         settings.write(tmp_path, values)
 
 
+def test_a_file_that_could_not_be_written_whole_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "config.yaml"
+    settings.write(path, {"max_restarts": 1})
+
+    def full(self, text, **options):
+        self.open("w").write(text[:5])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(type(path), "write_text", full)
+    with pytest.raises(SettingsError, match=r"can't write .*config.yaml: no space left"):
+        settings.write(path, {"max_restarts": 2})
+    assert settings.read(path) == {"max_restarts": 1}
+
+
 def test_only_what_an_accelerator_reads_is_passed_on(tmp_path):
     path = written(tmp_path, "gradient_accumulation_steps: 4\nmax_restarts: 2\n")
     found = resolve(command={"mixed_precision": "fp16"}, environment={}, file=path)
