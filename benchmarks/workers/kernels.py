@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from importlib.metadata import version
 from typing import Any
 
 from benchmarks.machine import openblas
 from benchmarks.protocol import Step, serve
+
+WARM_UP = 0.1  # seconds
 
 
 def training_step(library: Any, arrays: list, call: Any) -> Step:
@@ -27,6 +30,19 @@ def training_step(library: Any, arrays: list, call: Any) -> Step:
         return y.detach().reshape(-1)[0].item() + sum(x.grad.reshape(-1)[-1].item() for x in xs)
 
     return step
+
+
+def prolonged(step: Step) -> Step:
+    """The same step, for a while: threads that slept may find themselves on one core at first."""
+
+    def steps() -> float:
+        end = time.perf_counter() + WARM_UP
+        result = step()
+        while time.perf_counter() < end:
+            result = step()
+        return result
+
+    return steps
 
 
 def gradient(shape: tuple[int, ...]) -> Any:
@@ -60,7 +76,8 @@ def main(name: str) -> None:
         steps = []
         for job in JOBS:
             call = job.peer if name == "torch" and job.peer else job.call
-            steps += [training_step(library, job.arrays(), call)] * REPEATS
+            step = training_step(library, job.arrays(), call)
+            steps += [prolonged(step), *[step] * (REPEATS - 1)]
         return steps
 
     serve(describe(library), start)
