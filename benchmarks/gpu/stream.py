@@ -33,7 +33,7 @@ class Worker:
     def __init__(self, module: str, env: dict[str, str]):
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - until close()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-u", "-m", module],
             env=os.environ | env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
