@@ -19,7 +19,9 @@ import mytorch
 from mytorch.nn.functional import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/autograd.md", "docs/data.md", "docs/distributed.md"]
+PAGES = {  # with so many results at least
+    "README.md": 11, "docs/autograd.md": 11, "docs/data.md": 3, "docs/distributed.md": 7,
+}  # fmt: skip
 FOLDERS = ["", *(f"mytorch/{name}" for name in ("", "autograd/", "ops/", "nn/", "nn/functional/", "optim/"))]
 SHOWN = re.compile(r"  # (->|raises) (.+)$")
 
@@ -71,7 +73,7 @@ def test_python_blocks(page):
         for name in set(REGISTRY) - composites:  # other tests go through all that is registered
             del REGISTRY[name]
     shown = sum(source.count("# ->") + source.count("# raises") for _, source in blocks(page, "python"))
-    assert compared == shown > 2
+    assert compared == shown >= PAGES[page]
 
 
 def tree() -> list[str]:
