@@ -1,5 +1,6 @@
 """Loading in worker processes: the same batches as without, whatever the number of workers."""
 
+import multiprocessing
 import os
 import random
 import signal
@@ -401,16 +402,23 @@ def test_a_dead_worker_is_named(name):
         next(iterator)
 
 
-def test_a_worker_that_dies_while_nobody_waits_is_named_by_the_next_batch():
-    pids = []
-    loader = data.DataLoader(Numbers(100), 1, num_workers=2, persistent_workers=True)
+def test_a_worker_that_dies_while_nobody_waits_is_named_once_it_is_wanted():
+    last = multiprocessing.get_context("fork").Value("q", -1)  # of the samples 1 and 3, which worker 1 loads
+
+    def seen(i):
+        if i % 2:
+            last.value = i
+        return i
+
+    loader = data.DataLoader(Numbers(100, seen), 1, num_workers=2, persistent_workers=True)
     iterator = iter(loader)
     next(iterator)
-    pids = [worker.process.pid for worker in iterator._pool.workers]
+    pids, pool = [worker.process.pid for worker in iterator._pool.workers], iterator._pool
+    eventually(lambda: last.value == 3 and pool.workers[1].status[0] not in pool._requests)
     os.kill(pids[1], signal.SIGKILL)
     eventually(lambda: not is_alive(pids[1]))
     with pytest.raises(RuntimeError, match=rf"worker 1 \(pid {pids[1]}\).*SIGKILL.*, between two batches"):
-        next(iterator)
+        list(iterator)  # what it had loaded may come first
     eventually(lambda: not is_alive(pids[0]))
     assert [b.tolist() for b in loader] == [[i] for i in range(100)]  # with new workers
 
