@@ -24,9 +24,9 @@ setup(
     install_requires=["numpy>=2.0", "safetensors", "tqdm"],
     entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={
-        # [ctk] brings the CUDA libraries: a driver is all that the machine must have.
-        "cuda12": ["cupy-cuda12x[ctk]"],
-        "cuda13": ["cupy-cuda13x[ctk]"],
+        # [ctk] brings the CUDA libraries: a driver is all that the machine must have. NCCL is for several GPUs.
+        "cuda12": ["cupy-cuda12x[ctk]", 'nvidia-nccl-cu12; platform_system == "Linux"'],
+        "cuda13": ["cupy-cuda13x[ctk]", 'nvidia-nccl-cu13; platform_system == "Linux"'],
         "triton": TRITON,
         "cpu": ["numba"],
         "plot": PLOT,

@@ -2,9 +2,12 @@
 Train a GPT-2 on token files, as prepared by prepare_data/.
 
     python train_gpt2.py --path_to_data data/shakespeare --model_size nano --context_length 64
+    mytorchrun launch --num_processes 2 train_gpt2.py --path_to_data data/shakespeare
+
+Several processes update from the batches of all, as one would from a batch as large as all of theirs.
 
 Writes into <working_directory>/<project_name>/:
-    checkpoint.safetensors   the latest state, from which --resume_from_checkpoint continues exactly
+    checkpoint/              the latest state, from which --resume_from_checkpoint continues exactly
     model.safetensors        the weights with the lowest validation loss, config.json beside them
     metrics.jsonl, loss.png  losses and learning rate by iteration
 """
@@ -12,6 +15,7 @@ Writes into <working_directory>/<project_name>/:
 import argparse
 import json
 import math
+import os
 import shutil
 import signal
 import sys
@@ -22,6 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 import mytorch
+from mytorch.accelerate import Accelerator, CheckpointError, Tracker, set_seed
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
 from mytorch.utils import atomic_write
@@ -42,7 +47,7 @@ def arguments():
     add("--context_length", type=int, default=64, help="tokens the model sees at once")
     add("--dropout_p", type=float, default=0.0, help="probability of dropping an activation")
     add("--train_iterations", type=int, default=2000, help="optimizer steps")
-    add("--batch_size", type=int, default=12, help="sequences in a batch")
+    add("--batch_size", type=int, default=12, help="sequences in a batch of each process")
     add("--gradient_accumulation_steps", type=int, default=1, help="batches for each optimizer step")
     add("--max_lr", type=float, default=1e-3, help="learning rate after the warm-up")
     add("--min_lr", type=float, default=1e-4, help="learning rate at the end")
@@ -57,13 +62,11 @@ def arguments():
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
     add("--fused", action="store_true", help="fail where there are no fused kernels")
-    add("--mixed_precision", action="store_true", help="train in float16 (not there yet: an error)")
+    add("--mixed_precision", action="store_true", help="train in float16, with float32 weights behind it")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     args = parser.parse_args()
-    if args.mixed_precision:
-        parser.error("--mixed_precision: this version trains in float32 only")
     if args.fused and (reason := mytorch.nn.fused_ops.why_not(mytorch.device(args.device).type)):
         parser.error(f"--fused: {reason}")
     for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
@@ -94,45 +97,57 @@ def size_of_vocabulary(folder):
     return len(kind["characters"]) if kind["type"] == "char" else 50304
 
 
-def random_batch(tokens, args, *key):
-    """Windows from anywhere in the text, a function of the seed and `key` alone."""
+def random_batch(accelerator, tokens, args, *key):
+    """This process's windows of a batch from anywhere in the text: a function of the seed and `key` alone."""
     rng = np.random.default_rng((args.seed, *key))
-    return windows(tokens, rng.integers(len(tokens) - args.context_length, size=args.batch_size), args)
+    size = args.batch_size * accelerator.num_processes
+    starts = rng.integers(len(tokens) - args.context_length, size=size).tolist()
+    with accelerator.split_between_processes(starts) as mine:
+        return windows(tokens, mine, args.context_length, accelerator.device)
 
 
-def windows(tokens, starts, args):
+def windows(tokens, starts, context_length, device):
     """The sequences (B, T) that begin at `starts`, and what follows each of their tokens (B, T)."""
-    rows = np.stack([tokens[s : s + args.context_length + 1] for s in starts]).astype(np.int64)
-    rows = mytorch.from_numpy(rows).to(args.device)
+    rows = np.stack([tokens[s : s + context_length + 1] for s in starts]).astype(np.int64)
+    rows = mytorch.from_numpy(rows).to(device)
     return rows[:, :-1], rows[:, 1:]
 
 
 @mytorch.no_grad()
-def estimate_loss(model, tokens, args, name):
+def estimate_loss(accelerator, model, tokens, args, name):
     """Mean loss over `eval_iterations` random batches, always the same ones."""
     model.eval()
     key = {"train": 1, "val": 2}[name]
-    losses = [model(*random_batch(tokens, args, key, i))[1].item() for i in range(args.eval_iterations)]
+    batches = (random_batch(accelerator, tokens, args, key, i) for i in range(args.eval_iterations))
+    losses = [model(*batch)[1].item() for batch in batches]
     model.train()
-    return sum(losses) / len(losses)
+    return mean_of_all(accelerator, sum(losses) / len(losses))
 
 
 @mytorch.no_grad()
-def full_loss(model, tokens, args):
+def full_loss(accelerator, model, tokens, args):
     """Mean loss over a whole split, cut into windows that don't overlap."""
     model.eval()
-    starts = range(0, len(tokens) - args.context_length, args.context_length)
+    starts = list(range(0, len(tokens) - args.context_length, args.context_length))
     total = 0.0
-    for i in progress_bar(range(0, len(starts), args.batch_size), desc="validation split", leave=False):
-        batch = starts[i : i + args.batch_size]
-        total += model(*windows(tokens, batch, args))[1].item() * len(batch)
+    with accelerator.split_between_processes(starts) as mine:
+        for i in progress_bar(accelerator, range(0, len(mine), args.batch_size), desc="validation split"):
+            batch = mine[i : i + args.batch_size]
+            loss = model(*windows(tokens, batch, args.context_length, accelerator.device))[1]
+            total += loss.item() * len(batch)
     model.train()
-    return total / len(starts)
+    return mean_of_all(accelerator, total * accelerator.num_processes) / len(starts)
 
 
-def progress_bar(*args, **options):
-    """tqdm, which in a log file doesn't write ten lines a second."""
-    return tqdm(*args, dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
+def mean_of_all(accelerator, number):
+    """The mean of what the processes have, the same for all of them."""
+    return accelerator.reduce(mytorch.tensor(number, dtype="float64"), "mean").item()
+
+
+def progress_bar(accelerator, *args, **options):
+    """tqdm on the main process, which in a log file doesn't write ten lines a second."""
+    options.update(dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10, leave=not args)
+    return tqdm(*args, disable=not accelerator.is_main_process, **options)
 
 
 def learning_rate(iteration, args):
@@ -144,10 +159,10 @@ def learning_rate(iteration, args):
 
 
 class StopRequest:
-    """True once Ctrl-C was pressed or the process was asked to end; a second time ends it at once."""
+    """Notes that Ctrl-C was pressed or the process was asked to end; a second time ends it at once."""
 
-    def __init__(self):
-        self.asked = False
+    def __init__(self, accelerator):
+        self.accelerator, self.asked = accelerator, False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.ask)
 
@@ -157,26 +172,45 @@ class StopRequest:
         self.asked = True
 
     def __bool__(self):
-        return self.asked
+        """Was any process asked? All get the same answer, so that they stop after the same iteration."""
+        return mean_of_all(self.accelerator, float(self.asked)) > 0
 
 
-def save_checkpoint(folder, model, optimizer, iteration, best, args):
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "iteration": iteration,
-        "best_val_loss": best,
-        "rng": {mytorch.device(args.device).type: mytorch.get_rng_state(args.device)},
-        "config": model.config.to_dict(),
-        "arguments": {name: value for name, value in vars(args).items() if name != "resume_from_checkpoint"},
-    }
-    mytorch.save(state, folder / "checkpoint.safetensors")
+class Run:
+    """Where a run is; saved with each checkpoint."""
+
+    def __init__(self, config, args):
+        self.iteration, self.best_val_loss = 0, math.inf
+        self.config = config.to_dict()
+        self.arguments = {k: v for k, v in vars(args).items() if k != "resume_from_checkpoint"}
+
+    def state_dict(self):
+        return dict(vars(self))
+
+    def load_state_dict(self, state):
+        if state["config"] != self.config:
+            raise ValueError(f"it is of another model: {state['config']}, not {self.config}")
+        self.iteration, self.best_val_loss = state["iteration"], state["best_val_loss"]
 
 
-def save_model(folder, model):
+def resume(accelerator, run, folder):
+    """Load the checkpoint of a run into all that was prepared and registered."""
+    if not folder.is_dir() or not list(folder.glob("checkpoint*")):
+        raise SystemExit(f"{folder} holds no checkpoint to resume from")
+    try:
+        accelerator.load_state(folder / "checkpoint")
+    except CheckpointError as error:
+        raise SystemExit(str(error)) from None
+    except RuntimeError:  # a page of names and shapes
+        raise SystemExit(f"the checkpoint in {folder} is of another model, not {run.config}") from None
+    except ValueError as error:
+        raise SystemExit(f"the checkpoint in {folder} can't be loaded: {error}") from None
+
+
+def save_model(folder, model, config):
     mytorch.save(model.state_dict(), folder / "model.safetensors")
     with atomic_write(folder / "config.json") as path:
-        path.write_text(json.dumps(model.config.to_dict(), indent=2) + "\n")
+        path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def save_picture(folder):
@@ -206,137 +240,146 @@ def save_picture(folder):
     print(f"loss curve: {folder / 'loss.png'}")
 
 
-def build(vocab_size, args):
+class Metrics(Tracker):
+    """metrics.jsonl; resuming drops what came after the checkpoint."""
+
+    name = "metrics"
+
+    def __init__(self, path, start):
+        lines = path.read_text().splitlines() if start and path.exists() else []
+        kept = [line for line in lines if json.loads(line)["iteration"] <= start]
+        path.write_text("".join(line + "\n" for line in kept))
+        self.tracker = path.open("a", buffering=1)
+
+    def log(self, values, step=None):
+        self.tracker.write(json.dumps({"iteration": step, **values}) + "\n")
+
+    def finish(self):
+        self.tracker.close()
+
+
+def make_accelerator(args):
+    """What the run happens on: this process among the others, its device and its precision."""
+    accelerator = Accelerator(
+        args.gradient_accumulation_steps, args.mixed_precision or None, args.log_wandb or None,
+        cpu=mytorch.device(args.device).type == "cpu",
+    )  # fmt: skip
+    if ":" in args.device:
+        if accelerator.num_processes > 1:
+            raise SystemExit(f"--device {args.device}: several processes take a GPU each; say --device cuda")
+        accelerator.device = mytorch.device(args.device)
+    return accelerator
+
+
+def build(accelerator, vocab_size, args):
     """A new model and its optimizer."""
     config = GPT2Config.of_size(
         args.model_size, vocab_size=vocab_size, context_length=args.context_length,
         dropout_p=args.dropout_p, bias=False,
     )  # fmt: skip
-    model = GPT2(config).to(args.device)
+    model = GPT2(config).to(accelerator.device)
     groups = model.parameter_groups(args.weight_decay)
     return model, mytorch.optim.AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
 
 
-def resume(folder, model, optimizer, args):
-    """Load a checkpoint into model, optimizer and random state; its iteration and lowest validation loss."""
-    if not (folder / "checkpoint.safetensors").exists():
-        raise SystemExit(f"{folder} holds no checkpoint.safetensors to resume from")
-    state = mytorch.load(folder / "checkpoint.safetensors")
-    config = model.config.to_dict()
-    if state["config"] != config:
-        raise SystemExit(f"the checkpoint in {folder} is of another model: {state['config']}, not {config}")
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    kind = mytorch.device(args.device).type
-    if kind in state["rng"]:  # another kind of device draws other numbers anyway
-        mytorch.set_rng_state(state["rng"][kind], args.device)
-    return state["iteration"], state["best_val_loss"]
-
-
-def train_step(model, optimizer, tokens, iteration, args):
-    """One update, from `gradient_accumulation_steps` batches; their mean loss, and the learning rate."""
-    lr = learning_rate(iteration - 1, args)
+def train_step(accelerator, model, optimizer, tokens, iteration, args):
+    """One update, from `gradient_accumulation_steps` batches; their mean loss on this process, a Tensor."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
-    total = 0.0
+        group["lr"] = learning_rate(iteration - 1, args)
+    losses = []
     for micro_step in range(args.gradient_accumulation_steps):
-        _, loss = model(*random_batch(tokens, args, 0, iteration, micro_step))
-        (loss / args.gradient_accumulation_steps).backward()
-        total += loss.item() / args.gradient_accumulation_steps
-    if args.max_grad_norm:
-        mytorch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
-    optimizer.step()
-    optimizer.zero_grad()
-    return total, lr
+        with accelerator.accumulate(model):
+            _, loss = model(*random_batch(accelerator, tokens, args, 0, iteration, micro_step))
+            accelerator.backward(loss)
+            if args.max_grad_norm:
+                accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.detach())
+    return mytorch.stack(losses).mean()
 
 
-class Log:
-    """metrics.jsonl, and Weights & Biases if asked for; resuming drops what came after the checkpoint."""
+def evaluate(accelerator, model, data, run, folder, args):
+    """Log and print both losses, and keep the model if it is the best so far."""
+    losses = {f"{name}_loss": estimate_loss(accelerator, model, data[name], args, name) for name in data}
+    accelerator.log(losses, step=run.iteration)
+    if losses["val_loss"] <= run.best_val_loss:
+        run.best_val_loss = losses["val_loss"]
+        if accelerator.is_main_process:
+            save_model(folder, model, run.config)
+    text = "iteration {}: train {train_loss:.4f}, validation {val_loss:.4f}".format(run.iteration, **losses)
+    if accelerator.is_main_process:
+        tqdm.write(text)
 
-    def __init__(self, path, start, args):
-        lines = path.read_text().splitlines() if start and path.exists() else []
-        kept = [line for line in lines if json.loads(line)["iteration"] <= start]
-        path.write_text("".join(line + "\n" for line in kept))
-        self.file = path.open("a", buffering=1)
-        self.run = start_wandb(args) if args.log_wandb else None
 
-    def __call__(self, **values):
-        self.file.write(json.dumps(values) + "\n")
-        if self.run:
-            self.run.log(values, step=values["iteration"])
-
-    def close(self):
-        self.file.close()
-        if self.run:
-            self.run.finish()
+def train(accelerator, model, optimizer, data, run, folder, args):
+    """All iterations that are left; Ctrl-C leaves a checkpoint and ends the program."""
+    bare_model = accelerator.unwrap_model(model)  # evaluating needs nothing of the other processes
+    stop, progress = (
+        StopRequest(accelerator),
+        progress_bar(accelerator, total=args.train_iterations, initial=run.iteration),
+    )
+    tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
+    tokens *= accelerator.num_processes
+    since, first = time.perf_counter(), run.iteration
+    while run.iteration < args.train_iterations:
+        if run.iteration % args.eval_interval == 0:
+            evaluate(accelerator, bare_model, data, run, folder, args)
+            since, first = time.perf_counter(), run.iteration
+        loss = train_step(accelerator, model, optimizer, data["train"], run.iteration + 1, args)
+        run.iteration += 1
+        progress.update()
+        if run.iteration % args.log_iter == 0:
+            loss, lr = mean_of_all(accelerator, loss.item()), learning_rate(run.iteration - 1, args)
+            speed = tokens * (run.iteration - first) / (time.perf_counter() - since)
+            accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
+            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
+        is_stopped = bool(stop)
+        if is_stopped or run.iteration % args.checkpoint_iterations == 0:
+            accelerator.save_state(folder / "checkpoint")
+        if is_stopped:
+            progress.close()
+            accelerator.print(
+                f"stopped after iteration {run.iteration}; continue with --resume_from_checkpoint {folder}"
+            )
+            accelerator.wait_for_everyone()
+            raise SystemExit(130)
+    evaluate(accelerator, bare_model, data, run, folder, args)
+    progress.close()
+    accelerator.save_state(folder / "checkpoint")
 
 
 def main():
     args = arguments()
-    mytorch.manual_seed(args.seed)
+    accelerator = make_accelerator(args)
+    set_seed(args.seed, device_specific=True)  # the weights are those of the first process
     folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
     data = {split: load_tokens(args.path_to_data, split, args.context_length) for split in ("train", "val")}
-    model, optimizer = build(size_of_vocabulary(args.path_to_data), args)
-    start, best = 0, math.inf
-    if args.resume_from_checkpoint:
-        start, best = resume(folder, model, optimizer, args)
-    folder.mkdir(parents=True, exist_ok=True)
-    if (Path(args.path_to_data) / "tokenizer.json").exists():
-        shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
-    log = Log(folder / "metrics.jsonl", start, args)
-
+    model, optimizer = build(accelerator, size_of_vocabulary(args.path_to_data), args)
     size = f"{model.num_parameters():,} parameters, {len(data['train']):,} training tokens"
-    print(f"{size}, {args.device}, results in {folder}/")
-    stop = StopRequest()
-    progress = progress_bar(total=args.train_iterations, initial=start)
+    run = Run(model.config, args)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.register_for_checkpointing(run)
+    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0" and list(folder.glob("checkpoint*"))
+    if args.resume_from_checkpoint or is_restarted:
+        resume(accelerator, run, folder)
 
-    def evaluate(iteration):
-        """Log both losses; keep the model if it is the best so far."""
-        nonlocal best
-        losses = {f"{name}_loss": estimate_loss(model, data[name], args, name) for name in data}
-        log(iteration=iteration, **losses)
-        text = "train {train_loss:.4f}, validation {val_loss:.4f}".format(**losses)
-        progress.write(f"iteration {iteration}: {text}")
-        if losses["val_loss"] <= best:
-            best = losses["val_loss"]
-            save_model(folder, model)
+    accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
+    if accelerator.is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (Path(args.path_to_data) / "tokenizer.json").exists():
+            shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
+        accelerator.trackers.append(Metrics(folder / "metrics.jsonl", run.iteration))
+    where = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
+    accelerator.print(f"{size}, {where}, results in {folder}/")
 
-    tokens_per_iteration = args.batch_size * args.context_length * args.gradient_accumulation_steps
-    since, counted = time.perf_counter(), 0
-    for iteration in range(start + 1, args.train_iterations + 1):
-        if (iteration - 1) % args.eval_interval == 0:
-            evaluate(iteration - 1)
-            since, counted = time.perf_counter(), 0
-        loss, lr = train_step(model, optimizer, data["train"], iteration, args)
-        counted += tokens_per_iteration
-        progress.update()
-        if iteration % args.log_iter == 0:
-            speed = counted / (time.perf_counter() - since)
-            log(iteration=iteration, loss=loss, lr=lr, tokens_per_second=round(speed))
-            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
-        if stop or iteration % args.checkpoint_iterations == 0:
-            save_checkpoint(folder, model, optimizer, iteration, best, args)
-        if stop:
-            progress.close()
-            print(f"stopped after iteration {iteration}; continue with --resume_from_checkpoint {folder}")
-            raise SystemExit(130)
-
-    evaluate(args.train_iterations)
-    progress.close()
-    save_checkpoint(folder, model, optimizer, args.train_iterations, best, args)
-    loss = full_loss(model, data["val"], args)
-    log(iteration=args.train_iterations, val_loss=loss, whole_split=True)
-    log.close()
-    save_picture(folder)
-    print(f"validation loss over the whole split: {loss:.4f}")
-
-
-def start_wandb(args):
-    try:
-        import wandb
-    except ImportError:
-        raise SystemExit("--log_wandb needs Weights & Biases: pip install wandb") from None
-    return wandb.init(project="mytorch", name=args.project_name, config=vars(args))
+    train(accelerator, model, optimizer, data, run, folder, args)
+    loss = full_loss(accelerator, accelerator.unwrap_model(model), data["val"], args)
+    accelerator.log({"val_loss": loss, "whole_split": True}, step=run.iteration)
+    if accelerator.is_main_process:
+        save_picture(folder)
+        print(f"validation loss over the whole split: {loss:.4f}")
+    accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ START=$PWD
 source "$ROOT/.ci/environment.sh"
 
 DATA_SETS="shakespeare owt"
-OPTIONS="--device --batch_size --iterations --mixed_precision --fused --num_gpus --log_wandb --resume --help"
+OPTIONS="--device --batch_size --iterations --mixed_precision --fused --num_gpus --num_processes --log_wandb --resume
+    --help"
 
 usage() {
     cat <<'TEXT'
@@ -20,16 +21,18 @@ data sets
                       context 64, batch 12, 2,000 iterations. With one: 6 layers, 6 heads, 384 wide,
                       context 256, batch 64, 5,000 iterations, dropout 0.2.
   owt                 OpenWebText with the GPT-2 (124M) of nanoGPT: context 1024, batch 12 times 40 accumulation
-                      steps, 600,000 iterations. Meant for GPUs; the data takes 54 GB to fetch, 17 GB to keep.
+                      steps (shared out to the processes), 600,000 iterations. Meant for GPUs; the data takes
+                      54 GB to fetch, 17 GB to keep.
 
 options
   --device DEVICE     cpu, cuda or cuda:N; default: cuda where nvidia-smi finds a GPU, else cpu
-  --batch_size N      sequences a step
+  --batch_size N      sequences a step, of each process
   --iterations N      training steps
-  --mixed_precision   train in float16 with float32 master weights (not there yet: an error)
+  --mixed_precision   train in float16 with float32 master weights
   --fused             fail where fused kernels (Triton on a GPU, Numba on a CPU) can't be had; they are
                       used without it, too, where they can
-  --num_gpus N        how many GPUs; only 1 so far
+  --num_gpus N        how many GPUs, with a process each; default: 1
+  --num_processes N   the same for a CPU: processes that share its cores; default: 1
   --log_wandb         log to Weights & Biases as well
   --resume            go on from the last checkpoint in work_dir
   --help              this text
@@ -47,15 +50,16 @@ usage_error() {
 }
 
 parse_arguments() {
-    DATA="" DEVICE="" BATCH_SIZE="" ITERATIONS="" NUM_GPUS="" RESUME="" FLAGS=()
+    DATA="" DEVICE="" BATCH_SIZE="" ITERATIONS="" NUM_GPUS="" NUM_PROCESSES="" RESUME="" FLAGS=()
     while [ $# -gt 0 ]; do
         case $1 in
             --help | -h) usage; exit 0 ;;
-            --device | --batch_size | --iterations | --num_gpus)
+            --device | --batch_size | --iterations | --num_gpus | --num_processes)
                 [ $# -gt 1 ] || usage_error "$1 needs a value"
                 set_option "$1" "$2"
                 shift ;;
-            --device=* | --batch_size=* | --iterations=* | --num_gpus=*) set_option "${1%%=*}" "${1#*=}" ;;
+            --device=* | --batch_size=* | --iterations=* | --num_gpus=* | --num_processes=*)
+                set_option "${1%%=*}" "${1#*=}" ;;
             --mixed_precision | --fused | --log_wandb) FLAGS+=("$1") ;;
             --resume) RESUME=1 ;;
             -*) usage_error "unknown option '$1'; there are: $OPTIONS" ;;
@@ -82,6 +86,7 @@ set_option() {
                 --batch_size) BATCH_SIZE=$2 ;;
                 --iterations) ITERATIONS=$2 ;;
                 --num_gpus) NUM_GPUS=$2 ;;
+                --num_processes) NUM_PROCESSES=$2 ;;
             esac ;;
     esac
 }
@@ -98,11 +103,17 @@ choose_device() {
         if [ "$gpus" -gt 0 ] || [ -n "$NUM_GPUS" ]; then DEVICE=cuda; else DEVICE=cpu; fi
     fi
     if [ -n "$NUM_GPUS" ] && [ "$DEVICE" = cpu ]; then
-        usage_error "--num_gpus $NUM_GPUS does not go with --device cpu"
-    elif [ "${NUM_GPUS:-1}" -gt 1 ]; then
-        fail "--num_gpus $NUM_GPUS: training on several GPUs is not there yet, only on 1"
+        usage_error "--num_gpus $NUM_GPUS does not go with --device cpu; for a CPU there is --num_processes"
+    elif [ -n "$NUM_PROCESSES" ] && [ "$DEVICE" != cpu ]; then
+        usage_error "--num_processes $NUM_PROCESSES is for a CPU, this is for $DEVICE: --num_gpus, or --device cpu"
+    fi
+    PROCESSES=${NUM_GPUS:-${NUM_PROCESSES:-1}}
+    if [ "$PROCESSES" -gt 1 ] && [[ $DEVICE = cuda:* ]]; then
+        usage_error "--num_gpus $NUM_GPUS does not go with --device $DEVICE: each process has a GPU of its own"
     elif [ "$DEVICE" != cpu ] && [ "$gpus" -eq 0 ]; then
         fail "there is no GPU to train on (nvidia-smi lists none); --device cpu trains without one"
+    elif [ "${NUM_GPUS:-1}" -gt "$gpus" ] && [ "$DEVICE" != cpu ]; then
+        fail "--num_gpus $NUM_GPUS: nvidia-smi lists only $gpus"
     fi
 }
 
@@ -112,6 +123,7 @@ choose_extras() {
     EXTRAS=(plot)
     case " ${FLAGS[*]-} $DATA " in *" --log_wandb "* | *" owt "*) EXTRAS=(train) ;; esac
     if [ "$DEVICE" = cpu ]; then EXTRAS+=(cpu); else EXTRAS+=(triton); fi
+    if [ "$PROCESSES" -gt 1 ]; then EXTRAS+=(mpi); fi
     if [ "$DEVICE" != cpu ] && ! "$PYTHON" -c 'import cupy' 2>/dev/null; then
         cuda=$(cuda_extra)
         EXTRAS+=("$cuda")
@@ -160,7 +172,8 @@ choose_preset() {
             model=small context=256 batch=64 iterations=5000 dropout=0.2 max_lr=1e-3 eval_iterations=200 ;;
         owt-*)
             model=base context=1024 batch=12 iterations=600000 dropout=0.0 max_lr=6e-4 eval_iterations=200
-            accumulation=40 min_lr=6e-5 warmup=2000 beta2=0.95 eval_interval=1000 ;;
+            accumulation=$((40 / PROCESSES)) min_lr=6e-5 warmup=2000 beta2=0.95 eval_interval=1000
+            [ $((40 % PROCESSES)) = 0 ] || usage_error "$PROCESSES processes can't share out 40 accumulation steps" ;;
     esac
     iterations=${ITERATIONS:-$iterations}
     if [ "$warmup" -ge "$iterations" ]; then warmup=$((iterations / 10)); fi
@@ -196,6 +209,10 @@ install_package "${EXTRAS[@]}"
 prepare_data
 
 choose_blas_kernels
+if [ "$PROCESSES" -gt 1 ]; then
+    if [ "$DEVICE" = cpu ]; then LAUNCH=(--num_processes "$PROCESSES" --cpu); else LAUNCH=(--num_gpus "$PROCESSES"); fi
+    TRAIN=(-m mytorch.distributed.launch "${LAUNCH[@]}" "${TRAIN[@]}")
+fi
 say "training on $DEVICE: python ${TRAIN[*]}"
 "$PYTHON" "${TRAIN[@]}"
 

@@ -26,7 +26,10 @@ case "$1" in */missing.py) echo "torch is missing"; exit "${FAKE_MISSING:-0}" ;;
 """
 NVIDIA_SMI = """#!/bin/bash
 [ -n "$FAKE_CUDA" ] || exit 9
-if [ "${1:-}" = -L ]; then echo "GPU 0: NVIDIA H200 (UUID: GPU-1)"; exit; fi
+if [ "${1:-}" = -L ]; then
+    for i in $(seq "${FAKE_GPUS:-1}"); do echo "GPU $i: NVIDIA H200 (UUID: GPU-$i)"; done
+    exit
+fi
 echo "| NVIDIA-SMI 580.65.06     Driver Version: 580.65.06     CUDA Version: $FAKE_CUDA     |"
 """
 
@@ -96,7 +99,7 @@ def test_help_names_every_option(repo):
     done = repo.run("train_gpt2.sh", "--help")
     assert done.returncode == 0 and repo.calls() == []
     listed = repo.run("train_gpt2.sh", "shakespeare", "--nonsense").stderr
-    for name in [*FLAGS, "num_gpus", "batch_size", "iterations", "device", "resume", "help"]:
+    for name in [*FLAGS, "num_gpus", "num_processes", "batch_size", "iterations", "device", "resume", "help"]:
         assert f"--{name} " in done.stdout and f" --{name}" in listed
     assert "shakespeare|owt" in done.stdout
 
@@ -119,6 +122,11 @@ def test_help_names_every_option(repo):
         (["shakespeare", "--num_gpus", "two"], "whole number above 0, got 'two'"),
         (["shakespeare", "--device", "tpu"], "--device takes cpu, cuda or cuda:N, got 'tpu'"),
         (["shakespeare", "--num_gpus", "1", "--device", "cpu"], "does not go with --device cpu"),
+        (["shakespeare", "--num_processes=0"], "whole number above 0, got '0'"),
+        (["shakespeare", "--num_processes", "2", "--device", "cuda"], "--num_processes 2 is for a CPU"),
+        (["shakespeare", "--num_processes", "2", "--num_gpus", "2"], "--num_processes 2 is for a CPU"),
+        (["shakespeare", "--num_gpus", "2", "--device", "cuda:1"], "does not go with --device cuda:1"),
+        (["owt", "--num_processes", "3"], "3 processes can't share out 40 accumulation steps"),
     ],
 )
 def test_wrong_arguments(repo, arguments, message):
@@ -131,7 +139,7 @@ def test_wrong_arguments(repo, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "cuda", "message"),
     [
-        (["--num_gpus", "2"], "12.4", "several GPUs is not there yet"),
+        (["--num_gpus", "2"], "12.4", "--num_gpus 2: nvidia-smi lists only 1"),
         (["--num_gpus", "1"], "", "there is no GPU to train on"),
         (["--device", "cuda"], "", "there is no GPU to train on"),
         (["--resume"], "", "there is no work_dir/gpt2-small-shakespeare to go on from"),
@@ -203,6 +211,22 @@ def test_presets(repo, arguments, cuda, expected):
     assert int(given["warmup_steps"]) < int(given["train_iterations"]) >= int(given["eval_interval"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "env", "launched", "device"),
+    [
+        (["--num_processes", "2"], {}, "--num_processes 2 --cpu", "cpu"),
+        (["--num_gpus=2"], {"FAKE_CUDA": "12.4", "FAKE_GPUS": "2"}, "--num_gpus 2", "cuda"),
+    ],
+)
+def test_several_processes(repo, arguments, env, launched, device):
+    done = repo.run("train_gpt2.sh", "owt", *arguments, **env)
+    assert done.returncode == 0, done.stderr
+    call = repo.call("-m mytorch.distributed.launch")
+    assert call.startswith(f"-m mytorch.distributed.launch {launched} train_gpt2.py --project_name")
+    given = options(call)
+    assert (given["device"], given["gradient_accumulation_steps"]) == (device, "20")  # of 40, shared out
+
+
 def test_hidden_gpus_are_not_used(repo):
     repo.run("train_gpt2.sh", "shakespeare", FAKE_CUDA="12.4", CUDA_VISIBLE_DEVICES="")
     assert options(repo.call("train_gpt2.py"))["device"] == "cpu"
@@ -239,6 +263,9 @@ def test_data_that_is_there_is_not_prepared_again(repo):
         (["shakespeare"], {"FAKE_CUDA": "12.9"}, "plot triton"),
         (["shakespeare"], {"FAKE_CUDA": "12.9", "FAKE_NO_CUPY": "1"}, "plot triton cuda12"),
         (["shakespeare", "--fused"], {"FAKE_CUDA": "13.1", "FAKE_NO_CUPY": "1"}, "plot triton cuda13"),
+        (["shakespeare", "--num_processes", "2"], {}, "plot cpu mpi"),
+        (["shakespeare", "--num_processes", "1"], {}, "plot cpu"),
+        (["shakespeare", "--num_gpus", "2"], {"FAKE_CUDA": "12.9", "FAKE_GPUS": "2"}, "plot triton mpi"),
     ],
 )
 def test_extras(repo, arguments, env, extras):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import mytorch
+from tests.distributed.launched import needs_mpi
 
 ROOT = Path(__file__).parent.parent
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
@@ -30,8 +32,10 @@ def run(*command, cwd, ok=True):
     return done
 
 
-def train(folder, *options, ok=True):
-    return run(ROOT / "train_gpt2.py", "--path_to_data", folder / "data", *SHORT, *options, cwd=folder, ok=ok)
+def train(folder, *options, ok=True, processes=1):
+    launcher = ["-m", "mytorch.distributed.launch", "--cpu", "-n", processes] if processes > 1 else []
+    script = [*launcher, ROOT / "train_gpt2.py", "--path_to_data", folder / "data", *SHORT]
+    return run(*script, *options, cwd=folder, ok=ok)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +59,7 @@ def metrics(path, key):
 def test_a_run_leaves_model_metrics_and_picture(folder):
     out = folder / "work_dir/run"
     assert {p.name for p in out.iterdir()} == {
-        "checkpoint.safetensors", "model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl",
-        "loss.png",
+        "checkpoint", "model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "loss.png",
     }  # fmt: skip
     losses = metrics(out, "loss")
     assert list(losses) == list(range(1, 13)) and losses[12] < losses[1]
@@ -65,19 +68,77 @@ def test_a_run_leaves_model_metrics_and_picture(folder):
     assert min(metrics(out, "tokens_per_second").values()) > 0
 
 
+@needs_mpi
+def test_two_processes_learn_as_one_with_twice_the_batch(folder):
+    """Also where each of them adds up several batches, and from a checkpoint of the other."""
+    common = ["--dropout_p", "0", "--gradient_accumulation_steps", "2", "--train_iterations"]
+    train(folder, "--project_name", "two", "--batch_size", "2", *common, "8", processes=2)
+    train(folder, "--project_name", "one", "--batch_size", "4", *common, "8")
+    train(folder, "--resume_from_checkpoint", "work_dir/two", "--batch_size", "4", *common, "12")
+    train(folder, "--resume_from_checkpoint", "work_dir/one", "--batch_size", "2", *common, "12", processes=2)
+    one, two = folder / "work_dir/one", folder / "work_dir/two"
+    assert {p.name for p in one.iterdir()} == {p.name for p in two.iterdir()}
+    for key, count in (("loss", 12), ("train_loss", 4), ("val_loss", 4), ("lr", 12)):
+        assert len(metrics(one, key)) == count and metrics(two, key) == pytest.approx(
+            metrics(one, key), rel=1e-5
+        )
+    lines = [(path / "metrics.jsonl").read_text().count("\n") for path in (one, two)]
+    assert lines[0] == lines[1]  # only one of the processes writes
+
+
+@needs_mpi
+def test_two_processes_draw_dropout_of_their_own(folder):
+    """With the same masks on both, the loss would be that of one process; it is not."""
+    options = ["--dropout_p", "0.5", "--train_iterations", "1"]
+    first = []
+    for name, batch, processes in (("own-1", "4", 1), ("own-2", "2", 2)):
+        train(folder, "--project_name", name, "--batch_size", batch, *options, processes=processes)
+        first.append(metrics(folder / "work_dir" / name, "loss")[1])
+    assert first[0] != pytest.approx(first[1], rel=1e-5) and first[0] == pytest.approx(first[1], rel=0.1)
+
+
+def test_float16_learns_as_float32_and_resumes_exactly(folder):
+    constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0"]
+    common = [*constant, "--dropout_p", "0", "--train_iterations"]
+    train(folder, "--project_name", "single", *common, "12")
+    train(folder, "--project_name", "half", "--mixed_precision", *common, "6")
+    train(folder, "--resume_from_checkpoint", "work_dir/half", "--mixed_precision", *common, "12")
+    train(folder, "--project_name", "half-whole", "--mixed_precision", *common, "12")
+    single, half, whole = (
+        metrics(folder / "work_dir" / name, "loss") for name in ("single", "half", "half-whole")
+    )
+    assert half == pytest.approx(single, rel=0.01) and half != single
+    assert [half[i] for i in range(7, 13)] == [whole[i] for i in range(7, 13)]
+    assert (folder / "work_dir/half/checkpoint/mp_config.bin").exists()
+    done = train(folder, "--resume_from_checkpoint", "work_dir/half", *common, "13", ok=False)
+    assert "saved with mixed precision" in done.stderr and "Traceback" not in done.stderr
+    out = run(
+        ROOT / "inference_gpt2.py", "work_dir/half", "--prompt", "the", "--device", "cpu", cwd=folder
+    ).stdout
+    assert out.startswith("the")
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(folder):
+    shutil.copytree(folder / "work_dir/run", folder / "work_dir/damaged")
+    path = folder / "work_dir/damaged/checkpoint/optimizer.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = train(folder, "--resume_from_checkpoint", "work_dir/damaged", ok=False)
+    assert "optimizer.bin has" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_resuming_continues_exactly(folder):
     constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--eval_interval", "1000000"]
     stopped = stop_after(folder, "stopped", 7, *constant)
-    reached = mytorch.load(stopped / "checkpoint.safetensors")["iteration"]
+    reached = mytorch.load(stopped / "checkpoint/custom_checkpoint.bin")["iteration"]
     end = reached + 6
     train(folder, *constant, "--resume_from_checkpoint", stopped, "--train_iterations", end)
     train(folder, *constant, "--project_name", "whole", "--train_iterations", end)
     whole = folder / "work_dir/whole"
     assert reached >= 7 and list(metrics(stopped, "loss")) == list(range(1, end + 1))
     assert metrics(stopped, "loss") == metrics(whole, "loss")  # bit for bit
-    a, b = (mytorch.load(out / "checkpoint.safetensors") for out in (stopped, whole))
-    for name, value in a["model"].items():
-        assert (value.numpy() == b["model"][name].numpy()).all(), name
+    a, b = (mytorch.load(out / "checkpoint/model.safetensors") for out in (stopped, whole))
+    for name, value in a.items():
+        assert (value.numpy() == b[name].numpy()).all(), name
 
 
 def stop_after(folder, name, iteration, *options):
@@ -125,7 +186,8 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder):
         ("train_gpt2.py",
          ["--path_to_data", "data", "--model_size", "small", "--resume_from_checkpoint", "work_dir/run"],
          "of another model"),
-        ("train_gpt2.py", ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"], "nothing"),
+        ("train_gpt2.py", ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"],
+         "nothing holds no checkpoint"),
         ("inference_gpt2.py", ["nothing"], "nothing holds no model.safetensors"),
         ("inference_gpt2.py", ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
         ("inference_gpt2.py", ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
