@@ -312,15 +312,19 @@ def evaluate(accelerator, model, data, run, folder, args):
         tqdm.write(text)
 
 
+def report(accelerator, progress, run, loss, speed, args):
+    """Log the loss and the learning rate of the last iteration, and show them beside the progress bar."""
+    loss, lr = mean_of_all(accelerator, loss.item()), learning_rate(run.iteration - 1, args)
+    accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
+    progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
+
+
 def train(accelerator, model, optimizer, data, run, folder, args):
     """All iterations that are left; Ctrl-C leaves a checkpoint and ends the program."""
     bare_model = accelerator.unwrap_model(model)  # evaluating needs nothing of the other processes
-    stop, progress = (
-        StopRequest(accelerator),
-        progress_bar(accelerator, total=args.train_iterations, initial=run.iteration),
-    )
+    stop = StopRequest(accelerator)
+    progress = progress_bar(accelerator, total=args.train_iterations, initial=run.iteration)
     tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
-    tokens *= accelerator.num_processes
     since, first = time.perf_counter(), run.iteration
     while run.iteration < args.train_iterations:
         if run.iteration % args.eval_interval == 0:
@@ -330,18 +334,15 @@ def train(accelerator, model, optimizer, data, run, folder, args):
         run.iteration += 1
         progress.update()
         if run.iteration % args.log_iter == 0:
-            loss, lr = mean_of_all(accelerator, loss.item()), learning_rate(run.iteration - 1, args)
-            speed = tokens * (run.iteration - first) / (time.perf_counter() - since)
-            accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
-            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
+            seconds = (time.perf_counter() - since) / (run.iteration - first)
+            report(accelerator, progress, run, loss, tokens * accelerator.num_processes / seconds, args)
         is_stopped = bool(stop)
         if is_stopped or run.iteration % args.checkpoint_iterations == 0:
             accelerator.save_state(folder / "checkpoint")
         if is_stopped:
             progress.close()
-            accelerator.print(
-                f"stopped after iteration {run.iteration}; continue with --resume_from_checkpoint {folder}"
-            )
+            where = f"continue with --resume_from_checkpoint {folder}"
+            accelerator.print(f"stopped after iteration {run.iteration}; {where}")
             accelerator.wait_for_everyone()
             raise SystemExit(130)
     evaluate(accelerator, bare_model, data, run, folder, args)

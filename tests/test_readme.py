@@ -131,20 +131,23 @@ def test_commands_exist(command):
         extras = re.fullmatch(r"pip install -e (?:\.|'\.\[(\w+)\]')", command)[1]
         assert extras is None or f'"{extras}": ' in (ROOT / "setup.py").read_text()
     elif program in ("bash", "python") and arguments[0] != "-m":
-        assert_options(program, ROOT / arguments[0], arguments[1:])
+        assert_options(["bash" if program == "bash" else sys.executable, arguments[0]], arguments[1:])
     elif program == "python":
         module = ROOT / arguments[1].replace(".", "/")
         assert module.with_suffix(".py").exists() or (module / "__main__.py").exists()
+    elif program == "mytorchrun":
+        assert_options([sys.executable, "-m", "mytorch.cli", arguments[0]], arguments[1:])
     else:
         assert program in ("git", "cd", "ruff")
 
 
-def assert_options(program: str, script: Path, arguments: list[str]) -> None:
+def assert_options(program: list[str], arguments: list[str]) -> None:
     options = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
-    call = ["bash" if program == "bash" else sys.executable, str(script), "--help"]
-    help_text = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    help_text = subprocess.run(
+        [*program, "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
     for option in options:
-        assert re.search(rf"{option}\b", help_text), f"{script.name} has no {option}"
+        assert re.search(rf"{option}\b", help_text), f"{' '.join(program)} has no {option}"
 
 
 @pytest.mark.parametrize("page", PAGES)

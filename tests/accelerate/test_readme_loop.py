@@ -1,0 +1,48 @@
+"""The README's training loop, word for word, on one process and on two."""
+
+import re
+
+import numpy as np
+
+import mytorch
+from tests.distributed.launched import ROOT, launch, needs_mpi
+
+BEFORE = "import mytorch\nfrom mytorch import nn\nfrom mytorch.nn import functional as F\n\n"
+AFTER = """
+import sys
+from pathlib import Path
+trained = accelerator.unwrap_model(model).state_dict()
+trained["updates"] = mytorch.tensor(scheduler.scheduler.last_epoch)
+trained["rate"] = mytorch.tensor(scheduler.get_last_lr())
+if accelerator.is_main_process:
+    mytorch.save(trained, Path(sys.argv[1]))
+"""
+
+
+def loop():
+    """The block of the README that accumulates."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    (found,) = [block for block in blocks if "accelerator.accumulate(" in block]
+    return found
+
+
+def run(tmp_path, text, processes):
+    """What the loop leaves: the weights, how many updates there were, and the learning rate."""
+    script, out = tmp_path / "script.py", tmp_path / "trained.safetensors"
+    script.write_text(BEFORE + text + AFTER)
+    code, _, err = launch("-n", processes, script, out, limit=120)
+    assert code == 0, err
+    return {name: value.numpy() for name, value in mytorch.load(out).items()}
+
+
+@needs_mpi
+def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
+    both = run(tmp_path, loop(), 2)
+    assert "batch_size=8" in loop() and "range(25)" in loop()
+    alone = run(tmp_path, loop().replace("batch_size=8", "batch_size=16"), 1)
+    # 240 samples in batches of 16 are 15 micro-batches an epoch: 7 windows of two, and a short one.
+    assert both["updates"] == alone["updates"] == 25 * 8
+    for name, value in alone.items():
+        np.testing.assert_allclose(both[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
