@@ -23,6 +23,7 @@ LAYERS = [
         "autograd/pending",
         "autograd/sole",
         "autograd/view",
+        "autograd/walk",
     ),
     ("tensor",),
     ("random", "ops"),

@@ -76,6 +76,73 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
     assert done.stdout.strip() == str([(running, total), (running, total)])
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader_dont_hang_beside_the_pool(method, tmp_path):
+    """They use kernels while the parent does; each result is that of the parent."""
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent(f"""
+        {textwrap.indent(KERNEL, " " * 8).strip()}
+        from mytorch.utils import data
+
+        class Products(data.Dataset):
+            def __len__(self): return 6
+            def __getitem__(self, i):
+                y = mytorch.full((300, 300), i / 100)
+                return F.softmax(F.layer_norm(F.gelu(y @ y), (300,)), -1).sum().item(), threads.is_running()
+
+        if __name__ == "__main__":
+            work()
+            options = {{"multiprocessing_context": {method!r}, "timeout": 240}}
+            loader = data.DataLoader(Products(), None, num_workers=2, **options)
+            for total, running in loader:
+                work()
+                print(round(float(total), 3), bool(running))
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:-1] == [f"300.0 {method == 'spawn'}"] * 6
+
+
+def test_three_threads_train_at_once():
+    """Each gets what it gets alone."""
+    code = """
+    import threading
+    from mytorch import nn, optim
+    def train(seed, results):
+        rng = np.random.default_rng(seed)
+        shapes = (65, 48), (144, 48), (48,), (48,)
+        params = [0.2 * mytorch.from_numpy(rng.standard_normal(shape, np.float32)) for shape in shapes]
+        table, w, scale, shift = [p.requires_grad_() for p in params]
+        tokens = mytorch.from_numpy(rng.integers(0, 65, (4, 40)))
+        optimizer = optim.AdamW(params, lr=1e-2)
+        losses = []
+        for _ in range(8):
+            x = F.embedding(tokens, table)
+            qkv = F.linear(F.layer_norm(x, (48,), scale, shift), w)
+            y, x = F.add_layer_norm(F.gelu(F.self_attention(qkv, 4, is_causal=True)), x, (48,), scale, shift)
+            loss = F.cross_entropy((y @ table.T)[:, :-1].reshape(-1, 65), tokens[:, 1:].reshape(-1))
+            loss.backward()
+            nn.utils.clip_grad_norm_(params, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        results[seed] = losses
+    together, alone = {}, {}
+    workers = [threading.Thread(target=train, args=(i, together)) for i in range(3)]
+    for t in workers: t.start()
+    for t in workers: t.join()
+    for i in range(3): train(i, alone)
+    assert all(losses[-1] < losses[0] for losses in alone.values()), alone
+    np.testing.assert_allclose([together[i] for i in range(3)], [alone[i] for i in range(3)], rtol=1e-5)
+    print("well")
+    """
+    assert python(code) == "well"
+
+
 def test_three_threads_at_once():
     code = """
     import threading

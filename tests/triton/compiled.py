@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from mytorch.nn.fused_ops.triton.chips import CHIPS
 from mytorch.nn.fused_ops.triton.compile import compiling
-from mytorch.nn.fused_ops.triton.launch import CHIPS
 from tests.triton.cases import COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
 from tests.triton.harness import arguments, gradients, kernel
 

@@ -9,7 +9,7 @@ import pytest
 from mytorch import no_grad
 from mytorch.nn.functional.composite import Unsupported
 from mytorch.nn.fused_ops import registry
-from mytorch.nn.fused_ops.triton import interpreter, launch, layer_norm, why_not
+from mytorch.nn.fused_ops.triton import convolution, interpreter, launch, layer_norm, norm, why_not
 from tests.nn.functional.cases import CASES as SHARED
 from tests.triton.cases import CASES, COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
 from tests.triton.harness import arguments, assert_close, expected, gradients, is_float, kernel
@@ -192,7 +192,7 @@ def test_convolutions_count_in_32_bits(x, w):
     """More than they can count they leave to others; none of these arrays has any memory."""
     x, w = (np.broadcast_to(np.float16(0), shape) for shape in (x, w))
     groups = x.shape[1] // w.shape[1]
-    with pytest.raises(Unsupported, match="fewer than 2147483648 elements, got .*128"):
+    with pytest.raises(Unsupported, match="fewer than 2147483392 elements, got .*128"):
         kernel("conv2d")(x, w, None, (1, 1), ((0, 0), (0, 0)), (1, 1), groups)
 
 
@@ -205,6 +205,28 @@ def test_programs_for_parts_of_rows_are_along_the_first_axis(monkeypatch):
     monkeypatch.setattr(layer_norm, "_parts", lambda dtypes, programs, n, like: [None, like])
     layer_norm._backward_of_long_rows(x, None, x, None, [None, x.dtype], None, None, x, count, n, True)
     assert grids == [(count,), (65536, 5)]
+
+
+def test_groups_of_convolutions_are_along_the_first_axis(monkeypatch):
+    grids = []
+    monkeypatch.setattr(convolution, "launch", lambda kernel, grid, *_, **__: grids.append(grid(CHOSEN)))
+    x, w = np.zeros((2, 70000, 1, 1), np.float32), np.zeros((140000, 1, 1, 1), np.float32)
+    y, (_, grad_w, *_) = kernel("conv2d")(x, w, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 70000)
+    grad_w(y)
+    assert grids == [(70000,), (70000, 1)]
+
+
+CHOSEN = {"BLOCK_O": 16, "BLOCK_P": 16, "BLOCK_K": 16}
+
+
+def test_the_sum_of_squares_of_almost_2_31_elements():
+    """The number of blocks is counted in 32 bits. Hardly any of these elements has memory of its own."""
+    x, sums = np.zeros(2**31 - 1, np.float16), np.zeros(norm.SUMS, np.float32)
+    last = len(x) // (norm.SUMS * norm.BLOCK) * (norm.SUMS * norm.BLOCK)  # of the first program's blocks
+    x[0], x[last] = 2, 3
+    meta = {"COUNT": norm.SUMS, "BLOCK": norm.BLOCK}
+    launch.launch(norm._sums_of_squares, (1,), x, sums, len(x), **meta)
+    assert sums[0] == 13
 
 
 def test_pytorch_is_not_imported():

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
-from mytorch.nn.fused_ops.triton.launch import CHIPS, chip, launch
+from mytorch.nn.fused_ops.triton.chips import CHIPS
+from mytorch.nn.fused_ops.triton.launch import chip, launch
 from mytorch.nn.fused_ops.triton.tune import tuned
 
 BFLOAT16 = ml_dtypes.bfloat16

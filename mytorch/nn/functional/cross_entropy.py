@@ -184,12 +184,12 @@ def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
     counts, at, scale = _targets(x, target, weight, ignore_index)
     loss = np.where(counts, -x[at] * scale, 0)
     norm = np.sum(scale) if reduction == "mean" else 1
-    slope = np.where(counts, -scale / norm, 0)
+    slope = -scale / norm
     size, dtype = x.shape, x.dtype
 
     def grad(g):
         d = np.zeros(size, dtype, like=g)
-        d[at] = slope * np.reshape(g, -1)
+        d[at] = np.where(counts, slope * np.reshape(g, -1), 0)
         return class_back(d, shape)
 
     return reduced(np.reshape(loss, kind), reduction, norm), grad
@@ -300,7 +300,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
     total = row_sums(z)[:, 0]
     loss = np.where(counts, loss + push * np.log(total), 0)
     if is_grad_enabled():
-        z *= np.where(counts, push / (norm * total), 0)[:, None]
+        z *= (np.where(counts, push / norm, 0) / total)[:, None]
         z[at] -= np.where(counts, pull / norm, 0)
         if smoothing:
             z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * spread
@@ -308,7 +308,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
     def grad(g):
         if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # as usual: no need to pass over the buffer
             return class_back(z, shape)
-        return class_back(z * np.reshape(g, (-1, 1)), shape)
+        return class_back(z * np.where(counts, np.reshape(g, -1), 0)[:, None], shape)
 
     return reduced(np.reshape(loss, kind), reduction, norm), grad
 

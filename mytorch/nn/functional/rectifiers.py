@@ -47,7 +47,7 @@ floats_only(squared_relu)
 @squared_relu.manual
 def _squared_relu(x, inplace):
     positive = np.maximum(x, 0)
-    return positive * positive, lambda g: 2 * positive * g
+    return positive * positive, lambda g: np.where(positive <= 0, 0, 2 * positive * g)
 
 
 @composite
@@ -81,7 +81,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """
     count = weight.numel()
     weight = reshape(weight, () if count == 1 else (count, *(1,) * (input.ndim - 2)))
-    return where(input > 0, input, weight * input)
+    below = where(input > 0, 0, input)  # the weight's gradient has no part of what is inf
+    return where(input > 0, input, weight * below)
 
 
 @prelu.check

@@ -8,9 +8,9 @@ import torch
 
 import mytorch
 from mytorch.nn import functional as F
-from tests.nn.functional.cases import declined
-from tests.nn.functional.test_parity import call, variants
-from tests.oracle import check, fails_alike
+from tests.nn.functional.cases import CASES, declined
+from tests.nn.functional.test_parity import call, is_float, variants
+from tests.oracle import check, fails_alike, outputs
 
 INF, NAN = np.inf, np.nan
 I3 = np.arange(3)
@@ -23,8 +23,11 @@ def f(values):
 SPECIAL = f([[INF, 1, 2], [-INF, 1, 2], [-INF, -INF, -INF], [NAN, 1, 2], [3e38, -3e38, 0]])
 LINE = f([INF, -INF, NAN, 1e30, -1e30, 0])
 
+STATISTICS = {"running_mean": f([0.5, 1]), "running_var": f([2, 1])}
+
 EDGES = {  # "function and what": (arguments, keyword arguments)
-    "relu": ([LINE[[0, 1, 3, 4, 5]]], {}),  # at NaN PyTorch passes the gradient
+    "relu": ([LINE], {}),
+    "squared_relu": ([LINE], {}),
     "sigmoid": ([LINE], {}),
     "tanh": ([LINE], {}),
     "silu": ([LINE], {}),
@@ -46,6 +49,7 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
     "selu": ([LINE], {}),
     "celu": ([LINE], {"alpha": 0.3}),
     "prelu": ([LINE, f([0.3])], {}),
+    "prelu inf": ([LINE[[0, 3, 4, 5]], f([0.3])], {}),
     "glu": ([LINE], {}),
     "relu ints": ([np.arange(-3, 9)], {}),
     "relu uint8": ([np.arange(9, dtype="uint8")], {}),
@@ -66,6 +70,9 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
     "layer_norm": ([SPECIAL[:4], (3,), f([1, 2, 3]), f([0, 0, 1])], {}),
     "cross_entropy": ([SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none"}),
     "cross_entropy -inf target": ([SPECIAL[1:2], np.array([0])], {}),
+    "batch_norm of rows": ([f([[1, NAN], [INF, 2]])], STATISTICS),
+    "batch_norm": ([f([[[1, NAN], [3, 4]], [[5, 6], [INF, 7]]])], STATISTICS),
+    "cross_entropy inf ignored": ([f([[INF, 1], [3, 2]]), np.array([-100, 0])], {}),
     "cross_entropy NaN ignored": ([f([[NAN, 1], [3, 2]]), np.array([-100, 0])], {}),
     "cross_entropy smoothed": (
         [SPECIAL, np.array([0, 1, 1, 1, 0])], {"reduction": "none", "label_smoothing": 0.1},
@@ -94,6 +101,57 @@ def test_edges(name):
         if variant == "fused" and (args[0].dtype != np.float32 or declined(function, args)):
             continue
         check(call(F, function, kwargs, **choice), call(torch.nn.functional, function, kwargs), *args)
+
+
+# Elsewhere PyTorch's kernels differ from each other: a weight that is NaN meets the padding of a convolution
+# or doesn't, and a query that is NaN may give 0 in attention, of which see fused_ops/test_attention.
+APART = {"conv1d", "conv2d", "self_attention", "cached_attention", "dropout"}
+SPREADING = [(name, 0) for name in CASES if "cpu" in F.REGISTRY[name].suppliers and name not in APART]
+_ACTIVATIONS = [options["activation"] for _, options in CASES["linear_activation"]]
+SPREADING.append(("linear_activation", _ACTIVATIONS.index("relu")))
+
+
+PASSED = {
+    "linear_cross_entropy",  # its gradient is there before the incoming one, which multiplies all of it
+}
+
+
+def values_and_gradients(library, name, args, kwargs, incoming, **choice):
+    """The results and the gradients of all floats, for random gradients with a number in their middle."""
+    make = mytorch.from_numpy if library is F else torch.from_numpy
+    xs = [make(a.copy()) if isinstance(a, np.ndarray) else a for a in args]
+    floats = [x.requires_grad_() for x, a in zip(xs, args, strict=True) if is_float(a)]
+    ys, rng = outputs(call(library, name, kwargs, **choice)(*xs)), np.random.default_rng(3)
+    for y in ys:
+        g = np.asarray(rng.standard_normal(tuple(y.shape)), "float32")
+        g.reshape(-1)[g.size // 2] = incoming or 1
+        y.backward(make(g), retain_graph=True)
+    return [y.detach().numpy() for y in ys] + [x.grad.numpy() for x in floats]
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize(("name", "i"), SPREADING)
+def test_what_is_not_finite_spreads_as_in_pytorch(name, i, value):
+    """From each input, and from the incoming gradient, to the same places. Which of NaN and inf a sum of
+    several such numbers is depends on its order, so there is no telling."""
+    args, kwargs = CASES[name][i]
+    places = [k for k, a in enumerate(args) if is_float(a)]
+    for place in [*places, None]:
+        if place is None and name in PASSED:
+            continue
+        given, incoming = list(args), value if place is None else None
+        if place is not None:
+            given[place] = args[place].copy()
+            given[place].reshape(-1)[args[place].size * 3 // 5] = value
+        wants = values_and_gradients(torch.nn.functional, name, given, kwargs, incoming)
+        for variant, choice in variants(name, i):
+            if variant == "reference":
+                continue  # what cancels there, inf - inf, isn't in the derivative
+            gots = values_and_gradients(F, name, given, kwargs, incoming, **choice)
+            for k, (got, want) in enumerate(zip(gots, wants, strict=True)):
+                finite, what = np.isfinite(want), f"{variant}, input {place}: result or gradient {k}"
+                np.testing.assert_array_equal(np.isfinite(got), finite, err_msg=what)
+                np.testing.assert_allclose(got[finite], want[finite], 1e-4, 1e-5, err_msg=what)
 
 
 I35 = np.ones((3, 5), int)

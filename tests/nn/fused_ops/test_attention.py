@@ -133,6 +133,17 @@ def test_what_isn_t_finite_comes_out_as_in_the_hand_derived_variant(which, value
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("which", "value"),
+    [(0, np.nan), (0, np.inf), (0, -np.inf), (1, np.nan), (2, np.nan), (2, np.inf), (2, -np.inf)],
+)
+def test_newer_keys_have_no_part_in_what_isn_t_finite(which, value):
+    """In one tile, where PyTorch has one, too: the zeros of others' gradients times NaN are NaN there."""
+    arrays = [normal(1, 2, TILE - 2, 8) for _ in range(3)]
+    arrays[which][0, 0, 17, 3] = value
+    compare(*arrays, is_causal=True)
+
+
 def test_the_gradients_of_one_projection_lie_side_by_side():
     x = mytorch.Tensor(normal(2, 40, 3, 4, 8), requires_grad=True)
     doubled, seen = x * 2, []

@@ -135,12 +135,16 @@ def scale_rows(matrix, features, factors):
 
 
 @device
-def gradients_of_scores(p, d, along, largest, factor, dropout, row, keys, oldest):
-    """From p = scores and d = v g^T to d = the gradients of the scores and p = the weights, after dropout."""
+def gradients_of_scores(p, d, along, largest, factor, is_causal, dropout, row, keys, oldest):
+    """From p = scores and d = v g^T to d = the gradients of the scores and p = the weights, after dropout.
+
+    In causal attention a newer key has no part in what is NaN for a query, as in PyTorch's kernel.
+    """
     columns, rows = p.shape
     for j in range(columns):
         for i in range(rows):
-            p[j, i] = exp32(p[j, i] - largest[i]) * factor[i]
+            weight = exp32(p[j, i] - largest[i]) * factor[i]
+            p[j, i] = ZERO if is_causal and p[j, i] == -INF else weight
     if dropout[2] > ZERO:
         for j in range(columns):
             for i in range(rows):

@@ -72,10 +72,12 @@ def _backward(g, of_total, x, weight, mean, rstd, training, dweight, dbias, dx):
         dweight[c] = of_product
         dbias[c] = of_g
         share = weight[c] / np.float32(samples * length)
-        along = dweight[c] * share if training else ZERO
-        level = dbias[c] * share if training else ZERO
+        along, level = dweight[c] * share, dbias[c] * share
         for n in range(samples):
-            gradient_of(g[n, c], x[n, c], weight[c], m, r, along, level, dx[n, c])
+            if training:
+                gradient_of(g[n, c], x[n, c], weight[c], m, r, along, level, dx[n, c])
+            else:  # x has no part in it, not even where it is NaN
+                scaled(g[n, c], ZERO, r * weight[c], ZERO, dx[n, c])
             if of_total.size:
                 add(dx[n, c], of_total[n, c], dx[n, c])
 
@@ -152,14 +154,16 @@ def _backward_rows(g, of_total, x, weight, mean, rstd, training, dweight, dbias,
                 of_product[j] += g_row[j] * (row[j] - mean[j])
                 of_g[j] += g_row[j]
     dweight[:], dbias[:] = of_products.sum(0) * rstd, of_gs.sum(0)
-    along, level, scale = np.zeros(channels, SINGLE), np.zeros(channels, SINGLE), rstd * weight
-    if training:
-        share = ONE / np.float32(rows)
-        along[:], level[:] = dweight * rstd * share, dbias * share
+    share = ONE / np.float32(rows)
+    along, level, scale = dweight * rstd * share, dbias * share, rstd * weight
     for i in prange(rows):
         row, g_row, out = x[i], g[i], dx[i]
-        for j in range(channels):
-            out[j] = (g_row[j] - level[j] - (row[j] - mean[j]) * along[j]) * scale[j]
+        if training:
+            for j in range(channels):
+                out[j] = (g_row[j] - level[j] - (row[j] - mean[j]) * along[j]) * scale[j]
+        else:
+            for j in range(channels):
+                out[j] = g_row[j] * scale[j]
         if of_total.size:
             add(out, of_total[i], out)
 

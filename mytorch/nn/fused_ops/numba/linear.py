@@ -16,6 +16,7 @@ from ..linear import gradients, require_shapes
 from .activations import silu_slope
 from .approximations import ONE, ZERO, sigmoid32
 from .gelu import cdf, cdf_tanh, multiply, slope, slope_tanh
+from .rectifiers import relu_backward
 
 SINGLE = np.dtype(np.float32)
 
@@ -132,7 +133,8 @@ def _linear_activation(x, weight, bias, activation):
 
     def backward(g):
         d = np.empty_like(slopes)
-        multiply(slopes.reshape(-1), np.ascontiguousarray(g).reshape(-1), d.reshape(-1))
+        through = relu_backward if activation == "relu" else multiply
+        through(slopes.reshape(-1), np.ascontiguousarray(g).reshape(-1), d.reshape(-1))
         return d, lambda: column_sums(d)
 
     return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape, backward)

@@ -15,14 +15,15 @@ def _relu(x, y):
 
 
 @kernel
-def _relu_backward(y, g, d):
+def relu_backward(y, g, d):
+    """d = g, and 0 where y is, even if g is NaN there."""
     for i in prange(y.size):
         d[i] = ZERO if y[i] <= ZERO else g[i]
 
 
 @relu.fused("cpu")
 def _(x, inplace):
-    return unary(x, _relu, _relu_backward, keep_result=True)
+    return unary(x, _relu, relu_backward, keep_result=True)
 
 
 @kernel

@@ -6,7 +6,6 @@ A file holds one kernel, or a family, and registers it on its composite; begin w
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import sys
@@ -24,25 +23,11 @@ def why_not() -> str:
 
         if launch.mode().name != "run":
             return ""
-    return _why_no_gpu()
+    from . import gpu
+
+    return gpu.why_not()
 
 
 def available() -> bool:
     """Can Triton's kernels run here?"""
     return not why_not()
-
-
-def _why_no_gpu() -> str:
-    module = sys.modules.get("cupy")
-    spec = importlib.util.find_spec("cupy") if module is None else module.__spec__
-    if spec is None:
-        return "CuPy is not installed: pip install 'mytorch[cuda12]' or 'mytorch[cuda13]'"
-    if spec.origin is None:
-        return "this CuPy is a stand-in without a GPU"
-    try:
-        ctypes.CDLL(os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libcuda.so.1"))
-    except OSError as error:
-        return f"there is no NVIDIA driver ({error})"
-    from . import driver
-
-    return driver.why_not()

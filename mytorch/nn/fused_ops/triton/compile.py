@@ -23,7 +23,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver as active
 
-from .launch import CHIPS, OPTIONS, Chip, in_mode
+from .chips import CHIPS, Chip
+from .launch import OPTIONS, in_mode
 from .tune import Tuned
 
 CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"

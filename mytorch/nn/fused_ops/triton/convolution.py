@@ -33,7 +33,7 @@ WEIGHT = {
     2: [(32, 32, 64, 4, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3)],
     4: [(32, 16, 32, 4, 2), (64, 32, 32, 8, 2)],
 }
-LIMIT = 1 << 31  # windows and places in an image are counted in 32 bits: division in 64 bits is slow
+LIMIT = (1 << 31) - 256  # windows and places are counted in 32 bits, to a last tile's end: 64 divide slowly
 TILES = 4  # for each multiprocessor, as which the weight's gradient is computed at least
 
 
@@ -90,10 +90,11 @@ def _forward(
         form: the height and width of x, the rows and columns of y, the channels of x in all groups.
         channels, outs: of a group of x, and of y.
     """
-    group = tl.program_id(1)
     blocks = tl.cdiv(outs, BLOCK_O)
-    p = tl.program_id(0) // blocks * BLOCK_P + tl.arange(0, BLOCK_P)[None, :]
-    o = tl.program_id(0) % blocks * BLOCK_O + tl.arange(0, BLOCK_O)[:, None]
+    tiles = tl.cdiv(count, BLOCK_P) * blocks
+    group, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    p = tile // blocks * BLOCK_P + tl.arange(0, BLOCK_P)[None, :]
+    o = tile % blocks * BLOCK_O + tl.arange(0, BLOCK_O)[:, None]
     length = channels * KERNEL_H * KERNEL_W
     channel = group * outs + o
     total = tl.zeros((BLOCK_O, BLOCK_P), tl.float32)
@@ -121,11 +122,12 @@ def _weight(
     BLOCK_O: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """The sum of g x^T over `share` windows, for BLOCK_O channels of g and BLOCK_K elements of a kernel."""
-    group, part = tl.program_id(1), tl.program_id(2)
-    blocks = tl.cdiv(outs, BLOCK_O)
     length = channels * KERNEL_H * KERNEL_W
-    k = tl.program_id(0) // blocks * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
-    o = tl.program_id(0) % blocks * BLOCK_O + tl.arange(0, BLOCK_O)[:, None]
+    blocks = tl.cdiv(outs, BLOCK_O)
+    tiles = tl.cdiv(length, BLOCK_K) * blocks
+    group, tile, part = tl.program_id(0) // tiles, tl.program_id(0) % tiles, tl.program_id(1)
+    k = tile // blocks * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
+    o = tile % blocks * BLOCK_O + tl.arange(0, BLOCK_O)[:, None]
     channel = group * outs + o
     end = tl.minimum(count, (part + 1) * share)
     total = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
@@ -137,7 +139,7 @@ def _weight(
             x_ptr, k, p[:, None], end, group, form, strides, padding, dilation, channels, KERNEL_H, KERNEL_W
         )
         total = tl.dot(g, x, total, input_precision=PRECISION)
-    at = (part.to(tl.int64) * tl.num_programs(1) * outs + channel) * length + k
+    at = (part.to(tl.int64) * (tl.num_programs(0) // tiles) * outs + channel) * length + k
     tl.store(parts_ptr + at, total, mask=(o < outs) & (k < length))
 
 
@@ -157,7 +159,8 @@ def _convolve(x: Any, w: Any, bias: Any | None, y: Any, form: Geometry) -> None:
         return
 
     def grid(chosen):
-        return triton.cdiv(count, chosen["BLOCK_P"]) * triton.cdiv(outs, chosen["BLOCK_O"]), form.groups
+        tiles = triton.cdiv(count, chosen["BLOCK_P"]) * triton.cdiv(outs, chosen["BLOCK_O"])
+        return (tiles * form.groups,)
 
     launch(_forward, grid, x, w, bias, y, *numbers, channels, outs, **meta)
 
@@ -170,8 +173,8 @@ def _weight_gradient(x: Any, g: Any, shape: tuple[int, ...], form: Geometry) -> 
     parts = np.empty((triton.cdiv(count, share), math.prod(shape)), np.float32, like=x)
 
     def grid(chosen):
-        blocks = triton.cdiv(k, chosen["BLOCK_K"]) * triton.cdiv(outs, chosen["BLOCK_O"])
-        return blocks, form.groups, len(parts)
+        tiles = triton.cdiv(k, chosen["BLOCK_K"]) * triton.cdiv(outs, chosen["BLOCK_O"])
+        return tiles * form.groups, len(parts)
 
     launch(_weight, grid, x, g, parts, *numbers, share, channels, outs, **meta)
     return column_sums(parts, x.dtype).reshape(shape)

@@ -12,7 +12,8 @@ from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
 from triton.runtime import driver as active
 
 from ....device import cupy
-from .launch import Chip, Pointer
+from .chips import Chip
+from .pointer import Pointer
 
 _L2_BYTES = 256 << 20  # more than any GPU's second-level cache
 _TIMED_MS, _TIMED_RUNS = 20.0, (5, 50)

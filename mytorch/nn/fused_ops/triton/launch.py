@@ -12,14 +12,15 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from triton import knobs
 from triton.runtime.jit import mangle_type
 
 from ....device import is_raw
 from ...functional.composite import Unsupported
+from .chips import CHIPS, Chip
+from .pointer import Pointer
 from .tune import Tuned, grid_of
 
 Grid = tuple[int, ...]
@@ -48,57 +49,6 @@ def _keep_torch_out() -> None:
 
 
 _keep_torch_out()
-
-
-class Chip(NamedTuple):
-    """What a kernel may want to know about its GPU; shared memory is what one block can have, in bytes."""
-
-    capability: int
-    multiprocessors: int
-    shared_memory: int
-
-
-CHIPS = {
-    80: Chip(80, 108, 163 * 1024),  # A100
-    90: Chip(90, 132, 227 * 1024),  # H100, H200
-    100: Chip(100, 148, 227 * 1024),  # B200
-}
-
-
-class Pointer:
-    """What Triton gets for an array: all that it wants is an address and a dtype.
-
-    The other methods are those with which the interpreter copies a tensor of PyTorch to the CPU and back. A
-    NumPy array is there already: its pointer says that it is its own copy, and the kernel works in place.
-    """
-
-    __slots__ = ("array", "dtype", "shape", "_address")
-
-    def __init__(self, array: Any):
-        self.array, self.dtype, self.shape = array, array.dtype, array.shape
-        self._address = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
-
-    def data_ptr(self) -> int:
-        return self._address
-
-    def untyped_storage(self) -> Pointer:
-        return self
-
-    cpu = untyped_storage
-
-    def new_empty(self, *_: Any, **__: Any) -> Pointer:
-        return self
-
-    set_ = copy_ = new_empty
-
-    def storage_offset(self) -> int:
-        return 0
-
-    def size(self) -> tuple[int, ...]:
-        return self.shape
-
-    def stride(self) -> tuple[int, ...]:
-        return tuple(step // self.dtype.itemsize for step in self.array.strides)
 
 
 def launch(kernel: Any, grid: Grid | Callable[[dict], Grid], *args: Any, **meta: Any) -> None:
@@ -140,9 +90,9 @@ class Run:
     @functools.cached_property
     def driver(self) -> Any:
         """Our driver, which is Triton's from the first use on."""
-        from . import driver, why_not
+        from . import driver, gpu
 
-        reason = why_not()
+        reason = gpu.why_not()
         if reason:
             raise RuntimeError(f"Triton's kernels can't run here: {reason}")
         return driver

@@ -30,7 +30,7 @@ def _sums_of_squares(x_ptr, sums_ptr, n, COUNT: tl.constexpr, BLOCK: tl.constexp
     """The sum of every COUNT-th block."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     sums = tl.zeros((BLOCK,), tl.float32)
-    for _ in range(0, tl.cdiv(n, COUNT * BLOCK)):
+    for _ in range(0, (n - 1) // (COUNT * BLOCK) + 1):  # cdiv() would overflow near 2^31
         x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
         sums += x * x
         at += COUNT * BLOCK
