@@ -30,6 +30,27 @@ def test_devices_don_t_mix(fake_cuda):
     np.testing.assert_array_equal(a.get()[0], FLOATS[1])
 
 
+def test_host_memory_is_locked_once(fake_cuda):
+    runtime = fake_cuda.cuda.runtime
+    memory = np.zeros(8192, np.uint8)
+    start = memory.ctypes.data
+    runtime.hostRegister(start, 4096, 1)
+    runtime.hostRegister(start + 4096, 4096, 0)
+    for wrong in ((start, 4096), (start + 4095, 1), (start - 1, 2), (start - 1, 9000)):
+        with pytest.raises(runtime.CUDARuntimeError, match="cudaErrorHostMemoryAlreadyRegistered"):
+            runtime.hostRegister(*wrong, 1)
+    for wrong in ((0, 4096, 1), (start + 8192, 0, 1), (start + 8192, 1, 16)):
+        with pytest.raises(runtime.CUDARuntimeError, match="cudaErrorInvalidValue"):
+            runtime.hostRegister(*wrong)
+    runtime.hostUnregister(start)
+    for wrong in (start, start + 1, start + 4097):
+        with pytest.raises(runtime.CUDARuntimeError, match="cudaErrorHostMemoryNotRegistered"):
+            runtime.hostUnregister(wrong)
+    runtime.hostRegister(start, 4096, 1)
+    strict_cupy.install(device_count=2)
+    runtime.hostRegister(start, 8192, 1)  # a new start has nothing locked
+
+
 def test_the_current_device(fake_cuda):
     runtime, Device = fake_cuda.cuda.runtime, fake_cuda.cuda.Device
     assert (runtime.getDeviceCount(), runtime.getDevice(), Device().id) == (2, 0, 0)

@@ -15,7 +15,8 @@ from benchmarks.protocol import serve
 
 def make_loader(load: Load) -> DataLoader:
     dataset = Samples(load, torch.from_numpy)
-    return DataLoader(dataset, load.batch_size, num_workers=load.num_workers, persistent_workers=True)
+    stays = load.num_workers > 0
+    return DataLoader(dataset, load.batch_size, num_workers=load.num_workers, persistent_workers=stays)
 
 
 def main(loads: str) -> None:

@@ -1,5 +1,6 @@
 """The benchmark of loading: what it measures and prints, in one small run; no time is asserted."""
 
+import math
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mytorch
 from benchmarks import loader
 from benchmarks.loader_problem import LOADS, REPEATS, TINY, Load, Samples, passes, sample_function
 
@@ -26,16 +28,29 @@ def test_samples():
     assert len(Samples(Load("tokens", 3, 5, 1), str)) == 15
 
 
-def test_the_figure_of_a_pass_depends_on_every_batch_and_their_order():
-    def figure(batches):
-        steps = list(passes([TINY[0]], lambda load: batches))
-        assert len(steps) == REPEATS
-        return steps[0]()
+BATCHES = [np.array([[1, 2], [3, 4]]), np.array([[5, 6], [7, 8]])]
+CHANGES = {
+    "another order": BATCHES[::-1],
+    "one is missing": BATCHES[:1],
+    "one number": [BATCHES[0], np.array([[5, 0], [7, 8]])],
+    "another dtype": [batch.astype(np.int32) for batch in BATCHES],
+    "another shape": [batch.reshape(4) for batch in BATCHES],
+    "other limits": [np.concatenate(BATCHES)],
+}
 
-    batches = [np.array([[1, 2]]), np.array([[3, 4]])]
-    assert figure(batches) == 10
-    assert figure(batches[::-1]) == 8
-    assert figure(batches[:1]) == 2
+
+def figures(batches):
+    steps = list(passes([TINY[0]], lambda load: [mytorch.from_numpy(batch) for batch in batches]))
+    assert len(steps) == REPEATS
+    return [step() for step in steps]
+
+
+def test_the_untimed_pass_compares_all_that_batches_hold():
+    first, *rest = figures(BATCHES)
+    assert rest == [4 + 8] * (REPEATS - 1)
+    assert first == figures([batch.copy(order="F") for batch in BATCHES])[0]
+    for name, changed in CHANGES.items():
+        assert not math.isclose(first, figures(changed)[0], rel_tol=loader.TOLERANCE), name
 
 
 def test_a_small_run():

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 _ERRORS = {
+    1: "cudaErrorInvalidValue: invalid argument",
     100: "cudaErrorNoDevice: no CUDA-capable device is detected",
     101: "cudaErrorInvalidDevice: invalid device ordinal",
     400: "cudaErrorInvalidResourceHandle: invalid resource handle",
+    712: "cudaErrorHostMemoryAlreadyRegistered: part or all of the requested memory range is already mapped",
+    713: "cudaErrorHostMemoryNotRegistered: pointer does not correspond to a registered memory region",
     900: "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing",
     901: "cudaErrorStreamCaptureInvalidated: operation failed due to a previous error during capture",
 }
@@ -37,12 +40,14 @@ class _State(threading.local):
 
 _state = _State()
 _count = 2
+registered: dict[int, int] = {}  # host memory that was locked by hostRegister: sizes by address
 
 
 def reset(count: int) -> None:
     """Start again with `count` GPUs, and device 0 as the current one."""
     global _count, _state
     _count, _state = count, _State()
+    registered.clear()
 
 
 def get_device_count() -> int:
@@ -232,6 +237,24 @@ class PinnedMemoryPointer(bytearray):
         return len(self)
 
 
+def host_register(ptr: int, size: int, flags: int) -> None:
+    """Lock memory that is there already; no part of it may be locked."""
+    get_device_count()
+    if not ptr or size <= 0 or not 0 <= flags < 16:
+        raise CUDARuntimeError(1)
+    if any(ptr < start + length and start < ptr + size for start, length in registered.items()):
+        raise CUDARuntimeError(712)
+    registered[ptr] = size
+
+
+def host_unregister(ptr: int) -> None:
+    """Unlock it; `ptr` must be its beginning."""
+    get_device_count()
+    if ptr not in registered:
+        raise CUDARuntimeError(713)
+    del registered[ptr]
+
+
 _properties = {
     "name": b"strict CuPy stand-in",
     "major": 9,
@@ -257,6 +280,8 @@ runtime = {
     "deviceSynchronize": synchronize,
     "deviceCanAccessPeer": lambda device, peer: 0,
     "streamSynchronize": lambda stream: None,
+    "hostRegister": host_register,
+    "hostUnregister": host_unregister,
     "memGetInfo": lambda: (1 << 34, 1 << 34),
     "runtimeGetVersion": lambda: 12090,
     "driverGetVersion": lambda: 13000,

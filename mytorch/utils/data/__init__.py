@@ -6,6 +6,7 @@ from .dataset import (
     ConcatDataset,
     Dataset,
     IterableDataset,
+    StackDataset,
     Subset,
     TensorDataset,
     random_split,
@@ -27,7 +28,7 @@ from .worker_info import WorkerInfo, get_worker_info
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset",
     "DevicePrefetcher", "DistributedSampler", "IterableDataset",
-    "RandomSampler", "Sampler", "SequentialSampler", "ShufflingSampler", "Subset", "SubsetRandomSampler",
-    "TensorDataset", "WeightedRandomSampler", "WorkerInfo", "default_collate", "default_convert",
-    "get_worker_info", "random_split",
+    "RandomSampler", "Sampler", "SequentialSampler", "ShufflingSampler", "StackDataset", "Subset",
+    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerInfo", "default_collate",
+    "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip

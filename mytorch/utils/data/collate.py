@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..._array import Array
-from ...device import CPU, is_raw
+from ...device import is_raw
 from ...ops.join import stack
 from ...tensor import Tensor, from_raw
 
+_EXPECTED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists"
 _empty: Callable[[tuple, np.dtype], np.ndarray] = np.empty
 
 
@@ -74,43 +75,61 @@ def _collate(batch: Sequence, place: str) -> Any:
                     f"{_where(place, i)} is {_summary(sample)}, sample 0 has {_summary(first)}"
                 )
         return rebuilt(first, lambda k: _collate(tuple([sample[k] for sample in batch]), f"{place}[{k}]"))
-    raise TypeError(
-        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {type(first).__name__}{f' at {place}' if place else ''}"
-    )
+    raise TypeError(f"{_EXPECTED}; found {type(first)}{f' at {place}' if place else ''}")
 
 
 def _stack(batch: Sequence, place: str) -> Tensor:
-    shape = batch[0].shape
-    for i, sample in enumerate(batch):
-        if not isinstance(sample, (Tensor, Array)) and not is_raw(sample):
-            raise TypeError(
-                f"default_collate: {_where(place, i)} is {_summary(sample)}, sample 0 has an array"
-            )
-        if is_raw(sample) and sample.dtype.kind not in "biufc":
-            raise TypeError(f"default_collate: {_where(place, i)} is an array of dtype {sample.dtype}")
-        if sample.shape != shape:
-            raise RuntimeError(
-                f"default_collate: {_where(place, i)} has shape {tuple(sample.shape)}, sample 0 has "
-                f"{tuple(shape)}; make them equal in the dataset, or batch them in a collate_fn of your own"
-            )
     raws = [_plain(sample) for sample in batch]
-    if all(raw is not None and raw.dtype == raws[0].dtype for raw in raws):
-        return from_raw(np.stack(raws, out=_empty((len(raws), *shape), raws[0].dtype)))
-    if all(map(is_raw, batch)):
-        return from_raw(np.stack(batch))
+    shape, dtype = getattr(raws[0], "shape", None), getattr(raws[0], "dtype", None)
+    if all([raw is not None and raw.shape == shape and raw.dtype == dtype for raw in raws]):
+        out = _empty((len(raws), *shape), dtype)
+        if shape:  # the same as np.stack, which takes longer
+            np.concatenate(raws, out=out.reshape(len(raws) * shape[0], *shape[1:]))
+        else:
+            out[:] = raws
+        return from_raw(out)
+    _check_arrays(batch, place)
     return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
 
 
 def _plain(x: Any) -> np.ndarray | None:
     """The NumPy array of a sample on the CPU that wants no gradient."""
     if isinstance(x, Tensor):
-        return x.data._array if x.device is CPU and not x.requires_grad else None
+        return None if x.requires_grad else _plain(x.data)
     raw = x._array if isinstance(x, Array) else x
-    return raw if isinstance(raw, np.ndarray) else None
+    return raw if isinstance(raw, np.ndarray) and _is_numeric(raw.dtype) else None
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    return dtype.kind in "biufc" and dtype.isnative
+
+
+def _check_arrays(batch: Sequence, place: str) -> None:
+    shape = batch[0].shape
+    for i, sample in enumerate(batch):
+        if not isinstance(sample, (Tensor, Array)) and not is_raw(sample):
+            raise TypeError(
+                f"default_collate: {_where(place, i)} is {_summary(sample)}, sample 0 has an array"
+            )
+        if is_raw(sample) and not _is_numeric(sample.dtype):
+            raise TypeError(f"{_EXPECTED}; found {sample.dtype} in the array of {_where(place, i)}")
+        if sample.shape != shape:
+            raise RuntimeError(
+                f"default_collate: stack expects each tensor to be equal size: {_where(place, i)} has shape "
+                f"{tuple(sample.shape)}, sample 0 has {tuple(shape)}; make them equal in the dataset, or "
+                "batch them in a collate_fn of your own"
+            )
 
 
 def _numbers(batch: Sequence, place: str) -> Tensor:
+    if all([type(x) is int for x in batch]):
+        try:
+            return from_raw(np.array(batch, np.int64))
+        except OverflowError:
+            where = next(i for i, x in enumerate(batch) if not -(2**63) <= x < 2**63)
+            raise OverflowError(
+                f"default_collate: {_where(place, where)} is {batch[where]}, which int64 can't hold"
+            ) from None
     for i, x in enumerate(batch):
         if not isinstance(x, (int, float, complex, np.number, np.bool_)):
             raise TypeError(f"default_collate: {_where(place, i)} is {_summary(x)}, sample 0 has a number")
@@ -125,22 +144,28 @@ def _entries(batch: Sequence, key: Any, place: str) -> list:
 
 
 def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
-    """A container like `like`, with `entry(key or index)` for each entry; a plain tuple becomes a list."""
+    """A container like `like`, with `entry(key or index)` for each entry; a plain tuple becomes a list.
+
+    One that can't be made of entries, as `range`, becomes a dict or a list as well.
+    """
+    content: Any
     if isinstance(like, Mapping):
-        entries = {key: entry(key) for key in like}
-        if isinstance(like, MutableMapping):  # it may have more to it than its entries: an order, a default
-            out = copy.copy(like)
-            out.update(entries)
-            return out
-        return entries
-    values = [entry(i) for i in range(len(like))]
+        content = {key: entry(key) for key in like}
+    else:
+        content = [entry(i) for i in range(len(like))]
     if hasattr(like, "_fields"):
-        return type(like)(*values)
-    if isinstance(like, MutableSequence):
-        out = copy.copy(like)
-        out[:] = values
+        return type(like)(*content)
+    if type(like) in (dict, list) or isinstance(like, tuple):
+        return content
+    try:
+        if not isinstance(like, (MutableMapping, MutableSequence)):
+            return type(like)(content)
+        out = copy.copy(like)  # it may have more to it than its entries: an order, a default
+        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+            out[key] = value
         return out
-    return values
+    except TypeError:
+        return content
 
 
 def _is_sequence(x: Any) -> bool:

@@ -105,6 +105,45 @@ class ChainDataset(IterableDataset[T]):
         return sum(len(d) for d in self.datasets)
 
 
+class StackDataset(Dataset[T]):
+    """Sample i is the tuple, or the dict, of the samples i of several datasets.
+
+        StackDataset(images, labels)[i]                 (images[i], labels[i])
+        StackDataset(image=images, label=labels)[i]     {"image": images[i], "label": labels[i]}
+
+    Raises:
+        ValueError: no datasets, some with a name and some without, or of different lengths.
+    """
+
+    def __init__(self, *args: Dataset, **kwargs: Dataset):
+        if bool(args) == bool(kwargs):
+            found = "both" if args else "neither"
+            raise ValueError(f"StackDataset takes datasets by position or by name, at least one; got {found}")
+        self.datasets: Any = args or kwargs
+        lengths = [len(dataset) for dataset in self.parts]
+        if set(lengths) != {lengths[0]}:
+            raise ValueError(f"Size mismatch between datasets: they have lengths {lengths}")
+
+    @property
+    def parts(self) -> list[Dataset]:
+        """The datasets without their names."""
+        return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
+
+    def _named(self, values: Iterable[Any]) -> Any:
+        values = tuple(values)
+        return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else values
+
+    def __getitem__(self, index: Any) -> T:
+        return self._named(dataset[index] for dataset in self.parts)
+
+    def __getitems__(self, indices: list) -> list[T]:
+        columns = [load_many(dataset, indices) for dataset in self.parts]
+        return [self._named(values) for values in zip(*columns, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+
 class Subset(Dataset[T]):
     """The samples `dataset[i]` for i in `indices`."""
 
@@ -116,8 +155,39 @@ class Subset(Dataset[T]):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
+    def __getitems__(self, indices: list) -> list[T]:
+        if loads_many(self):
+            return load_many(self.dataset, [self.indices[i] for i in indices])
+        return [self[i] for i in indices]
+
     def __len__(self) -> int:
         return len(self.indices)
+
+
+def loads_many(dataset: Any) -> bool:
+    """Has a dataset, or what is in it, a `__getitems__` of its own?"""
+    if isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
+        return type(dataset).__getitem__ is Subset.__getitem__ and loads_many(dataset.dataset)
+    if type(dataset) is StackDataset:
+        return any(map(loads_many, dataset.parts))
+    return callable(getattr(dataset, "__getitems__", None))
+
+
+def load_many(dataset: Any, indices: list) -> list:
+    """The samples of these indices, at once if the dataset can do so.
+
+    Raises:
+        ValueError: its `__getitems__` returned another number of them.
+    """
+    if not loads_many(dataset):
+        return [dataset[i] for i in indices]
+    samples = dataset.__getitems__(indices)
+    if len(samples) != len(indices):
+        raise ValueError(
+            f"Nested dataset's output size mismatch: {type(dataset).__name__}.__getitems__() was asked for "
+            f"{len(indices)} samples, it returned {len(samples)}"
+        )
+    return samples
 
 
 def random_split(dataset: Dataset[T], lengths: Sequence[float], generator: Any = None) -> list[Subset[T]]:
@@ -152,5 +222,5 @@ def _lengths(total: int, fractions: Sequence[float]) -> list[int]:
         lengths[i % len(lengths)] += 1
     for i, length in enumerate(lengths):
         if length == 0:
-            warnings.warn(f"Length of split at index {i} is 0; the subset is empty", stacklevel=3)
+            warnings.warn(f"Length of split at index {i} is 0. The subset is empty.", stacklevel=3)
     return lengths

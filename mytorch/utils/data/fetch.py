@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..._array import Array
 from ...tensor import Tensor
 from .collate import default_collate, default_convert
-from .dataset import ConcatDataset, Dataset, Subset, TensorDataset
+from .dataset import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, loads_many
 from .seeding import Seeder
 
 COLLATING, MANY = -1, -2  # places in a batch that are no sample's
@@ -48,6 +48,8 @@ def _draws_nothing(dataset: Any) -> bool:
         return _draws_nothing(dataset.dataset)
     if type(dataset) is ConcatDataset:
         return all(map(_draws_nothing, dataset.datasets))
+    if type(dataset) is StackDataset:
+        return all(map(_draws_nothing, dataset.parts))
     if type(dataset) is TensorDataset:
         return all(map(_draws_nothing, dataset.tensors))
     return isinstance(dataset, (Tensor, Array)) or type(dataset) in (
@@ -91,12 +93,11 @@ class MapFetcher(Fetcher):
         """Batch `number` of the pass, of the samples `indices` (of the sample, if nothing is batched)."""
         if not self.recipe.is_batched:
             return self._collate(self._sample(number, 0, indices))
-        many = getattr(self.recipe.dataset, "__getitems__", None)
-        if many is None:
+        if not loads_many(self.recipe.dataset):
             return self._collate([self._sample(number, k, index) for k, index in enumerate(indices)])
         self.progress[-1] = MANY
         self.seeder.sample(indices[0] if len(indices) else None, number, 0)
-        return self._collate(many(indices))
+        return self._collate(self.recipe.dataset.__getitems__(indices))
 
     def _sample(self, number: int, place: int, index: Any) -> Any:
         self.progress[-1] = place
@@ -121,9 +122,11 @@ class StreamFetcher(Fetcher):
                 dataset.load_state_dict(state["dataset"])
                 self.samples, skipped = skipped, 0
         if not self.ended:
+            self.seeder.sample(None, copy)
             self._iterator = iter(dataset)
-            for _ in range(skipped):
-                self._next()
+            with suppress(StreamEnded):  # the stream may be shorter this time
+                for _ in range(skipped):
+                    self._next()
         return self
 
     def __call__(self, number: int, indices: None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,35 @@ from .seeding import Seeder
 from .state import Position
 
 Requests = Iterator[tuple[int, Any]]  # numbers of batches and their indices
+
+
+class Counted:
+    """A pass over a stream that warns when there is more than was told by `len(loader)`.
+
+    Args:
+        length: samples that the dataset said it has. With several workers, or `drop_last`, nobody knows the
+            number of batches; it can't be larger than this.
+    """
+
+    def __init__(self, batches: Iterator[Any], position: Position, length: int, dataset: Any):
+        self._batches, self._position = batches, position
+        self._length, self._dataset = length, dataset
+
+    def __iter__(self) -> Counted:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        count = self._position.count
+        if count > self._length:
+            text = (
+                f"Length of IterableDataset {self._dataset} was reported to be {self._length} "
+                f"(when accessing len(dataloader)), but {count} samples have been fetched."
+            )
+            if len(self._position.streams) > 1:
+                text += " Does the dataset give each worker its share, by get_worker_info()?"
+            warnings.warn(text, stacklevel=2)
+        return batch
 
 
 class SingleProcess:

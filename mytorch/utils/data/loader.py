@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...device import CPU
 from ...random import Generator, generator_on
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
 from .fetch import Recipe
-from .iterate import Requests, SingleProcess
+from .iterate import Counted, Requests, SingleProcess
 from .options import check_batches, check_iterable, check_workers, context_of
 from .pin import can_pin, pin_batch, pin_block, pinned_copy
 from .sampler import (
@@ -26,12 +26,16 @@ from .sampler import (
 from .state import Position, from_dict, to_dict
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     from .pool import Pool
 
 _PREFETCH_FACTOR = 2
 
+T = TypeVar("T", covariant=True)
 
-class DataLoader:
+
+class DataLoader(Generic[T]):
     """Goes over a dataset in batches, once for each `for batch in loader`.
 
     Args:
@@ -67,7 +71,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset[T],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable | None = None,
@@ -86,22 +90,19 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
-        check_workers(num_workers, timeout, multiprocessing_context, prefetch_factor, persistent_workers)
+        check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         self._iterable = isinstance(dataset, IterableDataset)
         if self._iterable:
             check_iterable(shuffle, sampler, batch_sampler)
         check_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        if not self._iterable and sampler is None:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_sampler is not None:
             batch_size = None
-        elif not self._iterable:
-            if sampler is None:
-                sampler = (
-                    RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
-                )
-            if batch_size is not None:
-                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         elif batch_size is not None:
-            BatchSampler((), batch_size, drop_last)  # checks the two; the dataset itself gives the order
+            batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
+            if self._iterable:  # which gives the order itself; the two are checked now
+                batch_sampler = None
         self._is_batched = batched = batch_sampler is not None or batch_size is not None
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
@@ -111,6 +112,7 @@ class DataLoader:
         self.prefetch_factor = (prefetch_factor or _PREFETCH_FACTOR) if num_workers else None
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self._told_length: int | None = None  # of an IterableDataset, by len(loader)
         self._seed: int | None = None
         self._epoch, self._asked_epoch = 0, None
         self._position: Position | None = None  # of the newest pass
@@ -122,6 +124,17 @@ class DataLoader:
         if self._initialized and name in fixed:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
+
+    @property
+    def multiprocessing_context(self) -> BaseContext | None:
+        """How workers start; None is as usual on this system."""
+        return self._context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        if context is not None and not self.num_workers:
+            raise ValueError("multiprocessing_context option needs num_workers > 0")
+        self._context = None if context is None else context_of(context)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of `epoch`: its order is the same whatever was loaded before.
@@ -187,19 +200,25 @@ class DataLoader:
         position = self._position if self._is_resuming else self._new_position()
         requests = self._requests(position)
         self._position, self._is_resuming, self._epoch = position, False, position.epoch + 1
+        batches = self._begin(position, requests)
+        if self._told_length is None:
+            return batches
+        return Counted(batches, position, self._told_length, self.dataset)
+
+    def _begin(self, position: Position, requests: Requests) -> Iterator[Any]:
         is_pinned = self.pin_memory and can_pin()
         if self.num_workers == 0:
             return SingleProcess(self._recipe(), position, requests, pin_batch if is_pinned else _as_it_is)
         from .parallel import WithWorkers  # with all of multiprocessing, which takes a while to import
 
         pool = self._pool
-        if pool is None or not pool.close.alive:
+        if pool is None or not pool.close.alive or pool.job.num_workers != self.num_workers:
             pool = self._new_pool(position, is_pinned)
         if self.persistent_workers:
             self._pool = pool
         return WithWorkers(
-            pool, position, requests, self._asked_epoch, self.prefetch_factor, self.in_order,
-            self.persistent_workers,
+            pool, position, requests, self._asked_epoch, self.prefetch_factor or _PREFETCH_FACTOR,
+            self.in_order, self.persistent_workers,
         )  # fmt: skip
 
     def _requests(self, position: Position) -> Requests:
@@ -218,13 +237,14 @@ class DataLoader:
 
         job = Job(self._recipe(), 0, self.num_workers, position.seed, position.epoch, self.worker_init_fn)
         mirror = {"own": pinned_copy, "pin": pin_block} if is_pinned else {"own": _copied}
-        return Pool(job, context_of(self.multiprocessing_context), self.timeout, mirror)
+        return Pool(job, self._context or context_of(None), self.timeout, mirror)
 
     def __len__(self) -> int:
         if not self._iterable:
             return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        self._told_length = len(self.dataset)
         if self.batch_size is None:
-            return len(self.dataset)
+            return self._told_length
         return len(BatchSampler(self.dataset, self.batch_size, self.drop_last))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check_workers(
-    num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, persistent_workers: bool
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool
 ) -> None:
     if not isinstance(num_workers, int) or isinstance(num_workers, bool):
         raise TypeError(f"num_workers option should be an int, got {num_workers!r}")
@@ -22,13 +23,16 @@ def check_workers(
     if prefetch_factor is not None and prefetch_factor < 1:
         raise ValueError(f"prefetch_factor option should be at least 1, got {prefetch_factor}")
     if num_workers > 0:
-        context_of(context)
+        if sys.platform == "win32":
+            raise RuntimeError(
+                f"num_workers={num_workers}: workers hand memory over as file descriptors, which Windows "
+                "doesn't have; use num_workers=0 there, or WSL"
+            )
         return
     for name, is_given in (
         ("timeout", timeout > 0),
         ("prefetch_factor", prefetch_factor is not None),
         ("persistent_workers", persistent_workers),
-        ("multiprocessing_context", context is not None),
     ):
         if is_given:
             raise ValueError(f"{name} option needs num_workers > 0")

@@ -41,9 +41,10 @@ class Position:
         self.streams[worker] = stream
         self.turn = (worker + 1) % len(self.streams)
 
-    def __contains__(self, number: int) -> bool:
-        """Was this batch given out?"""
-        return number < self.batches or number in self.ahead
+    @property
+    def count(self) -> int:
+        """How many batches were given out."""
+        return self.batches + len(self.ahead)
 
 
 def to_dict(position: Position, sizes: dict[str, Any]) -> dict:

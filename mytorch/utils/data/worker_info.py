@@ -13,7 +13,7 @@ class WorkerInfo:
     Attributes:
         id: 0 … num_workers - 1.
         seed: a different one in every worker; what datasets draw is seeded for each sample anyway.
-        dataset: this process's copy.
+        dataset: this process's copy; what is in it, if it is a wrapper with `__wrapped__`.
     """
 
     id: int

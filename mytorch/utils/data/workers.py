@@ -104,7 +104,8 @@ class _Worker:
         seeder.install()
         seeder.sample(None, job.id)
         seed = mix(job.seed, job.id) >> 1
-        worker_info.current = WorkerInfo(job.id, job.num_workers, seed, job.recipe.dataset)
+        dataset = getattr(job.recipe.dataset, "__wrapped__", job.recipe.dataset)
+        worker_info.current = WorkerInfo(job.id, job.num_workers, seed, dataset)
         if job.init_fn is not None:
             try:
                 job.init_fn(job.id)

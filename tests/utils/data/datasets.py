@@ -148,6 +148,12 @@ def kill_itself(number):
     os.kill(os.getpid(), number)
 
 
+def killed_at_5(i):
+    if i == 5:
+        kill_itself(signal.SIGKILL)
+    return i
+
+
 def leave():
     sys.exit(3)
 

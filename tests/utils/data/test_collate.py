@@ -1,6 +1,8 @@
 """Collating against PyTorch's."""
 
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -11,6 +13,29 @@ import mytorch
 from mytorch.utils import data
 
 Pair = namedtuple("Pair", ["x", "y"])
+
+
+class Row(Sequence):
+    """Neither a list nor a tuple, and it can be made of a list."""
+
+    def __init__(self, entries):
+        self.entries = list(entries)
+
+    def __len__(self):
+        return len(self.entries)
+
+    def __getitem__(self, i):
+        return self.entries[i]
+
+
+class Fixed(Row, Mapping):
+    """Not to be changed, and it can't be made of a dict alone."""
+
+    def __init__(self, entries, name):
+        self.entries = dict(entries)
+
+    def __iter__(self):
+        return iter(self.entries)
 
 
 def tensor_of(module):
@@ -45,6 +70,16 @@ BATCHES = {
         {"a": [(1, {"b": np.ones(1)})], "c": "x"},
         {"a": [(2, {"b": np.zeros(1)})], "c": "y"},
     ],
+    "no dicts": lambda m: [MappingProxyType({"a": 1}), MappingProxyType({"a": 2})],
+    "no dicts, nor to be made": lambda m: [Fixed({"a": np.ones(2)}, "x"), Fixed({"a": np.zeros(2)}, "y")],
+    "no lists": lambda m: [Row([1, np.ones(2)]), Row([3, np.zeros(2)])],
+    "queues": lambda m: [deque([1, 2.0], maxlen=2), deque([3, 4.0], maxlen=2)],
+    "dtypes": lambda m: [np.arange(2), np.ones(2, np.float32)],
+    "small dtypes": lambda m: [np.arange(2, dtype=np.int32), np.ones(2, np.float16)],
+    "dtypes of tensors": lambda m: [tensor_of(m)([1.0, 2.0]), tensor_of(m)([1, 2])],
+    "empty rows": lambda m: [np.zeros((2, 0)), np.ones((2, 0))],
+    "empty containers": lambda m: [({}, []), ({}, [])],
+    "large ints": lambda m: [2**63 - 1, -(2**63)],
     "ranges": lambda m: [range(3), range(3, 6)],
 }
 
@@ -56,11 +91,11 @@ def same(mine, his):
         np.testing.assert_array_equal(mine.numpy(), his.numpy())
         return
     assert type(mine) is type(his)
-    if isinstance(his, dict):
+    if isinstance(his, Mapping):
         assert list(mine) == list(his)
         for key in his:
             same(mine[key], his[key])
-    elif isinstance(his, (list, tuple)):
+    elif isinstance(his, Sequence) and not isinstance(his, (str, bytes)):
         assert len(mine) == len(his)
         for a, b in zip(mine, his, strict=True):
             same(a, b)
@@ -130,12 +165,14 @@ WRONG = {
         "sample 1 is a list of length 1, sample 0 has a list of length 2",
     ),
     "missing key": (KeyError, [{"x": 1}, {"y": 1}], "sample 1 has no 'x'"),
-    "None": (TypeError, [(1, None), (2, None)], r"found NoneType at \[1\]"),
-    "object": (TypeError, [object()], "found object"),
+    "None": (TypeError, [(1, None), (2, None)], r"found <class 'NoneType'> at \[1\]"),
+    "object": (TypeError, [object()], "found <class 'object'>"),
     "array and None": (TypeError, [np.ones(2), None], "sample 1 is a NoneType, sample 0 has an array"),
     "number and text": (TypeError, [1, "a"], "sample 1 is a str, sample 0 has a number"),
     "list and number": (RuntimeError, [[1], 1], "sample 1 is a int, sample 0 has a list of length 1"),
-    "strings in an array": (TypeError, [np.array(["a"])], "array of dtype <U1"),
+    "strings in an array": (TypeError, [np.array(["a"])], "found <U1 in the array of sample 0"),
+    "bytes in another order": (TypeError, [np.arange(2).astype(">i4")], "found >i4 in the array of sample 0"),
+    "too large": (OverflowError, [(1,), (2**63,)], r"sample 1 at \[0\] is 9223372036854775808"),
     "nothing": (ValueError, [], "the batch is empty"),
 }
 

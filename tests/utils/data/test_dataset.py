@@ -73,6 +73,86 @@ def test_subset():
     assert array[[0, 1]].tolist() == [6, 2]
 
 
+class Many(Squares):
+    """Loads only many at once, and keeps what it was asked for."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.asked = []
+
+    def __getitem__(self, i):
+        raise AssertionError("one by one")
+
+    def __getitems__(self, indices):
+        self.asked.append(list(indices))
+        return [i * i for i in indices]
+
+
+class Negated(data.Subset):
+    def __getitem__(self, i):
+        return -super().__getitem__(i)
+
+
+STACKS = {
+    "by position": lambda m: m.StackDataset([1, 2, 3], "abc"),
+    "by name": lambda m: m.StackDataset(x=[1, 2, 3], y="abc"),
+    "one": lambda m: m.StackDataset([1, 2, 3]),
+    "many at once": lambda m: m.StackDataset(x=Many(3), y=Many(3)),
+    "some at once": lambda m: m.StackDataset(Many(3), [7, 8, 9]),
+    "a subset of many": lambda m: m.Subset(Many(9), [8, 2, 4]),
+    "a subset of one by one": lambda m: m.Subset([5, 6, 7, 8], [3, 0, 1]),
+    "a stack of subsets": lambda m: m.StackDataset(m.Subset(Many(9), [8, 2, 4]), m.Subset("abcd", [3, 0, 1])),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_many_at_once_against_pytorch(name):
+    ours, theirs = STACKS[name](data), STACKS[name](torch.utils.data)
+    assert ours.__getitems__([2, 0]) == theirs.__getitems__([2, 0])
+    assert len(ours) == len(theirs) == 3
+    if "at once" not in name and "many" not in name and "subsets" not in name:
+        assert [ours[i] for i in range(3)] == [theirs[i] for i in range(3)]
+    batches = list(data.DataLoader(ours, 2, collate_fn=list))
+    assert batches == list(torch.utils.data.DataLoader(theirs, 2, collate_fn=list))
+
+
+def test_a_loader_asks_for_many_at_once():
+    many = Many(9)
+    for dataset in (many, data.Subset(many, range(9)), data.StackDataset(many, range(9))):
+        list(data.DataLoader(dataset, 4, num_workers=0))
+        assert many.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+        many.asked.clear()
+
+
+def test_a_subset_with_a_getitem_of_its_own():
+    dataset = Negated([5, 6, 7], [2, 0])
+    assert dataset.__getitems__([0, 1]) == [-7, -5]
+    assert [b.tolist() for b in data.DataLoader(dataset, 2)] == [[-7, -5]]
+    assert data.Subset(Negated([5, 6, 7], [2, 0]), [1]).__getitems__([0]) == [-5]
+
+
+class Short(Many):
+    def __getitems__(self, indices):
+        return [0]
+
+
+WRONG_STACKS = {
+    "nothing": (lambda m: m.StackDataset(), "got neither"),
+    "both ways": (lambda m: m.StackDataset([1], x=[1]), "got both"),
+    "lengths": (lambda m: m.StackDataset([1], [1, 2]), r"they have lengths \[1, 2\]"),
+    "too few": (lambda m: m.StackDataset(Short(3)).__getitems__([0, 1]), "for 2 samples, it returned 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_STACKS)
+def test_wrong_stacks(case):
+    call, message = WRONG_STACKS[case]
+    with pytest.raises(ValueError):  # noqa: PT011 - its words are PyTorch's
+        call(torch.utils.data)
+    with pytest.raises(ValueError, match=message):
+        call(data)
+
+
 @pytest.mark.parametrize(
     "lengths", [[3, 7], [10], [0, 4, 6], [0.3, 0.7], [0.33, 0.33, 0.34], [1 / 3, 1 / 3, 1 / 3]]
 )

@@ -1,5 +1,7 @@
 """DataLoader against PyTorch's."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,52 @@ def test_many_samples_at_once():
     batches = list(data.DataLoader(Batched(), 4))
     assert Batched.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert [plain(b) for b in batches] == [plain(b) for b in data.DataLoader(Squares(), 4)]
+
+
+# What is told of the length of a stream
+
+
+class Told(Stream):
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
+class TorchTold(torch.utils.data.IterableDataset):
+    __init__, __iter__, __len__ = Told.__init__, Told.__iter__, Told.__len__
+
+
+LENGTHS = {
+    "right": (10, {"batch_size": None}),
+    "too short": (7, {"batch_size": None}),
+    "too long": (11, {"batch_size": None}),
+    "too short in batches": (3, {"batch_size": 2}),
+    "within what batches may be": (5, {"batch_size": 2}),
+    "workers without shares": (10, {"batch_size": None, "num_workers": 2}),
+}
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_warning_of_a_wrong_length(name, is_asked):
+    length, options = LENGTHS[name]
+    told = []
+    for module, stream in ((torch.utils.data, TorchTold), (data, Told)):
+        loader = module.DataLoader(stream(length), **options)
+        if is_asked:
+            len(loader)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            count = len([batch for batch in loader])
+        text = [
+            str(warning.message) for warning in seen if "Length of IterableDataset" in str(warning.message)
+        ]
+        told.append((count, len(text)))
+    assert told[0] == told[1]
+    assert all(f"was reported to be {length} (when" in each for each in text)
+    assert bool(text) == (is_asked and name not in ("right", "too long", "within what batches may be"))
 
 
 # Shuffling

@@ -1,6 +1,7 @@
 """Pinned memory, and batches that go to a GPU ahead: on the strict stand-in for CuPy."""
 
 import warnings
+from collections import ChainMap
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import mytorch
 from mytorch.utils import data
 from mytorch.utils.data.pin import pinned_copy
 from tests.on_device import same
+from tests.strict_cupy import device
 from tests.utils.data.datasets import Numbers, Pair, within
 
 
@@ -34,8 +36,8 @@ def numbers(batch):
 
 @pytest.fixture
 def pinned(fake_cuda, monkeypatch):
-    """What was pinned: addresses and sizes of pools' memory and of registered memory, while it is."""
-    memory, runtime = {}, fake_cuda.cuda.runtime
+    """What was pinned: sizes by address, of memory of CuPy's pool and of registered memory."""
+    memory, kept = {}, []
     alloc = fake_cuda.cuda.alloc_pinned_memory
 
     def allocate(size):
@@ -44,11 +46,8 @@ def pinned(fake_cuda, monkeypatch):
         kept.append(out)
         return out
 
-    kept = []
     monkeypatch.setattr(fake_cuda.cuda, "alloc_pinned_memory", allocate)
-    monkeypatch.setitem(vars(runtime), "hostRegister", lambda ptr, size, flags: memory.update({ptr: size}))
-    monkeypatch.setitem(vars(runtime), "hostUnregister", memory.pop)
-    return memory
+    return ChainMap(device.registered, memory)
 
 
 def is_pinned(memory, tensor):
@@ -91,12 +90,44 @@ def test_blocks_are_pinned_once_and_unpinned_in_the_end(pinned, fake_cuda, monke
     for _ in range(2):
         for batch in loader:
             assert is_pinned(pinned, batch["x"])
-    assert 2 <= len(calls) == len(pinned) <= 10
+    assert 2 <= len(calls) == len(device.registered) == len(pinned) <= 10
     assert all(flags == 1 and address % 4096 == 0 and size % 4096 == 0 for address, size, flags in calls)
     del loader
     assert len(pinned) == 1  # the block of the last batch
     del batch
     assert not pinned
+
+
+def test_blocks_that_are_replaced_are_unpinned(pinned):
+    sizes = [10, 10_000, 100, 1_000_000, 10, 2_000_000]
+    loader = data.DataLoader(
+        sizes,
+        None,
+        collate_fn=np.ones,
+        num_workers=1,
+        prefetch_factor=1,
+        pin_memory=True,
+        persistent_workers=True,
+    )
+    for size, batch in zip(sizes, loader, strict=True):
+        assert batch.sum() == size and is_pinned(pinned, mytorch.from_numpy(batch))
+    blocks = [block for worker in loader._pool.workers for block in worker.mirror.blocks.values()]
+    assert {block.address: block.size for block in blocks} == device.registered
+    assert sum(device.registered.values()) < 8 * 2 * sum(sizes)
+    del batch, blocks, loader
+    assert not device.registered
+
+
+def test_a_pass_that_is_broken_off_unpins(pinned):
+    for stays in (False, True):
+        loader = data.DataLoader(
+            Numbers(40, sample), 2, num_workers=2, pin_memory=True, persistent_workers=stays
+        )
+        for batch in loader:
+            assert is_pinned(pinned, batch["x"]) and device.registered
+            break
+        del batch, loader
+        assert not device.registered
 
 
 def test_where_blocks_cannot_be_pinned_batches_are_copied(pinned, fake_cuda, monkeypatch):

@@ -12,7 +12,7 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
-from mytorch.utils.data import ring
+from mytorch.utils.data import ring, twisters
 from tests.utils.data.datasets import (
     Augmented,
     Numbers,
@@ -71,6 +71,7 @@ WORKERS = {
     "three, far ahead": {"num_workers": 3, "prefetch_factor": 5},
     "persistent": {"num_workers": 2, "persistent_workers": True},
     "spawned": {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
+    "served": {"num_workers": 1, "multiprocessing_context": "forkserver", "persistent_workers": True},
     "forked": {"num_workers": 2, "multiprocessing_context": "fork", "prefetch_factor": 1},
 }
 
@@ -114,7 +115,7 @@ def test_loading_leaves_the_user_s_random_numbers_alone():
 @pytest.mark.parametrize("with_function", [False, True])
 def test_data_that_draw_nothing_are_not_seeded(with_function, monkeypatch):
     seeded = []
-    monkeypatch.setattr(np.random, "seed", seeded.append)
+    monkeypatch.setattr(twisters.NumPyTwister, "set", lambda self, words: seeded.append(words))
     parts = [data.TensorDataset(mytorch.arange(3)), data.Subset([4, 5, 6], [0, 2])]
     collate = {"collate_fn": str} if with_function else {}
     for dataset in (*parts, data.ConcatDataset(parts), np.arange(3), mytorch.arange(3)):
