@@ -25,6 +25,7 @@ from .captured import holds
 from .grad_mode import _state
 from .pending import Pending
 from .sole import is_sole
+from .walk import under_way
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -141,7 +142,7 @@ def backward(
     for node, grad in roots:
         _collect(arrived, owned, node, grad, raw, False)
     ready = [node for node in dict.fromkeys(node for node, _ in roots) if not waiting_for[node]]
-    with np.errstate(all="ignore"):  # as the forward pass: inf and NaN are values, not warnings
+    with np.errstate(all="ignore"), under_way(waiting_for):  # inf and NaN are values, as in the forward pass
         while ready:
             node = ready.pop()
             grad, own = arrived.pop(node, None), node in owned

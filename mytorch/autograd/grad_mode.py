@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from typing import Any
 
 
 class _State(threading.local):
     recording = True
     anomaly = False  # see `anomaly`
     tape: list | None = None  # the nodes made while a checkpoint runs; see `checkpoint`
+    walk: Any = None  # the backward pass that is under way; see `walk`
 
 
 _state = _State()

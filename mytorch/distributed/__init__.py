@@ -9,6 +9,7 @@ from .collectives import (
     barrier,
     broadcast,
     gather,
+    monitored_barrier,
     reduce,
     reduce_scatter,
     reduce_scatter_tensor,
@@ -18,7 +19,15 @@ from .ddp import DistributedDataParallel
 from .environment import is_available
 from .errors import DistError, DistMismatch, DistTimeout
 from .group import ProcessGroup
-from .objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
+from .join import Join, Joinable, JoinHook
+from .objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
 from .point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from .reduce_op import ReduceOp
 from .work import Work

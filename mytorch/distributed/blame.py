@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import recorder
+from . import failure, recorder
 
 _BY_SIGNAL = re.compile(
     r"rank (\d+) with PID (\d+) on node (\S+) exited\s+on\s+signal\s+(\d+)|task (\d+):\s+(Killed|Terminated)"
@@ -17,9 +17,10 @@ _BY_SIGNAL = re.compile(
 _BY_CODE = re.compile(
     r"Process name:\s+\[.*?,(\d+)\]\s+Exit code:\s+(\d+)|task (\d+): Exited with exit code (\d+)"
 )
+_BY_LOSS = re.compile(r"lost communication with a remote daemon.*?Remote daemon:\s+\S+ on node (\S+)", re.S)
 # The first of these that there is. One rank's exception makes others see an early exit or a broken line, and
 # a rank that was killed makes them wait.
-_ORDER = ("exception", "signal", "mismatch", "early exit", "connection", "timeout")
+_ORDER = ("exception", "signal", "mismatch", "early exit", "connection", "timeout", "daemon")
 
 
 @dataclass
@@ -35,6 +36,11 @@ def errors(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
 
 
+def failed(folder: Path, messages: str, code: int) -> bool:
+    """Did the job fail? Open MPI's starter exits with 0 when it loses a machine."""
+    return code != 0 or bool(errors(folder)) or _BY_LOSS.search(messages) is not None
+
+
 def find(folder: Path, messages: str, code: int) -> Cause:
     """The root cause.
 
@@ -44,8 +50,7 @@ def find(folder: Path, messages: str, code: int) -> Cause:
         code: what it exited with.
     """
     found = errors(folder)
-    if killed := _signalled(messages, folder):
-        found.append(killed)
+    found += filter(None, (_signalled(messages, folder), _lost(messages, folder)))
     if found:
         first = min(found, key=lambda facts: (_ORDER.index(facts["kind"]), facts["time"]))
         return Cause(_describe(first, found), first["code"])
@@ -76,13 +81,22 @@ def _signalled(messages: str, folder: Path) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
+def _lost(messages: str, folder: Path) -> dict[str, Any] | None:
+    match = _BY_LOSS.search(messages)
+    if match is None:
+        return None
+    text = "Open MPI lost its daemon there: the machine, the network or the daemon is gone"
+    return failure.facts_of_machine(folder, f"machine {match[1]}", "connection", text, 1)
+
+
 def _describe(first: dict[str, Any], found: list[dict[str, Any]]) -> str:
-    others = sorted({facts["rank"] for facts in found} - {first["rank"]})
+    others = sorted({facts["rank"] for facts in found if "rank" in facts} - {first.get("rank")})
     head = f"{first['type']}: {first['message']}" if first["type"] else first["message"]
     if first.get("finished"):
         gone = ", ".join(map(str, first["finished"]))
         head = f"rank {gone} ended, as with sys.exit(0), while others still wanted something of it\n{head}"
-    lines = [f"rank {first['rank']} on {first['host']} (process {first['pid']}), {first['kind']}:", head]
+    who = first.get("who") or f"rank {first['rank']} on {first['host']} (process {first['pid']})"
+    lines = [f"{who}, {first['kind']}:", head]
     if first["operation"]:
         lines.append(f"last operation: {first['operation']}")
     if first["traceback"]:

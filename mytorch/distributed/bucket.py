@@ -51,9 +51,12 @@ class GradBucket:
         return from_raw(self.raw)
 
     def set_buffer(self, buffer: Tensor) -> None:
-        """Replace the gradients by another vector of the same length."""
-        if tuple(buffer.shape) != self.raw.shape:
-            raise ValueError(f"set_buffer(): expected shape {self.raw.shape}, got {tuple(buffer.shape)}")
+        """Replace the gradients by another vector of the same length and dtype."""
+        if buffer.data.shape != self.raw.shape or buffer.dtype != self.raw.dtype:
+            raise ValueError(
+                f"set_buffer(): expected shape {self.raw.shape} and dtype {self.raw.dtype}, "
+                f"got {buffer.data.shape} and {buffer.dtype}"
+            )
         self.raw[...] = buffer.data._array
 
     def gradients(self) -> list[Tensor]:

@@ -24,7 +24,9 @@ from .operands import (
     Operand,
     check_alike,
     check_kind,
+    check_own,
     check_ratio,
+    empty_flat,
     end,
     flat,
     members,
@@ -34,13 +36,15 @@ from .operands import (
     stack,
     store_flat,
     store_rows,
+    uneven,
 )
 from .reduce_op import ReduceOp, check_op
 from .work import Work
 
 __all__ = [
     "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
-    "broadcast", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+    "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "scatter",
 ]  # fmt: skip
 
 
@@ -96,14 +100,15 @@ def reduce(
 def all_gather(
     tensor_list: Sequence[Any], tensor: Any, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """tensor_list[r] = the tensor of rank r, on every rank."""
+    """tensor_list[r] = the tensor of rank r, on every rank; their shapes may differ from rank to rank."""
     if (pg := members("all_gather", group)) is None:
         return None
     x = Operand("all_gather", tensor)
     parts = operands("all_gather", tensor_list, pg.size(), written=True)
-    check_alike("all_gather", x, parts)
-    out = rows(x, pg.size())
-    work = pg.run("all_gather", x.own, lambda e: e.all_gather(out, x.raw), store=store_rows(out, parts))
+    counts, detail = uneven("all_gather", x, parts, pg.rank())
+    out = rows(x, pg.size()) if counts is None else empty_flat(parts)
+    store = store_rows(out, parts) if counts is None else store_flat(out, parts)
+    work = pg.run("all_gather", x.own, lambda e: e.all_gather(out, x.raw, counts), detail, store, not counts)
     return end(work, async_op)
 
 
@@ -128,16 +133,21 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """output = the sum (or what `op` says) over ranks of input_list[this rank]."""
+    """output = the sum (or what `op` says) over ranks of input_list[this rank]; its shapes may differ."""
     if (pg := members("reduce_scatter", group)) is None:
         return None
     out = Operand("reduce_scatter", output, written=True)
     parts = operands("reduce_scatter", input_list, pg.size())
-    check_alike("reduce_scatter", out, parts)
+    counts, detail = uneven("reduce_scatter", out, parts, pg.rank())
     check_op("reduce_scatter", op, out.own.dtype)
-    table = stack(parts)
+    table = stack(parts) if counts is None else flat(parts)
     work = pg.run(
-        "reduce_scatter", out.own, lambda e: e.reduce_scatter(out.raw, table, op), f", {op.value}", out.store
+        "reduce_scatter",
+        out.own,
+        lambda e: e.reduce_scatter(out.raw, table, op, counts),
+        f", {op.value}{detail}",
+        out.store,
+        not counts,
     )
     return end(work, async_op)
 
@@ -176,7 +186,7 @@ def gather(
     root = _root_or_first("gather", pg, dst, group_dst)
     x, out, store = Operand("gather", tensor), None, None
     if root == pg.rank():
-        if gather_list is None:
+        if not gather_list:
             raise ValueError("gather(): rank dst must give a gather_list")
         parts = operands("gather", gather_list, pg.size(), written=True)
         check_alike("gather", x, parts)
@@ -202,7 +212,7 @@ def scatter(
     root = _root_or_first("scatter", pg, src, group_src)
     out, table = Operand("scatter", tensor, written=True), None
     if root == pg.rank():
-        if scatter_list is None:
+        if not scatter_list:
             raise ValueError("scatter(): rank src must give a scatter_list")
         parts = operands("scatter", scatter_list, pg.size())
         check_alike("scatter", out, parts)
@@ -228,6 +238,7 @@ def all_to_all(
     check_kind("all_to_all", parts[0], [*parts, *outs])
     x, out = flat(parts), flat(outs)
     counts, out_counts = [p.raw.size for p in parts], [p.raw.size for p in outs]
+    check_own("all_to_all", counts[pg.rank()], out_counts[pg.rank()])
     work = pg.run(
         "all_to_all",
         x,
@@ -253,6 +264,7 @@ def all_to_all_single(
     check_kind("all_to_all_single", out, [x])
     out_counts = _counts(out, output_split_sizes, pg.size())
     counts = _counts(x, input_split_sizes, pg.size())
+    check_own("all_to_all_single", counts[pg.rank()], out_counts[pg.rank()])
     to, values = out.raw.reshape(-1), x.raw.reshape(-1)
     work = pg.run(
         "all_to_all_single",
@@ -285,15 +297,22 @@ def _root_or_first(where: str, pg: Any, rank: int | None, group_rank: int | None
     return root_of(where, pg, rank, group_rank)
 
 
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
+def barrier(
+    group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
+) -> Work | None:
     """Wait until all ranks are here, and the work on this rank's current GPU stream is done."""
     if (pg := members("barrier", group)) is None:
         return None
     if pg.uses_gpu():
         cupy().cuda.get_current_stream().synchronize()
     # The comparison of what the ranks want is a barrier already: nobody sees its end before all have begun.
-    work = pg.run("barrier", _NOTHING, lambda e: Pending())
+    work = pg.run("barrier", _NOTHING, lambda e: Pending(), timeout=pg.timeout_of(timeout))
     return end(work, async_op)
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """`barrier`, as PyTorch calls the one whose error says which ranks didn't come: here any one does."""
+    barrier(group, timeout=timeout)
 
 
 _NOTHING = np.empty(0, np.uint8)

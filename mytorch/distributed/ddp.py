@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..autograd import is_grad_enabled
-from ..device import device, on
+from ..device import CPU, device, on
 from ..nn.module import Module
 from ..tensor import Tensor
 from .bucket import give_slots
-from .collectives import broadcast
+from .collectives import all_reduce, broadcast
+from .join import Join, Joinable, JoinHook
 from .objects import all_gather_object
 from .reducer import Reducer
 from .world import get_global_rank, get_rank, get_world_size
@@ -21,9 +22,10 @@ from .world import group as default_group
 
 FIRST_BUCKET = 1 << 20  # bytes
 MEGABYTE = 1 << 20
+COMPUTES, REDUCES, SENDS_BUFFERS = 1, 2, 3  # what a rank does in an iteration; 0 if it has joined
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """Wraps a model: after each `backward()`, its gradients are the means of those of all ranks.
 
         model = DistributedDataParallel(model)
@@ -36,16 +38,24 @@ class DistributedDataParallel(Module):
     Args:
         module: the model.
         device_ids, output_device, dim: accepted as PyTorch's; a rank has one device, the model's.
-        broadcast_buffers: send the buffers of rank 0 to all before each forward pass.
+        broadcast_buffers: send the buffers of rank 0 to all at the start, and before each forward pass of a
+            model in training mode whose gradients will be averaged. Graphs that were made before see them.
         init_sync: compare the models, and send the parameters of rank 0 to all.
         process_group: the ranks that train together; all of them if None.
         bucket_cap_mb: megabytes of gradients that travel together; 25 if None, and 1 for the first bucket.
-        find_unused_parameters: some parameters may not take part in a forward pass.
+        find_unused_parameters: a backward pass may give some parameters no gradient. Those that another rank
+            used have the mean all the same, those that nobody used have none.
+        check_reduction: accepted; reductions are always checked.
         gradient_as_bucket_view: accepted; it is always so.
-        static_graph: accepted; nothing depends on it.
+        static_graph: the same parameters get no gradient each time; as `find_unused_parameters`.
+        skip_all_reduce_unused_params: with `find_unused_parameters`, the same ones on all ranks: nothing is
+            sent for them.
+        forward_sync_buffers: as `broadcast_buffers`, which it takes the place of, except that buffers are
+            sent at the start whatever it is.
 
     Raises:
         RuntimeError: no parameter requires a gradient, or another rank has another model.
+        ValueError: an argument that doesn't fit.
     """
 
     def __init__(
@@ -62,76 +72,217 @@ class DistributedDataParallel(Module):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = True,
         static_graph: bool = False,
+        *,
+        skip_all_reduce_unused_params: bool = False,
+        forward_sync_buffers: bool | None = None,
     ):
         super().__init__()
-        if device_ids is not None and len(device_ids) > 1:
-            raise ValueError(f"device_ids can only be None or contain a single element, got {device_ids}")
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        if not named:
+        if not any(p.requires_grad for p in module.parameters()):
             raise RuntimeError("DistributedDataParallel is not needed when no parameter requires a gradient")
-        cap = MEGABYTE * (25 if bucket_cap_mb is None else bucket_cap_mb)
-        if not cap > 0:
+        if bucket_cap_mb is not None and not bucket_cap_mb > 0:
             raise ValueError(f"bucket_cap_mb must be positive, got {bucket_cap_mb}")
+        _check_devices(module, device_ids, output_device)
         self.module = module
         self.process_group = process_group if process_group is not None else default_group.WORLD
-        self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
+        with_buffers = broadcast_buffers or forward_sync_buffers is not None
+        self.broadcast_buffers = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
+        self.bucket_cap_mb = bucket_cap_mb
         self.require_backward_grad_sync = True
+        self._divides_by_all = True  # see `join`
         if init_sync:
-            check_same_model(module, self.process_group)
-            send_tensors([*module.parameters(), *module.buffers()], self.process_group)
-        names, params = zip(*named, strict=True)
-        first = int(min(FIRST_BUCKET, cap)) if bucket_cap_mb is None else int(cap)
-        self.reducer = Reducer(params, names, self.process_group, first, int(cap), find_unused_parameters)
+            check_same_model(module, self.process_group, with_buffers)
+            buffers = module.buffers() if with_buffers else ()
+            send_tensors([*module.parameters(), *buffers], self.process_group)
+        self._watch_gradients()
+
+    def _watch_gradients(self) -> None:
+        named = list(self.module.named_parameters())
+        self._frozen = [(name, p) for name, p in named if not p.requires_grad]
+        names, params = zip(*[(name, p) for name, p in named if p.requires_grad], strict=True)
+        cap = MEGABYTE * (25 if self.bucket_cap_mb is None else self.bucket_cap_mb)
+        self.reducer = Reducer(
+            params,
+            names,
+            self.process_group,
+            FIRST_BUCKET if self.bucket_cap_mb is None else cap,
+            cap,
+            self.find_unused_parameters or self.static_graph,
+            self.skip_all_reduce_unused_params,
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        syncs = self.require_backward_grad_sync and is_grad_enabled()
         give_slots(self.reducer.params)  # now: in the middle of backward gradients must not move
-        if syncs:
-            self.reducer.check_finished()
-            if self.broadcast_buffers and self.module.training:
-                send_tensors(list(self.module.buffers()), self.process_group)
-        result = self.module(*args, **kwargs)
-        if syncs and self.find_unused_parameters:
-            self.reducer.expect(self._unused_in(result))
-        return result
+        if is_grad_enabled():
+            self._begin_iteration()
+        return self.module(*args, **kwargs)
 
-    def _unused_in(self, result: Any) -> list[Tensor]:
-        """The parameters from which no path leads to the result."""
-        reached = set()
-        stack = [t.node for t in _tensors(result) if t.node is not None]
-        while stack:
-            node = stack.pop()
-            if node not in reached:
-                reached.add(node)
-                stack.extend([parent for parent in node.parents if parent is not None])
-        return [p for p in self.reducer.params if p.node not in reached]
+    def _begin_iteration(self) -> None:
+        reducer, source = self.reducer, 0
+        reducer.enabled = self.require_backward_grad_sync  # for the backward passes until the next forward
+        plan = REDUCES if reducer.enabled else COMPUTES
+        if reducer.enabled:
+            reducer.check_finished()
+            self._check_frozen()
+            if self.broadcast_buffers and self.module.training and any(True for _ in self.module.buffers()):
+                plan = SENDS_BUFFERS
+        Join.notify_join_context(self)
+        reducer.active = None
+        if self._join_config is not None:
+            ranks = self._tell(plan)[1]
+            source = ranks[-1]
+            reducer.active = None if self._divides_by_all else len(ranks)
+        if plan == SENDS_BUFFERS:
+            self._send_buffers(source)
+
+    def _check_frozen(self) -> None:
+        for name, p in self._frozen:
+            if p.requires_grad:
+                raise RuntimeError(
+                    f"DistributedDataParallel: {name} required no gradient when the model was wrapped, and "
+                    "does now; its gradient would not be averaged: wrap the model again"
+                )
+
+    def _send_buffers(self, source: int) -> None:
+        """Graphs that were made before aren't told: most buffers are what they were."""
+        send_tensors(list(self.module.buffers()), self.process_group, source, count=False)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Inside, gradients add up on each rank; the next backward outside averages the sums."""
+        """Gradients of forward passes inside add up on each rank; the next one outside averages the sums."""
         before = self.require_backward_grad_sync
-        self.require_backward_grad_sync = self.reducer.enabled = False
+        self.require_backward_grad_sync = False
         try:
             yield
         finally:
-            self.require_backward_grad_sync = self.reducer.enabled = before
+            self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state: Any, hook: Callable) -> None:
-        """Average gradients by `hook(state, bucket)` (see `comm_hooks`)."""
+        """Average gradients by `hook(state, bucket)` (see `comm_hooks`); before the first backward pass.
+
+        Raises:
+            TypeError: it isn't callable.
+            RuntimeError: there is a hook already.
+        """
         if not callable(hook):
             raise TypeError(f"register_comm_hook(): expected a function, got {type(hook).__name__}")
+        if self.reducer.has_own_hook:
+            raise RuntimeError("register_comm_hook() can only be called once")
         self.reducer.set_hook(state, hook)
 
+    # Copies. They belong to the default group, as in PyTorch.
 
-def check_same_model(module: Module, group: Any = None) -> None:
-    """Compare names, shapes and dtypes of all parameters and buffers over the ranks.
+    def __getstate__(self) -> dict[str, Any]:
+        if self.process_group is not default_group.WORLD or self.reducer.has_own_hook:
+            raise RuntimeError(
+                "DistributedDataParallel can't be copied or pickled with a process_group of its own or a "
+                "communication hook; copy `.module`"
+            )
+        return {k: v for k, v in self.__dict__.items() if k not in ("process_group", "reducer", "_frozen")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.process_group = default_group.WORLD
+        self._watch_gradients()
+
+    # Ranks with more data than others.
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """Context around a training loop that is longer on some ranks than on others (see `Join`).
+
+        In the end all ranks have the model of one that trained until the end.
+
+        Args:
+            divide_by_initial_world_size: gradients are the sums over the ranks that still train, divided by
+                how many ranks there are, so that all samples weigh the same; False: by how many still train.
+            enable, throw_on_early_termination: see `Join`.
+        """
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        if self.skip_all_reduce_unused_params:
+            raise ValueError(
+                "join(): skip_all_reduce_unused_params=True: a rank without data can't know what is skipped"
+            )
+        self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
+        return _JoinedModel(self)
+
+    @property
+    def join_process_group(self) -> Any:
+        return self.process_group
+
+    def _tell(self, mine: int) -> tuple[int, list[int]]:
+        """Tell the others what this rank does in this iteration, 0 for nothing.
+
+        Returns:
+            What the ranks do that do something, and which ones these are.
+
+        Raises:
+            RuntimeError: they don't do the same.
+        """
+        plans = np.zeros(get_world_size(self.process_group), np.int64)
+        plans[get_rank(self.process_group)] = mine
+        all_reduce(plans, group=self.process_group)
+        ranks = [rank for rank, plan in enumerate(plans.tolist()) if plan]
+        if len({*plans.tolist()} - {0}) > 1:
+            what = ("has joined", "is in no_sync()", "averages gradients", "and sends buffers, too")
+            said = ", ".join(f"rank {rank} {what[plan]}" for rank, plan in enumerate(plans.tolist()))
+            raise RuntimeError(f"DistributedDataParallel: the ranks don't do the same in join(): {said}")
+        return int(plans.max()), ranks
+
+
+class _JoinedModel(JoinHook):
+    """What a model does on a rank without data: the collectives of forward and backward passes."""
+
+    def __init__(self, model: DistributedDataParallel):
+        self.model = model
+
+    def main_hook(self) -> None:
+        plan, ranks = self.model._tell(0)
+        if plan == SENDS_BUFFERS:
+            self.model._send_buffers(ranks[-1])
+        if plan >= REDUCES:
+            self.model.reducer.active = None if self.model._divides_by_all else len(ranks)
+            self.model.reducer.follow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        model = self.model
+        source = model._tell(int(is_last_joiner))[1][-1]
+        buffers = model.module.buffers() if model.broadcast_buffers else ()
+        send_tensors([*model.module.parameters(), *buffers], model.process_group, source)
+
+
+def _check_devices(module: Module, device_ids: Any, output_device: Any) -> None:
+    if device_ids is not None and len(device_ids) > 1:
+        raise ValueError(f"device_ids can only be None or contain a single element, got {device_ids}")
+    places = {p.device for p in module.parameters()}
+    if (device_ids or output_device is not None) and (CPU in places or len(places) > 1):
+        raise ValueError(
+            f"device_ids={device_ids} and output_device={output_device} are for a model on one GPU, this one "
+            f"is on {', '.join(sorted(map(str, places)))}"
+        )
+
+
+def check_same_model(module: Module, group: Any = None, buffers: bool = True) -> None:
+    """Compare names, shapes and dtypes of all parameters, and of all buffers, over the ranks.
 
     Raises:
         RuntimeError: they differ; on all ranks, with the first difference.
     """
     mine = [
         (name, tuple(t.shape), str(t.dtype), t.requires_grad)
-        for name, t in (*module.named_parameters(), *module.named_buffers())
+        for name, t in (*module.named_parameters(), *(module.named_buffers() if buffers else ()))
     ]
     found: list = [None] * get_world_size(group)
     all_gather_object(found, mine, group=group)
@@ -145,8 +296,12 @@ def check_same_model(module: Module, group: Any = None) -> None:
             )
 
 
-def send_tensors(tensors: list[Tensor], group: Any = None, src: int = 0) -> None:
-    """Give every rank the values of the tensors of the group's rank `src`, in few long messages."""
+def send_tensors(tensors: list[Tensor], group: Any = None, src: int = 0, count: bool = True) -> None:
+    """Give every rank the values of the tensors of the group's rank `src`, in few long messages.
+
+    Args:
+        count: let graphs that need the old values notice, on all ranks alike.
+    """
     by_kind: dict[tuple[np.dtype, device], list[Tensor]] = {}
     for t in tensors:
         by_kind.setdefault((t.dtype, t.device), []).append(t)
@@ -159,19 +314,5 @@ def send_tensors(tensors: list[Tensor], group: Any = None, src: int = 0) -> None
                 stop = start + t.data.size
                 if not is_source:
                     t.data._array[...] = vector[start:stop].reshape(t.data.shape)
-                t._version.count += 1  # also at the source: all ranks must see the same tensors change
+                t._version.count += count
                 start = stop
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested dicts, lists, tuples and objects with attributes."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif hasattr(value, "__dict__"):
-        yield from _tensors(vars(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -22,6 +23,8 @@ from .errors import DistError, DistMismatch, DistTimeout
 ERROR_LINE = "\x1emytorch-error "  # begins an error on stderr, from where the launcher's folder isn't
 _TRACEBACK_LINES = 40
 _STACK_SECONDS = 0.3
+_ORDERS_SECONDS = 5.0  # for the launcher to read our report, and have everything ended
+_END_SECONDS = 1.0  # for a daemon that was asked to end
 _PR_SET_PDEATHSIG = 1
 _HERE = str(Path(__file__).parent) + os.sep
 _ENTRY = _HERE + "entry.py"
@@ -55,9 +58,27 @@ def fail(error: BaseException) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     code = exit_code(error)
+    if kind_of(error) in ("timeout", "connection") and _is_far():
+        _end_the_daemon()
     if _state["abort"] is not None:
         _state["abort"](code)
     os._exit(code)
+
+
+def _is_far() -> bool:
+    """Was this rank started from another machine, which has no launcher here that would end it?"""
+    return "MYTORCH_REMOTE" in os.environ and RUN_FOLDER_VARIABLE in os.environ and _folder() is None
+
+
+def _end_the_daemon() -> None:
+    """End MPI's daemon on this machine, unless it ends first, as ordered: it would wait for ever for orders
+    that don't come any more if the link is cut. The ranks here end with it."""
+    daemon = os.getppid()
+    time.sleep(_ORDERS_SECONDS)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(daemon, number)
+        time.sleep(_END_SECONDS)
 
 
 def exit_code(error: BaseException) -> int:
@@ -72,14 +93,37 @@ def report(error: BaseException) -> None:
     if RUN_FOLDER_VARIABLE not in os.environ:
         traceback.print_exception(error)
         return
-    facts = json.dumps(_facts(error))
+    facts = _facts(error)
     folder = _folder()
     if folder:
-        partial = Path(folder) / f".error-{_state['rank']}"
-        partial.write_text(facts)
-        partial.rename(Path(folder) / f"error-{_state['rank']}.json")
+        keep(folder, facts)
     else:
-        sys.stderr.write(f"\n{ERROR_LINE}{facts}\n")
+        sys.stderr.write(f"\n{ERROR_LINE}{json.dumps(facts)}\n")
+
+
+def keep(folder: str | os.PathLike, facts: dict[str, Any]) -> None:
+    """Write an error file, whole or not at all: of a rank, or of a machine as a whole."""
+    name = f"rank-{facts['rank']:d}" if "rank" in facts else f"machine-{facts['machine']:d}"
+    partial = Path(folder) / f".{name}"
+    partial.write_text(json.dumps(facts))
+    partial.rename(Path(folder) / f"error-{name}.json")
+
+
+def keep_of_machine(folder: Path, machine: int, name: str, kind: str, text: str, code: int) -> None:
+    """Write an error file of what a launcher, not a rank, has to tell; the first of a machine stays."""
+    if not (folder / f"error-machine-{machine}.json").exists():
+        facts = facts_of_machine(folder, f"machine {machine} ({name})", kind, text, code)
+        keep(folder, {"machine": machine, **facts})
+
+
+def facts_of_machine(folder: Path, who: str, kind: str, text: str, code: int) -> dict[str, Any]:
+    """What went wrong on a machine, in the form of a rank's report."""
+    flights = recorder.read_all(folder).values()
+    last = next((f"{flight.last} (rank {flight.rank})" for flight in flights if flight.last), "")
+    return {
+        "who": who, "time": time.time(), "kind": kind, "code": code, "type": "", "message": text,
+        "traceback": [], "operation": last,
+    }  # fmt: skip
 
 
 def _facts(error: BaseException) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from .channel import Channel
 from .engines import Pending
 from .environment import seconds
 from .errors import DistTimeout
+from .peer_watch import PeerWatch
+from .polling import eager_for
 from .work import Work
 
 
@@ -73,7 +75,8 @@ class ProcessGroup:
         detail: str = "",
         store: Callable[[], None] | None = None,
         shaped: bool = True,
-        peer: bool = False,
+        peers: tuple[int, ...] | None = None,
+        timeout: float | None = None,
     ) -> Work:
         """Start an operation under watch.
 
@@ -84,20 +87,25 @@ class ProcessGroup:
             detail: other arguments to agree on.
             store: what brings the result to where it belongs.
             shaped: whether the shapes must be the same.
-            peer: it is between two ranks: the group doesn't compare.
+            peers: whom a send or receive can be with: nobody compares it, and its tensors may differ.
+            timeout: in seconds; by default the group's.
         """
         for work in self._outstanding[:]:
             work.is_completed()  # MPI moves on while it is asked
-        counter = self._peer_count if peer else self._count
+        counter = self._count if peers is None else self._peer_count
         seq, site = next(counter), recorder.call_site()
         shape, dtype = str(tuple(raw.shape)), str(raw.dtype)
         record = self.recorder.begin(seq, self.name, op, shape, dtype, site)
-        comparison = None
-        if self.channel is not None and not peer:
-            where = "cpu" if isinstance(raw, np.ndarray) else "cuda"
+        comparison = watch = None
+        on_cpu = isinstance(raw, np.ndarray)
+        if self.channel is not None and peers is None:
+            where = "cpu" if on_cpu else "cuda"
             wanted = f"{op}({shape if shaped else 'any shape'}, {dtype}, {where}{detail})"
             comparison = self.channel.compare(wanted, seq, site)
-        work = Work(self, record, comparison, self._start(record, raw, start), store)
+        elif self.channel is not None:
+            watch = PeerWatch(self.channel, peers)
+        pending, eager = self._start(record, raw, start), eager_for(raw.nbytes)
+        work = Work(self, record, comparison, pending, store, watch, timeout, on_cpu, eager)
         self._outstanding.append(work)
         return work
 
@@ -124,8 +132,8 @@ class ProcessGroup:
             if self._starting_for > self.timeout:
                 raise DistTimeout(self.explain_timeout(self._starting, self.timeout))
         for work in self._outstanding[:]:
-            if not work.is_completed() and work.age(passed) > self.timeout:
-                raise work.give_up(self.timeout)
+            if not work.is_completed() and work.age(passed) > work.timeout:
+                raise work.give_up(work.timeout)
 
     def uses_gpu(self) -> bool:
         """Has an array on a GPU gone through it?"""

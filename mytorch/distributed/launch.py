@@ -15,6 +15,7 @@ from ..device import device_count
 from . import starters
 from .environment import TIMEOUT
 from .job import run_job
+from .member import join
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +63,15 @@ def run(options: argparse.Namespace) -> int:
         raise starters.LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
     if options.max_restarts < 0:
         raise starters.LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
-    if options.node_rank:
+    if not 0 <= options.node_rank < options.nnodes:
+        raise starters.LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
+    if starters.by_hand(options):
+        starters.check_by_hand(options)
+    elif options.node_rank:
         raise starters.LaunchError(
             f"this is machine {options.node_rank}: machine 0 starts the ranks of all; run it there alone"
         )
-    return run_job(options, *count_ranks(options))
+    return (join if options.node_rank else run_job)(options, *count_ranks(options))
 
 
 def count_ranks(options: argparse.Namespace) -> tuple[int, int]:

@@ -12,8 +12,12 @@ import numpy as np
 
 from .collectives import all_gather_into_tensor, broadcast, gather, scatter
 from .operands import members, root_of
+from .point_to_point import recv, send
 
-__all__ = ["all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"]
+__all__ = [
+    "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
+    "send_object_list",
+]  # fmt: skip
 
 
 def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
@@ -41,6 +45,8 @@ def gather_object(
     here = root == pg.rank()
     if here:
         _check_list("gather_object", object_gather_list, pg.size())
+    elif object_gather_list:
+        raise ValueError("gather_object(): object_gather_list is for rank dst alone")
     data, sizes = _padded(obj, pg)
     parts = [np.empty_like(data) for _ in range(pg.size())] if here else None
     gather(data, parts, group=pg, group_dst=root)
@@ -102,6 +108,48 @@ def scatter_object_list(
     mine = np.empty(room, np.uint8)
     scatter(mine, parts, group=pg, group_src=root)
     scatter_object_output_list[0] = pickle.loads(mine[: sizes[pg.rank()]])
+
+
+def send_object_list(
+    object_list: list,
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
+    """Send the objects to rank `dst`, which calls `recv_object_list`."""
+    if (pg := members("send_object_list", group)) is None:
+        return
+    if not object_list:
+        raise ValueError("send_object_list(): expected a list with at least one object")
+    peer = root_of("send_object_list", pg, dst, group_dst)
+    parts = [_pickled(obj) for obj in object_list]
+    send(np.array([part.size for part in parts]), group=pg, group_dst=peer)
+    send(np.concatenate(parts), group=pg, group_dst=peer)
+
+
+def recv_object_list(
+    object_list: list,
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
+    """object_list[i] = the i-th of as many objects of rank `src`; returns that rank, -1 outside."""
+    if (pg := members("recv_object_list", group)) is None:
+        return -1
+    if not object_list:
+        raise ValueError("recv_object_list(): expected a list with a place for each object")
+    peer = root_of("recv_object_list", pg, src, group_src)
+    sizes = np.empty(len(object_list), np.int64)
+    recv(sizes, group=pg, group_src=peer)
+    data = np.empty(sizes.sum(), np.uint8)
+    recv(data, group=pg, group_src=peer)
+    ends = np.cumsum(sizes)
+    object_list[:] = [pickle.loads(data[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    return pg.ranks[peer]
 
 
 def _pickled(obj: Any) -> np.ndarray:

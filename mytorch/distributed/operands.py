@@ -16,6 +16,24 @@ from .work import Work
 from .world import as_group
 
 
+def raw_of(where: str, tensor: Any) -> Any:
+    """The raw array of a Tensor, an Array or a raw array.
+
+    Raises:
+        TypeError: it is none of these, or not of numbers.
+    """
+    raw = tensor.data if isinstance(tensor, Tensor) else tensor
+    raw = raw._array if isinstance(raw, Array) else raw
+    if not is_raw(raw):
+        raise TypeError(
+            f"{where}(): expected a Tensor, an Array, or a NumPy or CuPy array of numbers, "
+            f"got {type(tensor).__name__}"
+        )
+    if raw.dtype.kind in "OSUMm" or raw.dtype.names or not raw.dtype.isnative:
+        raise TypeError(f"{where}(): an array of dtype {raw.dtype} can't be sent")
+    return raw
+
+
 class Operand:
     """A tensor of the caller.
 
@@ -29,7 +47,7 @@ class Operand:
         raw: the same values, C-contiguous: `own` itself where it is so.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: it is none of these, or not of numbers.
         ValueError: it must be written to, and can't be.
     """
 
@@ -37,13 +55,7 @@ class Operand:
 
     def __init__(self, where: str, tensor: Any, written: bool = False):
         self._tensor = tensor
-        raw = tensor.data if isinstance(tensor, Tensor) else tensor
-        raw = raw._array if isinstance(raw, Array) else raw
-        if not is_raw(raw) or raw.dtype.kind == "O":
-            raise TypeError(
-                f"{where}(): expected a Tensor, an Array, or a NumPy or CuPy array of numbers, "
-                f"got {type(tensor).__name__}"
-            )
+        raw = raw_of(where, tensor)
         if written and isinstance(raw, np.ndarray) and not raw.flags.writeable:
             raise ValueError(f"{where}(): the array of shape {raw.shape} is read-only")
         self.own = raw
@@ -85,6 +97,23 @@ def check_alike(where: str, first: Operand, others: Sequence[Operand]) -> None:
     check_kind(where, first, others)
 
 
+def uneven(where: str, own: Operand, parts: Sequence[Operand], rank: int) -> tuple[list[int] | None, str]:
+    """What a list with one tensor a rank says of their shapes: this rank's own is that of `parts[rank]`.
+
+    Returns:
+        the number of elements of each, or None if all have one shape; and what all ranks must agree on then.
+
+    Raises:
+        ValueError: it is of another shape, or dtypes or devices differ.
+    """
+    check_alike(where, own, [parts[rank]])
+    check_kind(where, own, parts)
+    shapes = [part.own.shape for part in parts]
+    if all(shape == shapes[0] for shape in shapes):
+        return None, ""
+    return [part.own.size for part in parts], f", shapes={shapes}"
+
+
 def check_kind(where: str, first: Operand, others: Sequence[Operand]) -> None:
     """All of them have one dtype and device.
 
@@ -110,6 +139,26 @@ def check_ratio(where: str, large: Operand, small: Operand, size: int) -> None:
             f"the first must have {size} times as many elements, one part a rank"
         )
     check_kind(where, large, [small])
+
+
+def check_own(where: str, sent: int, expected: int) -> None:
+    """A rank sends itself as many elements as it expects.
+
+    Raises:
+        ValueError: it doesn't.
+    """
+    if sent != expected:
+        raise ValueError(f"{where}(): this rank has {sent} elements for itself, and expects {expected}")
+
+
+def check_tag(where: str, tag: Any) -> None:
+    """The tag of a message is an int of at least 0.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    if not isinstance(tag, (int, np.integer)) or tag < 0:
+        raise ValueError(f"{where}(): a tag is an int of at least 0, got {tag!r}")
 
 
 def stack(parts: Sequence[Operand]) -> Any:
@@ -144,6 +193,13 @@ def flat(parts: Sequence[Operand]) -> Any:
         return array_module(where).concatenate([part.raw.reshape(-1) for part in parts])
 
 
+def empty_flat(parts: Sequence[Operand]) -> Any:
+    """A new vector for all elements of all parts."""
+    where = device_of(parts[0].raw)
+    with on(where):
+        return array_module(where).empty(sum(part.raw.size for part in parts), parts[0].raw.dtype)
+
+
 def store_flat(vector: Any, parts: Sequence[Operand]) -> Callable[[], None]:
     """What brings a vector, cut into pieces, to the callers' arrays."""
 
@@ -171,10 +227,16 @@ def root_of(where: str, group: ProcessGroup, rank: int | None, group_rank: int |
     """The rank in the group that `src` or `dst` (global) or `group_src` or `group_dst` names.
 
     Raises:
+        TypeError: it is no int.
         ValueError: both or none are given, or that rank isn't in the group.
     """
     if (rank is None) == (group_rank is None):
-        raise ValueError(f"{where}(): one of a global rank and a group's rank, got {rank} and {group_rank}")
+        raise ValueError(
+            f"{where}(): give either a global rank or a rank of the group, got {rank} and {group_rank}"
+        )
+    for given in (rank, group_rank):
+        if given is not None and not isinstance(given, (int, np.integer)):
+            raise TypeError(f"{where}(): a rank is an int, got {given!r}")
     if group_rank is not None:
         if not 0 <= group_rank < group.size():
             raise ValueError(f"{where}(): {group!r} has no rank {group_rank}")

@@ -8,11 +8,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .failure import ERROR_LINE
+from .failure import ERROR_LINE, keep
 
 _TAG = re.compile(r"^(?:\[(?:[^\],]*,)?(\d+)\]<std(?:out|err)>:|(\d+):) ?")  # mpiexec's, srun's
 _RULE = re.compile(r"^-{70,}$")  # Open MPI puts its own messages between two of these
-_ITS_OWN = ("prterun ", "prte ", "mpiexec ", "MPI_ABORT ", "Primary job ", "A process or daemon", "PMIx ")
+_ITS_OWN = (
+    "prterun ", "prte ", "PRTE ", "mpiexec ", "MPI_ABORT ", "Primary job ", "A process or daemon", "PMIx ",
+)  # fmt: skip
+# It says so when the agent was quick to start; and the other, in a second that starters.py asks for. The last
+# two come from a rank's MPI when the ranks disagree, before our own error says how.
+_NOISE = re.compile(
+    r"^\[[^]]*\] (?:plm:ssh: Warning: setpgid|Delaying for \d+ seconds before aborting)"
+    r"|^MPI Error in NBC subrequest |^NBC_Progress: an error "
+)
 
 
 class Output(threading.Thread):
@@ -53,6 +61,8 @@ class Output(threading.Thread):
             self._block = [(prefix, line)]
         elif ERROR_LINE in line:
             self._keep_error(line.partition(ERROR_LINE)[2])
+        elif _NOISE.match(line):
+            self.held += line
         else:
             self._show(prefix, line)
 
@@ -67,10 +77,7 @@ class Output(threading.Thread):
             self._block = None
 
     def _keep_error(self, text: str) -> None:
-        rank = json.loads(text)["rank"]
-        partial = self._folder / f".error-{rank}"
-        partial.write_text(text)
-        partial.rename(self._folder / f"error-{rank}.json")  # it is whole or not there
+        keep(self._folder, json.loads(text))
 
     def _show(self, prefix: str, line: str) -> None:
         if self._target is not None:

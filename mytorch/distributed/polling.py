@@ -7,21 +7,28 @@ import time
 from collections.abc import Callable
 
 _EAGER = 2e-4  # seconds: longer than a small collective on one machine takes
+_EAGER_PER_BYTE = 1e-9  # seconds; memory is quicker, most networks are slower
 _LONGEST_NAP = 2e-3
 _COUNTED = 0.25  # of one round: a process that was stopped itself must not blame the others
 
 
-def wait_until(done: Callable[[], bool], timeout: float) -> bool:
+def eager_for(nbytes: int) -> float:
+    """Seconds for which to be eager, when so many bytes are to come."""
+    return _EAGER + _EAGER_PER_BYTE * nbytes
+
+
+def wait_until(done: Callable[[], bool], timeout: float, eager: float = _EAGER) -> bool:
     """Call `done` until it is true, or until `timeout` seconds have passed; says which.
 
-    A nap is a sixteenth of the wait so far: it costs that much at most. Time in which this very process was
-    stopped, as by SIGSTOP or a suspended laptop, doesn't count.
+    For `eager` seconds it is called all the time, since MPI moves nothing unless it is asked. After that it
+    takes naps: a sixteenth of the wait so far, which is what they can cost at most. Time in which this very
+    process was stopped, as by SIGSTOP or a suspended laptop, doesn't count.
     """
     if done():
         return True
     waited, last = 0.0, time.monotonic()
     while not done():
-        if waited < _EAGER:
+        if waited < eager:
             os.sched_yield()  # there may be more ranks than cores
         else:
             time.sleep(min(waited / 16, _LONGEST_NAP))

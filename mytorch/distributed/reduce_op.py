@@ -9,7 +9,12 @@ import numpy as np
 
 
 class ReduceOp(enum.Enum):
-    """How the values of several ranks become one; AVG is the sum divided by the number of ranks."""
+    """How the values of several ranks become one.
+
+    AVG is the sum divided by the number of ranks, of floats alone. Integers wrap around; the sum of bools is
+    "any", their product "all". Halves (float16, and the bfloat16 of ml_dtypes) are reduced in float32 on the
+    CPU and rounded once at the end; NCCL reduces them in their own dtype, and rounds at every step.
+    """
 
     SUM = "sum"
     AVG = "avg"
@@ -34,7 +39,8 @@ def check_op(where: str, op: Any, dtype: np.dtype) -> None:
     if not isinstance(op, ReduceOp):
         raise TypeError(f"{where}(): op is a ReduceOp, such as ReduceOp.SUM, got {op!r}")
     if (
-        (op in _BITWISE and dtype.kind not in "iub")
+        (dtype.kind not in "biufc" and not is_bfloat16(dtype))
+        or (op in _BITWISE and dtype.kind not in "iub")
         or (op is ReduceOp.AVG and not is_floating(dtype))
         or (op in (ReduceOp.MIN, ReduceOp.MAX) and dtype.kind == "c")
     ):

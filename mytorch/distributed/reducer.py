@@ -18,12 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd.walk import current_walk
 from ..device import device_of, on
+from ..nn.fused_ops.norm import scale
 from ..tensor import Tensor
 from .bucket import GradBucket, make_buckets
 from .collectives import all_reduce
 from .comm_hooks import allreduce_hook
 from .reduce_op import ReduceOp
+from .world import get_world_size
 
 
 class Reducer:
@@ -34,33 +37,34 @@ class Reducer:
         names: theirs.
         group: the processes.
         first_bytes, cap_bytes: sizes of the buckets.
-        finds_unused: some parameters may get no gradient: `expect` says which ones.
+        finds_unused: a backward pass may leave out some parameters, and others on another rank.
+        skips_unused: it leaves out the same ones on all ranks, so nothing is sent for them.
 
     Attributes:
         enabled: False lets gradients add up without being reduced.
+        active: how many ranks have gradients, to be divided by; None for all of them.
+        has_own_hook: somebody has called `set_hook`.
     """
 
     def __init__(
-        self, params: Sequence[Tensor], names: Sequence[str], group: Any, first_bytes: int, cap_bytes: int,
-        finds_unused: bool,
+        self, params: Sequence[Tensor], names: Sequence[str], group: Any, first_bytes: float,
+        cap_bytes: float, finds_unused: bool, skips_unused: bool = False,
     ):  # fmt: skip
         self.params, self.names, self.group = list(params), list(names), group
-        self._sizes, self._finds_unused = (first_bytes, cap_bytes), finds_unused
+        self._sizes = (first_bytes, cap_bytes)
+        self._finds_unused, self._skips_unused = finds_unused, skips_unused
         self.enabled = True
+        self.active: int | None = None
+        self.has_own_hook = False
         self._state: Any = group
         self._hook: Callable = allreduce_hook
         self._buckets: list[GradBucket] = []
         self._bucket_of: dict[int, GradBucket] = {}
-        self._unused: list[Tensor] = []
         self._works: list[Any] | None = None  # of the buckets that are under way; None between two rounds
         self._handles = [p.register_post_accumulate_grad_hook(self._on_grad) for p in self.params]
 
     def set_hook(self, state: Any, hook: Callable) -> None:
-        self._state, self._hook = state, hook
-
-    def expect(self, unused: Sequence[Tensor] = ()) -> None:
-        """A forward pass was done: backward passes through it will give no gradient to these parameters."""
-        self._unused = list(unused)
+        self._state, self._hook, self.has_own_hook = state, hook, True
 
     def check_finished(self) -> None:
         """Raise if the last backward left buckets that wait for gradients.
@@ -77,6 +81,8 @@ class Reducer:
             if id(p) in bucket.waiting
         ]
         self._works = None
+        if self._finds_unused or not missing:  # an error ended it
+            raise RuntimeError("DistributedDataParallel: the last backward didn't come to its end")
         names = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         raise RuntimeError(
             f"DistributedDataParallel: the last backward gave no gradient to {names}, so gradients were not "
@@ -105,9 +111,29 @@ class Reducer:
             self._buckets = make_buckets(self.params, self.names, *self._sizes)
             self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters()}
         self._works = []
-        unused = {id(p) for p in self._unused}
         for bucket in self._buckets:
-            bucket.waiting = {id(p) for p in bucket.parameters()} - unused
+            bucket.waiting = {id(p) for p in bucket.parameters()}
+        if self._finds_unused and (walk := current_walk()) is not None:
+            for bucket in self._buckets:
+                bucket.waiting = {id(p) for p in bucket.parameters() if p._node in walk.nodes}
+            walk.at_end.append(self._wait_no_more)
+
+    def _wait_no_more(self) -> None:
+        """Reduce what there is: no more gradients will come."""
+        if self._works is not None:
+            for bucket in self._buckets:
+                bucket.waiting.clear()
+            self._go_on()
+
+    def follow(self) -> None:
+        """A round with gradients of zero, as the others have one, for a rank that has no data."""
+        self.check_finished()
+        for p in self.params:
+            p._grad = None
+        self._begin()
+        self._wait_no_more()
+        if not self._finds_unused:
+            self._take_all()
 
     def _go_on(self) -> None:
         """Start what is ready, in order; at the last bucket wait for all."""
@@ -116,24 +142,38 @@ class Reducer:
             if bucket.waiting:
                 return
             bucket.fill()
-            self._works.append(self._hook(self._state, bucket))
+            skip = self._skips_unused and all([p._grad is None for p in bucket.parameters()])
+            self._works.append(None if skip else self._hook(self._state, bucket))
         self._finish()
 
     def _finish(self) -> None:
         works, self._works = self._works, None
         for bucket, work in zip(self._buckets, works, strict=True):
-            averaged = work.wait().data._array
-            if averaged is not bucket.raw:
-                with on(device_of(bucket.raw)):
-                    bucket.raw[...] = averaged
-        if self._finds_unused:
+            if work is not None:
+                self._store(bucket, work.wait())
+        if self._finds_unused and not self._skips_unused:
             self._share_unused()
+
+    def _store(self, bucket: GradBucket, averaged: Any) -> None:
+        if not isinstance(averaged, Tensor) or averaged.data.shape != bucket.raw.shape:
+            found = f"shape {averaged.data.shape}" if isinstance(averaged, Tensor) else repr(averaged)
+            raise TypeError(
+                "DistributedDataParallel: what a communication hook returns must have a wait() that gives a "
+                f"Tensor of shape {bucket.raw.shape}, got {found}"
+            )
+        with on(device_of(bucket.raw)):
+            if averaged.data._array is not bucket.raw:
+                bucket.raw[...] = averaged.data._array
+            if self.active is not None:
+                scale(bucket.raw, get_world_size(self.group) / self.active)
 
     def _share_unused(self) -> None:
         """A parameter that another rank used has a gradient here, too; one that nobody used has none."""
-        unused = {id(p) for p in self._unused if p._grad is None}
-        used = np.array([id(p) not in unused for p in self.params], np.int32)
+        used = np.array([p._grad is not None for p in self.params], np.int32)
         all_reduce(used, op=ReduceOp.MAX, group=self.group)
-        for p, somewhere in zip(self.params, used.tolist(), strict=True):
-            if p._grad is None and somewhere:
+        self._take_all(used.tolist())
+
+    def _take_all(self, used: Sequence[int] | None = None) -> None:
+        for i, p in enumerate(self.params):
+            if p._grad is None and (used is None or used[i]):
                 p._grad = p._slot.take(p._slot.raw)

@@ -74,9 +74,10 @@ class Session:
         self.recorder.end(record)
 
     def communicator(self, ranks: tuple[int, ...]) -> Any:
-        """A communicator for some ranks; all ranks call this, and those outside get None."""
+        """A communicator for some ranks, in their order; all ranks call this, and those outside get None."""
         MPI = mpi()
-        comm = self.comm.Split(0 if self.rank in ranks else MPI.UNDEFINED, self.rank)
+        member = self.rank in ranks
+        comm = self.comm.Split(0 if member else MPI.UNDEFINED, ranks.index(self.rank) if member else 0)
         return None if comm == MPI.COMM_NULL else comm
 
     def leave(self) -> None:
@@ -90,6 +91,8 @@ class Session:
         comparisons = [channel.compare(FINISHED, 0, "the end") for channel in channels]
 
         def together() -> bool:
+            for channel in channels:
+                channel.answer()
             return all([comparison.test() for comparison in comparisons])
 
         limit, step = seconds(os.environ.get(EXIT_VARIABLE) or _EXIT_SECONDS), seconds()

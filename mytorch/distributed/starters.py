@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from . import agent
 from .environment import RUN_FOLDER_VARIABLE, TIMEOUT_VARIABLE, is_available
 
 _ENTRY = "mytorch.distributed.entry"
@@ -41,11 +42,21 @@ def _slurm_number(name: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def command(options: argparse.Namespace, ranks: int, environment: dict[str, str]) -> list[str]:
+def by_hand(options: argparse.Namespace) -> bool:
+    """Is the job launched on each of several machines? Else mpiexec, or srun, reaches the others itself."""
+    return options.nnodes > 1 and not options.hostfile and not under_slurm()
+
+
+def command(
+    options: argparse.Namespace, ranks: int, environment: dict[str, str], hosts: str = ""
+) -> list[str]:
     """The command line that runs the script as so many ranks, which get this environment.
 
+    Args:
+        hosts: the machines, as `address:ranks,…`, if they are launched by hand.
+
     Raises:
-        LaunchError: MPI is missing, or several machines without a list of them.
+        LaunchError: MPI is missing, or isn't one that can do this.
     """
     program = [sys.executable, "-u", "-m", _ENTRY, *(["-m"] if options.module else []), options.script]
     program += options.script_args
@@ -55,7 +66,7 @@ def command(options: argparse.Namespace, ranks: int, environment: dict[str, str]
         raise LaunchError(f"{ranks} processes need MPI, and mpi4py is missing: pip install 'mytorch[mpi]'")
     if under_slurm():
         return _srun(options, ranks) + program
-    return _mpiexec(options, ranks, environment) + program
+    return _mpiexec(options, ranks, environment, hosts) + program
 
 
 def _srun(options: argparse.Namespace, ranks: int) -> list[str]:
@@ -67,17 +78,28 @@ def _srun(options: argparse.Namespace, ranks: int) -> list[str]:
     return [found, f"--ntasks={ranks}", "--mpi=pmix", "--kill-on-bad-exit=1", "--wait=0", *labels]
 
 
-def _mpiexec(options: argparse.Namespace, ranks: int, environment: dict[str, str]) -> list[str]:
-    if options.nnodes > 1 and not options.hostfile:
+def check_by_hand(options: argparse.Namespace) -> None:
+    """Raise LaunchError unless a job can be launched by hand on each of several machines."""
+    if options.master_addr in ("127.0.0.1", "localhost"):
         raise LaunchError(
-            f"{options.nnodes} machines: list them in a --hostfile (mpiexec reaches them by ssh)"
+            f"{options.nnodes} machines: list them in a --hostfile (mpiexec reaches them by ssh), or launch "
+            f"on each, with its --node_rank and --master_addr: that of machine 0, not {options.master_addr}"
         )
+    if not is_available():
+        raise LaunchError(
+            f"{options.nnodes} machines need MPI, and mpi4py is missing: pip install 'mytorch[mpi]'"
+        )
+    if not is_open_mpi(find_mpiexec()):
+        raise LaunchError(f"without a --hostfile several machines need Open MPI, not {find_mpiexec()}")
+
+
+def _mpiexec(options: argparse.Namespace, ranks: int, environment: dict[str, str], hosts: str) -> list[str]:
     if options.hostfile and not os.path.isfile(options.hostfile):
         raise LaunchError(f"there is no hostfile {options.hostfile}")
     mpiexec = find_mpiexec()
-    hosts = ["--hostfile", options.hostfile] if options.hostfile else []
     if not is_open_mpi(mpiexec):  # MPICH
-        return [mpiexec, *(["-f", options.hostfile] if hosts else []), "-bind-to", "none", "-n", str(ranks)]
+        listed = ["-f", options.hostfile] if options.hostfile else []
+        return [mpiexec, *listed, "-bind-to", "none", "-n", str(ranks)]
     flags = ["--bind-to", "none"]  # else all threads of a rank share one core
     each = f"ppr:{ranks // options.nnodes}:node" if options.nnodes > 1 else ""
     flags += ["--map-by", f"{each}:OVERSUBSCRIBE"]  # else it refuses more ranks than cores
@@ -88,7 +110,10 @@ def _mpiexec(options: argparse.Namespace, ranks: int, environment: dict[str, str
     if options.hostfile:  # ranks on this machine inherit the environment, others get what is named
         for name in sorted(name for name in environment if name.startswith(_FORWARDED)):
             flags += ["-x", name]
-    return [mpiexec, *flags, *hosts, "-n", str(ranks)]
+        flags += ["--hostfile", options.hostfile]
+    elif hosts:
+        flags += ["--host", hosts]
+    return [mpiexec, *flags, "-n", str(ranks)]
 
 
 @functools.cache
@@ -129,11 +154,23 @@ def rank_environment(
         made["CUDA_VISIBLE_DEVICES"] = ""
     if under_slurm() and ranks > 1:
         made["MYTORCH_SLURM_TASKS"] = str(ranks)
-    elif options.hostfile:
+    elif options.nnodes > 1 or options.hostfile:
         made["MYTORCH_REMOTE"] = "1"
+        _steer_daemons(made, folder, by_hand(options))
     elif ranks > 1:
         _steer_open_mpi(made, folder)
     return made
+
+
+def _steer_daemons(made: dict[str, str], folder: Path, reached_by_us: bool) -> None:
+    """What Open MPI's daemons on several machines need; the user's own settings stay."""
+    made.setdefault("PRTE_MCA_prte_local_tmpdir_base", str(folder))  # what is killed leaves nothing behind
+    # When a rank dies, Open MPI aborts those that have a connection to it, and who comes first is blamed. Its
+    # daemon, who knows how the rank died, is to be first.
+    made.setdefault("OMPI_MCA_mpi_abort_delay", "1")
+    if reached_by_us:
+        made["PRTE_MCA_plm_ssh_agent"] = f"{sys.executable} -IS {agent.__file__}"
+        made["PRTE_MCA_plm_ssh_no_tree_spawn"] = "1"  # only machine 0 reaches the others
 
 
 def _steer_open_mpi(made: dict[str, str], folder: Path) -> None:

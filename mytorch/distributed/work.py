@@ -10,6 +10,7 @@ from . import recorder
 from .channel import Comparison
 from .engines import Pending
 from .errors import DistError, DistMismatch, DistTimeout
+from .peer_watch import PeerWatch
 from .polling import wait_until
 
 _AFTER_AN_ERROR = 2.0  # seconds for the comparison to say why, when the operation itself failed
@@ -18,20 +19,30 @@ _AFTER_AN_ERROR = 2.0  # seconds for the comparison to say why, when the operati
 class Work:
     """A handle on an operation that was started with `async_op=True`.
 
-    Call `wait()` before you touch the tensors again.
+    Call `wait()` before you touch the tensors again; of tensors on the CPU `is_completed()` says the same.
+
+    Args:
+        group: of the operation.
+        record: its number in the recorder.
+        comparison: do the ranks agree on it? None if nobody compares.
+        pending: the operation itself.
+        store: brings the result to the callers' arrays.
+        peers: watches the ranks that a send or receive is with.
+        timeout: in seconds; by default the group's.
+        early: the result may be stored when somebody asks; else in `wait` alone, in its GPU stream.
+        eager: seconds for which `wait` is worth a core's full attention.
     """
 
     def __init__(
-        self,
-        group: Any,
-        record: int,
-        comparison: Comparison | None,
-        pending: Pending,
-        store: Callable[[], None] | None = None,
-    ):
+        self, group: Any, record: int, comparison: Comparison | None, pending: Pending,
+        store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
+        timeout: float | None = None, early: bool = True, eager: float = 0.0,
+    ):  # fmt: skip
         self._group, self._record, self._comparison, self._pending = group, record, comparison, pending
-        self._store = store
-        self._over = self._waited = False
+        self._store, self._peers, self._eager = store, peers, eager
+        self.timeout = group.timeout if timeout is None else timeout
+        self._over = self._stored = False
+        self._early = early and pending.queue is None
         self._lock, self._age = threading.Lock(), 0.0
         self._error: BaseException | None = None
 
@@ -42,7 +53,10 @@ class Work:
         with self._lock:  # the watchdog asks, too
             if not self._over:
                 try:
-                    self._over = self._advance()
+                    over = self._advance()
+                    if over and self._early:
+                        self._bring()
+                    self._over = over
                 except BaseException as error:
                     self._fail(error)
                     raise
@@ -69,20 +83,17 @@ class Work:
         """
         if self._error is not None:
             raise self._error
-        if self._waited:
+        if self._stored:
             return True
         if self._pending.queue is not None:
             self._pending.queue()
         else:
-            timeout = self._group.timeout_of(timeout)
-            if not wait_until(self.is_completed, timeout):
+            timeout = self.timeout if timeout is None else self._group.timeout_of(timeout)
+            if not wait_until(self.is_completed, timeout, self._eager):
                 raise self.give_up(timeout)
             if self._error is not None:  # the watchdog was first
                 raise self._error
-        self._pending.finish()
-        if self._store is not None:
-            self._store()
-        self._waited = True
+        self._bring()
         return True
 
     def age(self, passed: float) -> float:
@@ -103,9 +114,22 @@ class Work:
     def _advance(self) -> bool:
         agreed = self._comparison is None or self._comparison.test()
         try:
-            return self._pending.test() and agreed
+            over = self._pending.test()
+        except DistError:
+            raise
         except Exception as error:
             raise self._cause_of(error) from error
+        if not over and self._peers is not None and self._peers.are_gone() and self._pending.cancel():
+            raise self._peers.error(self._group.describe(self._record))
+        return over and agreed
+
+    def _bring(self) -> None:
+        """Bring the result to where it belongs, once."""
+        if not self._stored:
+            self._pending.finish()
+            if self._store is not None:
+                self._store()
+            self._stored = True
 
     def _cause_of(self, error: Exception) -> DistError:
         """Why the engine failed: the ranks don't agree, or what it says itself."""

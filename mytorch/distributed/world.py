@@ -120,22 +120,27 @@ def _connected(name: str, ranks: tuple[int, ...], backend: str, limit: float) ->
 def new_group(
     ranks: Iterable[int] | None = None, timeout: Any = None, backend: str | None = None,
     pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
-    device_id: Any = None,
+    device_id: Any = None, sort_ranks: bool = True,
 ) -> Any:  # fmt: skip
     """A group of some ranks. All ranks must call this, in the same order; who isn't in it gets a mark.
 
     Args:
         ranks: global ranks; by default all.
         timeout, backend: by default those of the default group.
-        pg_options, use_local_synchronization, group_desc, device_id: for PyTorch's callers; not used.
+        use_local_synchronization: must be False, as in PyTorch with MPI.
+        sort_ranks: in the group they are in ascending order; else in that of `ranks`.
+        pg_options, group_desc, device_id: for PyTorch's callers; not used.
 
     Raises:
-        ValueError: ranks that aren't there, or twice.
+        ValueError: ranks that aren't there, or twice; or `use_local_synchronization`.
         DistError: not all ranks come, or they name others.
     """
     global _names
     world = default_group()
-    chosen = tuple(sorted(world.ranks if ranks is None else ranks))
+    if use_local_synchronization:
+        raise ValueError("new_group(): MPI has no use_local_synchronization: all ranks must call this")
+    chosen = tuple(world.ranks if ranks is None else ranks)
+    chosen = tuple(sorted(chosen)) if sort_ranks else chosen
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(world.ranks) or not chosen:
         raise ValueError(
             f"new_group(): ranks {list(chosen)} are not some of 0 … {world.size() - 1}, each once"
@@ -216,29 +221,35 @@ def get_world_size(group: Any = None) -> int:
 
 def get_backend(group: Any = None) -> str:
     """The backend of a group: mpi, nccl, single or fake."""
-    found = as_group(group)
-    if found is None:
-        raise ValueError("get_backend(): this rank isn't in the group")
-    return found.backend
+    return _member("get_backend", group).backend
 
 
 def get_process_group_ranks(group: Any = None) -> list[int]:
     """The global ranks of a group, in its order."""
-    return list((as_group(group) or default_group()).ranks)
+    return list(_member("get_process_group_ranks", group).ranks)
 
 
-def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+def get_global_rank(group: Any, group_rank: int) -> int:
     """The global rank of a group's rank."""
-    if not 0 <= group_rank < group.size():
-        raise ValueError(f"get_global_rank(): {group!r} has no rank {group_rank}")
-    return group.ranks[group_rank]
+    found = _member("get_global_rank", group)
+    if not 0 <= group_rank < found.size():
+        raise ValueError(f"get_global_rank(): {found!r} has no rank {group_rank}")
+    return found.ranks[group_rank]
 
 
-def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+def get_group_rank(group: Any, global_rank: int) -> int:
     """The rank in a group of a global rank."""
-    if global_rank not in group.ranks:
-        raise ValueError(f"get_group_rank(): rank {global_rank} is not in {group!r}")
-    return group.ranks.index(global_rank)
+    found = _member("get_group_rank", group)
+    if global_rank not in found.ranks:
+        raise ValueError(f"get_group_rank(): rank {global_rank} is not in {found!r}")
+    return found.ranks.index(global_rank)
+
+
+def _member(where: str, group: Any) -> ProcessGroup:
+    found = as_group(group)
+    if found is None:
+        raise ValueError(f"{where}(): this rank isn't in the group")
+    return found
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:

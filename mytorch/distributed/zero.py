@@ -21,12 +21,13 @@ from ..optim.fused import Clip
 from ..optim.optimizer import Optimizer, _copied
 from ..tensor import Tensor
 from .collectives import broadcast
+from .join import Join, Joinable, JoinHook
 from .objects import gather_object
 from .world import get_global_rank, get_rank, get_world_size, is_initialized
 from .world import group as default_group
 
 
-class ZeroRedundancyOptimizer(Optimizer):
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """An optimizer whose state is shared out over the ranks; its updates are those of `optimizer_class`.
 
     Args:
@@ -34,7 +35,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         optimizer_class: the optimizer, AdamW for one.
         process_group: the ranks; all of them if None, or this process alone if there is no group.
         parameters_as_bucket_view: accepted; it is always so.
-        overlap_with_ddp: must be False.
+        overlap_with_ddp: must be False: a step that begins before backward has ended can neither clip by the
+            norm of all gradients nor be skipped for an inf in one of them, and saves no memory.
         defaults: options of `optimizer_class`.
 
     Attributes:
@@ -54,7 +56,9 @@ class ZeroRedundancyOptimizer(Optimizer):
         **defaults: Any,
     ):
         if overlap_with_ddp:
-            raise NotImplementedError("ZeroRedundancyOptimizer: overlap_with_ddp=True; use False")
+            raise NotImplementedError(
+                "ZeroRedundancyOptimizer: overlap_with_ddp=True: steps begin after backward here; use False"
+            )
         self.process_group = process_group if process_group is not None else default_group.WORLD
         is_alone = not is_initialized()
         self.world_size = 1 if is_alone else get_world_size(process_group)
@@ -69,24 +73,40 @@ class ZeroRedundancyOptimizer(Optimizer):
         """Share out the parameters, and make the optimizer of this rank's."""
         self._parts = partition(self.param_groups, self.world_size)
         mine = [
-            {**group, "params": params}
+            _with_params(group, params)
             for group, params in zip(self.param_groups, self._parts[self.rank], strict=True)
         ]
         self.optim = self._class(mine, **self._options)
         self.defaults = self.optim.defaults
-        for group, local in zip(self.param_groups, self.optim.param_groups, strict=True):
-            for name, value in local.items():
-                group.setdefault(name, value)
+        self._take_options()
         self.state = self.optim.state
         self._others: dict[int, list[FlatGroup]] = {}
         for rank in range(self.world_size):  # before the first gradients: all ranks reduce them alike
             self._flats_of(rank)
 
+    def _take_options(self) -> None:
+        """Options that a group doesn't set are those of the optimizer of this rank's part."""
+        for group, local in zip(self.param_groups, self.optim.param_groups, strict=True):
+            for name, value in local.items():
+                group.setdefault(name, value)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Not after the optimizer was made: the parameters are shared out then."""
-        if self.optim is not None:
-            raise NotImplementedError("ZeroRedundancyOptimizer: give all parameter groups when it is made")
-        super().add_param_group(param_group)
+        """Add a group, on all ranks; those that were there stay with their ranks.
+
+        Raises:
+            TypeError, ValueError: see `Optimizer`.
+        """
+        optim, self.optim = self.optim, None  # what follows is about the whole group
+        try:
+            super().add_param_group(param_group)
+        finally:
+            self.optim = optim
+        if optim is not None:
+            self._parts = partition(self.param_groups, self.world_size)
+            optim.add_param_group(_with_params(self.param_groups[-1], self._parts[self.rank][-1]))
+            self._take_options()
+            self._full_state = None
+            self._lay_out()
 
     def exchange_parameters(self) -> None:
         """Begin again with what is in the groups now: the float32 copies of mixed precision, for one."""
@@ -123,6 +143,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        Join.notify_join_context(self)
+        self._full_state = None
         self._pass_options()
         self.optim.grad_scale = getattr(self, "grad_scale", None)
         self.optim.found_inf = getattr(self, "found_inf", None)
@@ -147,11 +169,22 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def _pass_options(self) -> None:
         for group, local in zip(self.param_groups, self.optim.param_groups, strict=True):
-            local.update({name: value for name, value in group.items() if name != "params"})
+            local.update({name: group[name] for name in group if name not in ("params", "param_names")})
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
         return self.optim._step_supports_amp_scaling
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """On a rank without data: update its part by the gradients that DistributedDataParallel brought.
+
+        They aren't clipped: the others' calls of `clip_grad_norm` are nothing that it could see.
+        """
+        return _JoinedOptimizer(self)
+
+    @property
+    def join_process_group(self) -> Any:
+        return self.process_group
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
@@ -177,7 +210,13 @@ class ZeroRedundancyOptimizer(Optimizer):
     # The state.
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Bring the whole state to rank `to`, for its `state_dict()`; all ranks call this."""
+        """Bring the whole state to rank `to`, for its `state_dict()`; all ranks call this.
+
+        Raises:
+            ValueError: there is no such rank.
+        """
+        if not 0 <= to < self.world_size:
+            raise ValueError(f"consolidate_state_dict(): there is no rank {to} among {self.world_size}")
         number = {p: i for i, p in enumerate(self._all())}
         mine = {
             number[p]: {name: _to_numpy(value) for name, value in entry.items()}
@@ -196,6 +235,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         Raises:
             RuntimeError: `consolidate_state_dict()` wasn't called since the last step, or to another rank.
         """
+        self._run_hooks("before saving")
         if self._full_state is None:
             raise RuntimeError(
                 f"state_dict(): rank {self.rank} doesn't have the whole state; call "
@@ -203,8 +243,8 @@ class ZeroRedundancyOptimizer(Optimizer):
             )
         number = {p: i for i, p in enumerate(self._all())}
         groups = [{**group, "params": [number[p] for p in group["params"]]} for group in self.param_groups]
-        state, self._full_state = self._full_state, None
-        return {"state": state, "param_groups": groups}
+        state = {i: dict(entry) for i, entry in self._full_state.items()}
+        return self._run_hooks("after saving", {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take this rank's part of a whole state, of any number of ranks.
@@ -212,6 +252,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         Raises:
             ValueError: other groups or parameters; see `Optimizer.load_state_dict`.
         """
+        state_dict = self._run_hooks("before loading", dict(state_dict))
         saved = state_dict["param_groups"]
         ours, theirs = ([len(g["params"]) for g in groups] for groups in (self.param_groups, saved))
         if ours != theirs:
@@ -226,25 +267,51 @@ class ZeroRedundancyOptimizer(Optimizer):
         }
         local, start = [], 0
         for group, params in zip(saved, self._parts[self.rank], strict=True):
-            local.append({**group, "params": list(range(start, start + len(params)))})
+            options = {name: value for name, value in group.items() if name != "param_names"}
+            local.append({**options, "params": list(range(start, start + len(params)))})
             start += len(params)
         self.optim.load_state_dict({"state": state, "param_groups": local})
         self.state = self.optim.state
         for group, other in zip(self.param_groups, saved, strict=True):
             group.update(_copied({name: value for name, value in other.items() if name != "params"}))
+        self._full_state = None
+        self._run_hooks("after loading")
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise RuntimeError(
+            "ZeroRedundancyOptimizer can't be copied or pickled: this rank has a part of the state; call "
+            "consolidate_state_dict() and state_dict()"
+        )
 
     def _all(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
 
 
+class _JoinedOptimizer(JoinHook):
+    def __init__(self, optimizer: ZeroRedundancyOptimizer):
+        self.optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self.optimizer.step()
+
+
 def partition(groups: list[dict[str, Any]], ranks: int) -> list[list[list[Tensor]]]:
-    """Parameters by rank and group: the largest first, each to the rank that has the least."""
+    """Parameters by rank and group: group after group, the largest first, each to the rank with the least."""
     owner, loads = {}, [0] * ranks
-    everything = [p for group in groups for p in group["params"]]
-    for p in sorted(everything, key=lambda p: -p.data.size):  # stable: alike on all ranks
-        owner[p] = loads.index(min(loads))
-        loads[owner[p]] += p.data.size
+    for group in groups:
+        for p in sorted(group["params"], key=lambda p: -p.data.size):  # stable: alike on all ranks
+            owner[p] = loads.index(min(loads))
+            loads[owner[p]] += p.data.size
     return [[[p for p in group["params"] if owner[p] == rank] for group in groups] for rank in range(ranks)]
+
+
+def _with_params(group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+    """The group with some of its parameters only, under their names."""
+    part = {**group, "params": params}
+    if "param_names" in group:
+        name_of = dict(zip(group["params"], group["param_names"], strict=True))
+        part["param_names"] = [name_of[p] for p in params]
+    return part
 
 
 def _to_numpy(value: Any) -> Any:

@@ -1,82 +1,29 @@
 """What test_ddp.py runs on every rank."""
 
+from functools import partial
+
 import numpy as np
 
 import mytorch
 import mytorch.distributed as dist
 from mytorch import nn, optim
 from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer, half_parameters
-from mytorch.distributed.comm_hooks import allreduce_hook, fp16_compress_hook
+from mytorch.distributed.comm_hooks import Averaging, allreduce_hook, fp16_compress_hook
 from mytorch.distributed.ddp import DistributedDataParallel
-from mytorch.distributed.zero import ZeroRedundancyOptimizer
+from tests.distributed.ddp_refused import REFUSED
 from tests.distributed.on_ranks import run_cases
-
-BATCH, STEPS = 12, 50
-
-
-def rank():
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
-def world():
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def network(seed=0, width=19):
-    mytorch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(5, width), nn.Tanh(), nn.Linear(width, width, bias=False), nn.GELU(), nn.Linear(width, 3)
-    )
-
-
-def adamw(params):
-    return optim.AdamW(params, lr=0.01)
-
-
-def whole_batch(step):
-    rng = np.random.default_rng(step)
-    x = rng.standard_normal((BATCH, 5)).astype(np.float32)
-    return x, np.stack([x[:, 0] * x[:, 1], x.sum(1), np.sin(x[:, 2])], 1)
-
-
-def share(step):
-    """This rank's part of a batch: all have as many samples, so the mean of means is the mean."""
-    return [mytorch.tensor(part[rank() :: world()].copy()) for part in whole_batch(step)]
-
-
-def loss_of(model, step):
-    x, y = share(step)
-    return ((model(x) - y) ** 2).mean()
-
-
-def grads_of(model):
-    return {
-        name.removeprefix("module."): p.grad.numpy().copy()
-        for name, p in model.named_parameters()
-        if p.grad is not None
-    }
-
-
-def weights_of(model):
-    return {name.removeprefix("module."): p.detach().numpy().copy() for name, p in model.named_parameters()}
-
-
-def mean_over_ranks(value):
-    total = np.array([value], np.float64)
-    if world() > 1:
-        dist.all_reduce(total)
-    return total[0] / world()
-
-
-def train(model, optimizer, steps=STEPS):
-    losses = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        loss = loss_of(model, step)
-        loss.backward()
-        optimizer.step()
-        losses.append(mean_over_ranks(loss.item()))
-    return losses
+from tests.distributed.training import (
+    adamw,
+    error_of,
+    grads_of,
+    loss_of,
+    network,
+    rank,
+    share,
+    train,
+    weights_of,
+    world,
+)
 
 
 def gradients(**options):
@@ -152,14 +99,6 @@ def unused(everywhere=False):
     return out
 
 
-def error_of(call):
-    try:
-        call()
-    except (RuntimeError, ValueError, TypeError) as error:
-        return {"error": str(error)}
-    return {"error": ""}
-
-
 def unfinished():
     model = DistributedDataParallel(Branches())
     x, _ = share(0)
@@ -209,9 +148,18 @@ def buffers():
     return {"mine": mine, "next": model.module[1].running_mean.numpy().copy()}
 
 
-def small_buckets():
+class LastUnused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.last = network(), nn.Linear(19, 19)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def small_buckets(model, **options):
     """The order of the buckets, and how many gradients were there when each began."""
-    model = DistributedDataParallel(network(), bucket_cap_mb=1e-4)
+    model = DistributedDataParallel(model, bucket_cap_mb=1e-4, **options)
     seen = []
 
     def hook(state, bucket):
@@ -229,70 +177,6 @@ def compressed():
     model.register_comm_hook(None, fp16_compress_hook)
     loss_of(model, 0).backward()
     return grads_of(model)
-
-
-def zero():
-    model = DistributedDataParallel(network())
-    groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1]},
-        {"params": [p for p in model.parameters() if p.ndim == 1], "lr": 0.02, "weight_decay": 0.0},
-    ]
-    optimizer = ZeroRedundancyOptimizer(groups, optim.AdamW, lr=0.01)
-    schedule = optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
-    losses = []
-    for step in range(20):
-        losses += [mean_over_ranks(train_step(model, optimizer, step))]
-        schedule.step()
-    state = sum(
-        value.nbytes
-        for entry in optimizer.optim.state.values()
-        for name, value in entry.items()
-        if value.ndim
-    )
-    optimizer.consolidate_state_dict()
-    state_dict = optimizer.state_dict() if rank() == 0 else None
-    out = {"losses": losses, "bytes": state, **weights_of(model)}
-    if rank() == 0:
-        out.update(
-            {
-                f"state.{i}.{k}": v.numpy()
-                for i, entry in state_dict["state"].items()
-                for k, v in entry.items()
-            }
-        )
-    return out
-
-
-def train_step(model, optimizer, step):
-    optimizer.zero_grad()
-    loss = loss_of(model, step)
-    loss.backward()
-    optimizer.clip_grad_norm(0.5)
-    optimizer.step()
-    return loss.item()
-
-
-def zero_resumed():
-    """State of a single AdamW, loaded by every rank."""
-    model = network()
-    optimizer = adamw(model.parameters())
-    if world() > 1:
-        for step in range(5):
-            optimizer.zero_grad()
-            x, y = map(mytorch.tensor, whole_batch(step))
-            ((model(x) - y) ** 2).mean().backward()
-            optimizer.step()
-        state = optimizer.state_dict()
-        model = DistributedDataParallel(model)
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), optim.AdamW, lr=1.0)
-        optimizer.load_state_dict(state)
-    else:
-        train(model, optimizer, 5)
-    for step in range(5, 10):
-        optimizer.zero_grad()
-        loss_of(model, step).backward()
-        optimizer.step()
-    return weights_of(model)
 
 
 def mixed_precision():
@@ -323,13 +207,73 @@ def scaler_alone():
     return {"value": p.item(), "scale": scaler.get_scale()}
 
 
+def many_backwards(finds_unused=False):
+    """Two forward passes, a backward pass for each, and the first graph once more."""
+    model = DistributedDataParallel(network(), find_unused_parameters=finds_unused)
+    first, second = loss_of(model, 0), loss_of(model, 1)
+    first.backward(retain_graph=True)
+    second.backward()
+    first.backward()
+    return grads_of(model)
+
+
+def evaluated_alone():
+    """Rank 0 runs the model itself, while the others wait for its next forward pass."""
+    mytorch.manual_seed(3)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)))
+    with model.join():
+        pass  # afterwards a forward pass is what it was: nothing that the others must know of
+    if rank() == 0:
+        model.eval()
+        with mytorch.no_grad():
+            model(share(0)[0])
+        loss_of(model, 1)  # also when it is recorded
+        model.train()
+    loss_of(model, 0).backward()
+    return grads_of(model)
+
+
+def own_buffers():
+    """Of other shapes on other ranks."""
+    model = network()
+    model.register_buffer("mine", mytorch.full((rank() + 1,), float(rank())))
+    DistributedDataParallel(model, broadcast_buffers=False)
+    return {"mine": model.mine.numpy()}
+
+
+def own_hook():
+    """A hook with state of its own, which sends the sum, and sees the optimizer's memory."""
+    model, seen = DistributedDataParallel(network()), []
+    optimizer = adamw(model.parameters())
+
+    def hook(state, bucket):
+        state.append(
+            all(np.shares_memory(p.grad.numpy(), bucket.buffer().numpy()) for p in bucket.parameters())
+        )
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return Averaging(work, bucket.buffer)
+
+    model.register_comm_hook(seen, hook)
+    loss_of(model, 0).backward()
+    optimizer.step()
+    return {name: grad / world() for name, grad in grads_of(model).items()} | {"seen": seen}
+
+
+def refused(name):
+    return error_of(REFUSED[name]())
+
+
 CASES = {
     "gradients": gradients, "gradients_in_the_optimizers_vector": gradients_in_the_optimizers_vector,
     "gradients_of_ones_own": gradients_of_ones_own, "scaler_alone": scaler_alone, "training": training,
     "no_sync": no_sync, "unused": unused, "unused_everywhere": lambda: unused(True),
     "unfinished": unfinished, "twice": twice, "different_models": different_models,
-    "different_values": different_values, "tied": tied, "buffers": buffers, "small_buckets": small_buckets,
-    "compressed": compressed, "zero": zero, "zero_resumed": zero_resumed, "mixed_precision": mixed_precision,
+    "different_values": different_values, "tied": tied, "buffers": buffers,
+    "small_buckets": lambda: small_buckets(network()),
+    "small_buckets_unused": lambda: small_buckets(LastUnused(), find_unused_parameters=True),
+    "compressed": compressed, "mixed_precision": mixed_precision, "evaluated_alone": evaluated_alone,
+    "many_backwards": many_backwards, "many_backwards_unused": lambda: many_backwards(True),
+    "own_buffers": own_buffers, "own_hook": own_hook, **{name: partial(refused, name) for name in REFUSED},
 }  # fmt: skip
 
 if __name__ == "__main__":

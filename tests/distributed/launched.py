@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mytorch.distributed import environment, starters
 ROOT = Path(__file__).parents[2]
 STEP = 0.25  # seconds
 PROGRAMS = Path(__file__).parent / "programs"
+HOME = tempfile.TemporaryDirectory(prefix="mytorch-tests-home-")
 
 
 def why_no_mpi():
@@ -32,8 +34,13 @@ needs_mpi = pytest.mark.skipif(bool(why_no_mpi()), reason=why_no_mpi())
 
 def start(*arguments, **variables):
     """The launcher, running."""
-    names = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    names |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    names = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE") and not name.startswith("MYTORCH_")
+    }
+    # The home folder of whoever runs the tests may have a configuration file, which the launcher would read.
+    names |= {"HOME": HOME.name, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
     return subprocess.Popen(
         [sys.executable, "-m", "mytorch.cli", "launch", "--cpu", *map(str, arguments)],
         cwd=ROOT,

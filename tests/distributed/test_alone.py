@@ -1,4 +1,4 @@
-"""What needs no second process: backends single and fake, the recorder, deadlines, arguments."""
+"""What needs no second process: backends single and fake, the recorder, deadlines."""
 
 import subprocess
 import sys
@@ -10,18 +10,12 @@ import pytest
 
 import mytorch
 import mytorch.distributed as dist
-from mytorch.distributed import ReduceOp, environment, failure, polling, recorder
+from mytorch.distributed import environment, failure, peer_watch, polling, recorder
+from mytorch.distributed.engines import scratch
 
 from .launched import ROOT
 
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
-    for name in ("WORLD_SIZE", "RANK", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", environment.TIMEOUT_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_one_process_needs_no_mpi():
@@ -68,60 +62,14 @@ def test_the_fake_group_has_a_size_and_a_rank(device):
     parts = [mytorch.zeros(4, device=device) for _ in range(3)]
     dist.all_to_all(parts, [x, x + 1, x + 2])
     assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
+    uneven = [mytorch.zeros(n, device=device) for n in (1, 4, 2)]
+    dist.all_gather(uneven, x)
+    assert [part.tolist() for part in uneven] == [[0], [0, 1, 2, 3], [0, 0]]
+    dist.reduce_scatter(mine, [x[:1], x + 5, x[:2]])
+    assert mine.tolist() == [5, 6, 7, 8]
+    assert dist.recv(x, 2) == 2
     group = dist.new_group([0, 1])
     assert dist.get_world_size(group) == 2 and dist.new_group([0, 2]) is dist.GroupMember.NON_GROUP_MEMBER
-
-
-WRONG = {
-    "backend": ({"backend": "gloo"}, ValueError, "no backend 'gloo', but mpi, nccl, single, fake"),
-    "rank": ({"backend": "fake", "rank": 3, "world_size": 3}, ValueError, "rank 3 is not in"),
-    "single": ({"backend": "single", "world_size": 2}, ValueError, "rank 0 of 1, but"),
-    "init_method": ({"init_method": "tcp://a:1"}, ValueError, "tcp://a:1"),
-    "store": ({"store": object()}, ValueError, "store"),
-    "timeout": ({"timeout": 0}, ValueError, "positive number of seconds, got 0"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments(name):
-    arguments, kind, says = WRONG[name]
-    with pytest.raises(kind, match=says):
-        dist.init_process_group(**arguments)
-    assert not dist.is_initialized()
-
-
-X, FIXED = np.ones(3, np.float32), np.broadcast_to(np.float32(1), (3,))
-REFUSED = {
-    "no tensor": (TypeError, "got list", lambda: dist.all_reduce([1.0])),
-    "no op": (TypeError, "ReduceOp", lambda: dist.all_reduce(X, "sum")),
-    "average of integers": (
-        ValueError, "AVG is not defined for int64", lambda: dist.all_reduce(np.ones(3, int), ReduceOp.AVG),
-    ),
-    "bits of floats": (ValueError, "BAND", lambda: dist.all_reduce(X, ReduceOp.BAND)),
-    "largest complex": (ValueError, "MAX", lambda: dist.all_reduce(X.astype("complex64"), ReduceOp.MAX)),
-    "read-only": (ValueError, "read-only", lambda: dist.all_reduce(FIXED)),
-    "src": (ValueError, "rank 2 is not in", lambda: dist.broadcast(X, 2)),
-    "no src": (ValueError, "one of a global rank", lambda: dist.broadcast(X)),
-    "count": (ValueError, "expected 2 tensors", lambda: dist.all_gather([X] * 3, X)),
-    "shape": (ValueError, r"\(3,\) and \(2,\)", lambda: dist.all_gather([np.ones(2, "f4")] * 2, X)),
-    "dtype": (ValueError, "float32 and float64", lambda: dist.all_gather([np.ones(3)] * 2, X)),
-    "size": (ValueError, "times as many", lambda: dist.all_gather_into_tensor(np.ones(7, "f4"), X)),
-    "itself": (ValueError, "rank 0 can't send to itself", lambda: dist.send(X, 0)),
-    "twice": (ValueError, r"ranks \[0, 0\]", lambda: dist.new_group([0, 0])),
-    "no list": (ValueError, "must give a scatter_list", lambda: dist.scatter(X)),
-    "a list too many": (ValueError, "for rank dst alone", lambda: dist.gather(X, [X, X], dst=1)),
-    "no group": (TypeError, "ProcessGroup", lambda: dist.all_reduce(X, group="WORLD")),
-    "split": (ValueError, "isn't 2 equal parts", lambda: dist.all_to_all_single(X.copy(), X)),
-    "objects": (ValueError, "a list of 2 objects", lambda: dist.all_gather_object([None], 1)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_arguments_that_do_not_fit(name):
-    kind, says, call = REFUSED[name]
-    dist.init_process_group("fake", rank=0, world_size=2)
-    with pytest.raises(kind, match=says):
-        call()
 
 
 def test_without_a_group():
@@ -185,6 +133,16 @@ def test_waiting_is_eager_and_then_idle(monkeypatch):
     assert polling.wait_until(lambda: clock.now > 0.51, 0.5)
 
 
+def test_many_bytes_are_waited_for_eagerly(monkeypatch):
+    clock = Clock(monkeypatch)
+    eager = polling.eager_for(16 << 20)
+    assert polling.eager_for(0) < 1e-3 < 10e-3 < eager < 50e-3
+    assert polling.wait_until(lambda: clock.now > 0.9 * eager, 1.0, eager) and not clock.naps
+    assert polling.wait_until(lambda: clock.now > 3 * eager, 1.0, eager) and clock.naps
+    dist.init_process_group()
+    assert dist.all_reduce(np.ones(1 << 20), async_op=True)._eager == polling.eager_for(8 << 20)
+
+
 def test_time_in_which_this_process_was_stopped_does_not_count(monkeypatch):
     clock = Clock(monkeypatch)
     looks = []
@@ -196,6 +154,59 @@ def test_time_in_which_this_process_was_stopped_does_not_count(monkeypatch):
         return len(looks) == 60
 
     assert polling.wait_until(done, 1.0)
+
+
+def test_scratch_memory_is_used_again_but_not_twice_at_once():
+    memory, x = scratch.Scratch(), np.arange(6, dtype=np.float32).reshape(2, 3)
+    first, second = memory.copy(x), memory.copy(x)
+    assert not np.shares_memory(first, second) and first.tolist() == x.tolist()
+    memory.give_back(first)
+    memory.give_back(second)
+    third = memory.copy(x[:1].astype(np.float64))
+    assert third.tolist() == [[0, 1, 2]]
+    assert np.shares_memory(third, first) or np.shares_memory(third, second)
+    large = memory.copy(np.zeros(1000))
+    for copy in (large, third):
+        memory.give_back(copy)
+    assert np.shares_memory(memory.copy(np.zeros(1000)), large)  # the small ones don't push it out
+    memory.give_back(memory.copy(np.zeros(scratch._LARGEST_KEPT + 1, np.uint8)))
+    assert sum(buffer.nbytes for buffer in memory._free) < 1000
+
+
+class Peers:
+    """A channel on which rank 1 has ended, and rank 2 does at some time."""
+
+    ranks = (10, 11, 12)
+
+    def __init__(self):
+        self.asked, self.ended, self.looks = [], {1}, 0
+
+    def ask(self, peer):
+        self.asked.append(peer)
+
+    def has_ended(self, peer):
+        return peer in self.ended
+
+    def advance(self):
+        self.looks += 1
+
+
+def test_a_rank_is_gone_when_all_have_ended_and_nothing_came_for_a_while(monkeypatch):
+    clock, channel = Clock(monkeypatch), Peers()
+    watch = peer_watch.PeerWatch(channel, (1, 2))
+    assert not watch.are_gone() and channel.asked == []  # the message may be here soon
+    clock.now += 1
+    assert not watch.are_gone() and set(channel.asked) == {1, 2} and channel.looks == 1
+    clock.now += 1000
+    assert not watch.are_gone()
+    channel.ended.add(2)
+    assert not watch.are_gone()  # a message that was sent before may still be on its way
+    clock.now += 0.9 * peer_watch._LATE_MESSAGE
+    assert not watch.are_gone()
+    clock.now += 0.2 * peer_watch._LATE_MESSAGE
+    assert watch.are_gone()
+    error = watch.error("rank 10: recv")
+    assert error.finished == (11, 12) and str(error).startswith("ranks 11, 12 came to the end")
 
 
 def test_the_recorder_keeps_the_last_records(tmp_path):

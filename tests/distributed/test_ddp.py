@@ -1,4 +1,4 @@
-"""DistributedDataParallel and ZeroRedundancyOptimizer: several ranks do what one process does."""
+"""DistributedDataParallel: several ranks do what one process does."""
 
 from pathlib import Path
 
@@ -7,10 +7,11 @@ import pytest
 
 import mytorch
 import mytorch.distributed as dist
-from mytorch import optim
 from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed import ddp_program as program
+from tests.distributed import training
 from tests.distributed.on_ranks import results_of
+from tests.distributed.training import same
 
 pytest.importorskip("mpi4py")
 WORLDS = [1, 2, 3, 4]
@@ -27,23 +28,16 @@ def results(request, folder):
     return results_of(Path(program.__file__), request.param, folder)
 
 
-def single(make=program.network):
+def single(make=training.network):
     model = make()
-    return model, program.adamw(model.parameters())
+    return model, training.adamw(model.parameters())
 
 
-def same(found, expected, rtol=1e-5, atol=1e-6):
-    """Every rank has these arrays."""
-    for rank in found:
-        for name, value in expected.items():
-            np.testing.assert_allclose(rank[name], value, rtol=rtol, atol=atol, err_msg=name)
-
-
-def grads_of_steps(steps, make=program.network, **options):
+def grads_of_steps(steps, make=training.network, **options):
     model = make(**options)
     for step in steps:
-        program.loss_of(model, step).backward()
-    return program.grads_of(model)
+        training.loss_of(model, step).backward()
+    return training.grads_of(model)
 
 
 GRADIENTS = ["gradients", "gradients_in_the_optimizers_vector", "gradients_of_ones_own", "small_buckets"]
@@ -61,7 +55,7 @@ def test_gradients_lie_in_the_optimizers_vector_and_follow_it(results):
 
 def test_training_gives_the_same_losses(results):
     model, optimizer = single()
-    losses = program.train(model, optimizer)
+    losses = training.train(model, optimizer)
     assert losses[-1] < 0.7 * losses[0]
     same(results["training"], {"losses": losses}, rtol=1e-4)
     for rank in results["training"][1:]:  # and the ranks never part
@@ -80,11 +74,11 @@ def test_unused_parameters(results):
     found = results["unused"]
     ranks = len(found)
     model, expected = program.Branches(), {}
-    x, y = program.whole_batch(1)
+    x, y = training.whole_batch(1)
     for rank in range(ranks):
         part = [mytorch.tensor(a[rank::ranks].copy()) for a in (x, y)]
         (((model(part[0], rank % 2 == 0) - part[1]) ** 2).mean() / ranks).backward()
-    expected = program.grads_of(model)
+    expected = training.grads_of(model)
     same(found, expected)
     for rank in found:
         assert set(rank) == set(expected) and "never.weight" not in rank
@@ -115,13 +109,13 @@ def test_different_models_are_refused_on_all_ranks(results):
 
 
 def test_the_values_of_rank_0_are_sent_to_all(results):
-    same(results["different_values"], program.weights_of(program.network(0)), rtol=0, atol=0)
+    same(results["different_values"], training.weights_of(training.network(0)), rtol=0, atol=0)
 
 
 def test_tied_weights(results):
     model, optimizer = single(program.Tied)
-    losses = program.train(model, optimizer, 5)
-    same(results["tied"], {"losses": losses, **program.weights_of(model)})
+    losses = training.train(model, optimizer, 5)
+    same(results["tied"], {"losses": losses, **training.weights_of(model)})
 
 
 def test_buffers_are_those_of_rank_0(results):
@@ -133,8 +127,9 @@ def test_buffers_are_those_of_rank_0(results):
             np.testing.assert_allclose(step, rank["mine"], rtol=1e-4, atol=1e-6)  # mine = 0.1 mean
 
 
-def test_buckets_begin_at_the_end_and_before_backward_is_over(results):
-    for rank in results["small_buckets"]:
+@pytest.mark.parametrize("case", ["small_buckets", "small_buckets_unused"])
+def test_buckets_begin_at_the_end_and_before_backward_is_over(results, case):
+    for rank in results[case]:
         seen = rank["seen"]
         assert len(seen) > 2 and seen[:, 0].tolist() == list(range(len(seen)))
         assert seen[:, 1].tolist() == [0] * (len(seen) - 1) + [1]
@@ -147,41 +142,44 @@ def test_compression_keeps_three_digits(results):
     assert (results["compressed"][0]["2.weight"] != expected["2.weight"]).any()
 
 
-def zero_oracle():
-    model = program.network()
-    groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1]},
-        {"params": [p for p in model.parameters() if p.ndim == 1], "lr": 0.02, "weight_decay": 0.0},
-    ]
-    optimizer = optim.AdamW(groups, lr=0.01)
-    schedule, losses = optim.lr_scheduler.StepLR(optimizer, 3, 0.5), []
-    for step in range(20):
-        losses.append(program.train_step(model, optimizer, step))
-        schedule.step()
-    return model, optimizer, losses
+def test_every_backward_is_averaged(results):
+    """PyTorch leaves all after the first to each rank, without a word."""
+    for case in ("many_backwards", "many_backwards_unused"):
+        same(results[case], grads_of_steps([0, 1, 0]))
 
 
-def test_zero_trains_as_the_optimizer_itself(results):
-    model, optimizer, losses = zero_oracle()
-    found = results["zero"]
-    same(found, {"losses": losses, **program.weights_of(model)}, rtol=1e-4, atol=1e-5)
-    entries = optimizer.state_dict()["state"]
-    expected = {f"state.{i}.{k}": v.numpy() for i, entry in entries.items() for k, v in entry.items()}
-    same(found[:1], expected, rtol=1e-3, atol=1e-5)
+def test_rank_0_may_evaluate_alone(results):
+    found = results["evaluated_alone"]
+    assert set(found[0]) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    same(found, found[0], rtol=0, atol=0)
 
 
-def test_zero_shares_the_memory_out(results):
-    found = [int(rank["bytes"]) for rank in results["zero"]]
-    whole = sum(p.nbytes for p in program.network().parameters()) * 2
-    largest = max(p.nbytes for p in program.network().parameters()) * 2
-    assert sum(found) == whole and max(found) <= max(largest, whole / len(found) + largest)
-    assert len(found) == 1 or max(found) < whole
+def test_buffers_may_be_each_ranks_own(results):
+    for rank, found in enumerate(results["own_buffers"]):
+        assert found["mine"].tolist() == [rank] * (rank + 1)
 
 
-def test_zero_goes_on_from_a_state_of_another_number_of_ranks(results):
-    model, optimizer = single()
-    program.train(model, optimizer, 10)
-    same(results["zero_resumed"], program.weights_of(model), rtol=1e-4, atol=1e-5)
+def test_a_hook_of_ones_own(results):
+    same(results["own_hook"], grads_of_steps([0]))
+    for rank in results["own_hook"]:
+        assert rank["seen"].all()
+
+
+REFUSED = {
+    "failing_hook": "the last backward didn't come to its end",
+    "wrong_hook": "wait() that gives a Tensor of shape", "wrong_result": "got shape (2,)",
+    "wrong_buffer": "and dtype float32, got", "unfrozen": "0.bias required no gradient",
+    "copy_with_hook": "can't be copied", "join_skips": "skip_all_reduce_unused_params",
+    "join_groups": "different process groups", "join_nothing": "at least one joinable",
+    "one_in_no_sync": "rank 0 is in no_sync(), rank 1 averages gradients",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", program.REFUSED)
+def test_what_is_refused(results, case):
+    for rank in results[case]:
+        fits = len(results[case]) > 1 or case != "one_in_no_sync"  # one rank agrees with itself
+        assert (REFUSED[case] in str(rank["error"])) == fits, rank["error"]
 
 
 def test_one_rank_with_an_inf_makes_all_skip(results):
@@ -195,6 +193,7 @@ def test_one_rank_with_an_inf_makes_all_skip(results):
 
 WRONG = {
     "devices": ({"device_ids": [0, 1]}, ValueError, "single element"),
+    "device": ({"device_ids": [0]}, ValueError, "for a model on one GPU, this one is on cpu"),
     "bucket": ({"bucket_cap_mb": 0}, ValueError, "must be positive, got 0"),
 }
 
@@ -203,12 +202,12 @@ WRONG = {
 def test_wrong_arguments(name):
     options, error, text = WRONG[name]
     with pytest.raises(error, match=text):
-        DistributedDataParallel(program.network(), **options)
+        DistributedDataParallel(training.network(), **options)
 
 
 def test_without_a_process_group_or_parameters():
     assert not dist.is_initialized()
     with pytest.raises((RuntimeError, ValueError)):
-        DistributedDataParallel(program.network())
+        DistributedDataParallel(training.network())
     with pytest.raises(RuntimeError, match="no parameter requires a gradient"):
-        DistributedDataParallel(program.network().requires_grad_(False))
+        DistributedDataParallel(training.network().requires_grad_(False))

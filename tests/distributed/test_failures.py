@@ -45,6 +45,14 @@ FAILURES = {
     ),
     "leave_a_child": (1, ["ValueError: boom, with a child"]),
     "memory_error": (1, ["rank 1 on .*, exception:", "MemoryError: no room for 123 bytes"]),
+    "nan_loss": (
+        1,
+        [
+            "rank 1 on .*, exception:",
+            r"FloatingPointError: backward\(\): the loss on rank 1 is nan; averaged over the 2 ranks",
+            "in nan_loss\n",
+        ],
+    ),
     "kill": (137, ["rank 1 on .*, signal:", r"signal 9 \(SIGKILL\)", "last operation: all_reduce"]),
     "segfault": (139, ["rank 1 on .*, signal:", r"signal 11 \(SIGSEGV\)"]),
     "early_exit": (
@@ -124,6 +132,31 @@ def test_the_launcher_is_asked_to_end(number, tmp_path):
     code, _, err = finish(process, 10)
     assert code == 128 + number
     assert f"the launcher got {number.name}" in cause_in(err)
+    check_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize("size", [1, 2])
+def test_ranks_that_are_told_may_still_save(size, number, tmp_path):
+    process = start("-n", size, PROGRAM, "until_told", tmp_path)
+    wait_for(lambda: len(pids(tmp_path)) == size, START)
+    process.send_signal(number)
+    code, _, err = finish(process, START)
+    assert code == 128 + number and f"the launcher got {number.name}" in cause_in(err)
+    assert len(list(tmp_path.glob("saved-?"))) == size
+    check_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ranks_that_do_not_listen_are_killed(times, tmp_path):
+    """After the timeout of collectives, within 5 and 30 s; at once, when asked for a second time."""
+    process = start("-n", 2, "--timeout", 1 if times == 1 else 1000, PROGRAM, "deaf", tmp_path)
+    wait_for(lambda: len(pids(tmp_path)) == 2, START)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        wait_for(lambda: len(list(tmp_path.glob("told-?"))) == 2)
+    code, _, err = finish(process, 20)
+    assert code == 130 and "the launcher got SIGINT" in cause_in(err)
     check_nothing_left(tmp_path)
 
 

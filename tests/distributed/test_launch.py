@@ -196,9 +196,11 @@ WRONG = {
     "both": (["-n", "2", "--num_gpus", "2", TELL], "not allowed with"),
     "nothing": ([], "SCRIPT"),
     "no list of machines": (["-n", "4", "--nnodes", "2", TELL], "2 machines: list them in a --hostfile"),
-    "not machine 0": (["--nnodes", "2", "--node_rank", "1", TELL], "this is machine 1: machine 0 starts"),
+    "no address": (["--nnodes", "2", "--node_rank", "1", TELL], "that of machine 0, not 127.0.0.1"),
+    "not machine 0": (
+        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", TELL], "machine 0 starts the ranks of all"),
     "hostfile": (["-n", "2", "--hostfile", "no_such_file", TELL], "no hostfile no_such_file"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -232,7 +234,9 @@ def test_several_machines(tmp_path, monkeypatch):
         "OMP_NUM_THREADS",
     ):
         assert f"-x {name}" in text and name in environment
-    assert not any(name.startswith(("OMPI_", "PRTE_")) for name in set(environment) - set(os.environ))
+    assert not {"OMPI_MCA_pml", "OMPI_MCA_btl", "PRTE_MCA_plm_ssh_agent"} & (
+        set(environment) - set(os.environ)
+    )
     monkeypatch.setattr(starters, "is_open_mpi", lambda path: False)
     text = " ".join(starters.command(asked, 4, environment))
     assert text.startswith(f"mpiexec -f {hosts} -bind-to none -n 4 ")
@@ -252,6 +256,8 @@ def passed_on(text, folder, tagged=False):
 
 def test_the_starters_own_messages_are_held_back(tmp_path):
     assert passed_on("a\n" + ABORTED + "b\n" + MINE + "c", tmp_path) == ("a\nb\n" + MINE + "c", ABORTED)
+    warning = "[a:1] plm:ssh: Warning: setpgid(2,2) failed in parent with errno=Permission denied(13)\n"
+    assert passed_on(f"a\n{warning}b\n", tmp_path) == ("a\nb\n", warning)
     assert passed_on("progress\r50%", tmp_path) == ("progress\r50%", "")
     tagged = "".join(
         f"[1,3]<stderr>: {line}\n" for line in (RULE + "MPI_ABORT was\n" + RULE + "x").splitlines()
@@ -289,6 +295,9 @@ def error(folder, rank, kind, time, code=1):
 
 
 KILLED = "prterun noticed that process rank 2 with PID 12 on node vm exited on\nsignal 9 (Killed).\n"
+LOST = """PRTE has lost communication with a remote daemon.\n
+  HNP daemon   : [prterun-a-1@0,0] on node a
+  Remote daemon: [prterun-a-1@0,1] on node b\n"""
 BLAMED = {
     "the first of a kind": ([(0, "exception", 5), (1, "exception", 4)], "", "rank 1 on", 1),
     "an exception before its consequences": (
@@ -300,6 +309,7 @@ BLAMED = {
     "a timeout if nothing else": ([(1, "timeout", 2), (0, "timeout", 1)], "", "rank 0 on", 1),
     "a label of Slurm": ([], "srun: error: node1: task 3: Killed", "rank 3 on", 137),
     "an exit code": ([], "Process name: [prterun-vm-1@1,2]\n  Exit code:    9\n", "rank 2 ended with", 9),
+    "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon there", 1),
     "what the starter says": ([], "no route to host b", "no route to host b", 4),
 }  # fmt: skip
 
@@ -309,6 +319,7 @@ def test_who_began_it(name, tmp_path):
     reports, messages, says, code = BLAMED[name]
     for rank, kind, time in reports:
         error(tmp_path, rank, kind, time)
+    assert blame.failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
     cause = blame.find(tmp_path, messages, 4)
     assert says in cause.text and cause.code == code
 

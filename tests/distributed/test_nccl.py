@@ -165,6 +165,23 @@ def test_scattering_gathering_and_exchanging(nccl):
     ]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "bool"])
+def test_parts_of_different_shapes(nccl, dtype):
+    lengths, y = (0, 3), np.array([1, 0, 1], dtype)
+
+    def run(group, rank):
+        parts = [mytorch.zeros(n, dtype=dtype, device=f"cuda:{rank}") for n in lengths]
+        dist.all_gather(parts, on_gpu(y[: lengths[rank]], rank, dtype), group)
+        out = mytorch.zeros(lengths[rank], dtype=dtype, device=f"cuda:{rank}")
+        dist.reduce_scatter(out, [on_gpu(y[:n], rank, dtype) for n in lengths], group=group)
+        return [host(part) for part in parts], host(out)
+
+    for rank, (parts, out) in enumerate(on_ranks(run)):
+        for part, length in zip(parts, lengths, strict=True):
+            np.testing.assert_array_equal(part, y[:length])
+        np.testing.assert_array_equal(out, (y + y)[: lengths[rank]])
+
+
 def test_sends_that_wait_for_each_other(nccl):
     def run(group, rank):
         other, x = 1 - rank, mytorch.zeros(2, device=f"cuda:{rank}")

@@ -9,7 +9,7 @@ from .pending import Pending
 
 
 class LocalEngine:
-    """Where data of others would come, this rank's own stands.
+    """Where data of others would come, this rank's own stands; zeros where theirs has another shape.
 
     With one rank that is exact. With more (backend `fake`, for tests) a reduction leaves values as they are.
     """
@@ -26,12 +26,16 @@ class LocalEngine:
     def reduce(self, x: Any, root: int, op: ReduceOp) -> Pending:
         return Pending()
 
-    def all_gather(self, out: Any, x: Any) -> Pending:
-        out[...] = x
+    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Pending:
+        if counts is None:
+            out[...] = x
+        else:
+            out[...] = 0
+            out[_piece(counts, self.rank)] = x.reshape(-1)
         return Pending()
 
-    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp) -> Pending:
-        out[...] = x[self.rank]
+    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Pending:
+        out[...] = x[self.rank] if counts is None else x[_piece(counts, self.rank)].reshape(out.shape)
         return Pending()
 
     def gather(self, out: Any, x: Any, root: int) -> Pending:
@@ -53,4 +57,10 @@ class LocalEngine:
         return Pending()
 
     def recv(self, x: Any, peer: int | None, tag: int) -> Pending:
-        return Pending()
+        return Pending(keep=peer or 0)
+
+
+def _piece(counts: list[int], rank: int) -> slice:
+    """Where a rank's elements are in a flat array."""
+    start = sum(counts[:rank])
+    return slice(start, start + counts[rank])

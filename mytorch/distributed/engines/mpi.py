@@ -8,6 +8,7 @@ Source: MPI 4.1, chapter 6 (collectives), https://www.mpi-forum.org/docs/mpi-4.1
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,11 @@ import numpy as np
 
 from ...device import CPU, device_of, move
 from ..environment import mpi
+from ..errors import DistError, DistMismatch
+from ..polling import wait_until
 from ..reduce_op import ReduceOp, math_dtype
 from .pending import Pending
+from .scratch import Scratch
 
 _OPS = {
     ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PRODUCT: "PROD", ReduceOp.MIN: "MIN",
@@ -24,6 +28,8 @@ _OPS = {
 }  # fmt: skip
 # A bool is 0 or 1 in a byte: the sum is "any", the product "all".
 _BOOL_OPS = _OPS | {ReduceOp.SUM: "MAX", ReduceOp.PRODUCT: "MIN"}
+_LARGE = 1 << 20  # bytes
+_CANCEL_SECONDS = 1.0
 
 
 class MpiEngine:
@@ -32,11 +38,23 @@ class MpiEngine:
     def __init__(self, comm: Any):
         self.comm, self.size, self.rank = comm, comm.size, comm.rank
         self._mpi = mpi()
+        self._scratch = Scratch()
 
     def all_reduce(self, x: Any, op: ReduceOp) -> Pending:
         values = _for_maths(x)
-        request = self.comm.Iallreduce(self._mpi.IN_PLACE, values, op=self._op(op, x.dtype))
-        return Pending(request.Test, lambda: self._store(values, x, op), values)
+        mpi_op = self._op(op, x.dtype)
+        if values.nbytes < _LARGE:
+            request = self.comm.Iallreduce(self._mpi.IN_PLACE, values, op=mpi_op)
+            return Pending(request.Test, lambda: self._store(values, x, op), values)
+        # In place, Open MPI takes new memory for each operation, which is slower than a copy in our own.
+        given = self._scratch.copy(values)
+        request = self.comm.Iallreduce(given, values, op=mpi_op)
+
+        def finish():
+            self._scratch.give_back(given)
+            self._store(values, x, op)
+
+        return Pending(request.Test, finish, (given, values))
 
     def reduce(self, x: Any, root: int, op: ReduceOp) -> Pending:
         values, here = _for_maths(x), self.rank == root
@@ -44,10 +62,14 @@ class MpiEngine:
         request = self.comm.Ireduce(send, out, op=self._op(op, x.dtype), root=root)
         return Pending(request.Test, (lambda: self._store(values, x, op)) if here else _nothing, values)
 
-    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp) -> Pending:
+    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Pending:
         values = _for_maths(x)
         result = np.empty(out.shape, values.dtype)
-        request = self.comm.Ireduce_scatter_block(values, result, op=self._op(op, x.dtype))
+        mpi_op = self._op(op, x.dtype)
+        if counts is None:
+            request = self.comm.Ireduce_scatter_block(values, result, op=mpi_op)
+        else:
+            request = self.comm.Ireduce_scatter(values, result, counts, op=mpi_op)
         return Pending(request.Test, lambda: self._store(result, out, op), (values, result))
 
     def broadcast(self, x: Any, root: int) -> Pending:
@@ -55,9 +77,14 @@ class MpiEngine:
         request = self.comm.Ibcast(self._bytes(values), root=root)
         return Pending(request.Test, _copy_back(values, x), values)
 
-    def all_gather(self, out: Any, x: Any) -> Pending:
+    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Pending:
         values, result = _on_host(x), _on_host(out)
-        request = self.comm.Iallgather(self._bytes(values), self._bytes(result))
+        if np.may_share_memory(values, result):  # MPI forbids it
+            values = values.copy()
+        if counts is None:
+            request = self.comm.Iallgather(self._bytes(values), self._bytes(result))
+        else:
+            request = self.comm.Iallgatherv(self._bytes(values), self._pieces(result, counts, x.itemsize))
         return Pending(request.Test, _copy_back(result, out), (values, result))
 
     def gather(self, out: Any, x: Any, root: int) -> Pending:
@@ -73,13 +100,27 @@ class MpiEngine:
         return Pending(request.Test, _copy_back(result, out), (values, result))
 
     def all_to_all(self, out: Any, x: Any, out_counts: list[int], counts: list[int]) -> Pending:
-        values, result, size = _on_host(x), _on_host(out), x.dtype.itemsize
-        send, to = [n * size for n in counts], [n * size for n in out_counts]
+        values, result = _on_host(x), _on_host(out)
+        if np.may_share_memory(values, result):
+            values = values.copy()
+        # MPI takes fewer elements than it was told to expect without a word, so the ranks tell each other.
+        announced, told = np.array(counts, np.int64), np.zeros(self.size, np.int64)
+        telling = self.comm.Ialltoall(announced, told)
         request = self.comm.Ialltoallv(
-            [_as_bytes(values), (send, _offsets(send)), self._mpi.BYTE],
-            [_as_bytes(result), (to, _offsets(to)), self._mpi.BYTE],
+            self._pieces(values, counts, x.itemsize), self._pieces(result, out_counts, x.itemsize)
         )
-        return Pending(request.Test, _copy_back(result, out), (values, result))
+
+        def test():
+            if not telling.Test():
+                return False
+            if told.tolist() != out_counts:
+                raise DistMismatch(
+                    f"all_to_all: rank {self.rank} of the group expects {out_counts} elements of the ranks, "
+                    f"and they send it {told.tolist()}"
+                )
+            return request.Test()
+
+        return Pending(test, _copy_back(result, out), (values, result, announced))
 
     def send(self, x: Any, peer: int, tag: int) -> Pending:
         values = _on_host(x)
@@ -90,14 +131,14 @@ class MpiEngine:
         """`pending.keep` is the rank that it came from, once it is over."""
         result = _on_host(x)
         source = self._mpi.ANY_SOURCE if peer is None else peer
-        request, status = self.comm.Irecv(self._bytes(result), source=source, tag=tag), self._mpi.Status()
+        receive = _Receive(self._mpi, self.comm.Irecv(self._bytes(result), source=source, tag=tag), result)
         store = _copy_back(result, x)
 
         def finish():
             store()
-            pending.keep = status.Get_source()
+            pending.keep = receive.status.Get_source()
 
-        pending = Pending(lambda: request.Test(status), finish, result)
+        pending = Pending(receive.test, finish, receive, cancel=receive.cancel)
         return pending
 
     def _op(self, op: ReduceOp, dtype: np.dtype) -> Any:
@@ -106,10 +147,53 @@ class MpiEngine:
     def _bytes(self, x: np.ndarray) -> list:
         return [_as_bytes(x), self._mpi.BYTE]
 
+    def _pieces(self, x: np.ndarray, counts: list[int], itemsize: int) -> list:
+        """A flat array of which so many elements go to, or come from, each rank."""
+        sizes = [count * itemsize for count in counts]
+        return [_as_bytes(x), (sizes, [0, *itertools.accumulate(sizes[:-1])]), self._mpi.BYTE]
+
     def _store(self, values: np.ndarray, x: Any, op: ReduceOp) -> None:
         if op is ReduceOp.AVG:
             values /= self.size
         _copy_back(values, x)()
+
+
+class _Receive:
+    """A receive that is under way; `status` says of its message, once it is over."""
+
+    def __init__(self, MPI: Any, request: Any, result: np.ndarray):
+        self._mpi, self._request, self._result = MPI, request, result
+        self._over, self.status = False, MPI.Status()
+
+    def test(self) -> bool:
+        """Is it over?
+
+        Raises:
+            DistError: the message is longer or shorter than the tensor.
+        """
+        if self._poll() and (size := self.status.Get_count(self._mpi.BYTE)) != self._result.nbytes:
+            raise self._misfit(f"{size} bytes")
+        return self._over
+
+    def cancel(self) -> bool:
+        """Give it up, if no message has come; was there none?"""
+        if not self._over:
+            self._request.Cancel()
+            wait_until(self._poll, _CANCEL_SECONDS)  # it takes longer if a message is coming
+        return self._over and self.status.Is_cancelled()
+
+    def _poll(self) -> bool:
+        if not self._over:  # afterwards the request knows nothing any more
+            try:
+                self._over = self._request.Test(self.status)
+            except self._mpi.Exception as error:
+                if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
+                    raise self._misfit("more") from error
+                raise
+        return self._over
+
+    def _misfit(self, found: str) -> DistError:
+        return DistError(f"a tensor of {self._result.nbytes} bytes can't receive a message of {found}")
 
 
 def _nothing() -> None:
@@ -118,10 +202,6 @@ def _nothing() -> None:
 
 def _as_bytes(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1).view(np.uint8)
-
-
-def _offsets(counts: list[int]) -> list[int]:
-    return [sum(counts[:i]) for i in range(len(counts))]
 
 
 def _on_host(x: Any) -> np.ndarray:

@@ -62,19 +62,36 @@ class NcclEngine:
             x, lambda c, s: c.reduce(x.data.ptr, x.data.ptr, count, dtype, nccl_op, root, s), x
         )
 
-    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp) -> Pending:
+    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Pending:
         count, dtype, nccl_op = _reduction(out, op)
-        return self._start(
-            x, lambda c, s: c.reduceScatter(x.data.ptr, out.data.ptr, count, dtype, nccl_op, s), (x, out)
-        )
+        numbers = 2 if x.dtype.kind == "c" else 1  # of an element
+
+        def one_by_one(comm, stream):
+            source = x.data.ptr
+            for root, size in enumerate(counts):
+                comm.reduce(source, out.data.ptr, size * numbers, dtype, nccl_op, root, stream)
+                source += size * x.itemsize
+
+        def at_once(comm, stream):
+            comm.reduceScatter(x.data.ptr, out.data.ptr, count, dtype, nccl_op, stream)
+
+        return self._start(x, at_once if counts is None else self._grouped(one_by_one), (x, out))
 
     def broadcast(self, x: Any, root: int) -> Pending:
         return self._start(x, lambda c, s: c.broadcast(x.data.ptr, x.data.ptr, x.nbytes, _BYTE, root, s), x)
 
-    def all_gather(self, out: Any, x: Any) -> Pending:
-        return self._start(
-            x, lambda c, s: c.allGather(x.data.ptr, out.data.ptr, x.nbytes, _BYTE, s), (x, out)
-        )
+    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Pending:
+        def one_by_one(comm, stream):
+            target = out.data.ptr
+            for root, size in enumerate(counts):
+                source = x.data.ptr if root == self.rank else target
+                comm.broadcast(source, target, size * x.itemsize, _BYTE, root, stream)
+                target += size * x.itemsize
+
+        def at_once(comm, stream):
+            comm.allGather(x.data.ptr, out.data.ptr, x.nbytes, _BYTE, stream)
+
+        return self._start(x, at_once if counts is None else self._grouped(one_by_one), (x, out))
 
     def gather(self, out: Any, x: Any, root: int) -> Pending:
         def issue(comm, stream):

@@ -38,6 +38,13 @@ def leave_a_child():
     raise ValueError("boom, with a child")
 
 
+def nan_loss():
+    from mytorch import tensor
+    from mytorch.accelerate import Accelerator
+
+    Accelerator(cpu=True).backward(tensor(float("nan"), requires_grad=True))
+
+
 def stop():
     while True:  # whoever continues it
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -47,6 +54,7 @@ WAYS = {
     "exception": exception,
     "leave_a_child": leave_a_child,
     "memory_error": memory_error,
+    "nan_loss": nan_loss,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "stop": stop,
@@ -69,6 +77,23 @@ elif how == "for_ever":  # until somebody ends it
         dist.all_reduce(x)
         x[:] = 1
         time.sleep(0.01)
+elif how == "until_told":  # and then it needs the others once more, to save
+    told = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: told.append(number))
+    while True:
+        x[:] = bool(told)
+        dist.all_reduce(x)
+        if x.any():
+            break
+    (folder / f"saved-{rank}").touch()
+    dist.barrier()
+    sys.exit(130)
+elif how == "deaf":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: (folder / f"told-{rank}").touch())
+    while True:
+        time.sleep(0.1)
 elif how == "sleep":
     time.sleep(1000)
 print(f"rank {rank} is done")

@@ -1,0 +1,220 @@
+"""A job that is launched on each machine by hand: who belongs to it, and how the launchers talk."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from mytorch.distributed import link, machines, starters
+
+from .launched import PROGRAMS, launch, needs_mpi, wait_for
+from .test_launch import options
+
+TELL = PROGRAMS / "tell.py"
+
+
+def test_what_machine_0_starts(tmp_path, monkeypatch):
+    """Each has its own environment; what stands for ssh leaves the daemon's command in the run's folder."""
+    monkeypatch.setattr(starters, "is_available", lambda: True)
+    monkeypatch.setattr(starters, "find_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(starters, "is_open_mpi", lambda path: True)
+    monkeypatch.setenv("MYTORCH_NODE_RANK", "0")
+    asked = options("-n", 4, "--nnodes", 2, "--master_addr", "a")
+    environment = starters.rank_environment(asked, 4, 2, tmp_path)
+    text = " ".join(starters.command(asked, 4, environment, "1.2.3.4:2,1.2.3.5:2"))
+    assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
+    assert "--host 1.2.3.4:2,1.2.3.5:2 -n 4 " in text and " -x " not in text
+    words = ["PRTE_PREFIX=/o;export PRTE_PREFIX;/o/bin/prted", "--daemonize", "--prtemca", "a", '"b c;d"']
+    for shell in (words, ["(", "test ! -r ./.profile || . ./.profile;", *words, ")"]):  # bash, sh
+        calls = environment["PRTE_MCA_plm_ssh_agent"].split()
+        subprocess.run([*calls, "1.2.3.5", *shell], env={**environment, "PRTE_PREFIX": "/o"}, check=True)
+        (left,) = tmp_path.iterdir()
+        said = json.loads(left.read_text())
+        assert left.name == "daemon-1.2.3.5.json" and said["run"] == [
+            "/o/bin/prted",
+            "--prtemca",
+            "a",
+            "b c;d",
+        ]
+        assert said["environment"]["MASTER_ADDR"] == "a" and said["environment"]["PRTE_PREFIX"] == "/o"
+        assert not {"PATH", "MYTORCH_NODE_RANK", "MYTORCH_RUN_FOLDER"} & set(said["environment"])
+        left.unlink()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def ends(limit=10.0):
+    """Two links that are joined."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        return link.Link(near, limit), link.Link(server.accept()[0], limit)
+
+
+def come(end, count=1):
+    """The next messages that come."""
+    found = []
+    wait_for(lambda: found.extend(end.receive()) or len(found) >= count)
+    return found
+
+
+def test_messages_cross_a_link():
+    near, far = ends()
+    text = "ü\n" * 1000
+    near.send(a=text, b=[1, 2])
+    near.send(c=None)
+    assert come(far, 2) == [{"a": text, "b": [1, 2]}, {"c": None}]
+    assert near.receive() == [] and near.there == far.here == "127.0.0.1"
+
+
+def test_nonsense_is_a_sign_of_life():
+    near, far = ends()
+    near._connection.sendall(b"[1]\nGET / HTTP/1.0\r\n\r\n\xff\n{}\n")
+    near.send(at="last")
+    assert come(far) == [{"at": "last"}]
+
+
+def lost(end):
+    """Why the link is lost, once it is."""
+    found = []
+
+    def look():
+        try:
+            end.receive()
+        except link.LinkLost as error:
+            found.append(str(error))
+        return bool(found)
+
+    wait_for(look)
+    return found[0]
+
+
+def test_the_last_words_come_before_the_end():
+    near, far = ends()
+    near.send(last="words")
+    near.close()
+    assert come(far) == [{"last": "words"}]
+    assert "closed the connection" in lost(far) or "broke" in lost(far)
+
+
+def test_silence_is_noticed():
+    near, _far = ends(limit=0.5)
+    assert lost(near) == "nothing was heard of it for 0.5 s"
+
+
+def test_signs_of_life_keep_a_link():
+    near, far = ends(limit=3.0)
+    rounds = [0, 0]
+
+    def both():
+        for i, end in enumerate((near, far)):
+            rounds[i] += not end.receive()
+        return far._silent > 0 and rounds[1] > 250
+
+    wait_for(both)  # for longer than the limit, over many naps of wait_for
+
+
+class Waiting:
+    """Machine 0 of a job, in a thread of this process."""
+
+    def __init__(self, monkeypatch, nnodes=2):
+        monkeypatch.setenv("MYTORCH_JOIN_TIMEOUT", "60")
+        self.options = options("-n", nnodes, "--nnodes", nnodes, "--master_port", free_port())
+        self.machines, self.over = machines.Machines(self.options, 1), False
+        self._thread = threading.Thread(target=self.machines.gather, args=(lambda: self.over,))
+        self._thread.start()
+
+    def hello(self, **changes):
+        """Somebody says who it is; the link, and the answer."""
+        end = link.Link(socket.create_connection(("127.0.0.1", self.options.master_port)), 10.0)
+        facts = {**machines.facts(self.options, 1), **changes.pop("facts", {})}
+        end.send(**{"node_rank": 1, "host": "b", "facts": facts, **changes})
+        return end, come(end)[0]
+
+    def end(self):
+        self.over = True
+        self._thread.join()
+        for guest in self.machines._links.values():
+            guest.close()
+        self.machines._links.clear()
+        self.machines.dismiss(0)
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    made = Waiting(monkeypatch, nnodes=3)
+    yield made
+    made.end()
+
+
+# What somebody says of itself that machine 0 doesn't: why it is refused.
+REFUSED = {
+    "nnodes": ({"facts": {"--nnodes": 2}}, "--nnodes is 2 there and 3 on machine 0"),
+    "processes": ({"facts": {"processes on each machine": 4}}, "machine is 4 there and 1 on machine 0"),
+    "script": ({"facts": {"script": "a.py --b"}}, "script is 'a.py --b' there and 'script.py' on machine 0"),
+    "Python": ({"facts": {"Python": "/x"}}, f"Python is '/x' there and '{sys.executable}' on machine 0"),
+    "node_rank 0": ({"node_rank": 0}, "its --node_rank 0 is not in 1 … 2"),
+    "node_rank 3": ({"node_rank": 3}, "its --node_rank 3 is not in 1 … 2"),
+    "node_rank x": ({"node_rank": "x"}, "its --node_rank x is not in 1 … 2"),
+    "name": ({"host": socket.gethostname()}, f"is called {socket.gethostname()}, too"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_who_does_not_belong_is_refused(name, waiting, capfd):
+    changes, why = REFUSED[name]
+    _, answer = waiting.hello(**changes)
+    assert why in answer["refused"]
+    assert why in capfd.readouterr().err
+
+
+def test_each_machine_comes_once(waiting):
+    first, answer = waiting.hello()
+    assert answer == {"welcome": True, "limit": 60.0}
+    _, answer = waiting.hello(host="c")
+    assert answer["refused"] == "there is a machine with --node_rank 1 already (b, 127.0.0.1)"
+    first.close()
+    again = []
+    wait_for(lambda: again.append(waiting.hello()[1]) or "welcome" in again[-1])
+
+
+def test_a_stranger_at_the_port(waiting):
+    stranger = socket.create_connection(("127.0.0.1", waiting.options.master_port))
+    stranger.sendall(b'GET / HTTP/1.0\r\n\r\n{"a": 1}\n')
+    with stranger.makefile() as said:
+        assert said.read() in ("", "{}\n")  # no answer, and the end
+    liar = link.Link(socket.create_connection(("127.0.0.1", waiting.options.master_port)), 10.0)
+    liar.send(node_rank=[1], facts=3)
+    assert "--nnodes is None there" in come(liar)[0]["refused"]
+    _, answer = waiting.hello()
+    assert "welcome" in answer
+
+
+ALONE = {
+    "machine 0": (0, "machine 1 did not come within 1 s"),
+    "machine 1": (1, "machine 0 at 127.0.0.9 port {port} could not be reached within 1 s: "),
+}
+
+
+@needs_mpi
+@pytest.mark.parametrize("name", ALONE)
+def test_nobody_comes(name):
+    rank, says = ALONE[name]
+    port = free_port()
+    at = ["--nnodes", 2, "--node_rank", rank, "--master_addr", "127.0.0.9", "--master_port", port]
+    code, out, err = launch("-n", 2, *at, TELL, MYTORCH_JOIN_TIMEOUT="1")
+    assert (code, out) == (2, "") and says.format(port=port) in err
+
+
+@needs_mpi
+def test_the_port_is_taken():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        at = ["--nnodes", 2, "--master_addr", "127.0.0.9", "--master_port", port]
+        code, out, err = launch("-n", 2, *at, TELL)
+    assert (code, out) == (2, "") and f"can't wait for the other machines at --master_port {port}" in err

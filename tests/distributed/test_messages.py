@@ -1,0 +1,50 @@
+"""A rank that waits for a message learns at once that none can come; and who disagreed."""
+
+import re
+
+import pytest
+
+from .launched import PROGRAMS, launch, needs_mpi
+from .test_failures import cause_in
+
+pytestmark = needs_mpi
+PROGRAM = PROGRAMS / "messaging.py"
+DEADLINE = 600  # of each operation, in seconds: much longer than a job may take here
+LIMIT = 60
+
+WAITS = {
+    "recv": (2, r"recv\(from 1\)"),
+    "recv_in_a_group": (2, r"recv\(from 1\)"),
+    "recv_from_any": (3, r"recv\(from any\)"),
+    "irecv": (2, r"recv\(from 1\)"),
+    "batch": (3, r"recv\(from 1\)"),
+    "send": (2, r"send\(to 1\)"),
+    "objects": (2, r"recv\(from 1\)"),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_the_other_rank_has_ended(how):
+    size, operation = WAITS[how]
+    code, out, err = launch("-n", size, "--timeout", DEADLINE, PROGRAM, how, limit=LIMIT)
+    cause = cause_in(err)
+    ended = "1, 2" if how == "recv_from_any" else "1"
+    assert code == 1 and cause.startswith("rank 0 on ") and ", early exit:\n" in cause
+    assert f"rank {ended} ended, as with sys.exit(0)" in cause
+    assert re.search(rf"ranks? {ended} came to the end of the program; rank 0: {operation}", cause), cause
+    assert "rank 0 is done" not in out
+
+
+def test_what_was_sent_before_the_end_comes():
+    code, out, err = launch("-n", 2, "--timeout", DEADLINE, PROGRAM, "sent_before_the_end", limit=LIMIT)
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["rank 0 is done", "rank 1 is done"]
+
+
+def test_ranks_disagree_while_more_is_under_way():
+    code, _, err = launch("-n", 2, "--timeout", DEADLINE, PROGRAM, "disagree", limit=LIMIT)
+    cause = cause_in(err)
+    assert code == 1 and "don't agree at operation #2:\n" in cause
+    for rank, shape in enumerate((8, 5)):
+        line = rf"\n  rank {rank}: all_reduce\(\({shape},\), float64, cpu, sum\) at .*:\d+\n"
+        assert re.search(line, cause), cause
