@@ -2,17 +2,18 @@
 
 from .accelerator import Accelerator
 from .checkpoint import CheckpointError
-from .launchers import notebook_launcher
+from .launchers import debug_launcher, notebook_launcher
 from .loader import skip_first_batches
 from .memory import find_executable_batch_size, release_memory
-from .mixed_precision import MixedPrecisionOptimizer, half_parameters
+from .mixed_precision import MixedPrecisionOptimizer
 from .operations import broadcast, gather, gather_object, pad_across_processes, reduce
+from .precision import half_parameters
 from .scaler import GradScaler
 from .seeds import set_seed
 from .trackers import Tracker
 
 __all__ = [
     "Accelerator", "CheckpointError", "GradScaler", "MixedPrecisionOptimizer", "Tracker", "broadcast",
-    "find_executable_batch_size", "gather", "gather_object", "half_parameters", "notebook_launcher",
-    "pad_across_processes", "reduce", "release_memory", "set_seed", "skip_first_batches",
+    "debug_launcher", "find_executable_batch_size", "gather", "gather_object", "half_parameters",
+    "notebook_launcher", "pad_across_processes", "reduce", "release_memory", "set_seed", "skip_first_batches",
 ]  # fmt: skip

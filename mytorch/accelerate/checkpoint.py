@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from ..serialization import load, save
 
 MANIFEST = "manifest.json"
+IN_ALL = ("accelerator.bin", "sampler.bin", "random_states.bin")  # files of every checkpoint
 _VERSION = 1
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
 
@@ -31,28 +33,59 @@ class CheckpointError(ValueError):
     """A checkpoint is not there, not whole, or was changed."""
 
 
-def write(folder: Path, files: dict[str, Any]) -> None:
+def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
     """Write objects into the files of a checkpoint; what was there before stays until it is whole.
 
     Args:
         files: what `serialization.save` takes, by name.
+        replace: take the place of a checkpoint that is there.
+
+    Raises:
+        FileExistsError: the folder holds anything but a checkpoint, or one that isn't to be replaced.
+        OSError: writing failed.
     """
+    folder = folder.resolve()  # a link stays one
+    _check_place(folder, files, replace)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.partial")
     partial.mkdir()
     try:
-        entries = {}
-        for name, obj in files.items():
-            save(obj, partial / name)  # waits for the disk
-            entries[name] = {"bytes": (partial / name).stat().st_size, "blake2b": _hash(partial / name)}
-        with open(partial / MANIFEST, "w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, "files": entries}, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        _flush(partial)
-        _replace(partial, folder)
+        with open(partial / MANIFEST, "w", encoding="utf-8") as manifest:
+            _lock(manifest)  # so that `clean` of another run leaves the folder alone
+            entries = {}
+            for name, obj in files.items():
+                save(obj, partial / name)  # waits for the disk
+                entries[name] = {"bytes": (partial / name).stat().st_size, "blake2b": _hash(partial / name)}
+            json.dump({"version": _VERSION, "files": entries}, manifest, indent=2)
+            manifest.flush()
+            os.fsync(manifest.fileno())
+            _flush(partial)
+            _check_place(folder, files, replace)  # somebody else may have been here
+            _replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check_place(folder: Path, files: dict[str, Any], replace: bool) -> None:
+    """Refuse to write where something would be lost."""
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"can't save a checkpoint as {folder}: it is a file")
+    if Path.cwd().is_relative_to(folder):
+        raise FileExistsError(f"can't save a checkpoint as {folder}: it is the current folder, or around it")
+    if not replace:
+        raise FileExistsError(f"{folder} was written meanwhile: does another run save into {folder.parent}?")
+    known = {MANIFEST, *files}
+    with suppress(CheckpointError):
+        known.update(_entries(folder))
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    if others:
+        shown = ", ".join(others[:5]) + ", …" * (len(others) > 5)
+        raise FileExistsError(
+            f"can't save a checkpoint as {folder}: other files there would be deleted ({shown}); name a "
+            "folder for the checkpoint alone"
+        )
 
 
 def _replace(partial: Path, folder: Path) -> None:
@@ -77,47 +110,96 @@ def read(folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: a file is missing, truncated or altered; it says which, and which checkpoint is good.
     """
-    found = folder
-    if not (folder / MANIFEST).is_file() and (_previous(folder) / MANIFEST).is_file():
-        found = _previous(folder)  # the process was killed between two renames
+    found = _present(folder)
     problem = what_is_wrong(found)
     if problem:
-        good = next((other for other in _others(folder) if not what_is_wrong(other)), None)
+        good = next((other for other in _others(found) if not what_is_wrong(other)), None)
         hint = f"; the last good checkpoint is {good}" if good else ""
         raise CheckpointError(f"can't load the checkpoint {found}: {problem}{hint}")
-    names = json.loads((found / MANIFEST).read_text(encoding="utf-8"))["files"]
-    return {name: load(found / name) for name in names}
+    return {name: load(found / name) for name in _entries(found)}
+
+
+def _present(folder: Path) -> Path:
+    """The folder, or the one that waits where a process was killed between two renames."""
+    folder = folder.resolve()
+    previous = _previous(folder)
+    return folder if (folder / MANIFEST).is_file() or not (previous / MANIFEST).is_file() else previous
 
 
 def what_is_wrong(folder: Path) -> str:
     """Why a checkpoint can't be used; "" if it can."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        version, files = manifest["version"], manifest["files"]
-    except FileNotFoundError:
-        return f"{MANIFEST} is missing"
-    except (ValueError, KeyError, TypeError) as error:
-        return f"{MANIFEST} is damaged: {error!r}"
-    if version != _VERSION:
-        return f"it has version {version!r}, this mytorch reads version {_VERSION}"
-    for name, entry in files.items():
+        files = _entries(folder)
+    except CheckpointError as error:
+        return str(error)
+    for name, (expected, digest) in files.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
         size = path.stat().st_size
-        if size != entry["bytes"]:
-            return f"{name} has {size:,} bytes instead of {entry['bytes']:,}"
-        if _hash(path) != entry["blake2b"]:
-            return f"{name} was altered"
+        if size != expected:
+            return f"{name} has {size:,} bytes instead of {expected:,}"
+        try:
+            if _hash(path) != digest:
+                return f"{name} was altered"
+        except OSError as error:
+            return f"{name} can't be read: {error}"
     return ""
+
+
+def _entries(folder: Path) -> dict[str, tuple[int, str]]:
+    """What the manifest says: {name: (bytes, hash)}.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or of another version.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        version, files = manifest["version"], manifest["files"]
+        if version != _VERSION:
+            raise CheckpointError(f"it has version {version!r}, this mytorch reads version {_VERSION}")
+        entries = {name: (int(entry["bytes"]), entry["blake2b"]) for name, entry in files.items()}
+    except FileNotFoundError:
+        raise CheckpointError(f"{MANIFEST} is missing") from None
+    except OSError as error:
+        raise CheckpointError(f"{MANIFEST} can't be read: {error}") from error
+    except CheckpointError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{MANIFEST} is damaged: {error!r}") from error
+    for name in entries:
+        if name != os.path.basename(name) or name in ("", ".", "..", MANIFEST):
+            raise CheckpointError(f"{MANIFEST} is damaged: {name!r} is no name of a file in a checkpoint")
+    return entries
 
 
 def _others(folder: Path) -> list[Path]:
     """Other checkpoints of the same run, the newest first."""
-    siblings = sorted(numbered(folder.parent).items(), reverse=True)
-    match = _NUMBERED.fullmatch(folder.name)
-    before = [path for number, path in siblings if match is None or number != int(match[1])]
-    return [_previous(folder), *before]
+    siblings = [path for _, path in sorted(numbered(folder.parent).items(), reverse=True)]
+    return [path for path in (_previous(folder), *siblings) if path != folder and path.is_dir()]
+
+
+def last_good(folder: Path) -> Path | None:
+    """The checkpoint that `newest` finds or, with a warning, the last one before it that is whole.
+
+    Returns:
+        None if there is none at all.
+
+    Raises:
+        CheckpointError: all are damaged.
+    """
+    first = newest(folder)
+    if first is None:
+        return None
+    first, problems = _present(first), []
+    for found in (first, *(other for other in _others(first) if other != first)):
+        problem = what_is_wrong(found)
+        if not problem:
+            for text in problems:
+                warnings.warn(f"passed over the checkpoint {text}", stacklevel=2)
+            return found
+        problems.append(f"{found}: {problem}")
+    raise CheckpointError(f"there is no good checkpoint in {folder}: {'; '.join(problems)}")
 
 
 def numbered(folder: Path) -> dict[int, Path]:
@@ -129,24 +211,24 @@ def numbered(folder: Path) -> dict[int, Path]:
 
 
 def next_numbered(folder: Path) -> Path:
-    """The folder of the next checkpoint in a row."""
+    """The folder of the next checkpoint in a row.
+
+    Raises:
+        FileExistsError: the folder is a checkpoint itself, which `newest` would find before those in it.
+    """
+    if (folder / MANIFEST).is_file():
+        raise FileExistsError(f"can't save several checkpoints in {folder}: it is one itself")
     return folder / f"checkpoint_{max(numbered(folder), default=-1) + 1}"
 
 
-def newest(folder: Path) -> Path:
-    """The checkpoint that a folder is, or the last one in it.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if (folder / MANIFEST).is_file() or _previous(folder).is_dir():
+def newest(folder: Path) -> Path | None:
+    """The checkpoint that a folder is, or the last one in it; None if there is none."""
+    if (folder / MANIFEST).is_file() or _previous(folder.resolve()).is_dir():
         return folder
     found = numbered(folder)
     if found:
         return found[max(found)]
-    if folder.is_dir() and any(path.is_file() for path in folder.iterdir()):
-        return folder  # where `read` says what is missing
-    raise CheckpointError(f"there is no checkpoint in {folder}")
+    return folder if any((folder / name).is_file() for name in IN_ALL) else None  # its manifest is gone
 
 
 def clean(folder: Path, keep_last: int) -> None:
@@ -159,7 +241,29 @@ def clean(folder: Path, keep_last: int) -> None:
             os.rename(found[number], doomed)
         shutil.rmtree(doomed, ignore_errors=True)
     for path in folder.glob(".checkpoint_*.partial"):
-        shutil.rmtree(path, ignore_errors=True)
+        if not _is_being_written(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_being_written(partial: Path) -> bool:
+    try:
+        with open(partial / MANIFEST, "r+") as manifest:
+            return not _lock(manifest)
+    except OSError:
+        return False
+
+
+def _lock(file: Any) -> bool:
+    """Take the lock of a file, which ends with the process; False if another has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # not every system, and not every file system, has locks
+        pass
+    return True
 
 
 def _hash(path: Path) -> str:

@@ -1,43 +1,89 @@
-"""notebook_launcher: train from a notebook."""
+"""notebook_launcher: train from a notebook, or from a script, on several processes."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
 
+from ..distributed.environment import started_size
 from ..serialization import save
 
 
 def notebook_launcher(
-    function: Callable, args: tuple = (), num_processes: int | None = None, use_cpu: bool = False
+    function: Callable,
+    args: tuple = (),
+    num_processes: int | None = None,
+    mixed_precision: str | None = None,
+    use_cpu: bool = False,
 ) -> None:
     """Call `function(*args)` in one process, or in several that the launcher starts.
 
     Args:
-        function: for several processes it must be in a module: they can't see a notebook's cells.
+        function: for several processes it must be in a file, which each of them imports: they can't see a
+            notebook's cells. A script that calls this does so under `if __name__ == "__main__":`.
         args: numbers, strings, tensors, and lists and dicts of these (see `serialization.save`).
         num_processes: 1 if None.
+        mixed_precision: what an Accelerator takes that isn't told; see `Accelerator`.
         use_cpu: use no GPU.
 
     Raises:
         ValueError: the function is defined in a notebook, or inside of another.
-        RuntimeError: a process failed.
+        RuntimeError: a process failed; or this is one of several already.
     """
+    settings = {"MIXED_PRECISION": mixed_precision, "CPU": "true" if use_cpu else None}
+    environment = {f"MYTORCH_{name}": value for name, value in settings.items() if value is not None}
     if num_processes is None or num_processes == 1:
-        function(*args)
+        with mock.patch.dict(os.environ, environment):
+            function(*args)
         return
+    with tempfile.TemporaryDirectory() as folder:
+        call = _target_of(function, num_processes)
+        file = Path(folder) / "call.bin"
+        save({**call, "path": sys.path, "args": list(args)}, file)
+        command = [sys.executable, "-m", "mytorch.distributed.launch", "-n", str(num_processes)]
+        command += [*(["--cpu"] if use_cpu else []), "-m", "mytorch.accelerate.call", str(file)]
+        code = _run(command, {**os.environ, **environment})
+    if code:
+        raise RuntimeError(f"notebook_launcher(): {function.__qualname__} failed with exit code {code}")
+
+
+def _target_of(function: Callable, num_processes: int) -> dict[str, str]:
+    """Where the processes find the function."""
+    if started_size() > 1:
+        raise RuntimeError(
+            f"notebook_launcher(): this process is one of {started_size()} already; in a script, call it "
+            'under `if __name__ == "__main__":`'
+        )
     module, name = function.__module__, function.__qualname__
-    if module == "__main__" or "<" in name:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or "<" in name:
         raise ValueError(
             f"notebook_launcher(): {num_processes} processes can't see {module}.{name}; put the function "
             "into a file beside the notebook and import it"
         )
-    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
-        save(list(args), file.name)
-        command = [sys.executable, "-m", "mytorch.distributed.launch", "-n", str(num_processes)]
-        command += [*(["--cpu"] if use_cpu else []), "-m", "mytorch.accelerate.call", module, name, file.name]
-        code = subprocess.run(command).returncode
-    if code:
-        raise RuntimeError(f"notebook_launcher(): {module}.{name} failed with exit code {code}")
+    return {"module": module, "file": os.path.abspath(file), "name": name}
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """The exit code; what it prints is printed here, where a notebook shows it."""
+    job = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        for line in job.stdout:
+            print(line, end="", flush=True)
+        return job.wait()
+    finally:
+        job.terminate()  # where somebody interrupts the cell
+        job.wait()
+        job.stdout.close()
+
+
+def debug_launcher(function: Callable, args: tuple = (), num_processes: int = 2) -> None:
+    """`notebook_launcher` on CPUs, to see whether a script is right for several processes."""
+    notebook_launcher(function, args, num_processes, use_cpu=True)

@@ -10,15 +10,15 @@ from ..device import device
 from ..utils.data import DataLoader, DistributedSampler, IterableDataset
 from . import process
 from .operations import map_tensors
-from .shard import ShardedBatchSampler, ShardedStream
+from .shard import ShardedBatchSampler, ShardedStream, WithDuplicates
 from .state import GradientState
 
 
 class PreparedLoader:
     """Goes over a DataLoader: batches are dealt out to the processes, and moved to the device.
 
-    The order of all processes is that of process 0. At the end of a pass some samples may be repeated, so
-    that all have as many batches: `Accelerator.gather_for_metrics` drops them.
+    The order of all processes is that of process 0. At the end of a pass, and of each worker's stream, some
+    samples may be repeated, so that all have as many batches: `Accelerator.gather_for_metrics` drops them.
 
     Args:
         loader: as for one process; its batch size is that of each.
@@ -33,15 +33,18 @@ class PreparedLoader:
     def __init__(self, loader: DataLoader, where: device | None, state: GradientState):
         self.given, self.device, self.gradient_state = loader, where, state
         self.loader = shared_out(loader, process.world_size(), process.rank())
+        self._is_stream = isinstance(self.loader.dataset, ShardedStream)
         self.end_of_dataloader, self._saved, self._is_in_step = False, None, process.world_size() == 1
+        self._repeated = 0
 
     @property
     def duplicates(self) -> int:
-        """How many samples of the last batch, over all processes, are repeated."""
-        for part in (self.loader.batch_sampler, self.loader.dataset):
-            if isinstance(part, (ShardedBatchSampler, ShardedStream)):
-                return part.duplicates
-        return 0
+        """How many samples of this batch, over all processes, are repeated."""
+        if self._is_stream:
+            return self._repeated
+        batches = self.loader.batch_sampler
+        is_shared_out = isinstance(batches, ShardedBatchSampler)
+        return batches.duplicates if is_shared_out and self.end_of_dataloader else 0
 
     dataset = property(lambda self: self.given.dataset)
     batch_size = property(lambda self: self.given.batch_size)
@@ -61,6 +64,8 @@ class PreparedLoader:
         try:
             for batch, is_last in self._marked(batches):
                 self.end_of_dataloader = is_last
+                if self._is_stream:
+                    batch, self._repeated = batch
                 yield batch if self.device is None else map_tensors(self._moved, batch)
                 self._saved = None
         finally:
@@ -97,7 +102,10 @@ class PreparedLoader:
     def state_dict(self) -> dict[str, Any]:
         """Where it is: see `DataLoader.state_dict`; the same on all processes, for any number of them."""
         state = self.loader.state_dict() if self._saved is None else self._saved
-        return {**state, "batch_size": self.batch_size, "num_processes": process.world_size()}
+        state = {**state, "batch_size": self.batch_size, "num_processes": process.world_size()}
+        if self._is_stream:
+            state["streams"] = _scaled(state["streams"], process.world_size(), 1)
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Make the next pass go on after the last batch that was given out before `state_dict()`.
@@ -110,13 +118,16 @@ class PreparedLoader:
         processes, size = state.pop("num_processes", 1), state["batch_size"]
         before, now = processes * (size or 1), process.world_size() * (self.batch_size or 1)
         if before != now:
-            state["batches"], rest = divmod(state["batches"] * before, now)
-            if rest:
+            places = [stream["samples"] for stream in state["streams"] or () if stream]
+            if any(place % now for place in places or [state["batches"] * before]):
                 raise ValueError(
                     f"load_state_dict(): {state_dict['batches']} batches of {before} samples over "
                     f"{processes} processes are no whole number of batches of {now} over "
                     f"{process.world_size()}"
                 )
+            state["batches"] = state["batches"] * before // now
+        if self._is_stream:
+            state["streams"] = _scaled(state["streams"], 1, process.world_size())
         self.loader.load_state_dict({**state, "batch_size": self.loader.batch_size})
         self._is_in_step = True
 
@@ -131,7 +142,7 @@ def shared_out(loader: DataLoader, world_size: int, rank: int) -> DataLoader:
     """The loader of one process's share.
 
     Raises:
-        NotImplementedError: a stream that workers load: they can't know where it ends for all.
+        ValueError: a stream that workers load in any order: the processes' batches would not match.
         ValueError: a loader of single samples.
     """
     if world_size == 1 or isinstance(loader.sampler, DistributedSampler):
@@ -144,18 +155,26 @@ def shared_out(loader: DataLoader, world_size: int, rank: int) -> DataLoader:
         )
     }  # fmt: skip
     if isinstance(loader.dataset, IterableDataset):
-        if loader.num_workers:
-            raise NotImplementedError(
-                f"prepare(): an IterableDataset over {world_size} processes needs num_workers=0, "
-                f"got num_workers={loader.num_workers}"
+        if loader.num_workers and not loader.in_order:
+            raise ValueError(
+                f"prepare(): an IterableDataset over {world_size} processes needs in_order=True, "
+                f"got in_order=False with num_workers={loader.num_workers}"
             )
         size = loader.batch_size or 1
         stream = ShardedStream(loader.dataset, size, loader.drop_last, world_size, rank)
+        options["collate_fn"] = WithDuplicates(loader.collate_fn, stream)
         return DataLoader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
     if loader.batch_sampler is None:
         raise ValueError("prepare(): a DataLoader with batch_size=None can't be shared out")
     sampler = ShardedBatchSampler(loader.batch_sampler, world_size, rank)
     return DataLoader(loader.dataset, batch_sampler=sampler, **options)
+
+
+def _scaled(streams: list[dict | None] | None, times: int, over: int) -> list[dict | None] | None:
+    """The states of streams by other counts of samples; these are read again, whatever state they keep."""
+    return streams and [
+        s and {**s, "samples": s["samples"] * times // over, "dataset": None} for s in streams
+    ]
 
 
 def _length(loader: DataLoader) -> float:

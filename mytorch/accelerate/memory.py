@@ -27,11 +27,17 @@ def clear() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Did Python, NumPy or the GPU run out of memory?"""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    """Did Python, NumPy, the GPU, or a library that says so in a RuntimeError, run out of memory?"""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
 
 
-def find_executable_batch_size(function: Callable | None = None, starting_batch_size: int = 128) -> Callable:
+def find_executable_batch_size(
+    function: Callable | None = None,
+    starting_batch_size: int = 128,
+    reduce_batch_size_fn: Callable[[int], int] | None = None,
+) -> Callable:
     """Decorator: calls a function with a batch size before its arguments, halved until the memory suffices.
 
         @find_executable_batch_size(starting_batch_size=64)
@@ -39,12 +45,22 @@ def find_executable_batch_size(function: Callable | None = None, starting_batch_
 
         train(model)
 
+    Args:
+        starting_batch_size: the first one to try.
+        reduce_batch_size_fn: the next one, smaller, from the one that was too large; half of it if None.
+
     Raises:
+        ValueError: the next one isn't smaller.
         RuntimeError: not even a batch size of 1 fits.
         TypeError: the caller gave the batch size as well.
     """
     if function is None:
-        return functools.partial(find_executable_batch_size, starting_batch_size=starting_batch_size)
+        return functools.partial(
+            find_executable_batch_size,
+            starting_batch_size=starting_batch_size,
+            reduce_batch_size_fn=reduce_batch_size_fn,
+        )
+    reduced = reduce_batch_size_fn or (lambda size: size // 2)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,14 +70,16 @@ def find_executable_batch_size(function: Callable | None = None, starting_batch_
                 f"{function.__name__}() gets its batch size by itself, call it with {names[1:]} alone"
             )
         batch_size = starting_batch_size
-        while batch_size:
+        while batch_size > 0:
             clear()
             try:
                 return function(batch_size, *args, **kwargs)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-            batch_size //= 2
+            before, batch_size = batch_size, reduced(batch_size)
+            if not batch_size < before:
+                raise ValueError(f"reduce_batch_size_fn() makes {batch_size} of {before}: not smaller")
         raise RuntimeError("No executable batch size found, reached zero.")
 
     return call

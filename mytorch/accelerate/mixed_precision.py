@@ -24,27 +24,12 @@ import numpy as np
 from .._array import Array, wrap
 from ..device import device, on
 from ..nn.fused_ops.cast import cast_and_check
-from ..nn.module import Module
-from ..nn.parameter import replace_data
 from ..optim.flat import Flat, _zeros
 from ..optim.optimizer import Optimizer
+from ..optim.param_groups import params_of
 from ..optim.slot import Slot
 from ..tensor import Tensor
-
-HALF = np.dtype(np.float16)
-
-
-def half_parameters(model: Module) -> dict[Tensor, Array]:
-    """Make the float32 parameters of a model float16, in place; buffers stay as they are.
-
-    Returns:
-        The float32 values of those parameters. Tied ones are one parameter, here as everywhere.
-    """
-    values = {p: p.data for p in model.parameters() if p.dtype == np.float32}
-    for p, value in values.items():
-        replace_data(p, value.to(HALF))
-        p._grad = None
-    return values
+from .precision import HALF, check_half
 
 
 class MixedPrecisionOptimizer:
@@ -56,7 +41,8 @@ class MixedPrecisionOptimizer:
 
     Args:
         optimizer: any Optimizer of float16 parameters.
-        values: the float32 values of parameters, where they are still known: see `half_parameters`.
+        values: the float32 values of parameters, where they are still known (see `half_parameters`); those
+            that are used are taken out.
 
     Attributes:
         optimizer: the one that was given.
@@ -71,13 +57,15 @@ class MixedPrecisionOptimizer:
         self.optimizer = optimizer
         self.grad_scale: Any = None
         self.found_inf: Any = None
+        self._values = {} if values is None else values
         self._masters: dict[Tensor, Tensor] = {}
         self._seen: dict[Tensor, tuple[Array, int]] = {}  # what we wrote into the model, and its version
         self._halves: list[_Half] = []
+        self._held: set[Tensor] = set()  # those whose gradients of this window wait in float32
         self._is_collected = False
         state, optimizer.state = optimizer.state, type(optimizer.state)(dict)
         for group in optimizer.param_groups:
-            group["params"] = [self._master(p, (values or {}).get(p)) for p in group["params"]]
+            group["params"] = [self._master(p) for p in group["params"]]
         for p, entry in state.items():
             optimizer.state[self._masters.get(p, p)] = entry
         if hasattr(optimizer, "exchange_parameters"):  # it has made something of them already
@@ -85,9 +73,10 @@ class MixedPrecisionOptimizer:
         if not self._lay_out():
             raise ValueError(f"mixed precision needs flat parameters, which {type(optimizer).__name__} lacks")
 
-    def _master(self, p: Tensor, value: Array | None) -> Tensor:
+    def _master(self, p: Tensor) -> Tensor:
         if p not in self._masters:
-            _check_half(p)
+            check_half(p)
+            value = self._values.pop(p, None)
             master = Tensor((p.data if value is None else value).to("float32"))
             self._masters[p] = master.requires_grad_(p.requires_grad)
             self._seen[p] = p.data, p._version.count
@@ -100,27 +89,40 @@ class MixedPrecisionOptimizer:
 
     @property
     def device(self) -> device:
-        return self.param_groups[0]["params"][0].device
+        return next(iter(self._masters.values())).device
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train more parameters of the model, with options of their own: see `Optimizer.add_param_group`."""
+        group = {**param_group, **params_of(param_group["params"])}
+        for p in group["params"]:
+            check_half(p)
+        group["params"] = [self._master(p) for p in group["params"]]
+        self.optimizer.add_param_group(group)
+        self._lay_out()
 
     def parameters(self) -> list[Tensor]:
         """The model's parameters, in the order of the groups."""
-        models = {id(master): p for p, master in self._masters.items()}
-        return [models.get(id(p), p) for group in self.param_groups for p in group["params"]]
+        return self.models_of([p for group in self.param_groups for p in group["params"]])
+
+    def models_of(self, params: Iterable[Tensor]) -> list[Tensor]:
+        """The model's parameters of which these are the float32 copies; others as they are."""
+        models = {master: p for p, master in self._masters.items()}
+        return [models.get(p, p) for p in params]
 
     def masters_of(self, params: Iterable[Tensor]) -> list[Tensor]:
         """The float32 copies of these parameters of the model; others as they are."""
+        self._follow_model()
         return [self._masters.get(p, p) for p in params]
 
     def _lay_out(self) -> list[_Half]:
         """The half-precision side of each flat vector, made again where something was exchanged."""
         self._follow_model()
-        models = {id(master): p for p, master in self._masters.items()}
         before = {id(half.flat): half for half in self._halves}
         self._halves = []
         for _, flat in self.optimizer._lay_out():
             half = before.get(id(flat))
             if half is None or not half.is_current():
-                half = _Half(flat, [models[id(p)] for p in flat.params])
+                half = _Half(flat, self.models_of(flat.params))
             self._halves.append(half)
             self._note(half)
         return self._halves
@@ -130,7 +132,7 @@ class MixedPrecisionOptimizer:
         for p, master in self._masters.items():
             data, version = self._seen[p]
             if p.data is not data or p._version.count != version:
-                _check_half(p)
+                check_half(p)
                 master.data._array[...] = p.data._array
             if p.requires_grad != master.requires_grad:
                 master.requires_grad_(p.requires_grad)
@@ -149,6 +151,23 @@ class MixedPrecisionOptimizer:
             with on(half.flat.device):
                 half.collect_grads(half.flag if found_inf is None else found_inf)
         self._is_collected = True
+
+    def hold_grads(self) -> None:
+        """Add the model's gradients to those held in float32, and forget them: between two micro-batches.
+
+        Half precision would lose what is small beside the sum: 2048 + 1 = 2048.
+        """
+        for half in self._lay_out():
+            with on(half.flat.device), np.errstate(all="ignore"):
+                half.hold_grads(self._held)
+
+    def release_grads(self) -> None:
+        """Give the held gradients back to the model, rounded once: before a window's last micro-batch."""
+        if self._held:
+            for half in self._lay_out():
+                with on(half.flat.device), np.errstate(all="ignore"):
+                    half.release_grads(self._held)
+        self._held.clear()
 
     def step(self, closure: Any = None) -> None:
         """Update the float32 copies by the model's gradients, and round them into the model."""
@@ -190,6 +209,7 @@ class MixedPrecisionOptimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, the model's and the copies'."""
         self._is_collected = False
+        self._held.clear()
         self.optimizer.zero_grad(True)
         for p in self.parameters():
             if set_to_none or p._grad is None:
@@ -207,6 +227,7 @@ class MixedPrecisionOptimizer:
 
     def masters(self) -> list[Tensor]:
         """The float32 weights, in the order of the groups: what a checkpoint needs beside the model's."""
+        self._follow_model()
         return [p.detach() for group in self.param_groups for p in group["params"]]
 
     def load_masters(self, values: list[Tensor]) -> None:
@@ -262,14 +283,33 @@ class _Half:
                 p._grad = slot.take(p._grad._array)
             if not wide.holds(master._grad):
                 master._grad = wide.take(wide.raw)
-        for piece in self._pieces():
+        for piece in self._pieces([p._grad is not None for p in self.params]):
             cast_and_check(self.grad[piece], self.flat.grad[piece], found_inf)
 
-    def _pieces(self) -> Iterator[slice]:
-        """The longest ranges whose parameters have gradients."""
+    def hold_grads(self, held: set[Tensor]) -> None:
+        for p, slot in zip(self.params, self._slots, strict=True):
+            if p._grad is not None and not slot.holds(p._grad):
+                p._grad = slot.take(p._grad._array)
+        for piece in self._pieces([p._grad is not None and p in held for p in self.params]):
+            self.flat.grad[piece] += self.grad[piece]
+        for piece in self._pieces([p._grad is not None and p not in held for p in self.params]):
+            cast_and_check(self.grad[piece], self.flat.grad[piece], self.flag)
+        for p, master, wide in zip(self.params, self.flat.params, self.flat._slots, strict=True):
+            if p._grad is not None:
+                held.add(p)
+                p._grad, master._grad = None, wide.take(wide.raw)
+
+    def release_grads(self, held: set[Tensor]) -> None:
+        for p, slot, master in zip(self.params, self._slots, self.flat.params, strict=True):
+            if p in held:
+                total = master._grad._array if p._grad is None else master._grad._array + p._grad._array
+                p._grad = slot.take(total)
+
+    def _pieces(self, wanted: list[bool]) -> Iterator[slice]:
+        """The longest ranges of parameters that are wanted."""
         start = stop = 0
-        for p, (first, last) in zip(self.params, self.flat.spans, strict=True):
-            if p._grad is None:
+        for is_wanted, (first, last) in zip(wanted, self.flat.spans, strict=True):
+            if not is_wanted:
                 continue
             if first != stop:
                 if stop > start:
@@ -284,24 +324,3 @@ class _Half:
         cast_and_check(self.flat.data, self.data, self.flag)
         for p in self.params:
             p._version.count += 1  # a graph that needs the old values must notice
-
-
-def _check_half(p: Tensor) -> None:
-    if p.dtype != HALF:
-        raise ValueError(
-            f"mixed precision needs float16 parameters, got one of {p.dtype} and shape {tuple(p.shape)}; "
-            "half_parameters(model) makes them so"
-        )
-
-
-def floats_to(value: Any, dtype: np.dtype) -> Any:
-    """Nested dicts, lists and tuples with the real floating-point tensors in them cast to `dtype`."""
-    if isinstance(value, Tensor):
-        return value.to(dtype) if value.dtype.kind == "f" and value.dtype != dtype else value
-    if isinstance(value, dict):
-        return type(value)({key: floats_to(item, dtype) for key, item in value.items()})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(floats_to(item, dtype) for item in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(floats_to(item, dtype) for item in value)
-    return value

@@ -35,6 +35,15 @@ def map_tensors(function: Callable[[Tensor], Any], value: Any, strict: bool = Fa
     return value
 
 
+def are_tensors(value: Any) -> bool:
+    """Are there tensors, and nothing else, in these nested dicts, lists and tuples?"""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return len(value) > 0 and all(are_tensors(item) for item in value)
+    return isinstance(value, Tensor)
+
+
 def gather(value: Any) -> Any:
     """The tensors of all processes, one after the other along the first dimension; all get the result.
 

@@ -13,7 +13,7 @@ from ..nn.utils import clip_grad
 from ..optim.optimizer import Optimizer
 from ..tensor import Tensor
 from .mixed_precision import MixedPrecisionOptimizer
-from .scaler import GradScaler
+from .shared_scaler import SharedScaler
 from .state import GradientState
 
 
@@ -30,12 +30,13 @@ class AcceleratedOptimizer(Optimizer):
         step_was_skipped: the last step was left out, since a gradient was inf or NaN; asking waits for a GPU.
     """
 
-    def __init__(self, optimizer: Any, state: GradientState, scaler: GradScaler | None = None):
+    def __init__(self, optimizer: Any, state: GradientState, scaler: SharedScaler | None = None):
         self.optimizer, self.gradient_state, self.scaler = optimizer, state, scaler
         self._found_inf: Any = None
         self._window = 0  # the last one whose gradients were corrected
-        self._is_unscaled = False
         self._forget_hooks()
+        if scaler is not None:
+            scaler.optimizers.append(optimizer)
 
     param_groups = property(lambda self: self.optimizer.param_groups)
     state = property(lambda self: self.optimizer.state)
@@ -47,9 +48,7 @@ class AcceleratedOptimizer(Optimizer):
         return self._found_inf is not None and bool(self._found_inf.item())
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; not with mixed precision, where it would need the model."""
-        if isinstance(self.optimizer, MixedPrecisionOptimizer):
-            raise NotImplementedError("add_param_group() after prepare() with mixed precision")
+        """As the optimizer's own; with mixed precision, of parameters of a prepared model."""
         self.optimizer.add_param_group(param_group)
 
     def model_parameters(self) -> list[Tensor]:
@@ -73,9 +72,8 @@ class AcceleratedOptimizer(Optimizer):
     def unscale(self) -> None:
         """Divide the gradients by the scale of the losses, once."""
         self.finish_window()
-        if self.scaler is not None and not self._is_unscaled:
+        if self.scaler is not None and not self.scaler.is_unscaled(self.optimizer):
             self.scaler.unscale_(self.optimizer)
-            self._is_unscaled = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters, if this micro-batch ends a window."""
@@ -87,16 +85,16 @@ class AcceleratedOptimizer(Optimizer):
         if closure is not None:
             raise RuntimeError("step(): with mixed precision a closure can't be used")
         self.unscale()
-        self.scaler.step(self.optimizer)
-        self._is_unscaled = False
         self._found_inf = self.scaler.flag_of(self.optimizer)
-        self.scaler.update()
+        self.scaler.step(self.optimizer)
         return None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, if this micro-batch ends a window."""
         if self.gradient_state.sync_gradients:
             self.optimizer.zero_grad(set_to_none)
+            if self.scaler is not None:
+                self.scaler.forget_grads(self.optimizer)
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import distributed as dist
-from ..distributed.environment import started_size
+from ..distributed.environment import seconds, started_size
 from ..tensor import from_raw
+
+_MAIN_SECONDS = 600.0
 
 
 def start() -> bool:
@@ -70,3 +72,22 @@ def broadcast_object(obj: Any, src: int = 0) -> Any:
     box = [obj]
     dist.broadcast_object_list(box, src=src)
     return box[0]
+
+
+def on_main(function: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives on the main process, which alone calls it; its error is raised on all.
+
+    The others wait for it longer than for a collective, ten minutes at least: it reads and writes files.
+    """
+    answer = None
+    if rank() == 0:
+        try:
+            answer = function(*args), None
+        except Exception as error:
+            answer = None, error
+    if world_size() > 1:
+        dist.barrier(timeout=max(seconds(), _MAIN_SECONDS))
+    result, error = broadcast_object(answer)
+    if error is not None:
+        raise error
+    return result

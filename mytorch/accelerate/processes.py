@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from ..tensor import Tensor
 from . import operations, process
@@ -16,6 +19,7 @@ class Processes:
     """Ranks, and collectives on nested tensors; in a single process they do nothing."""
 
     gradient_state: GradientState
+    _triggers = _seen_triggers = 0  # counts: a signal's handler may set the trigger while it is checked
 
     num_processes = property(lambda self: process.world_size(), doc="How many processes there are.")
     process_index = property(lambda self: process.rank(), doc="The number of this one.")
@@ -25,6 +29,11 @@ class Processes:
     is_last_process = property(lambda self: process.rank() == process.world_size() - 1)
     use_distributed = property(lambda self: process.world_size() > 1)
 
+    @property
+    def distributed_type(self) -> str:
+        """ "NO", "MULTI_CPU" or "MULTI_GPU", as Hugging Face names them."""
+        return ("MULTI_GPU" if self.device.type == "cuda" else "MULTI_CPU") if self.use_distributed else "NO"
+
     def wait_for_everyone(self) -> None:
         """Return when all processes are here."""
         process.barrier()
@@ -33,6 +42,42 @@ class Processes:
         """`print`, in the first process of each machine only."""
         if self.is_local_main_process:
             builtins.print(*args, **kwargs)
+
+    def on_main_process(self, function: Callable) -> Callable:
+        """Decorator: only the main process calls the function; the others get None."""
+        return _only(lambda: self.is_main_process, function)
+
+    def on_local_main_process(self, function: Callable) -> Callable:
+        """Decorator: only the first process of each machine calls the function."""
+        return _only(lambda: self.is_local_main_process, function)
+
+    def on_last_process(self, function: Callable) -> Callable:
+        """Decorator: only the last process calls the function."""
+        return _only(lambda: self.is_last_process, function)
+
+    def on_process(self, function: Callable | None = None, process_index: int = 0) -> Callable:
+        """Decorator, with or without arguments: only process `process_index` calls the function."""
+        if function is None:
+            return functools.partial(self.on_process, process_index=process_index)
+        return _only(lambda: self.process_index == process_index, function)
+
+    def on_local_process(self, function: Callable | None = None, local_process_index: int = 0) -> Callable:
+        """Decorator, with or without arguments: only that process of each machine calls the function."""
+        if function is None:
+            return functools.partial(self.on_local_process, local_process_index=local_process_index)
+        return _only(lambda: self.local_process_index == local_process_index, function)
+
+    def set_trigger(self) -> None:
+        """Tell all processes something, to be seen by `check_trigger`: that this one wants to stop, say."""
+        self._triggers += 1
+
+    def check_trigger(self) -> bool:
+        """Did any process call `set_trigger` since the last time? All processes must ask together."""
+        count = self._triggers
+        flag = np.array([float(count > self._seen_triggers)], np.float32)
+        self._seen_triggers = count
+        process.all_reduce_max(flag)
+        return bool(flag[0])
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
@@ -66,17 +111,28 @@ class Processes:
         """`gather` of what was computed from a batch, without the samples that come twice.
 
         At the end of a pass some samples are repeated so that all processes have as many; here each sample
-        of the dataset comes once, in the loader's order.
+        of the dataset comes once, in the loader's order. Of a single number for the whole batch nothing is
+        left out.
 
         Args:
-            use_gather_object: the input are lists of any objects, one for each sample.
+            input_data: tensors, whose first dimension goes over the samples; or a list of any objects, one
+                for each sample.
+            use_gather_object: take a list of tensors, too, for objects: they may have different shapes.
+
+        Raises:
+            TypeError: objects that aren't in a list.
         """
         repeated = self.gradient_state.remainder
-        if use_gather_object:
-            found = operations.gather_object(input_data)
-            return found[: len(found) - repeated]
-        found = operations.gather(input_data)
-        return operations.map_tensors(lambda x: x[: x.shape[0] - repeated] if repeated else x, found)
+        if not use_gather_object and operations.are_tensors(input_data):
+            return operations.map_tensors(
+                lambda x: _without(operations.gather(x), repeated if x.ndim else 0), input_data
+            )
+        if not isinstance(input_data, (list, tuple)):
+            raise TypeError(
+                "gather_for_metrics(): expected tensors, or a list of objects, one for each sample, got "
+                f"{type(input_data).__name__}"
+            )
+        return _without(operations.gather_object(input_data), repeated)
 
     def gather_object(self, obj: Any) -> list:
         """The objects of all processes in one list; lists are joined."""
@@ -91,6 +147,18 @@ class Processes:
     ) -> Any:
         """Tensors filled up to the longest of all processes along `dim`, so that they can be gathered."""
         return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
+
+
+def _only(condition: Callable[[], bool], function: Callable) -> Callable:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) if condition() else None
+
+    return call
+
+
+def _without(found: Any, repeated: int) -> Any:
+    return found[: len(found) - repeated] if repeated else found
 
 
 @contextmanager

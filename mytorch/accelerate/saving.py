@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,34 +82,27 @@ class Saving:
         self.wait_for_checkpoint()
         files, folder = self._collect(), Path(output_dir)
         if keep_last is not None:
-            folder = Path(process.broadcast_object(str(checkpoint.next_numbered(folder))))
-        if process.rank() == 0:
-            if asynchronous:
-                self._writer = threading.Thread(target=self._write, args=(folder, _copied(files), keep_last))
-                self._writer.start()
-            else:
-                self._write(folder, files, keep_last)
-                self._raise_write_error()
+            folder = process.on_main(checkpoint.next_numbered, folder)
+        write = partial(_write, folder, keep_last=keep_last)
         if not asynchronous:
-            process.barrier()
+            process.on_main(write, files)
+        elif process.rank() == 0:
+            self._writer = threading.Thread(target=self._write_later, args=(write, _copied(files)))
+            self._writer.start()
         return str(folder)
 
-    def _write(self, folder: Path, files: dict[str, Any], keep_last: int | None) -> None:
+    def _write_later(self, write: Callable[[dict], None], files: dict[str, Any]) -> None:
         try:
-            checkpoint.write(folder, files)
-            if keep_last is not None:
-                checkpoint.clean(folder.parent, keep_last)
+            write(files)
         except BaseException as error:
             self._write_error = error
+            warnings.warn(f"an asynchronous checkpoint was not written: {error!r}", stacklevel=2)
 
     def wait_for_checkpoint(self) -> None:
         """Return when the last asynchronous checkpoint is on the disk; raise what went wrong with it."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
-        self._raise_write_error()
-
-    def _raise_write_error(self) -> None:
         error, self._write_error = self._write_error, None
         if error is not None:
             raise error
@@ -136,26 +133,49 @@ class Saving:
         )
         files["sampler.bin"] = [rank["loaders"] for rank in everybodys]
         files["random_states.bin"] = [rank["random"] for rank in everybodys]
-        files["accelerator.bin"] = {"step": self.gradient_state.step, "num_processes": process.world_size()}
+        files["accelerator.bin"] = {
+            "step": self.gradient_state.step,
+            "num_processes": process.world_size(),
+            "classes": self._classes(),
+        }
         return files
 
-    def load_state(self, input_dir: Any) -> str:
+    def _classes(self) -> dict[str, list[str]]:
+        """Of optimizers and schedules, whose states say nothing of what they are for."""
+        optimizers = [getattr(w.optimizer, "optimizer", w.optimizer) for w in self._optimizers]
+        optimizers = [getattr(optimizer, "optim", optimizer) for optimizer in optimizers]  # what ZeRO shards
+        return {
+            "optimizer": [type(optimizer).__name__ for optimizer in optimizers],
+            "scheduler": [type(prepared.scheduler).__name__ for prepared in self._schedulers],
+        }
+
+    def load_state(self, input_dir: Any, *, last_good: bool = False) -> str | None:
         """Go on from a checkpoint: the same objects must have been prepared, in the same order.
+
+        All processes call this. A script that may be started again begins with
+        `load_state(folder, last_good=True)`.
 
         Args:
             input_dir: the checkpoint's folder, or the folder of checkpoint_0, checkpoint_1, …, of which the
                 last is taken.
+            last_good: if that one is damaged, warn, and take the last one that is whole; if there is none,
+                do nothing.
 
         Returns:
-            The checkpoint's folder.
+            The checkpoint's folder; None if there is none.
 
         Raises:
-            CheckpointError: a file of it is missing, truncated or altered; it says which, and which other
-                checkpoint is good.
+            CheckpointError: there is none, or a file of it is missing, truncated or altered; it says which,
+                and which other checkpoint is good. With `last_good`: all are damaged.
             ValueError, RuntimeError: it is of other objects.
         """
         self.wait_for_checkpoint()
-        folder = checkpoint.newest(Path(input_dir))
+        find = checkpoint.last_good if last_good else checkpoint.newest
+        folder = process.on_main(find, Path(input_dir))  # all processes go on from the same one
+        if folder is None:
+            if last_good:
+                return None
+            raise checkpoint.CheckpointError(f"there is no checkpoint in {input_dir}")
         files = checkpoint.read(folder)
         self._check_fits(folder, files)
         for i, model in enumerate(self._models):
@@ -183,24 +203,45 @@ class Saving:
             optimizer.load_masters(list(values.values()))
 
     def _check_fits(self, folder: Path, files: dict[str, Any]) -> None:
-        kinds = {
-            "model": self._models, "optimizer": self._optimizers, "scheduler": self._schedulers,
-            "custom_checkpoint": self._custom,
-        }  # fmt: skip
-        for kind, objects in kinds.items():
-            saved = sum(name.split(".")[0].rstrip("0123456789").rstrip("_") == kind for name in files)
-            if saved != len(objects):
-                raise ValueError(
-                    f"load_state(): {folder} holds {saved} of kind {kind}, this run has {len(objects)}"
-                )
         if (self.scaler is not None) != ("mp_config.bin" in files):
             there = "with" if "mp_config.bin" in files else "without"
             raise ValueError(f"load_state(): {folder} was saved {there} mixed precision, this run differs")
+        wanted = {
+            "model": len(self._models), "optimizer": len(self._optimizers),
+            "scheduler": len(self._schedulers), "custom_checkpoint": len(self._custom),
+            "mp_config": int(self.scaler is not None), **{_kind(name): 1 for name in checkpoint.IN_ALL},
+        }  # fmt: skip
+        saved = Counter(map(_kind, files))
+        for kind in {**wanted, **saved}:
+            if saved[kind] != wanted.get(kind, 0):
+                raise ValueError(
+                    f"load_state(): {folder} holds {saved[kind]} of kind {kind}, this run has "
+                    f"{wanted.get(kind, 0)}"
+                )
+        run = files["accelerator.bin"]
+        for kind, ours in self._classes().items():
+            if run["classes"][kind] != ours:
+                raise ValueError(
+                    f"load_state(): {folder} is of {kind} {', '.join(run['classes'][kind])}, this run has "
+                    f"{', '.join(ours)}"
+                )
+        if run["num_processes"] != process.world_size() and process.rank() == 0:
+            warnings.warn(
+                f"{folder} was saved by {run['num_processes']} processes, and is loaded by "
+                f"{process.world_size()}: random numbers will be others than without a break",
+                stacklevel=3,
+            )
         loaders = len(files["sampler.bin"][0])
         if loaders != len(self._loaders):
             raise ValueError(
                 f"load_state(): {folder} holds {loaders} loaders, this run has {len(self._loaders)}"
             )
+
+
+def _write(folder: Path, files: dict[str, Any], keep_last: int | None) -> None:
+    checkpoint.write(folder, files, replace=keep_last is None)
+    if keep_last is not None:
+        checkpoint.clean(folder.parent, keep_last)
 
 
 def random_states() -> dict[str, Any]:
@@ -224,6 +265,11 @@ def set_random_states(states: dict[str, Any]) -> None:
         generator.set_state(state)
 
 
+def _kind(name: str) -> str:
+    """model of model_2.safetensors"""
+    return re.sub(r"_\d+$", "", name.partition(".")[0])
+
+
 def _numbered(kind: str, i: int, suffix: str) -> str:
     return f"{kind}.{suffix}" if i == 0 else f"{kind}_{i}.{suffix}"
 
@@ -244,8 +290,9 @@ def _copied(value: Any) -> Any:
                 return host
             if isinstance(x, Array):
                 return Array(host)
-            address = (raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr, raw.shape)
-            return seen.setdefault(address, Tensor(host)) if raw.size else Tensor(host)
+            address = raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
+            memory = (address, raw.shape, raw.strides, raw.dtype)  # as `serialization` knows what is the same
+            return seen.setdefault(memory, Tensor(host)) if raw.size else Tensor(host)
         return x
 
     return copy(value)

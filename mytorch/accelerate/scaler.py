@@ -26,6 +26,9 @@ from ..optim.optimizer import Optimizer
 from ..tensor import Tensor, from_raw
 from . import process
 
+MAX_STUCK = 20  # steps left out in a row at the smallest scale, after which there is no hope
+LOOK_EVERY = 100  # updates, on a GPU: looking at a number there means waiting for it
+
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
@@ -37,8 +40,9 @@ class GradScaler:
         scaler.step(optimizer)
         scaler.update()
 
-    Nothing here waits for a GPU, except for `get_scale()`, `state_dict()` and an optimizer that can't skip a
-    step by itself. A step is left out on all ranks if one of them found an inf or NaN.
+    Nothing here waits for a GPU, except for `get_scale()`, `state_dict()`, every hundredth `update()`, and an
+    optimizer that can't skip a step by itself. A step is left out on all ranks if one of them found an inf or
+    NaN. After 20 such steps in a row at the smallest scale `update()` raises, since nothing is learned.
 
     Args:
         device: accepted as PyTorch's; the scale lives where the first loss is.
@@ -83,6 +87,8 @@ class GradScaler:
         self.min_scale, self.max_scale = float(min_scale), float(max_scale)
         self._scale: Any = np.full(1, init_scale, np.float32)
         self._good_steps: Any = np.zeros(1, np.int64)  # in a row
+        self._stuck: Any = np.zeros(1, np.int64)  # steps left out in a row at the smallest scale
+        self._updates = 0
         self._stages: dict[int, str] = {}
         self._found: dict[int, dict[device, Any]] = {}  # by optimizer and device, arrays of one float32
 
@@ -163,6 +169,7 @@ class GradScaler:
 
         Raises:
             RuntimeError: there was no step or `unscale_` since then.
+            FloatingPointError: 20 steps in a row were left out although the scale is at its smallest.
         """
         if not self._enabled:
             return
@@ -175,6 +182,7 @@ class GradScaler:
             self._adapt(self._total(dict(enumerate(flags))))
         self._stages.clear()
         self._found.clear()
+        self._check_stuck()
 
     def _adapt(self, found: Any) -> None:
         where = device_of(found)
@@ -182,6 +190,8 @@ class GradScaler:
         self._warn_at_floor(found, scale)
         with on(where):
             bad = found != 0
+            is_stuck = bad & (scale <= self.min_scale)
+            self._stuck = np.where(is_stuck, move(self._stuck, where) + 1, 0)
             good_steps = np.where(bad, 0, move(self._good_steps, where) + 1)
             grows = good_steps == self._growth_interval
             factor = np.where(bad, self._backoff_factor, np.where(grows, self._growth_factor, 1.0))
@@ -194,9 +204,23 @@ class GradScaler:
         if isinstance(found, np.ndarray) and found[0] and scale[0] <= self.min_scale:
             warnings.warn(
                 f"gradients are inf or NaN although the loss scale is at its smallest, {self.min_scale:g}: "
-                "the loss itself, or a weight, is probably not finite",
+                f"{GradScaler._reason(self)}",
                 stacklevel=4,
             )
+
+    def _check_stuck(self) -> None:
+        self._updates += 1
+        if not isinstance(self._stuck, np.ndarray) and self._updates % LOOK_EVERY:
+            return
+        stuck = int(self._stuck.item())
+        if stuck >= MAX_STUCK:
+            raise FloatingPointError(
+                f"the last {stuck} steps were left out, since gradients are inf or NaN although the loss "
+                f"scale is at its smallest, {self.min_scale:g}; {self._reason()}"
+            )
+
+    def _reason(self) -> str:
+        return "the loss itself, or a weight, is probably not finite"
 
     def found_inf(self, optimizer: Any) -> bool:
         """Did the last `unscale_` or `step` of this optimizer, before `update()`, find inf or NaN? Waits."""

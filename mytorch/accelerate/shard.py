@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -70,15 +70,19 @@ class ShardedBatchSampler(Sampler[list]):
 class ShardedStream(IterableDataset):
     """The samples of a stream that belong to this process, a batch at a time.
 
-    Every process goes over the whole stream, which must be the same everywhere.
+    Every process goes over the whole stream, which must be the same everywhere. So does each worker with its
+    copy of the stream: worker i of every process has the same one, and they share that.
 
     Attributes:
+        __wrapped__: the stream, which `get_worker_info().dataset` shows.
         duplicates: as of `ShardedBatchSampler`.
     """
 
     def __init__(self, dataset: Iterable, batch_size: int, drop_last: bool, world_size: int, rank: int):
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.world_size, self.rank, self.duplicates = world_size, rank, 0
+
+    __wrapped__ = property(lambda self: self.dataset)
 
     def __iter__(self) -> Iterator[Any]:
         self.duplicates = 0
@@ -92,3 +96,17 @@ class ShardedStream(IterableDataset):
 
     def set_epoch(self, epoch: int) -> None:
         set_epoch(self.dataset, epoch)
+
+
+class WithDuplicates:
+    """A collate_fn that adds how many samples of a batch are repeated, over all processes.
+
+    Only the worker that loads the batch knows: its `ShardedStream` has come to its end.
+    """
+
+    def __init__(self, collate_fn: Callable[[Any], Any], stream: ShardedStream):
+        self.collate_fn, self.stream = collate_fn, stream
+
+    def __call__(self, samples: Any) -> tuple[Any, int]:
+        batch = self.collate_fn(samples)
+        return batch, self.stream.duplicates

@@ -47,7 +47,7 @@ class GradientState:
     @property
     def remainder(self) -> int:
         """How many samples at the end of this batch, over all processes, are repeated ones."""
-        return self.loaders[-1].duplicates if self.end_of_dataloader else 0
+        return self.loaders[-1].duplicates if self.loaders else 0
 
     def begin_micro_batch(self) -> bool:
         """Count one; does it end a window?"""

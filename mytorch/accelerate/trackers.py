@@ -32,8 +32,8 @@ class JsonlTracker(Tracker):
     name = "jsonl"
 
     def __init__(self, run_name: str, folder: Path):
-        folder.mkdir(parents=True, exist_ok=True)
         self._config = folder / f"{run_name}.json"
+        self._config.parent.mkdir(parents=True, exist_ok=True)
         self.tracker = open(folder / f"{run_name}.jsonl", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class WandbTracker(Tracker):
 
 
 class TensorBoardTracker(Tracker):
-    """TensorBoard's files, in <folder>/<run>; `kwargs` go to `SummaryWriter`."""
+    """TensorBoard's files, in <folder>/<run>; `kwargs` go to tensorboardX's `SummaryWriter`."""
 
     name = "tensorboard"
 
@@ -82,8 +82,14 @@ class TensorBoardTracker(Tracker):
         for name, value in values.items():
             if isinstance(value, str):
                 self.tracker.add_text(name, value, step, **kwargs)
-            else:
+            elif isinstance(value, dict):
+                self.tracker.add_scalars(name, value, step, **kwargs)
+            elif isinstance(value, (int, float)):
                 self.tracker.add_scalar(name, value, step, **kwargs)
+            else:
+                raise TypeError(
+                    f"tensorboard takes numbers, strings and dicts of numbers, got {value!r} for {name!r}"
+                )
         self.tracker.flush()
 
     def finish(self) -> None:
@@ -106,9 +112,20 @@ def check_names(names: Any) -> list[Any]:
     return names
 
 
-def numbers(values: dict[str, Any]) -> dict[str, Any]:
-    """Tensors of one element as Python numbers."""
-    return {k: v.item() if isinstance(v, Tensor) or hasattr(v, "item") else v for k, v in values.items()}
+def numbers(value: Any) -> Any:
+    """Nested dicts, lists and tuples with Python numbers in the place of tensors and arrays.
+
+    Those of one element are numbers, whatever their shape; others are nested lists.
+    """
+    if isinstance(value, dict):
+        return {key: numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [numbers(item) for item in value]
+    if isinstance(value, Tensor) or hasattr(value, "tolist"):
+        value = value.tolist()
+        while isinstance(value, list) and len(value) == 1:
+            value = value[0]
+    return value
 
 
 def _imported(module: str, package: str) -> Any:

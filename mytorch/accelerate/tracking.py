@@ -21,13 +21,14 @@ class Tracking:
     def init_trackers(
         self, project_name: str, config: dict | None = None, init_kwargs: dict[str, dict] | None = None
     ) -> None:
-        """Start the trackers that the Accelerator was made with.
+        """Start the trackers that the Accelerator was made with, anew if they are running.
 
         Args:
             project_name: of the run.
             config: its settings.
             init_kwargs: {name of a tracker: its own options}.
         """
+        self._finish_trackers()
         if process.rank() != 0:
             return
         for name in self._log_with:
@@ -51,7 +52,7 @@ class Tracking:
         )
 
     def log(self, values: dict, step: int | None = None, log_kwargs: dict[str, dict] | None = None) -> None:
-        """Write numbers by name; tensors of one element are numbers, too."""
+        """Write numbers by name; tensors of one element are numbers, too, and larger ones lists."""
         for tracker in self.trackers:
             tracker.log(numbers(values), step=step, **(log_kwargs or {}).get(tracker.name, {}))
 

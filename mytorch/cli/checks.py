@@ -198,7 +198,7 @@ def mixed_precision() -> str:
     rank, size = dist.get_rank(), dist.get_world_size()
     accelerator = Accelerator(mixed_precision="fp16", cpu=not is_available())
     model, optimizer, loader = _prepared(accelerator, 8 * size, 8)
-    losses = [_update(accelerator, model, optimizer, x, y) for _ in range(40) for x, y in loader]
+    losses = [_update(accelerator, model, optimizer, x, y) for _ in range(100) for x, y in loader]
     before, scale = _weights(model), accelerator.scaler.get_scale()
     (x, y) = next(iter(loader))
     _update(accelerator, model, optimizer, x, y * (float("inf") if rank == size - 1 else 1.0))

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     except SettingsError as error:
         print(f"mytorchrun config: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):  # Ctrl-C, Ctrl-D
         print("mytorchrun config: nothing was written", file=sys.stderr)
         return 130
     print(f"wrote {path}")
@@ -68,7 +68,7 @@ def ask(start: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         SettingsError: questionary isn't installed.
-        KeyboardInterrupt: Ctrl-C.
+        KeyboardInterrupt, EOFError: Ctrl-C, Ctrl-D.
     """
     try:
         import questionary

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -52,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=2))
         return 0
+    lines = []
     for section, facts in found.items():
-        print(section)
         width = max(map(len, facts), default=0)
-        for name, value in facts.items():
-            print(f"  {name:<{width}}  {value}")
+        lines += [section, *(f"  {name:<{width}}  {value}" for name, value in facts.items())]
+    print("\n".join(lines))
     return 0
 
 

@@ -165,7 +165,8 @@ def run(options: argparse.Namespace) -> int:
         facts = {"number_of_parameters": found.number_of_parameters, **parts, "total": found.total}
         print(json.dumps(facts, indent=2))
         return 0
-    print(f"{found.number_of_parameters:,} parameters; on each of {options.num_processes} devices:")
+    where = f"each of {options.num_processes} devices" if options.num_processes > 1 else "the device"
+    print(f"{found.number_of_parameters:,} parameters; on {where}:")
     for name, number in {**parts, "total": found.total}.items():
         print(f"  {name:<11} {text_of(number):>10}  {number / found.total:4.0%}")
     return 0

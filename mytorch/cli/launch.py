@@ -34,5 +34,5 @@ def run(options: argparse.Namespace) -> int:
         os.environ.update(settings.exported(found))
         return launch.run(options)
     except (LaunchError, SettingsError) as error:
-        print(f"mytorchrun launch: {error}", file=sys.stderr)
+        print(f"mytorchrun {options.command}: {error}", file=sys.stderr)
         return 2

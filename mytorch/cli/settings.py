@@ -219,18 +219,20 @@ def config_path(file: str | os.PathLike | None = None, environment: Mapping[str,
     """Where the file is: `file`, or what MYTORCH_CONFIG says, or in ~/.cache/mytorch."""
     environment = os.environ if environment is None else environment
     chosen = file or environment.get(CONFIG_VARIABLE)
-    return Path(chosen) if chosen else Path.home() / ".cache" / "mytorch" / "default_config.yaml"
+    return Path(os.path.expanduser(chosen or "~/.cache/mytorch/default_config.yaml"))  # ~ stays without home
 
 
 def read(path: Path) -> dict[str, Any]:
     """The settings in a file, checked one by one.
 
     Raises:
-        SettingsError: no such file, no YAML, an unknown key, a wrong value; PyYAML isn't installed.
+        SettingsError: no such file, no YAML, an unknown key, one that comes twice, a wrong value; PyYAML
+            isn't installed.
     """
     yaml = _yaml(f"to read {path}")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        found, nodes = yaml.safe_load(text), yaml.compose(text)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"can't read {path}: {error}") from error
     except yaml.YAMLError as error:
@@ -239,6 +241,10 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(found, dict):
         raise SettingsError(f"{path}: expected lines of the form `name: value`, got {found!r}")
+    names = [key.value for key, _ in nodes.value]
+    for name in names:
+        if names.count(name) > 1:  # of which YAML would take the last
+            raise SettingsError(f"{path}: {name} stands there {names.count(name)} times")
     for key, value in found.items():
         if key not in BY_NAME:
             raise SettingsError(
@@ -251,8 +257,10 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
     """Write settings, whole or not at all; those that are None are left out.
 
     Raises:
-        SettingsError: the file can't be written; PyYAML isn't installed.
+        SettingsError: the file can't be written, or there is no home folder for it; PyYAML isn't installed.
     """
+    if path.parts[:1] == ("~",):
+        raise SettingsError(f"there is no home folder for {path}: name another file by --config_file")
     yaml = _yaml(f"to write {path}")
     kept = {name: values[name] for name in BY_NAME if values.get(name) is not None}
     try:

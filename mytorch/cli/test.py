@@ -13,8 +13,8 @@ _TIMEOUT = 30.0  # seconds, for a collective: the checks' take milliseconds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of this command."""
     parser.add_argument("--config", "--config_file", dest="config", help="settings from this YAML file")
-    names = ("num_processes", "num_gpus", "nnodes", "hostfile", "cpu", "timeout")
-    settings.add_arguments(parser, list(names))
+    names = ["num_processes", "num_gpus", "nnodes", "node_rank", "master_addr", "master_port", "hostfile"]
+    settings.add_arguments(parser, [*names, "cpu", "timeout"])
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """What test_ranks.py runs on every rank."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,7 @@ def metrics():
             ("map", loader(samples)),
             ("drop", loader(samples, drop_last=True)),
             ("stream", DataLoader(Stream(samples), TOGETHER // ranks())),
+            ("worker", DataLoader(Stream(samples), TOGETHER // ranks(), num_workers=1)),
         ):
             accelerator = Accelerator(cpu=True)
             batches = accelerator.prepare(batches)
@@ -180,6 +182,108 @@ def checkpoints(make=adamw, precision="no"):
     return {"same": all((found[k] == np.asarray(v)).all() for k, v in expected.items()), **expected}
 
 
+def held():
+    """64 micro-batches, whose gradients float16 can't add up: 2048 + 1 = 2048."""
+    accelerator = Accelerator(64, mixed_precision="fp16", cpu=True, scaler_kwargs={"init_scale": 64.0})
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=1.0))
+    for i in range(64):
+        with accelerator.accumulate(model):
+            x = (2048.0 if i == 0 else 1.0) * (1 + accelerator.process_index)
+            accelerator.backward(model(mytorch.full((1, 1), x)).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"weight": optimizer.optimizer.masters()[0].item()}
+
+
+def stuck():
+    """The last rank's loss is always NaN: all leave out the step, and in the end give up."""
+    accelerator = Accelerator(mixed_precision="fp16", cpu=True, scaler_kwargs={"init_scale": 4.0})
+    model = network(0)
+    model, optimizer = accelerator.prepare(model, adamw(model))
+    before, said, steps = weights(model), "", 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while not said and steps < 100:
+            loss = model(mytorch.ones(1, 4)).sum() * (float("nan") if accelerator.is_last_process else 1.0)
+            accelerator.backward(loss)
+            steps += 1
+            try:
+                optimizer.step()
+            except FloatingPointError as error:
+                said = str(error)
+            optimizer.zero_grad()
+    same = all((value == before[name]).all() for name, value in weights(model).items())
+    return {"said": said, "steps": steps, "same": same}
+
+
+def nan_loss():
+    """What backward() says to the NaN of the last rank, and what it does for the others."""
+    said = []
+    for bad in (float("nan"), -float("inf"), 1.0):
+        accelerator = Accelerator(cpu=True)
+        model = accelerator.prepare(network(0))
+        with accelerator.no_sync(model):
+            loss = (model(mytorch.ones(1, 4)) ** 2).sum() * (bad if accelerator.is_last_process else 1.0)
+            try:
+                accelerator.backward(loss)
+                said.append("")
+            except FloatingPointError as error:
+                said.append(str(error))
+    return {"said": said}
+
+
+def words():
+    """What isn't numbers: objects of samples, triggers, decorators, objects that are prepared twice."""
+    accelerator = Accelerator(cpu=True)
+    rank = accelerator.process_index
+    names, losses = [], []
+    for _, _, i in accelerator.prepare(loader(26)):
+        names += accelerator.gather_for_metrics([f"sample {int(k)}" for k in i])
+        losses.append(accelerator.gather_for_metrics({"loss": mytorch.tensor(float(rank))})["loss"].tolist())
+    called = [
+        mark(lambda: rank)() is not None
+        for mark in (
+            accelerator.on_main_process, accelerator.on_local_main_process, accelerator.on_last_process,
+            accelerator.on_process(process_index=1), accelerator.on_local_process(local_process_index=0),
+        )
+    ]  # fmt: skip
+    triggers = [accelerator.check_trigger()]
+    if accelerator.is_last_process:
+        accelerator.set_trigger()
+    triggers += [accelerator.check_trigger(), accelerator.check_trigger()]
+    model = network(0)
+    first = accelerator.prepare(model)
+    same = accelerator.prepare(model) is first and accelerator.prepare(first) is first
+    accelerator.prepare(adamw(network(2)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            accelerator.backward(mytorch.ones((), requires_grad=True) * 1.0)
+    warned = [str(warning.message) for warning in caught]
+    folder = Path(sys.argv[1]) / "weights"
+    accelerator.save_model(first, folder)
+    accelerator.save({"by": rank}, folder / "by.bin")
+    accelerator.wait_for_everyone()
+    saved = mytorch.load(folder / "model.safetensors")
+    empty = accelerator.prepare(nn.Tanh())
+    bare = accelerator.prepare_model(network(1), evaluation_mode=True)
+    return {
+        "names": names,
+        "losses": losses,
+        "called": called,
+        "triggers": triggers,
+        "same": same,
+        "warned": warned,
+        "saved": sorted(saved),
+        "by": mytorch.load(folder / "by.bin")["by"],
+        "empty": empty(mytorch.zeros(1)).item(),
+        "bare": isinstance(bare, nn.Sequential),
+        "type": accelerator.distributed_type,
+    }
+
+
 def write_rank(folder, values):
     """For the notebook_launcher."""
     accelerator = Accelerator(cpu=True)
@@ -193,6 +297,7 @@ CASES = {
     "sharded_half": sharded_half, "checkpoints_zero_half": lambda: checkpoints(zero, "fp16"),
     "metrics": metrics, "skipping": skipping, "tokens": tokens, "collectives": collectives,
     "checkpoints": checkpoints, "checkpoints_zero": lambda: checkpoints(zero),
+    "held": held, "stuck": stuck, "nan_loss": nan_loss, "words": words,
     "checkpoints_half": lambda: checkpoints(precision="fp16"),
 }  # fmt: skip
 

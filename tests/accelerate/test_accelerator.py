@@ -1,6 +1,8 @@
 """The Accelerator in one process: the same training as without it."""
 
 import json
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -182,6 +184,24 @@ def test_tokens_weigh_losses_when_windows_differ():
         same(weights(model), weights(reference), rtol=tolerance, atol=tolerance)
 
 
+def test_windows_can_be_changed_by_hand():
+    accelerator = Accelerator(cpu=True)
+    model = network()
+    model, optimizer = accelerator.prepare(model, sgd(model))
+    x, y = data()
+    accelerator.sync_gradients = False
+    before = weights(model)
+    accelerator.backward(mse(model, x, y))
+    optimizer.step()
+    same(weights(model), before, rtol=0, atol=0)
+    accelerator.sync_gradients, accelerator.gradient_accumulation_steps = True, 3
+    ends = []
+    for _ in range(4):
+        with accelerator.accumulate(model):
+            ends.append(accelerator.sync_grad)
+    assert ends == [False, False, True, False]
+
+
 def test_nothing_steps_while_gradients_add_up():
     accelerator = Accelerator(2, cpu=True)
     model = network()
@@ -234,6 +254,10 @@ WRONG = {
         lambda: Accelerator(cpu=True).backward(mytorch.ones(()), num_items=0), ValueError, "positive, got 0"),
     "reduce": (lambda: Accelerator(cpu=True).reduce(mytorch.ones(1), "max"), ValueError, "got 'max'"),
     "gather": (lambda: Accelerator(cpu=True).gather([3]), TypeError, "got int"),
+    "objects": (
+        lambda: Accelerator(cpu=True).gather_for_metrics({"text": "a"}), TypeError, "each sample, got dict"),
+    "later steps": (
+        lambda: setattr(Accelerator(cpu=True), "gradient_accumulation_steps", 0.5), ValueError, "got 0.5"),
     "split": (
         lambda: Accelerator(cpu=True).split_between_processes({"a": [1], "b": []}).__enter__(),
         ValueError, "lengths differ"),
@@ -297,7 +321,7 @@ def test_wandb_is_asked_for_what_is_logged(monkeypatch):
     class Wandb:
         init = staticmethod(lambda project, **options: calls.append(("init", project, options)) or Run)
 
-    monkeypatch.setitem(__import__("sys").modules, "wandb", Wandb)
+    monkeypatch.setitem(sys.modules, "wandb", Wandb)
     accelerator = Accelerator(cpu=True, log_wandb=True)
     accelerator.init_trackers("gpt", {"lr": 1}, {"wandb": {"mode": "offline"}})
     accelerator.log({"loss": 1.0}, step=2)
@@ -305,6 +329,72 @@ def test_wandb_is_asked_for_what_is_logged(monkeypatch):
     assert calls == [
         ("init", "gpt", {"mode": "offline"}), ("config", {"lr": 1}), ("log", {"loss": 1.0}, 2), ("finish",),
     ]  # fmt: skip
+
+
+def tensorboard_stand_in(calls):
+    """With the functions of tensorboardX's SummaryWriter that the tracker may call, as they are defined."""
+
+    class SummaryWriter:
+        def __init__(self, logdir=None, comment="", purge_step=None, max_queue=10):
+            calls.append(("open", logdir, max_queue))
+
+        def add_text(self, tag, text_string, global_step=None, walltime=None):
+            calls.append(("text", tag, text_string, global_step))
+
+        def add_scalar(self, tag, scalar_value, global_step=None, walltime=None):
+            calls.append(("scalar", tag, scalar_value, global_step))
+
+        def add_scalars(self, main_tag, tag_scalar_dict, global_step=None, walltime=None):
+            calls.append(("scalars", main_tag, tag_scalar_dict, global_step))
+
+        def flush(self):
+            pass
+
+        def close(self):
+            calls.append(("close",))
+
+    return types.SimpleNamespace(SummaryWriter=SummaryWriter)
+
+
+def log_to_tensorboard(folder):
+    accelerator = Accelerator(cpu=True, log_with="tensorboard", project_dir=folder)
+    accelerator.init_trackers("run", {"lr": 1}, {"tensorboard": {"max_queue": 5}})
+    both = {"a": 1, "b": mytorch.tensor([2.0])}
+    accelerator.log({"loss": mytorch.tensor(0.5), "note": "good", "both": both}, step=2)
+    with pytest.raises(TypeError, match=r"got \[1.0, 1.0\] for 'many'"):
+        accelerator.log({"many": mytorch.ones(2)})
+    accelerator.end_training()
+
+
+def test_tensorboard_is_asked_for_what_is_logged(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setitem(sys.modules, "tensorboardX", tensorboard_stand_in(calls))
+    log_to_tensorboard(tmp_path)
+    assert calls == [
+        ("open", str(tmp_path / "run"), 5), ("text", "config", '{\n  "lr": 1\n}', None),
+        ("scalar", "loss", 0.5, 2), ("text", "note", "good", 2), ("scalars", "both", {"a": 1, "b": 2.0}, 2),
+        ("close",),
+    ]  # fmt: skip
+
+
+def test_tensorboard_writes_its_files(tmp_path):
+    """With the real package."""
+    pytest.importorskip("tensorboardX")
+    log_to_tensorboard(tmp_path)
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("events.*"))
+    assert b"loss" in written and b"good" in written and b"both" in written
+
+
+def test_trackers_that_start_again_end_what_they_began(tmp_path):
+    accelerator = Accelerator(cpu=True, log_with="jsonl", project_dir=tmp_path)
+    for run in ("one", "sub/two"):
+        accelerator.init_trackers(run)
+        accelerator.log({"run": run, "nested": {"x": mytorch.ones(1, 1), "y": [np.arange(2)]}})
+    accelerator.end_training()
+    for run in ("one", "sub/two"):
+        assert json.loads((tmp_path / f"{run}.jsonl").read_text()) == {
+            "run": run, "nested": {"x": 1.0, "y": [[0, 1]]},
+        }  # fmt: skip
 
 
 def test_find_executable_batch_size():
@@ -322,6 +412,24 @@ def test_find_executable_batch_size():
         run(0)
     with pytest.raises(TypeError, match="gets its batch size"):
         run(8, 20)
+    for first in (0, -1):
+        with pytest.raises(RuntimeError, match="reached zero"):
+            find_executable_batch_size(run, first)()
+
+    @find_executable_batch_size(starting_batch_size=10, reduce_batch_size_fn=lambda size: size - 3)
+    def libraries_say_so(batch_size):
+        if batch_size > 5:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+        return batch_size
+
+    assert libraries_say_so() == 4
+
+    @find_executable_batch_size(reduce_batch_size_fn=lambda size: size)
+    def never_smaller(batch_size):
+        raise MemoryError
+
+    with pytest.raises(ValueError, match="makes 128 of 128: not smaller"):
+        never_smaller()
 
     @find_executable_batch_size
     def fails(batch_size):
@@ -347,6 +455,9 @@ def test_notebook_launcher_in_one_process():
     seen = []
     notebook_launcher(lambda *args: seen.append(args), (1, 2), num_processes=1)
     assert seen == [(1, 2)]
+    precisions = []
+    notebook_launcher(lambda: precisions.append(Accelerator(cpu=True).mixed_precision), (), 1, "fp16")
+    assert precisions == ["fp16"] and Accelerator(cpu=True).mixed_precision == "no"
     with pytest.raises(ValueError, match="can't see"):
         notebook_launcher(lambda: 0, num_processes=2)
 

@@ -10,6 +10,7 @@ from mytorch.utils.data import (
     DistributedSampler,
     IterableDataset,
     SequentialSampler,
+    get_worker_info,
 )
 
 
@@ -86,6 +87,84 @@ class Stream(IterableDataset):
         return iter(range(10))
 
 
+class Shares(IterableDataset):
+    """Every worker has its share of 0, 1, …, size - 1."""
+
+    def __init__(self, size):
+        self.size, self.first, self.step = size, 0, 1
+
+    def __iter__(self):
+        info = get_worker_info()
+        if info is not None:
+            self.first, self.step = info.id, info.num_workers
+        return iter(range(self.first, self.size, self.step))
+
+
+def dealt(n, ranks, dataset, **options):
+    """For every step: what all ranks got, one after the other, and how many of them are repeated."""
+    parts = []
+    for rank in range(n):
+        ranks(n, rank)
+        batches = Accelerator(cpu=True).prepare(DataLoader(dataset, 2, **options))
+        parts.append([(batch.tolist(), batches.duplicates) for batch in batches])
+    steps = [([i for batch, _ in step for i in batch], step) for step in zip(*parts, strict=True)]
+    for _, step in steps:
+        assert len({(len(batch), repeated) for batch, repeated in step}) == 1
+    return [(samples, step[0][1]) for samples, step in steps]
+
+
+STREAMS = [(23, 0, 2, False), (23, 0, 3, True), (12, 0, 2, False), (0, 0, 2, False), (23, 2, 2, False),
+           (23, 2, 2, True), (7, 3, 2, False), (16, 2, 2, False), (0, 1, 2, False)]  # fmt: skip
+
+
+@pytest.mark.parametrize("size, workers, n, drop_last", STREAMS)
+def test_a_stream_over_several_ranks(ranks, size, workers, n, drop_last):
+    steps = dealt(n, ranks, Shares(size), num_workers=workers, drop_last=drop_last)
+    seen = [i for samples, repeated in steps for i in samples[: len(samples) - repeated]]
+    copies = max(workers, 1)
+    for worker in range(copies):  # each worker's stream is dealt out in its order, up to its end
+        own = list(range(worker, size, copies))
+        lost = len(own) % (2 * n) if drop_last else 0
+        assert [i for i in seen if i % copies == worker] == own[: len(own) - lost]
+
+
+def test_a_worker_sees_the_stream_itself(ranks):
+    def begin_at_100(worker):
+        dataset = get_worker_info().dataset
+        dataset.size, dataset.first = 106, 100
+
+    class From(Shares):
+        def __iter__(self):
+            return iter(range(self.first, self.size))
+
+    steps = dealt(2, ranks, From(0), num_workers=1, worker_init_fn=begin_at_100)
+    assert steps == [([100, 101, 102, 103], 0), ([104, 105], 0)]
+
+
+@pytest.mark.parametrize(
+    "after, workers", [((2, 2), 0), ((1, 4), 0), ((4, 1), 0), ((1, 1), 0), ((2, 2), 2), ((1, 2), 2)]
+)
+def test_a_stream_goes_on_with_other_numbers(ranks, after, workers):
+    def rest(n, size, state):
+        parts = []
+        for rank in range(n):
+            ranks(n, rank)
+            batches = Accelerator(cpu=True).prepare(DataLoader(Shares(48), size, num_workers=workers))
+            if state is not None:
+                batches.load_state_dict(state)
+            parts.append([batch.tolist() for batch in batches])
+        return [i for step in zip(*parts, strict=True) for batch in step for i in batch]
+
+    ranks(2)
+    batches = Accelerator(cpu=True).prepare(DataLoader(Shares(48), 2, num_workers=workers))
+    at = iter(batches)
+    for _ in range(4):
+        next(at)
+    state = batches.state_dict()
+    given = rest(2, 2, None)[:16]
+    assert sorted(given + rest(*after, state)) == list(range(48))
+
+
 def test_the_last_batch_is_known_and_a_streams_position_is_right():
     accelerator = Accelerator(2, cpu=True)
     for given in (DataLoader(Stream(), 4), DataLoader(range(10), 4)):
@@ -116,7 +195,11 @@ def test_own_samplers(ranks):
 
 
 WRONG = {
-    "workers": (lambda: prepared_stream(num_workers=2), NotImplementedError, "num_workers=2"),
+    "any order": (
+        lambda: prepared_stream(num_workers=2, in_order=False),
+        ValueError,
+        "in_order=False with num_workers=2",
+    ),
     "no batches": (lambda: prepared(batch_size=None), ValueError, "batch_size=None"),
     "skip": (lambda: skip_first_batches(DataLoader([1]), -1), ValueError, "negative, got -1"),
 }

@@ -1,5 +1,9 @@
 """The Accelerator on several ranks: the same training as on one."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +12,7 @@ import pytest
 import mytorch
 from mytorch import optim
 from mytorch.accelerate import notebook_launcher
+from mytorch.accelerate.scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, deal
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from tests.accelerate import ranks_program as program
@@ -95,6 +100,48 @@ def test_collectives(results):
         assert rank["is_main"] == (r == 0) and rank["is_last"] == (r == n - 1)
 
 
+def test_half_gradients_add_up_in_float32_before_they_are_sent(results):
+    """The mean over all ranks and micro-batches of 2048 and 63 ones, times 1 + rank; rounded once."""
+    mean = (2048 + 63) / 64 * np.mean([1 + k for k in range(len(results["held"]))])
+    for rank in results["held"]:
+        assert rank["weight"] == pytest.approx(-mean, rel=2.0**-10)
+        assert rank["weight"] == results["held"][0]["weight"]
+
+
+def test_a_rank_whose_loss_stays_nan_ends_the_training_of_all(results):
+    n = len(results["stuck"])
+    for rank in results["stuck"]:
+        assert rank["steps"] == 2 + MAX_STUCK and rank["same"]
+        losses = ["nan" if k == n - 1 else r"-?[\d.]+" for k in range(n)]
+        expected = ", ".join(f"{loss} on rank {k}" for k, loss in enumerate(losses))
+        assert re.search(f"smallest, 1; the last loss was {expected}$", str(rank["said"]))
+
+
+def test_backward_refuses_a_loss_that_would_spoil_all_ranks(results):
+    n = len(results["nan_loss"])
+    for k, rank in enumerate(results["nan_loss"]):
+        nan, inf, good = rank["said"].tolist()
+        if n == 1 or k < n - 1:
+            assert nan == inf == good == ""
+            continue
+        assert good == "" and f"the loss on rank {k} is nan; averaged over the {n} ranks" in nan
+        assert f"the loss on rank {k} is -inf" in inf
+
+
+def test_words(results):
+    n = len(results["words"])
+    for k, rank in enumerate(results["words"]):
+        assert rank["names"].tolist() == [f"sample {i}" for i in range(26)]
+        assert rank["losses"].tolist() == [list(range(n))] * 3
+        assert rank["called"].tolist() == [k == 0, k == 0, k == n - 1, k == 1, k == 0]
+        assert len(rank["warned"]) == (n > 1)
+        assert all("4 parameters of AdamW are of no model" in text for text in rank["warned"])
+        assert rank["saved"].tolist() == ["0.bias", "0.weight", "2.bias", "2.weight"]
+        assert rank["by"] == rank["empty"] == 0
+        assert rank["triggers"].tolist() == [False, True, False]
+        assert rank["same"] and rank["bare"] and rank["type"] == ("NO" if n == 1 else "MULTI_CPU")
+
+
 def _padded(part, length):
     return [*part.tolist(), *[6] * (length - len(part))]
 
@@ -126,8 +173,35 @@ def test_a_notebook_starts_several_processes(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "0": "[0, 2, 4]", "1": "[0, 2, 4]",
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match="failed with exit code"):
+    with pytest.raises(RuntimeError, match="write_rank failed with exit code"):
         notebook_launcher(program.write_rank, ("/nowhere/at/all", args[1]), num_processes=2, use_cpu=True)
+
+
+SCRIPT = """
+from mytorch.accelerate import Accelerator, debug_launcher, notebook_launcher
+def train(word):
+    accelerator = Accelerator(cpu=True)
+    print(word, accelerator.process_index, accelerator.mixed_precision, flush=True)
+    accelerator.end_training()
+"""
+CALLS = {
+    "guarded": ('if __name__ == "__main__": notebook_launcher(train, ("a",), 2, "fp16", use_cpu=True)', ""),
+    "to debug": ('if __name__ == "__main__": debug_launcher(train, ["a"])', ""),
+    "not guarded": ('debug_launcher(train, ("a",))', "this process is one of 2 already; in a script, call"),
+}
+
+
+@pytest.mark.parametrize("call, says", CALLS.values(), ids=CALLS)
+def test_a_script_starts_several_processes(call, says, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + call)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=200)
+    if says:
+        assert done.returncode == 1 and says in done.stdout and "failed with exit code" in done.stderr
+        return
+    precision = "fp16" if "fp16" in call else "no"
+    assert sorted(done.stdout.splitlines()) == [f"a {rank} {precision}" for rank in range(2)], done.stderr
 
 
 def test_deal():

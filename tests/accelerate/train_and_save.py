@@ -1,15 +1,19 @@
-"""What test_checkpoint.py kills: a small run that saves after each step, and says what it lost.
+"""What test_restart.py kills: a small run that saves after each step, and says what it lost.
 
 python train_and_save.py FOLDER STEPS PRECISION ASYNCHRONOUS
+
+With KILLED_IN_SAVE=N in its environment, the first try of a launcher's dies while it writes after step N.
 """
 
+import os
+import signal
 import sys
 
 import numpy as np
 
 import mytorch
 from mytorch import nn, optim
-from mytorch.accelerate import Accelerator, set_seed
+from mytorch.accelerate import Accelerator, checkpoint, set_seed
 from mytorch.utils.data import DataLoader, TensorDataset
 
 
@@ -58,22 +62,34 @@ def losses(accelerator, model, optimizer, schedule, loader, counter, steps, afte
                 return
 
 
+def die_in_save(counter, step):
+    """Kill this process when the second file of the checkpoint after `step` is to be written."""
+    real, files = checkpoint.save, []
+
+    def save(obj, path):
+        if counter.step == step:
+            files.append(path)
+            if len(files) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+        real(obj, path)
+
+    checkpoint.save = save
+
+
 def main():
     folder, steps, precision, asynchronous = sys.argv[1:]
     accelerator, *prepared = parts(precision)
     counter = Counter()
     accelerator.register_for_checkpointing(counter)
-    try:
-        accelerator.load_state(folder)
-    except ValueError as error:
-        if "there is no checkpoint" not in str(error):
-            raise
+    accelerator.load_state(folder, last_good=True)
+    if "KILLED_IN_SAVE" in os.environ and os.environ["MYTORCH_RESTART_COUNT"] == "0":
+        die_in_save(counter, int(os.environ["KILLED_IN_SAVE"]))
 
     def save():
         accelerator.save_state(folder, keep_last=2, asynchronous=asynchronous == "True")
 
     for step, loss in losses(accelerator, *prepared, counter, int(steps), save):
-        print(step, loss.hex(), flush=True)
+        accelerator.print(step, loss.hex(), flush=True)
     accelerator.end_training()
 
 

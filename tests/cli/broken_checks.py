@@ -24,7 +24,7 @@ def break_average():
 
     def wrong(model):
         wrapped = real(model)
-        wrapped.reducer.enabled = False  # nothing is sent
+        wrapped.require_backward_grad_sync = False  # nothing is sent
         return wrapped
 
     checks.DistributedDataParallel = wrong

@@ -48,7 +48,7 @@ WRONG = {  # what is called: what it says
     "launch: no file": (["launch", "--config", "no.yaml", "x.py"], "can't read no.yaml"),
     "launch: rank": (["launch", "--node_rank", "1", "x.py"], "node_rank=1 (command line) must be less than"),
     "launch: port": (["launch", "--master_port", "70000", "x.py"], "must be a port, 1 to 65535, got 70000"),
-    "test: none": (["test", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
+    "test: none": (["test", "--num_processes", "0"], "mytorchrun test: command line: num_processes must be"),
     "estimate: size": (["estimate-memory", "--model_size", "huge"], "invalid choice: 'huge'"),
     "estimate: layers": (["estimate-memory", "--n_layer", "0"], "expected a positive number, got 0"),
     "estimate: heads": (["estimate-memory", "--n_head", "7"], "n_embd=768 can't be divided into n_head=7"),

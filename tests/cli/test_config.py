@@ -1,6 +1,7 @@
 """mytorchrun config: by questions, by options, and what it shows."""
 
 import builtins
+import os
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from mytorch.cli import config, main, settings
 
 yaml = pytest.importorskip("yaml")
-ENTER, DOWN, CLEAR, CTRL_C = "\r", "\x1b[B", "\x15", "\x03"
+ENTER, DOWN, CLEAR, CTRL_C, CTRL_D = "\r", "\x1b[B", "\x15", "\x03", "\x04"
 
 
 def stored(path):
@@ -84,8 +85,12 @@ def test_a_wrong_answer_is_not_taken(answer):
     assert answer(keys, lambda: config.ask(DEFAULTS))["num_processes"] == 2
 
 
-def test_ctrl_c_writes_nothing(answer, home, capsys):
-    assert answer([ENTER, CTRL_C], lambda: main(["config"])) == 130
+STOPPED = {"Ctrl-C": [ENTER, CTRL_C], "Ctrl-D": [CLEAR, CTRL_D]}
+
+
+@pytest.mark.parametrize("keys", STOPPED)
+def test_ctrl_c_writes_nothing(keys, answer, home, capsys):
+    assert answer(STOPPED[keys], lambda: main(["config"])) == 130
     assert not where(home).exists() and "nothing was written" in capsys.readouterr().err
 
 
@@ -114,6 +119,19 @@ def test_the_variable_names_the_file(tmp_path, monkeypatch, capsys):
     assert main(["config", "--default"]) == 0
     assert stored(tmp_path / "mine.yaml") == DEFAULTS
     assert capsys.readouterr().out == f"wrote {tmp_path / 'mine.yaml'}\n"
+
+
+def test_without_a_home(tmp_path, monkeypatch, capsys):
+    """As in a container whose user has no name: everything works but for the default file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does then
+    assert main(["config", "--show"]) == 0
+    assert {line.split()[-1] for line in capsys.readouterr().out.splitlines()} == {"default"}
+    assert main(["config", "--default"]) == 2
+    assert "there is no home folder for ~/.cache" in capsys.readouterr().err
+    assert main(["config", "--default", "--config_file", "mine.yaml"]) == 0
+    assert sorted(os.listdir()) == ["home", "mine.yaml"]
 
 
 def test_show(tmp_path, monkeypatch, capsys):

@@ -102,6 +102,7 @@ WRONG = {  # file: message
     "timeout: .inf": "timeout must be a positive number of seconds, got inf",
     "timeout: .nan": "timeout must be a positive number of seconds, got nan",
     "max_restarts: -1": "max_restarts must be a number that isn't negative, got -1",
+    "cpu: true\ncpu: false": "cpu stands there 2 times",
     "- 1": "expected lines of the form `name: value`, got [1]",
     "cpu: [": "is no YAML",
     "nnodes: 2\nnode_rank: 2": "node_rank=2 (file",

@@ -1,0 +1,193 @@
+"""The part of the Accelerator that computes gradients, adds them up, and clips them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from ..distributed.ddp import DistributedDataParallel
+from ..nn.module import Module
+from ..nn.utils import clip_grad
+from ..tensor import Tensor
+from . import process
+from .mixed_precision import MixedPrecisionOptimizer
+from .optimizer import AcceleratedOptimizer
+from .shared_scaler import SharedScaler
+from .state import GradientState
+
+
+class Gradients:
+    """backward, accumulate, clip_grad_norm_, …"""
+
+    gradient_state: GradientState
+    scaler: SharedScaler | None
+    _optimizers: list[AcceleratedOptimizer]
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Does this micro-batch end a window? It can be set."""
+        return self.gradient_state.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self.gradient_state.sync_gradients = value
+
+    sync_grad = sync_gradients
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """Micro-batches in a window; can be set between two windows."""
+        return self.gradient_state.num_steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, value: int) -> None:
+        self.gradient_state.num_steps = check_steps(value)
+
+    def backward(self, loss: Tensor, num_items: float | None = None, **kwargs: Any) -> None:
+        """Add the gradients of a micro-batch's mean loss to those of its window.
+
+        A loss that isn't finite would make all weights of all ranks NaN. Without a scaler, which leaves such
+        steps out, that is an error on the CPU; a GPU would have to be waited for, and isn't asked.
+
+        Args:
+            num_items: the tokens that the loss is the mean over, if they differ between micro-batches: the
+                window's gradient is then that of the mean over all its tokens, on all processes.
+            kwargs: of `Tensor.backward`.
+
+        Raises:
+            FloatingPointError: several processes compute on CPUs, and this one's loss is inf or NaN.
+        """
+        self._check_models()
+        factor = self.gradient_state.factor(num_items)
+        if self.scaler is not None:
+            self.scaler.loss = loss.detach()
+        elif process.world_size() > 1:
+            _check_finite(loss)
+        if factor != 1:
+            loss = loss * factor
+        if self.scaler is not None:
+            loss = self.scaler.scale(loss)
+        loss.backward(**kwargs)
+
+    @contextmanager
+    def accumulate(self, *models: Module) -> Iterator[None]:
+        """Around each micro-batch: gradients are sent, and optimizers step, when the window is complete.
+
+        A window is `gradient_accumulation_steps` micro-batches, or what is left of a prepared loader. The
+        gradients of a half-precision model add up in float32, out of sight between two micro-batches.
+        """
+        completes = self.gradient_state.begin_micro_batch()
+        halves = self._halves()
+        if completes:
+            for optimizer in halves:
+                optimizer.release_grads()
+        with ExitStack() as stack:
+            for model in models:
+                stack.enter_context(nullcontext() if completes else self.no_sync(model))
+            yield
+        if not completes:
+            for optimizer in halves:
+                optimizer.hold_grads()
+
+    @contextmanager
+    def no_sync(self, model: Module) -> Iterator[None]:
+        """Inside, gradients of this model add up without being sent."""
+        with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
+            yield
+
+    def unscale_gradients(self, optimizer: Any = None) -> None:
+        """Divide the gradients by the scale of the losses, before they are looked at or changed.
+
+        Args:
+            optimizer: a prepared one, or a list of them; all of them if None.
+        """
+        if optimizer is None:
+            optimizer = self._optimizers
+        for one in optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]:
+            one.unscale()
+
+    def clip_grad_norm_(
+        self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
+    ) -> Tensor | None:
+        """Clip the gradients of prepared models' parameters, once a window is complete.
+
+        Returns:
+            The norm of the complete gradients, in float32, before clipping; None while they add up.
+
+        Raises:
+            ValueError: with mixed precision, a gradient of a parameter that no prepared optimizer has.
+        """
+        if not self.sync_gradients:
+            return None
+        params = self._unscaled(parameters)
+        wanted = set(params)
+        for half in self._halves():
+            mine = set(half.parameters())
+            if wanted == mine and half._step_supports_amp_scaling:
+                return half.clip_grad_norm(max_norm, norm_type)
+            if not wanted.isdisjoint(mine):
+                half.divide_grads()
+                params = half.masters_of(params)
+        return clip_grad.clip_grad_norm_(params, max_norm, norm_type)
+
+    def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+        """Limit each element of the complete gradients to ± `clip_value`."""
+        if not self.sync_gradients:
+            return
+        params = self._unscaled(parameters)
+        for half in self._halves():
+            if not set(params).isdisjoint(half.parameters()):
+                half.divide_grads()
+                params = half.masters_of(params)
+        clip_grad.clip_grad_value_(params, clip_value)
+
+    def _unscaled(self, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+        """These parameters (the model's, not their float32 copies), with unscaled gradients."""
+        params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        for half in self._halves():
+            params = half.models_of(params)
+        strangers = {p for p in params if p._grad is not None}
+        for optimizer in self._optimizers:
+            mine = optimizer.model_parameters()
+            strangers.difference_update(mine)
+            if not set(params).isdisjoint(mine):
+                optimizer.unscale()
+        if self.scaler is not None and strangers:
+            raise ValueError(
+                f"{len(strangers)} of these parameters have gradients, but are in no optimizer that went "
+                "through prepare(): their gradients are still multiplied by the loss scale"
+            )
+        return params
+
+    def _halves(self) -> list[MixedPrecisionOptimizer]:
+        return [o.optimizer for o in self._optimizers if isinstance(o.optimizer, MixedPrecisionOptimizer)]
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Was the last step of an optimizer left out, since a gradient was inf or NaN?"""
+        return any(optimizer.step_was_skipped for optimizer in self._optimizers)
+
+    @contextmanager
+    def autocast(self, autocast_handler: Any = None) -> Iterator[None]:
+        """Accepted as Hugging Face's: with mixed precision a prepared model computes in float16 anyway."""
+        yield
+
+
+def check_steps(value: Any) -> int:
+    """Raise if that isn't a number of micro-batches."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"gradient_accumulation_steps must be a positive integer, got {value!r}")
+    return value
+
+
+def _check_finite(loss: Tensor) -> None:
+    raw = loss.data._array
+    if isinstance(raw, np.ndarray) and not np.isfinite(raw).all():
+        value = raw.item() if raw.size == 1 else "with inf or NaN in it"
+        raise FloatingPointError(
+            f"backward(): the loss on rank {process.rank()} is {value}; averaged over the "
+            f"{process.world_size()} ranks, its gradients would make the weights of all of them NaN"
+        )
