@@ -24,7 +24,7 @@ setup(
     install_requires=["numpy>=2.0", "safetensors", "tqdm"],
     entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={
-        # [ctk] brings the CUDA libraries: a driver is all that the machine must have. NCCL is for several GPUs.
+        # [ctk] brings the CUDA libraries: a driver is all that the machine must have. Several GPUs need NCCL.
         "cuda12": ["cupy-cuda12x[ctk]", 'nvidia-nccl-cu12; platform_system == "Linux"'],
         "cuda13": ["cupy-cuda13x[ctk]", 'nvidia-nccl-cu13; platform_system == "Linux"'],
         "triton": TRITON,

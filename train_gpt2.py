@@ -7,7 +7,7 @@ Train a GPT-2 on token files, as prepared by prepare_data/.
 Several processes update from the batches of all, as one would from a batch as large as all of theirs.
 
 Writes into <working_directory>/<project_name>/:
-    checkpoint/              the latest state, from which --resume_from_checkpoint continues exactly
+    checkpoints/             the last two states, from which --resume_from_checkpoint continues exactly
     model.safetensors        the weights with the lowest validation loss, config.json beside them
     metrics.jsonl, loss.png  losses and learning rate by iteration
 """
@@ -30,6 +30,8 @@ from mytorch.accelerate import Accelerator, CheckpointError, Tracker, set_seed
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
 from mytorch.utils import atomic_write
+
+CHECKPOINTS = "checkpoints"
 
 
 def arguments():
@@ -158,22 +160,18 @@ def learning_rate(iteration, args):
     return args.min_lr + 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * (args.max_lr - args.min_lr)
 
 
-class StopRequest:
-    """Notes that Ctrl-C was pressed or the process was asked to end; a second time ends it at once."""
+def stop_on_signals(accelerator):
+    """Ctrl-C, or being asked to end, sets the trigger that all processes check; twice ends at once."""
+    asked = []
 
-    def __init__(self, accelerator):
-        self.accelerator, self.asked = accelerator, False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.ask)
-
-    def ask(self, number, frame):
-        if self.asked:
+    def ask(number, frame):
+        if asked:
             raise KeyboardInterrupt
-        self.asked = True
+        asked.append(number)
+        accelerator.set_trigger()
 
-    def __bool__(self):
-        """Was any process asked? All get the same answer, so that they stop after the same iteration."""
-        return mean_of_all(self.accelerator, float(self.asked)) > 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
 
 
 class Run:
@@ -193,12 +191,15 @@ class Run:
         self.iteration, self.best_val_loss = state["iteration"], state["best_val_loss"]
 
 
-def resume(accelerator, run, folder):
-    """Load the checkpoint of a run into all that was prepared and registered."""
-    if not folder.is_dir() or not list(folder.glob("checkpoint*")):
+def resume(accelerator, run, folder, is_restarted):
+    """Load the newest checkpoint of a run into all that was prepared and registered.
+
+    The run that mytorchrun started again after a failure takes the newest good one, or begins anew.
+    """
+    if not is_restarted and not (folder / CHECKPOINTS).is_dir():
         raise SystemExit(f"{folder} holds no checkpoint to resume from")
     try:
-        accelerator.load_state(folder / "checkpoint")
+        accelerator.load_state(folder / CHECKPOINTS, last_good=is_restarted)
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
     except RuntimeError:  # a page of names and shapes
@@ -207,8 +208,19 @@ def resume(accelerator, run, folder):
         raise SystemExit(f"the checkpoint in {folder} can't be loaded: {error}") from None
 
 
-def save_model(folder, model, config):
-    mytorch.save(model.state_dict(), folder / "model.safetensors")
+def make_folder(folder, args, is_new):
+    """The folder of the run; what an earlier one of this name has left to resume from is put aside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder / f"{CHECKPOINTS}.old"
+    if is_new and (folder / CHECKPOINTS).exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        (folder / CHECKPOINTS).rename(aside)
+    if (Path(args.path_to_data) / "tokenizer.json").exists():
+        shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
+
+
+def save_model(folder, weights, config):
+    mytorch.save(weights, folder / "model.safetensors")
     with atomic_write(folder / "config.json") as path:
         path.write_text(json.dumps(config, indent=2) + "\n")
 
@@ -306,7 +318,7 @@ def evaluate(accelerator, model, data, run, folder, args):
     if losses["val_loss"] <= run.best_val_loss:
         run.best_val_loss = losses["val_loss"]
         if accelerator.is_main_process:
-            save_model(folder, model, run.config)
+            save_model(folder, accelerator.get_state_dict(model), run.config)
     text = "iteration {}: train {train_loss:.4f}, validation {val_loss:.4f}".format(run.iteration, **losses)
     if accelerator.is_main_process:
         tqdm.write(text)
@@ -322,7 +334,7 @@ def report(accelerator, progress, run, loss, speed, args):
 def train(accelerator, model, optimizer, data, run, folder, args):
     """All iterations that are left; Ctrl-C leaves a checkpoint and ends the program."""
     bare_model = accelerator.unwrap_model(model)  # evaluating needs nothing of the other processes
-    stop = StopRequest(accelerator)
+    stop_on_signals(accelerator)
     progress = progress_bar(accelerator, total=args.train_iterations, initial=run.iteration)
     tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
     since, first = time.perf_counter(), run.iteration
@@ -336,9 +348,9 @@ def train(accelerator, model, optimizer, data, run, folder, args):
         if run.iteration % args.log_iter == 0:
             seconds = (time.perf_counter() - since) / (run.iteration - first)
             report(accelerator, progress, run, loss, tokens * accelerator.num_processes / seconds, args)
-        is_stopped = bool(stop)
+        is_stopped = accelerator.check_trigger()
         if is_stopped or run.iteration % args.checkpoint_iterations == 0:
-            accelerator.save_state(folder / "checkpoint")
+            accelerator.save_state(folder / CHECKPOINTS, keep_last=2)
         if is_stopped:
             progress.close()
             where = f"continue with --resume_from_checkpoint {folder}"
@@ -347,7 +359,7 @@ def train(accelerator, model, optimizer, data, run, folder, args):
             raise SystemExit(130)
     evaluate(accelerator, bare_model, data, run, folder, args)
     progress.close()
-    accelerator.save_state(folder / "checkpoint")
+    accelerator.save_state(folder / CHECKPOINTS, keep_last=2)
 
 
 def main():
@@ -361,15 +373,13 @@ def main():
     run = Run(model.config, args)
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(run)
-    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0" and list(folder.glob("checkpoint*"))
+    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"
     if args.resume_from_checkpoint or is_restarted:
-        resume(accelerator, run, folder)
+        resume(accelerator, run, folder, is_restarted)
 
     accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
     if accelerator.is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (Path(args.path_to_data) / "tokenizer.json").exists():
-            shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
+        make_folder(folder, args, is_new=not (args.resume_from_checkpoint or is_restarted))
         accelerator.trackers.append(Metrics(folder / "metrics.jsonl", run.iteration))
     where = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
     accelerator.print(f"{size}, {where}, results in {folder}/")

@@ -23,6 +23,21 @@ SHORT = [
 ]  # fmt: skip
 
 
+# train_gpt2.py, whose process is killed in iteration 7 the first time.
+KILLED = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+import train_gpt2
+step = train_gpt2.train_step
+def killed(accelerator, model, optimizer, tokens, iteration, args):
+    if iteration == 7 and os.environ["MYTORCH_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), 9)
+    return step(accelerator, model, optimizer, tokens, iteration, args)
+train_gpt2.train_step = killed
+train_gpt2.main()
+"""
+
+
 def run(*command, cwd, ok=True):
     done = subprocess.run(
         [sys.executable, *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=300,
@@ -32,10 +47,13 @@ def run(*command, cwd, ok=True):
     return done
 
 
-def train(folder, *options, ok=True, processes=1):
+def script(folder, processes):
     launcher = ["-m", "mytorch.distributed.launch", "--cpu", "-n", processes] if processes > 1 else []
-    script = [*launcher, ROOT / "train_gpt2.py", "--path_to_data", folder / "data", *SHORT]
-    return run(*script, *options, cwd=folder, ok=ok)
+    return [*launcher, ROOT / "train_gpt2.py", "--path_to_data", folder / "data", *SHORT]
+
+
+def train(folder, *options, ok=True, processes=1):
+    return run(*script(folder, processes), *options, cwd=folder, ok=ok)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +74,15 @@ def metrics(path, key):
     return {m["iteration"]: m[key] for m in lines if key in m}
 
 
+def newest(run):
+    """The last checkpoint of a run."""
+    return max((run / "checkpoints").glob("checkpoint_*"), key=lambda path: int(path.name.split("_")[1]))
+
+
 def test_a_run_leaves_model_metrics_and_picture(folder):
     out = folder / "work_dir/run"
     assert {p.name for p in out.iterdir()} == {
-        "checkpoint", "model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "loss.png",
+        "checkpoints", "model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "loss.png",
     }  # fmt: skip
     losses = metrics(out, "loss")
     assert list(losses) == list(range(1, 13)) and losses[12] < losses[1]
@@ -109,7 +132,7 @@ def test_float16_learns_as_float32_and_resumes_exactly(folder):
     )
     assert half == pytest.approx(single, rel=0.01) and half != single
     assert [half[i] for i in range(7, 13)] == [whole[i] for i in range(7, 13)]
-    assert (folder / "work_dir/half/checkpoint/mp_config.bin").exists()
+    assert (newest(folder / "work_dir/half") / "mp_config.bin").exists()
     done = train(folder, "--resume_from_checkpoint", "work_dir/half", *common, "13", ok=False)
     assert "saved with mixed precision" in done.stderr and "Traceback" not in done.stderr
     out = run(
@@ -118,35 +141,68 @@ def test_float16_learns_as_float32_and_resumes_exactly(folder):
     assert out.startswith("the")
 
 
+def test_it_starts_again_from_the_last_checkpoint(folder):
+    """Killed in the middle, and started again by mytorchrun: as if nothing had happened."""
+    options = ["--train_iterations", "9", "--dropout_p", "0.1", "--project_name"]
+    train(folder, *options, "undisturbed")
+    launcher = ["-m", "mytorch.distributed.launch", "--cpu", "--max_restarts", "1", folder / "killed.py"]
+    (folder / "killed.py").write_text(KILLED)
+    done = run(*launcher, *script(folder, 1)[1:], *options, "killed", cwd=folder)
+    assert "restart 1 of 1" in done.stderr
+    losses = [metrics(folder / "work_dir" / name, "loss") for name in ("undisturbed", "killed")]
+    assert list(losses[0]) == list(range(1, 10)) and losses[0] == losses[1]
+
+
+def test_a_new_run_puts_the_checkpoints_of_the_old_one_aside(folder):
+    for iterations in ("4", "2"):
+        train(folder, "--project_name", "again", "--train_iterations", iterations)
+    found = [folder / "work_dir/again" / name for name in ("checkpoints.old", "checkpoints")]
+    states = [mytorch.load(max(path.glob("checkpoint_*")) / "custom_checkpoint.bin") for path in found]
+    assert [state["iteration"] for state in states] == [4, 2]
+
+
 def test_a_damaged_checkpoint_is_refused_by_name(folder):
     shutil.copytree(folder / "work_dir/run", folder / "work_dir/damaged")
-    path = folder / "work_dir/damaged/checkpoint/optimizer.bin"
+    path = newest(folder / "work_dir/damaged") / "optimizer.bin"
     path.write_bytes(path.read_bytes()[:-1])
     done = train(folder, "--resume_from_checkpoint", "work_dir/damaged", ok=False)
-    assert "optimizer.bin has" in done.stderr and "Traceback" not in done.stderr
+    assert "optimizer.bin has" in done.stderr and "the last good checkpoint is" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs_mpi
+def test_two_processes_stop_together_and_resume_exactly(folder):
+    constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--eval_interval", "1000000"]
+    stopped = stop_after(folder, "both", 5, *constant, processes=2)
+    end = mytorch.load(newest(stopped) / "custom_checkpoint.bin")["iteration"] + 5
+    resumed = ["--resume_from_checkpoint", stopped, "--train_iterations", end]
+    train(folder, *constant, *resumed, processes=2)
+    train(folder, *constant, "--project_name", "both-whole", "--train_iterations", end, processes=2)
+    assert list(metrics(stopped, "loss")) == list(range(1, end + 1))
+    assert metrics(stopped, "loss") == metrics(folder / "work_dir/both-whole", "loss")  # bit for bit
 
 
 def test_resuming_continues_exactly(folder):
     constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--eval_interval", "1000000"]
     stopped = stop_after(folder, "stopped", 7, *constant)
-    reached = mytorch.load(stopped / "checkpoint/custom_checkpoint.bin")["iteration"]
+    reached = mytorch.load(newest(stopped) / "custom_checkpoint.bin")["iteration"]
     end = reached + 6
     train(folder, *constant, "--resume_from_checkpoint", stopped, "--train_iterations", end)
     train(folder, *constant, "--project_name", "whole", "--train_iterations", end)
     whole = folder / "work_dir/whole"
     assert reached >= 7 and list(metrics(stopped, "loss")) == list(range(1, end + 1))
     assert metrics(stopped, "loss") == metrics(whole, "loss")  # bit for bit
-    a, b = (mytorch.load(out / "checkpoint/model.safetensors") for out in (stopped, whole))
+    a, b = (mytorch.load(newest(out) / "model.safetensors") for out in (stopped, whole))
     for name, value in a.items():
         assert (value.numpy() == b[name].numpy()).all(), name
 
 
-def stop_after(folder, name, iteration, *options):
+def stop_after(folder, name, iteration, *options, processes=1):
     """Start an endless run, press Ctrl-C once it has logged an iteration; its folder."""
     out = folder / "work_dir" / name
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "train_gpt2.py"), "--path_to_data", str(folder / "data"), *SHORT,
-         *options, "--project_name", name, "--train_iterations", "1000000"],
+        [sys.executable, *map(str, script(folder, processes)), *options, "--project_name", name,
+         "--train_iterations", "1000000"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
@@ -176,7 +232,7 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder):
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "message"),
+    ("program", "options", "message"),
     [
         ("train_gpt2.py", ["--path_to_data", "nowhere"], "nowhere/train.bin is missing; make it with"),
         ("train_gpt2.py", ["--path_to_data", "data", "--context_length", "100000"],
@@ -193,8 +249,8 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder):
         ("inference_gpt2.py", ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
     ],
 )  # fmt: skip
-def test_wrong_calls_end_in_one_line(folder, script, options, message):
-    done = run(ROOT / script, *options, cwd=folder, ok=False)
+def test_wrong_calls_end_in_one_line(folder, program, options, message):
+    done = run(ROOT / program, *options, cwd=folder, ok=False)
     import re
 
     assert re.search(message, done.stderr), done.stderr
