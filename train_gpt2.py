@@ -30,6 +30,7 @@ from mytorch.accelerate import Accelerator, CheckpointError, Tracker, set_seed
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
 from mytorch.utils import atomic_write
+from mytorch.utils.loss_curve import draw_loss_curve
 
 CHECKPOINTS = "checkpoints"
 
@@ -226,30 +227,13 @@ def save_model(folder, weights, config):
 
 
 def save_picture(folder):
-    """Losses by iteration as loss.png, if matplotlib is there."""
+    """The losses as loss.png, if matplotlib is there."""
     try:
-        import matplotlib
-    except ImportError:
-        print("no picture of the losses: pip install matplotlib")
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")
-    train = [(m["iteration"], m["loss"]) for m in lines if "loss" in m]
-    val = list({m["iteration"]: m["val_loss"] for m in lines if "val_loss" in m}.items())
-    axes.plot(*zip(*train, strict=True), color="#9db8d9", linewidth=1, label="train, one batch")
-    axes.plot(*zip(*val, strict=True), color="#c0392b", marker="o", markersize=4, label="validation")
-    axes.annotate(
-        f"{val[-1][1]:.3f}", val[-1], xytext=(0, 8), textcoords="offset points", ha="right", color="#c0392b"
-    )
-    axes.set(xlabel="iteration", ylabel="cross entropy (nats per token)", title=folder.name)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with atomic_write(folder / "loss.png") as path:
-        figure.savefig(path, format="png")
-    print(f"loss curve: {folder / 'loss.png'}")
+        draw_loss_curve(folder / "metrics.jsonl", folder / "loss.png", folder.name)
+    except ImportError as error:
+        print(error)
+    else:
+        print(f"loss curve: {folder / 'loss.png'}")
 
 
 class Metrics(Tracker):

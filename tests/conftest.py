@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,21 @@ from mytorch.backends import cublas
 from mytorch.random import _default, manual_seed
 from tests import strict_cupy
 from tests.strict_cupy.cublas import Cublas
+
+# Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler: all in CI, and
+# left out by `bash run_tests.sh -m "not slow"`.
+SLOW = (
+    "benchmarks/", "distributed/", "triton/", "accelerate/test_ranks", "accelerate/test_readme_loop",
+    "accelerate/test_restart", "cli/test_checks", "cli/test_commands", "utils/data/test_life",
+    "test_examples", "test_notebook", "test_train_gpt2",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(folder).as_posix().startswith(SLOW):
+            item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

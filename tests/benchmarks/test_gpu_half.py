@@ -66,6 +66,7 @@ def test_it_trains_as_in_float32():
     reference, _ = model_and_batch()
     trainer = trainer_of(model, scale=LossScale(CPU, 256.0))
     optimizer = mytorch.optim.AdamW(reference.parameter_groups(0.1), lr=1e-2)
+    start = {name: p.detach().numpy().copy() for name, p in reference.named_parameters()}
     for _ in range(8):
         loss = trainer.forward_backward(*batch)
         trainer.update()
@@ -76,9 +77,11 @@ def test_it_trains_as_in_float32():
         optimizer.zero_grad()
         assert loss.dtype == np.float32 and loss.item() == pytest.approx(wide.item(), rel=2e-3)
     assert wide.item() < 3.2
-    for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+    for (name, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
         assert p.dtype == np.float16
-        np.testing.assert_allclose(p.detach().float().numpy(), q.detach().numpy(), atol=0.02)
+        way = q.detach().numpy() - start[name]  # single weights, of next to no gradient, may go elsewhere
+        off = p.detach().float().numpy() - q.detach().numpy()
+        assert np.linalg.norm(off) < 0.04 * np.linalg.norm(way), name
     for half in trainer.groups:
         np.testing.assert_array_equal(half.flat.data, half.master.detach().numpy().astype(np.float16))
     wide = sum(half.master.numel() for half in trainer.groups)
