@@ -272,8 +272,7 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
         self.wait_for_checkpoint()
         self._finish_trackers()
         if self._started and dist.is_initialized():
-            process.barrier()
-            dist.destroy_process_group()
+            process.leave()
             self._started = False
 
 

@@ -11,6 +11,7 @@ from ..distributed.environment import seconds, started_size
 from ..tensor import from_raw
 
 _MAIN_SECONDS = 600.0
+_left: dict[str, int] = {}  # the rank of a process that has left the others
 
 
 def start() -> bool:
@@ -38,12 +39,20 @@ def world_size(group: Any = None) -> int:
 
 
 def rank(group: Any = None) -> int:
-    return dist.get_rank(group) if dist.is_initialized() else 0
+    return dist.get_rank(group) if dist.is_initialized() else _left.get("rank", 0)
 
 
 def local_rank() -> int:
     """The number of this process on its machine, as the launcher says."""
-    return int(os.environ.get("LOCAL_RANK", "0")) if dist.is_initialized() else 0
+    return int(os.environ.get("LOCAL_RANK", "0")) if dist.is_initialized() or _left else 0
+
+
+def leave() -> None:
+    """Leave the other processes; this one stays what it was, so that only one of them prints the result."""
+    mine = dist.get_rank()
+    dist.barrier()
+    dist.destroy_process_group()
+    _left["rank"] = mine
 
 
 def barrier() -> None:

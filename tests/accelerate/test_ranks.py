@@ -16,6 +16,7 @@ from mytorch.accelerate.scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, deal
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from tests.accelerate import ranks_program as program
+from tests.distributed.launched import launch, needs_mpi
 from tests.distributed.on_ranks import results_of
 
 pytest.importorskip("mpi4py")
@@ -227,3 +228,17 @@ def test_sharded_batches_are_the_batches(drop_last):
                 kept = len(flat) - shards[0].duplicates
                 expected = size - size % (n * batch_size) if drop_last else size
                 assert flat[:kept] == list(range(expected)) and shards[0].duplicates < n
+
+
+@needs_mpi
+def test_after_the_end_there_is_still_one_main_process(tmp_path):
+    script = tmp_path / "end.py"
+    script.write_text(
+        "from mytorch.accelerate import Accelerator\n"
+        "accelerator = Accelerator()\n"
+        "accelerator.end_training()\n"
+        "if accelerator.is_main_process:\n"
+        "    accelerator.print('the result of', accelerator.process_index)\n"
+    )
+    code, out, err = launch("-n", 3, script)
+    assert code == 0 and out == "the result of 0\n", err
