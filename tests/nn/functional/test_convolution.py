@@ -368,3 +368,15 @@ def test_fold_rounds_half_precision_once_and_is_contiguous():
     want = TF.fold(torch.from_numpy(columns.astype("float64")), 6, 5, padding=2)
     np.testing.assert_allclose(got.numpy(), want.numpy(), 2.0**-11, 1e-7)
     assert got.dtype == np.float16 and got.is_contiguous()
+
+
+def test_the_bias_of_several_tiles():
+    """Against float64: PyTorch's float32 gradient of a bias is rougher than ours."""
+    x, w, b = (0.1 * numbers(s, "float32") for s in ((2, 3, 16, 17), (70, 3, 3, 3), (70,)))
+    g = numbers((2, 70, 16, 17), "float32")
+    bias = mytorch.tensor(b, requires_grad=True)
+    y = F.conv2d(mytorch.tensor(x), mytorch.tensor(w), bias, 1, 1, fused=True)
+    y.backward(mytorch.tensor(g))
+    want = TF.conv2d(*(torch.from_numpy(a.astype("float64")) for a in (x, w, b)), 1, 1)
+    np.testing.assert_allclose(y.detach().numpy(), want.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(bias.grad.numpy(), g.astype("float64").sum((0, 2, 3)), rtol=1e-5, atol=2e-5)
