@@ -1,4 +1,4 @@
-"""Time forward and backward of convolutions beside PyTorch eager.
+"""Time convolutions, forward and backward, beside PyTorch eager.
 
     python -m benchmarks.conv [--shapes resnet|other] [--rounds N]
 
@@ -12,16 +12,18 @@ from __future__ import annotations
 import statistics
 import sys
 
-from benchmarks.conv_problem import REPEATS, SHAPES, Shape
+from benchmarks.conv_problem import SHAPES, Shape
 from benchmarks.gpt_step import Variant
+from benchmarks.kernel_problem import REPEATS
 from benchmarks.machine import cpu_model
 from benchmarks.protocol import WorkerError
 from benchmarks.report import LossMismatch, Measurement
 from benchmarks.turns import TurnsParser, table_lines, take_turns
 
+WORKER = "benchmarks.workers.kernels"
 VARIANTS = [
-    Variant("PyTorch eager", "benchmarks.workers.torch_conv"),
-    Variant("mytorch", "benchmarks.workers.mytorch_conv"),
+    Variant("PyTorch eager", WORKER, options=("torch",)),
+    Variant("mytorch", WORKER, options=("mytorch",)),
 ]
 TOLERANCE = 1e-3  # of the sum of three numbers, each of them a sum of up to 100,000 products in float32
 
@@ -39,7 +41,7 @@ def report(shapes: list[Shape], about: list[dict], table: list[list[Measurement]
         (str(shape), [statistics.median(m.times(limit)) for m in measurements], measurements)
         for shape, measurements in zip(shapes, table, strict=True)
     ]
-    lines += ["", *table_lines("forward + backward, ms", rows, 2, limit)]
+    lines += ["", *table_lines("forward + backward unless it says forward, ms", rows, 2, limit)]
     return "\n".join(lines)
 
 

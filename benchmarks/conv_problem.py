@@ -1,12 +1,11 @@
-"""The convolutions that both implementations get: shapes as in ResNets, arrays made from a seed by NumPy."""
+"""The convolutions that both implementations get: shapes as in ResNets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-REPEATS = 3  # steps in a row that a worker does of one shape; a third of them isn't timed
+from benchmarks.kernel_problem import Job
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,7 @@ class Shape:
     kernel: int
     stride: int = 1
     groups: int = 1
+    backward: bool = True
 
     @property
     def padding(self) -> int:
@@ -27,10 +27,23 @@ class Shape:
 
     def __str__(self) -> str:
         groups = f", {self.groups} groups" if self.groups > 1 else ""
+        forward = "" if self.backward else ", forward"
         return (
             f"{self.batch} x {self.channels} x {self.size} x {self.size} -> {self.out_channels}, "
-            f"{self.kernel}x{self.kernel} / {self.stride}{groups}"
+            f"{self.kernel}x{self.kernel} / {self.stride}{groups}{forward}"
         )
+
+    def job(self) -> Job:
+        """What is timed: the convolution of an input and a weight."""
+        sizes = (
+            (self.batch, self.channels, self.size, self.size),
+            (self.out_channels, self.channels // self.groups, self.kernel, self.kernel),
+        )
+
+        def call(F: Any, tensor: Any, x: Any, w: Any) -> Any:
+            return F.conv2d(x, w, None, self.stride, self.padding, 1, self.groups)
+
+        return Job(str(self), sizes, call, backward=self.backward)
 
 
 SHAPES = {
@@ -41,23 +54,16 @@ SHAPES = {
         Shape(8, 256, 56, 64, 1),
         Shape(8, 64, 56, 128, 1, 2),
         Shape(8, 3, 224, 64, 7, 2),
+        Shape(16, 64, 32, 64, 3, backward=False),
     ],
     "other": [
         Shape(32, 16, 32, 16, 3),
         Shape(8, 64, 56, 64, 3, groups=64),
         Shape(8, 128, 28, 128, 3, groups=32),
     ],
-    "tiny": [Shape(2, 3, 8, 4, 3), Shape(2, 4, 8, 4, 3, 2, 2)],  # for the tests
+    "tiny": [  # for the tests
+        Shape(2, 3, 8, 4, 3),
+        Shape(2, 4, 8, 4, 3, 2, 2),
+        Shape(2, 3, 8, 4, 3, backward=False),
+    ],
 }
-
-
-def arrays(shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Input, weight and the gradient of the result, normal numbers in float32."""
-    rng = np.random.default_rng(7)
-    out = (shape.size + 2 * shape.padding - shape.kernel) // shape.stride + 1
-    sizes = [
-        (shape.batch, shape.channels, shape.size, shape.size),
-        (shape.out_channels, shape.channels // shape.groups, shape.kernel, shape.kernel),
-        (shape.batch, shape.out_channels, out, out),
-    ]
-    return tuple(rng.standard_normal(size, dtype=np.float32) for size in sizes)

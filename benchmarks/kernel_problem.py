@@ -21,12 +21,14 @@ class Job:
         sizes: shapes of its float32 arrays, all of which get gradients.
         call: `(F, tensor, *arrays)` in mytorch, with `tensor` for what needs no gradient.
         peer: the same in PyTorch, where it has no such function.
+        backward: time the backward pass, too.
     """
 
     name: str
     sizes: tuple[tuple[int, ...], ...]
     call: Callable[..., Any]
     peer: Callable[..., Any] | None = None
+    backward: bool = True
 
     def arrays(self) -> list[np.ndarray]:
         rng = np.random.default_rng(7)

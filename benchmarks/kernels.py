@@ -102,8 +102,8 @@ def main(argv: list[str] | None = None) -> None:
         return
     try:
         about, table = take_turns(
-            VARIANTS, [], len(JOBS), args.rounds, args.other_cores, REPEATS, TOLERANCE
-        )  # fmt: skip
+            VARIANTS, ["kernels"], len(JOBS), args.rounds, args.other_cores, REPEATS, TOLERANCE
+        )
     except (LossMismatch, WorkerError) as error:
         sys.exit(f"benchmarks.kernels: {error}")
     result = summarize(table, about, args.other_cores)

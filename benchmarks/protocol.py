@@ -7,34 +7,55 @@ its next K training steps, and ends when stdin closes; so no worker outlives its
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from benchmarks.machine import forget_peak_memory, peak_memory
 
 Step = Callable[[], float]
+
+# What is compared is what each library chooses for this processor. Some systems name older kernels for
+# everybody, so that results are the same on all their machines.
+KERNEL_CHOICES = (
+    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "NPY_DISABLE_CPU_FEATURES", "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES",
+)  # fmt: skip
 
 
 class WorkerError(RuntimeError):
     """A worker ended before it answered."""
 
 
+def own_choices(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without KERNEL_CHOICES; the first time something is left out, a line says what."""
+    if dropped := tuple(f"{name}={environ[name]}" for name in KERNEL_CHOICES if name in environ):
+        _tell_dropped(dropped)
+    return {name: value for name, value in environ.items() if name not in KERNEL_CHOICES}
+
+
+@functools.cache
+def _tell_dropped(dropped: tuple[str, ...]) -> None:
+    print(f"measured without {', '.join(dropped)}: each library chooses its kernels itself", file=sys.stderr)
+
+
 class Worker:
     """The controller's end: one implementation in a clean process.
 
-    `python -m module args…` runs with `env` added to this process's environment; `label` is for messages.
+    `python -m module args…` runs with `env` added to this process's environment, which loses KERNEL_CHOICES
+    (a line on stderr says so); `label` is for messages.
     """
 
     def __init__(self, label: str, module: str, args: list[str], env: dict[str, str]):
         self.label = label
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *args],
-            env=os.environ | env,
+            env=own_choices(os.environ) | env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -69,7 +69,8 @@ def run_job(
 ) -> None:
     """One job of one round, for every worker: `repeats` steps, of which the first third isn't timed.
 
-    A core that was idle takes a few short steps to get going.
+    A core that was idle takes a few short steps to get going, and so do threads that slept: there is no pause
+    between those steps and the timed ones.
 
     Raises LossMismatch where the figures that the steps return differ.
     """
@@ -77,10 +78,9 @@ def run_job(
     turns = list(zip(workers, measurements, strict=True))
     for worker, measured in reversed(turns) if backwards else turns:
         time.sleep(PAUSE)
-        warm = worker.run(warm_up)
-        timed, others = watch(lambda worker=worker: worker.run(repeats - warm_up))
-        measured.chunks.append(Chunk(statistics.median(timed["ms"]), others))
-        results[worker.label] = warm["losses"][0]
+        timed, others = watch(lambda worker=worker: worker.run(repeats))
+        measured.chunks.append(Chunk(statistics.median(timed["ms"][warm_up:]), others))
+        results[worker.label] = timed["losses"][0]
     first, *rest = (results[worker.label] for worker in workers)
     if any(not math.isclose(first, other, rel_tol=tolerance, abs_tol=tolerance) for other in rest):
         raise LossMismatch(f"the results differ: {results}")

@@ -1,4 +1,4 @@
-"""Forward and backward of the kernels' jobs: python -m benchmarks.workers.kernels mytorch|torch"""
+"""Forward and backward of jobs: python -m benchmarks.workers.kernels kernels|SHAPES mytorch|torch"""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from benchmarks.machine import openblas
 from benchmarks.protocol import Step, serve
 
 WARM_UP = 0.1  # seconds
+
+
+def forward_step(library: Any, arrays: list, call: Any) -> Step:
+    """A callable that does one forward pass, and returns a figure of it to compare."""
+    F, tensor = library.nn.functional, library.from_numpy
+    xs = [tensor(a) for a in arrays]
+
+    def step() -> float:
+        with library.no_grad():
+            return call(F, tensor, *xs).reshape(-1)[0].item()
+
+    return step
 
 
 def training_step(library: Any, arrays: list, call: Any) -> Step:
@@ -68,15 +80,18 @@ def describe(library: Any) -> dict:
     return said | {"threads": library.get_num_threads()}
 
 
-def main(name: str) -> None:
-    library = importlib.import_module(name)
+def main(problem: str, name: str) -> None:
+    library = importlib.import_module(name)  # before NumPy, as in a user's script: it may choose its kernels
+    from benchmarks.conv_problem import SHAPES
     from benchmarks.kernel_problem import JOBS, REPEATS
+
+    jobs = JOBS if problem == "kernels" else [shape.job() for shape in SHAPES[problem]]
 
     def start() -> list[Step]:
         steps = []
-        for job in JOBS:
-            call = job.peer if name == "torch" and job.peer else job.call
-            step = training_step(library, job.arrays(), call)
+        for job in jobs:
+            make = training_step if job.backward else forward_step
+            step = make(library, job.arrays(), job.peer if name == "torch" and job.peer else job.call)
             steps += [prolonged(step), *[step] * (REPEATS - 1)]
         return steps
 

@@ -19,7 +19,7 @@ from benchmarks.problem import (
     make_batches,
     save_problem,
 )
-from benchmarks.protocol import Worker, WorkerError
+from benchmarks.protocol import KERNEL_CHOICES, Worker, WorkerError
 from benchmarks.report import Chunk, LossMismatch, Measurement
 
 ABOUT = {"version": "1", "blas": "none", "threads": 2, "peak_memory_without_start": True}
@@ -209,6 +209,8 @@ def test_a_run_that_is_never_quiet_ends_and_says_so(fake_worker, monkeypatch, ca
 def fake_worker(tmp_path, monkeypatch):
     """Write a worker module of its own, without any framework; returns its name."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.getcwd()]))
+    for name in KERNEL_CHOICES:  # of the system, which a message would name
+        monkeypatch.delenv(name, raising=False)
 
     def write(name: str, body: str) -> str:
         head = f"from benchmarks.protocol import serve\nABOUT = {ABOUT}\n"
@@ -246,6 +248,18 @@ def test_a_worker_that_ends_early_is_an_error(fake_worker):
     with pytest.raises(WorkerError, match="'short-lived' ended with exit code 3"):
         worker.run(1)
     worker.close()
+
+
+def test_the_libraries_choose_their_kernels_themselves(fake_worker, monkeypatch, capsys):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
+    module = fake_worker("choosy", "import os\nserve(ABOUT | {'core': os.getenv('OPENBLAS_CORETYPE')}, list)")
+    for _ in range(2):
+        worker = Worker("choosy", module, [], {})
+        try:
+            assert worker.read()["core"] is None
+        finally:
+            worker.close()
+    assert capsys.readouterr().err.count("measured without OPENBLAS_CORETYPE=Nehalem") == 1
 
 
 def test_a_worker_ends_with_its_controller(fake_worker):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import mytorch
-from benchmarks.gpu import costs, parity, peers, stream, tables, times
+from benchmarks.gpu import costs, parity, peers, stream, tables, times, worker
 from benchmarks.gpu.jobs import jobs
 from benchmarks.gpu.sizes import SIZES, chain, flops_per_token, least_loss, parameters
 from benchmarks.problem import Config, initial_weights
@@ -60,13 +60,14 @@ def test_the_command_on_the_stand_in(tmp_path):
     for section in found["sections"].values():
         assert section["error"] == "" and section["failures"] == [] and section["date"].startswith("20")
     ceilings = {row["what"]: row for row in found["sections"]["ceilings"]["rows"]}
-    assert list(ceilings) == ["copy", "triad", "float32", "tf32", "float16"]
+    assert list(ceilings) == ["copy", "triad", "float32", "tf32", "float16", "bfloat16"]
     assert all(row["value"] > 0 for row in ceilings.values())
     assert ceilings["triad"]["tried"][0]["bytes"] == 3 * TINY.copied
     compared = found["sections"]["parity"]
     assert {row["kernel"] for row in compared["rows"]} == {"relu", "scale", "softmax"}
-    assert all(row["wrong"] == "" and row["error"] < 1e-3 for row in compared["rows"])
-    assert "no such arrays" in compared["notes"][0]
+    limits = {"float32": 1e-3, "float16": 1e-3, "bfloat16": 8e-3}  # bfloat16 has three bits less
+    assert {row["dtype"] for row in compared["rows"]} == set(limits)
+    assert all(row["wrong"] == "" and row["error"] < limits[row["dtype"]] for row in compared["rows"])
     rows = {row["kernel"]: row for row in found["sections"]["kernels"]["rows"]}
     assert set(rows) == set(chosen)
     for row in rows.values():
@@ -102,11 +103,21 @@ def test_a_broken_kernel_is_written_down_and_the_rest_goes_on(how, tmp_path):
     rows = sections["parity"]["rows"]
     right = [row for row in rows if row["kernel"] == "sum_of_squares"]
     wrong = [row for row in rows if row["kernel"] == "scale"]
-    assert len(right) == len(wrong) == 2 and not any(row["wrong"] for row in right)
+    assert len(right) == len(wrong) == 3 and not any(row["wrong"] for row in right)
     assert all(said in row["wrong"] for row in wrong)
     failures = sections["parity"]["failures"]
-    assert len(failures) == (0 if error is None else 2) and len(sections["ceilings"]["rows"]) == 5
+    assert len(failures) == (0 if error is None else 3) and len(sections["ceilings"]["rows"]) == 6
     assert all(error in failure["error"] and failure["item"]["kernel"] == "scale" for failure in failures)
+
+
+def test_why_there_is_no_bfloat16(fake_cuda, monkeypatch):
+    assert worker._why_no_bfloat16() == ""
+    monkeypatch.setattr(worker.parity, "to_cpu", lambda a: np.zeros(2, np.int16))
+    assert worker._why_no_bfloat16() == "this CuPy made [0 0] of [1 1]"
+    monkeypatch.setattr(worker.parity, "to_gpu", lambda a: np.dtype("such arrays"))
+    assert "this CuPy has no such arrays (TypeError: data type" in worker._why_no_bfloat16()
+    monkeypatch.setattr(worker.harness, "BFLOAT16", None)
+    assert worker._why_no_bfloat16() == "CuPy needs the package ml_dtypes for it: pip install ml_dtypes"
 
 
 def test_without_cupy_it_says_what_to_install(tmp_path):

@@ -64,8 +64,9 @@ def trainer_of(model, **options):
 def test_it_trains_as_in_float32():
     model, batch = model_and_batch()
     reference, _ = model_and_batch()
-    trainer = trainer_of(model, scale=LossScale(CPU, 256.0))
-    optimizer = mytorch.optim.AdamW(reference.parameter_groups(0.1), lr=1e-2)
+    eps = 1e-4  # with less, the sign of a gradient that is next to nothing moves a weight by the whole step
+    trainer = trainer_of(model, scale=LossScale(CPU, 256.0), eps=eps)
+    optimizer = mytorch.optim.AdamW(reference.parameter_groups(0.1), lr=1e-2, eps=eps)
     start = {name: p.detach().numpy().copy() for name, p in reference.named_parameters()}
     for _ in range(8):
         loss = trainer.forward_backward(*batch)
@@ -79,9 +80,9 @@ def test_it_trains_as_in_float32():
     assert wide.item() < 3.2
     for (name, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
         assert p.dtype == np.float16
-        way = q.detach().numpy() - start[name]  # single weights, of next to no gradient, may go elsewhere
+        way = q.detach().numpy() - start[name]
         off = p.detach().float().numpy() - q.detach().numpy()
-        assert np.linalg.norm(off) < 0.04 * np.linalg.norm(way), name
+        assert np.linalg.norm(off) < 0.025 * np.linalg.norm(way), name
     for half in trainer.groups:
         np.testing.assert_array_equal(half.flat.data, half.master.detach().numpy().astype(np.float16))
     wide = sum(half.master.numel() for half in trainer.groups)
