@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...ops.join import stack
 from ...tensor import Tensor, from_raw
 
 _EXPECTED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists"
+_form_of = attrgetter("shape", "dtype")
 _empty: Callable[[tuple, np.dtype], np.ndarray] = np.empty
 
 
@@ -79,25 +81,32 @@ def _collate(batch: Sequence, place: str) -> Any:
 
 
 def _stack(batch: Sequence, place: str) -> Tensor:
-    raws = [_plain(sample) for sample in batch]
-    shape, dtype = getattr(raws[0], "shape", None), getattr(raws[0], "dtype", None)
-    if all([raw is not None and raw.shape == shape and raw.dtype == dtype for raw in raws]):
-        out = _empty((len(raws), *shape), dtype)
-        if shape:  # the same as np.stack, which takes longer
-            np.concatenate(raws, out=out.reshape(len(raws) * shape[0], *shape[1:]))
-        else:
-            out[:] = raws
-        return from_raw(out)
-    _check_arrays(batch, place)
-    return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
+    raws = _plain(batch)
+    forms = [*map(_form_of, raws)]
+    if not raws or not _is_numeric(raws[0].dtype) or forms.count(forms[0]) < len(forms):
+        _check_arrays(batch, place)
+        return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
+    shape, dtype = forms[0]
+    out = _empty((len(raws), *shape), dtype)
+    if shape:  # the same as np.stack, which takes longer
+        np.concatenate(raws, out=out.reshape(len(raws) * shape[0], *shape[1:]))
+    else:
+        out[:] = raws
+    return from_raw(out)
 
 
-def _plain(x: Any) -> np.ndarray | None:
-    """The NumPy array of a sample on the CPU that wants no gradient."""
-    if isinstance(x, Tensor):
-        return None if x.requires_grad else _plain(x.data)
-    raw = x._array if isinstance(x, Array) else x
-    return raw if isinstance(raw, np.ndarray) and _is_numeric(raw.dtype) else None
+def _plain(batch: Sequence) -> list[np.ndarray]:
+    """The NumPy arrays of samples on the CPU that want no gradient; none if one of them is something else."""
+    raws = []
+    for x in batch:
+        if isinstance(x, Tensor) and not x.requires_grad:
+            x = x.data
+        if isinstance(x, Array):
+            x = x._array
+        if not isinstance(x, np.ndarray):
+            return []
+        raws.append(x)
+    return raws
 
 
 def _is_numeric(dtype: np.dtype) -> bool:

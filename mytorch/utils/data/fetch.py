@@ -7,12 +7,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from ..._array import Array
-from ...tensor import Tensor
-from .collate import default_collate, default_convert
-from .dataset import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, loads_many
+from .dataset import Dataset, loads_many
 from .seeding import Seeder
 
 COLLATING, MANY = -1, -2  # places in a batch that are no sample's
@@ -37,28 +32,6 @@ class Recipe:
     drop_last: bool
     is_batched: bool
     is_iterable: bool
-
-    def draws_nothing(self) -> bool:
-        """Is it known that no random numbers are drawn?"""
-        return self.collate_fn in (default_collate, default_convert) and _draws_nothing(self.dataset)
-
-
-def _draws_nothing(dataset: Any) -> bool:
-    if type(dataset) is Subset:
-        return _draws_nothing(dataset.dataset)
-    if type(dataset) is ConcatDataset:
-        return all(map(_draws_nothing, dataset.datasets))
-    if type(dataset) is StackDataset:
-        return all(map(_draws_nothing, dataset.parts))
-    if type(dataset) is TensorDataset:
-        return all(map(_draws_nothing, dataset.tensors))
-    return isinstance(dataset, (Tensor, Array)) or type(dataset) in (
-        np.ndarray,
-        np.memmap,
-        list,
-        tuple,
-        range,
-    )
 
 
 @dataclass
@@ -91,18 +64,20 @@ class MapFetcher(Fetcher):
 
     def __call__(self, number: int, indices: Any) -> Any:
         """Batch `number` of the pass, of the samples `indices` (of the sample, if nothing is batched)."""
-        if not self.recipe.is_batched:
-            return self._collate(self._sample(number, 0, indices))
-        if not loads_many(self.recipe.dataset):
-            return self._collate([self._sample(number, k, index) for k, index in enumerate(indices)])
-        self.progress[-1] = MANY
-        self.seeder.sample(indices[0] if len(indices) else None, number, 0)
-        return self._collate(self.recipe.dataset.__getitems__(indices))
+        return self.seeder.batch(self._load, number, indices)
 
-    def _sample(self, number: int, place: int, index: Any) -> Any:
-        self.progress[-1] = place
-        self.seeder.sample(index, number, place)
-        return self.recipe.dataset[index]
+    def _load(self, number: int, indices: Any) -> Any:
+        dataset, progress, begin = self.recipe.dataset, self.progress, self.seeder.sample
+        if self.recipe.is_batched and loads_many(dataset):
+            progress[-1] = MANY
+            begin(indices[0] if len(indices) else None, number, 0)
+            return self._collate(dataset.__getitems__(indices))
+        samples = []
+        for place, index in enumerate(indices if self.recipe.is_batched else [indices]):
+            progress[-1] = place
+            begin(index, number, place)
+            samples.append(dataset[index])
+        return self._collate(samples if self.recipe.is_batched else samples[0])
 
 
 class StreamFetcher(Fetcher):

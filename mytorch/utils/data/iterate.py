@@ -13,7 +13,28 @@ from .state import Position
 Requests = Iterator[tuple[int, Any]]  # numbers of batches and their indices
 
 
-class Counted:
+class Pass(Iterator[Any]):
+    """The batches of one pass, one after the other.
+
+    Args:
+        order: what gives the indices; of a stream, which has none, nobody knows the number of batches.
+    """
+
+    def __init__(self, order: Any):
+        self._order = order
+
+    def __len__(self) -> int:
+        """How many batches a whole pass has.
+
+        Raises:
+            TypeError: it goes over an IterableDataset, or its sampler has no length.
+        """
+        if self._order is None:
+            raise TypeError("a pass over an IterableDataset has no len(): how many batches come isn't known")
+        return len(self._order)
+
+
+class Counted(Pass):
     """A pass over a stream that warns when there is more than was told by `len(loader)`.
 
     Args:
@@ -22,11 +43,9 @@ class Counted:
     """
 
     def __init__(self, batches: Iterator[Any], position: Position, length: int, dataset: Any):
+        super().__init__(None)
         self._batches, self._position = batches, position
         self._length, self._dataset = length, dataset
-
-    def __iter__(self) -> Counted:
-        return self
 
     def __next__(self) -> Any:
         batch = next(self._batches)
@@ -42,29 +61,30 @@ class Counted:
         return batch
 
 
-class SingleProcess:
+class SingleProcess(Pass):
     """Loads a batch when it is asked for.
 
     Args:
+        order: see `Pass`.
         requests: what to load.
         finish: called with each batch, before it is given out.
     """
 
-    def __init__(self, recipe: Recipe, position: Position, requests: Requests, finish: Callable[[Any], Any]):
+    def __init__(
+        self, order: Any, recipe: Recipe, position: Position, requests: Requests, finish: Callable[[Any], Any]
+    ):  # fmt: skip
+        super().__init__(order)
         self._position, self._requests, self._finish = position, requests, finish
-        self._seeder = Seeder(position.seed, position.epoch, recipe.draws_nothing())
-        with self._seeder.apart():
+        self._seeder = Seeder(position.seed, position.epoch)
+        with self._seeder:
             self._fetch = make_fetcher(recipe, self._seeder, 0, position.streams[0])
-
-    def __iter__(self) -> SingleProcess:
-        return self
 
     def __next__(self) -> Any:
         if self._position.is_over:
             raise StopIteration
         for number, indices in self._requests:
             try:
-                with self._seeder.apart():
+                with self._seeder:
                     batch = self._fetch(number, indices)
             except StreamEnded:
                 break

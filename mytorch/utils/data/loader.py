@@ -206,9 +206,10 @@ class DataLoader(Generic[T]):
         return Counted(batches, position, self._told_length, self.dataset)
 
     def _begin(self, position: Position, requests: Requests) -> Iterator[Any]:
-        is_pinned = self.pin_memory and can_pin()
+        is_pinned, order = self.pin_memory and can_pin(), None if self._iterable else self._order
         if self.num_workers == 0:
-            return SingleProcess(self._recipe(), position, requests, pin_batch if is_pinned else _as_it_is)
+            finish = pin_batch if is_pinned else _as_it_is
+            return SingleProcess(order, self._recipe(), position, requests, finish)
         from .parallel import WithWorkers  # with all of multiprocessing, which takes a while to import
 
         pool = self._pool
@@ -217,8 +218,8 @@ class DataLoader(Generic[T]):
         if self.persistent_workers:
             self._pool = pool
         return WithWorkers(
-            pool, position, requests, self._asked_epoch, self.prefetch_factor or _PREFETCH_FACTOR,
-            self.in_order, self.persistent_workers,
+            order, pool, position, requests, self._asked_epoch,
+            self.prefetch_factor or _PREFETCH_FACTOR, self.in_order, self.persistent_workers,
         )  # fmt: skip
 
     def _requests(self, position: Position) -> Requests:

@@ -5,18 +5,18 @@ So random augmentation gives the same values in the main process, in one worker 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...device import CPU
 from ...random import Generator, _default, default_generator
-from .twisters import WORDS, NumPyTwister, PythonTwister
+from .shared_generators import SharedGenerators
 
 _WORD = 2**64
-_MIXING = 16  # numbers until a fresh state of SFC64 is well mixed; its author's are 12
+
+T = TypeVar("T")
 
 
 def mix(*numbers: int) -> int:
@@ -40,6 +40,11 @@ class _SampleGenerator(Generator):
         self._seed, self._seeds, self._rng = seed, 0, None
 
     @property
+    def is_new(self) -> bool:
+        """Has nobody drawn from it?"""
+        return self._rng is None and not self._seeds
+
+    @property
     def rng(self) -> np.random.Generator:
         if self._rng is None:
             self._rng = np.random.default_rng(self._seed)
@@ -49,23 +54,23 @@ class _SampleGenerator(Generator):
 class Seeder:
     """Seeds `random`, `np.random` and mytorch's default generator of the CPU for one sample after the other.
 
-    All three states are numbers of one small generator (SFC64), whose state is (seed and epoch, index).
+    That takes longer than to load a small sample, and most data draw nothing. So only the first batch is
+    seeded in any case. If nothing was drawn in it, the next ones are loaded as they come, and the generators
+    looked at afterwards. A batch in which something was drawn after all is loaded again, seeded, as is
+    everything after it.
+
+    `with seeder:`, in the user's own process, sets the generators to where they were at the end.
 
     Args:
         seed: of the loader.
         epoch: of the pass.
-        is_idle: do nothing, for data that draw nothing.
     """
 
-    def __init__(self, seed: int, epoch: int, is_idle: bool = False):
-        self._is_idle, self._generator = is_idle, _SampleGenerator()
-        if is_idle:
-            return
-        self._python, self._numpy = PythonTwister(), NumPyTwister()
-        self._source = np.random.SFC64(0)
-        self._state = self._source.state
-        self._key = self._state["state"]["state"]
-        self._key[0] = mix(seed, epoch)
+    def __init__(self, seed: int, epoch: int):
+        self._key, self._shared, self._generator = mix(seed, epoch), SharedGenerators(), _SampleGenerator()
+        self._generator.restart(0)
+        self._is_seeding, self._is_first = True, True
+        self._is_learning = False  # in the first batch, as long as nothing is drawn
 
     def sample(self, index: Any, number: int = 0, place: int = -1) -> None:
         """Begin the sample `index`; one that is no integer is known by its place in the pass instead.
@@ -73,35 +78,48 @@ class Seeder:
         Args:
             number, place: of a batch, and in it; or of a stream's copy, and in that.
         """
-        if self._is_idle:
+        if not self._is_seeding:
             return
-        key = self._key
-        if isinstance(index, (int, np.integer)):
-            key[1], key[2], key[3] = int(index) % _WORD, 0, 0
-        else:
-            key[1], key[2], key[3] = number, place % _WORD, 1
-        self._source.state = self._state
-        numbers = self._source.random_raw(_MIXING + WORDS)
-        words = numbers.view(np.uint32)
-        self._python.set(words[2 * _MIXING : -WORDS])
-        self._numpy.set(words[-WORDS:])
-        self._generator.restart(int(numbers[_MIXING - 1]))
+        if self._is_learning:
+            self._is_learning = not self._is_drawn()
+        is_number = isinstance(index, (int, np.integer))
+        seed = mix(self._key, int(index)) if is_number else mix(self._key, number, place)
+        self._shared.seed(seed)
+        self._generator.restart(seed)
+        if self._is_learning:
+            self._look = self._shared.look()
+
+    def batch(self, load: Callable[..., T], *args: Any) -> T:
+        """`load(*args)`, which calls `sample` before each sample; it may be called twice."""
+        if not self._is_seeding:
+            try:
+                batch = load(*args)
+                if not self._is_drawn():
+                    return batch
+            except Exception:
+                if not self._is_drawn():
+                    raise
+            self._is_seeding = True
+            return load(*args)
+        self._is_learning = self._is_first
+        batch = load(*args)
+        if self._is_learning:
+            self._is_seeding = self._is_drawn()
+        self._is_first = self._is_learning = False
+        return batch
+
+    def _is_drawn(self) -> bool:
+        """Was something drawn since `_look`?"""
+        return not self._generator.is_new or self._shared.look() != self._look
 
     def install(self) -> None:
         """Make mytorch's default generator the one that is seeded here, for good: in a worker."""
+        _default[CPU], self._look = self._generator, self._shared.look()
+
+    def __enter__(self) -> None:
+        self._look, self._users = self._shared.save(), default_generator(CPU)
         _default[CPU] = self._generator
 
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """As `install`, but at the end all generators are where they were: in the user's own process."""
-        if self._is_idle:
-            yield
-            return
-        python, legacy, ours = self._python.save(), self._numpy.save(), default_generator()
-        self.install()
-        try:
-            yield
-        finally:
-            self._python.restore(python)
-            self._numpy.restore(legacy)
-            _default[CPU] = ours
+    def __exit__(self, *error: Any) -> None:
+        _default[CPU] = self._users
+        self._shared.restore()

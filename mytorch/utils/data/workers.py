@@ -134,7 +134,7 @@ class _Worker:
         if self.is_broken:
             return
         self.failure = None
-        seeder = Seeder(self.job.seed, begin.epoch, self.job.recipe.draws_nothing())
+        seeder = Seeder(self.job.seed, begin.epoch)
         seeder.install()
         try:
             if begin.asked_epoch is not None:

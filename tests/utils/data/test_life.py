@@ -1,5 +1,6 @@
 """Workers' lives: nothing leaks, nothing hangs, nobody stays behind."""
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def bounded():
+    gc.collect()  # workers of other tests, which the frames of a kept exception may hold
     with within(120):
         yield
 
@@ -101,7 +103,7 @@ def test_workers_beside_the_thread_pools():
         return (x @ x).sum() + F.softmax(x, 1).sum() + F.layer_norm(x, (256,)).sum() + F.gelu(x).sum()
 
     want = [act(i).item() for i in range(4)]  # the pools are running now
-    with within(30):
+    with within(120):
         got = [b.item() for b in data.DataLoader(Numbers(4, act), None, num_workers=2)]
     np.testing.assert_allclose(got, want, rtol=1e-4)
     assert act(0).item() == pytest.approx(want[0])

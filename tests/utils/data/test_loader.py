@@ -72,6 +72,26 @@ def test_iterable_dataset(name):
     assert len(ours) == len(theirs) == len(list(ours))
 
 
+def length(iterator):
+    try:
+        return len(iterator)
+    except TypeError:
+        return "TypeError"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_length_of_a_pass(workers):
+    for options in [*OPTIONS.values(), *SAMPLERS.values(), {"sampler": (i for i in range(3))}]:
+        ours = iter(data.DataLoader(Squares(), **options, num_workers=workers))
+        theirs = iter(torch.utils.data.DataLoader(Squares(), **options))
+        assert length(ours) == length(theirs)
+        if "drop_last" not in options:
+            next(ours)
+            assert length(ours) == length(theirs)  # it is that of the whole pass
+    ours, theirs = data.DataLoader(Stream(), 2), torch.utils.data.DataLoader(TorchStream(), 2)
+    assert len(ours) == len(theirs) and length(iter(ours)) == length(iter(theirs)) == "TypeError"
+
+
 def test_anything_with_length_and_index_is_a_dataset():
     assert [b.tolist() for b in data.DataLoader([1, 2, 3], 2)] == [[1, 2], [3]]
     x = mytorch.Tensor(np.arange(6.0).reshape(3, 2))

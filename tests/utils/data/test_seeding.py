@@ -1,5 +1,6 @@
 """The generators that samples draw from: seeded for each sample, and afterwards as they were."""
 
+import pickle
 import random
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 
 import mytorch
 from mytorch.utils import data
-from mytorch.utils.data import twisters
+from mytorch.utils.data import shared_generators
 from mytorch.utils.data.seeding import Seeder
+from mytorch.utils.data.shared_generators import SharedGenerators
 from tests.utils.data.datasets import Numbers, plain, within
 
 
@@ -18,13 +20,14 @@ def bounded():
         yield
 
 
-@pytest.fixture(params=["in place", "with setstate"])
+@pytest.fixture(params=["in memory", "pickled"])
 def place(request, monkeypatch):
-    """Where Python's generator doesn't lie as expected, the same is done through its functions."""
-    if request.param == "in place":
-        assert twisters.PythonTwister()._memory is not None
-    else:
-        monkeypatch.setattr(twisters, "_memory_of", lambda generator: None)
+    """Where generators don't lie in memory as expected, they are pickled to see if somebody drew."""
+    shared_generators._reader.cache_clear()
+    if request.param == "pickled":
+        monkeypatch.setattr(shared_generators, "_IN_ONE_PIECE", ())
+    yield
+    shared_generators._reader.cache_clear()
 
 
 def draws():
@@ -40,44 +43,58 @@ def many(count=1300):
     return [random.random() for _ in range(count)], np.random.rand(count).tolist()
 
 
-WORDS = np.random.default_rng(0).integers(0, 2**32, twisters.WORDS, np.uint32)
+# Has somebody drawn?
+
+CHANGES = {
+    "random": random.random,
+    "bits": lambda: random.getrandbits(1),
+    "second half of Python's pair": lambda: random.gauss(0, 1),
+    "seed": lambda: random.seed(1),
+    "rand": np.random.rand,
+    "a byte": lambda: np.random.bytes(1),
+    "second half of NumPy's pair": np.random.randn,
+    "NumPy's seed": lambda: np.random.seed(1),
+    "another generator": lambda: np.random.set_bit_generator(np.random.PCG64(1)),
+    "new words": lambda: (np.random.rand(312), [random.random() for _ in range(312)]),
+}
 
 
-def test_a_state_is_what_the_functions_would_set(place):
-    numpy = twisters.NumPyTwister()
-    python, saved = twisters.PythonTwister(), numpy.save()
-    before = python.save()
+@pytest.mark.parametrize("bits", [np.random.MT19937, np.random.PCG64])
+@pytest.mark.parametrize("name", CHANGES)
+def test_who_draws_is_noticed(name, bits, place):
+    usual, shared = np.random.get_bit_generator(), SharedGenerators()
     try:
-        python.set(WORDS)
-        numpy.set(WORDS)
-        assert random.getstate() == (3, (*WORDS.tolist(), 0), None)
-        state = np.random.get_state()
-        assert state[1].tolist() == WORDS.tolist() and state[2:4] == (0, 0)
-        mine = many()
-        random.setstate((3, (*WORDS.tolist(), 0), None))
-        np.random.set_state(("MT19937", WORDS, 0, 0, 0.0))
-        assert many() == mine
+        random.seed(5), np.random.set_bit_generator(bits(5))
+        if "pair" in name:
+            CHANGES[name]()  # the first half, so that the second one is in store
+        before = shared.save()
+        assert shared.look() == shared.look() == before
+        CHANGES[name]()
+        assert shared.look() != before
     finally:
-        python.restore(before)
-        numpy.restore(saved)
+        np.random.set_bit_generator(usual)
 
 
-def test_the_place_in_memory_is_checked(monkeypatch):
-    class Other(random.Random):
-        def getstate(self):
-            version, words, gauss = super().getstate()
-            return version, (*words[1:], words[0]), gauss
+class Other(random.Random):
+    pass
 
-    assert twisters._memory_of(random.Random(1)) is not None
-    assert twisters._memory_of(Other(1)) is None
-    monkeypatch.setattr(twisters.sys.implementation, "name", "another")
-    assert twisters._memory_of(random.Random(1)) is None
+
+def test_only_memory_that_is_known_to_hold_all_is_read(monkeypatch):
+    def is_pickled(generator):
+        shared_generators._reader.cache_clear()
+        return shared_generators._reader(generator)() == pickle.dumps(generator)
+
+    known = (random.Random(1), np.random.RandomState(1), np.random.MT19937(1))
+    assert not any(map(is_pickled, known))
+    assert all(map(is_pickled, (Other(1), np.random.PCG64(1))))
+    monkeypatch.setattr(shared_generators.sys.implementation, "name", "another")
+    assert all(map(is_pickled, known))
 
 
 def numbers_of(seeder, *samples):
     """What is drawn for each sample, one after the other: of normal numbers, half of a pair."""
     out = []
-    with seeder.apart():
+    with seeder:
         for index, *at in samples:
             seeder.sample(index, *at)
             out.append(draws())
@@ -87,7 +104,7 @@ def numbers_of(seeder, *samples):
 SAMPLES = [(0,), (1,), (-1,), (2**63,), (None, 0), (None, 1), (None, 0, 0), (None, 0, 1), (None, 1, 0)]
 
 
-def test_every_sample_has_numbers_of_its_own(place):
+def test_every_sample_has_numbers_of_its_own():
     first = numbers_of(Seeder(3, 0), *SAMPLES)
     assert first == numbers_of(Seeder(3, 0), *reversed(SAMPLES))[::-1]
     seeds = ((3, 1), (4, 0), (2**64 - 1, 0))
@@ -96,15 +113,9 @@ def test_every_sample_has_numbers_of_its_own(place):
         assert len({str(numbers[k]) for numbers in first + others}) == len(SAMPLES) + 3
 
 
-def test_both_ways_give_the_same(monkeypatch):
-    in_place = numbers_of(Seeder(3, 0), (5,), (6,))
-    monkeypatch.setattr(twisters, "_memory_of", lambda generator: None)
-    assert numbers_of(Seeder(3, 0), (5,), (6,)) == in_place
-
-
 def test_numbers_of_neighbours_are_independent():
     seeder, rows = Seeder(0, 0), []
-    with seeder.apart():
+    with seeder:
         for index in range(4000):
             seeder.sample(index)
             rows.append((random.random(), random.random(), *np.random.rand(2), *mytorch.rand(2).tolist()))

@@ -58,16 +58,20 @@ def seeded(make, seed=9, **options):
     return make(generator=mytorch.Generator().manual_seed(seed), **options)
 
 
-def interrupted(make, when, **options):
-    """All batches of three epochs, and those from the state after `when` batches of the second epoch on."""
+def interrupted(make, **options):
+    """All batches of three epochs, and the states after 0, 1, 2, … batches of the second one."""
     loader = seeded(make, **options)
-    whole = [[plain(b) for b in loader]]
+    epochs, states = [[plain(b) for b in loader], []], []
+
+    def keep():
+        states.append(json.loads(json.dumps(loader.state_dict())))
+
     iterator = iter(loader)
-    second = [plain(next(iterator)) for _ in range(when)]
-    state = json.loads(json.dumps(loader.state_dict()))
-    second += [plain(b) for b in iterator]
-    whole += [second, [plain(b) for b in loader]]
-    return whole, state
+    keep()
+    for batch in iterator:
+        epochs[1].append(plain(batch))
+        keep()
+    return [*epochs, [plain(b) for b in loader]], states
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -75,8 +79,10 @@ def interrupted(make, when, **options):
 def test_map_datasets(name, workers):
     make = MAPS[name]
     length = len(make())
+    whole, states = interrupted(make)
+    assert len(whole[1]) == length
     for when in {0, 1, length - 1, length}:
-        whole, state = interrupted(make, when)
+        state = states[when]
         resumed = seeded(make, seed=1, **WORKERS[workers])
         resumed.load_state_dict(state)
         assert resumed.state_dict() == state
@@ -88,10 +94,11 @@ def test_map_datasets(name, workers):
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams(name, workers):
     make, options = STREAMS[name], WORKERS[workers]
-    length = len(list(make(**options)))
+    whole, states = interrupted(make, **options)
+    length = len(whole[1])
+    assert length == len(whole[0])
     for when in sorted({0, 1, length // 2, length - 1, length}):
-        whole, state = interrupted(make, when, **options)
-        assert len(whole[1]) == length
+        state = states[when]
         resumed = seeded(make, seed=1, **options)
         resumed.load_state_dict(state)
         assert [plain(b) for b in resumed] == whole[1][when:], (when, state)
@@ -155,7 +162,8 @@ def test_between_two_passes():
 
 
 def test_set_epoch_after_loading():
-    whole, state = interrupted(MAPS["shuffled"], 2)
+    whole, states = interrupted(MAPS["shuffled"])
+    state = states[2]
     resumed = seeded(MAPS["shuffled"])
     resumed.load_state_dict(state)
     resumed.set_epoch(1)  # as a training loop does for the epoch that it goes on with
@@ -180,8 +188,8 @@ def test_a_sampler_that_was_told_the_epoch():
 
 
 def test_a_state_can_be_saved(tmp_path):
-    whole, state = interrupted(MAPS["shuffled"], 2)
-    mytorch.save({"loader": state}, tmp_path / "state.safetensors")
+    whole, states = interrupted(MAPS["shuffled"])
+    mytorch.save({"loader": states[2]}, tmp_path / "state.safetensors")
     resumed = seeded(MAPS["shuffled"], num_workers=1)
     resumed.load_state_dict(mytorch.load(tmp_path / "state.safetensors")["loader"])
     assert [plain(b) for b in resumed] == whole[1][2:]
