@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ _BY_LOSS = re.compile(r"lost communication with a remote daemon.*?Remote daemon:
 # The first of these that there is. One rank's exception makes others see an early exit or a broken line, and
 # a rank that was killed makes them wait.
 _ORDER = ("exception", "signal", "mismatch", "early exit", "connection", "timeout", "daemon")
+_CRASH = "a crash in compiled code"
+_MEANING = {
+    signal.SIGKILL: "the system does that when memory runs out",
+    signal.SIGSEGV: _CRASH,
+    signal.SIGILL: _CRASH,
+    signal.SIGFPE: _CRASH,
+    signal.SIGABRT: _CRASH,
+    signal.SIGBUS: f"{_CRASH}, or /dev/shm is full",
+}
 
 
 @dataclass
@@ -41,42 +51,67 @@ def failed(folder: Path, messages: str, code: int) -> bool:
     return code != 0 or bool(errors(folder)) or _BY_LOSS.search(messages) is not None
 
 
-def find(folder: Path, messages: str, code: int) -> Cause:
+def find(folder: Path, messages: str, code: int, alone: int | None = None) -> Cause:
     """The root cause.
 
     Args:
         folder: with the ranks' error files and recorders.
         messages: what the starter said.
-        code: what it exited with.
+        code: what it exited with; -9 if signal 9 killed it.
+        alone: the process, if there is no starter, but a single rank.
     """
     found = errors(folder)
-    found += filter(None, (_signalled(messages, folder), _lost(messages, folder)))
+    if alone is None:
+        found += filter(None, (_signalled(messages, folder), _lost(messages, folder)))
+    elif code < 0 and not found:
+        found.append(_killed(folder, 0, socket.gethostname(), alone, -code))
     if found:
         first = min(found, key=lambda facts: (_ORDER.index(facts["kind"]), facts["time"]))
         return Cause(_describe(first, found), first["code"])
-    if match := _BY_CODE.search(messages):
-        rank, status = int(match[1] or match[3]), int(match[2] or match[4])
-        text = (
-            f"rank {rank} ended with exit code {status}, and said nothing (os._exit?){_last_of(folder, rank)}"
-        )
+    ended = (0, code) if alone is not None else _exited(messages)
+    if ended is not None:
+        rank, status = ended
+        text = f"rank {rank} {ending(status)}, and said nothing (os._exit?){_last_of(folder, rank)}"
         return Cause(text, status or 1)
-    status = code if code > 0 else 128 - code
-    said = messages.strip() or "nobody says why"
-    return Cause(f"the ranks ended with exit code {code}\n{said}", status or 1)
+    said = messages.strip() or ("nobody says why" if code >= 0 else "")
+    text = f"what started the ranks (mpiexec, srun) {ending(code)}\n{said}"
+    return Cause(text, (code if code >= 0 else 128 - code) or 1)
+
+
+def ending(code: int) -> str:
+    """What to say of a process that ended with this exit code; -9 if signal 9 killed it."""
+    return f"was {_by_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+
+
+def _by_signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # those for real time have no names
+        name = f"SIG{number}"
+    hint = _MEANING.get(number)
+    return f"killed by {name} (signal {number})" + (f"; {hint}" if hint else "")
+
+
+def _exited(messages: str) -> tuple[int, int] | None:
+    """The rank that the starter names, and its exit code."""
+    match = _BY_CODE.search(messages)
+    return match and (int(match[1] or match[3]), int(match[2] or match[4]))
 
 
 def _signalled(messages: str, folder: Path) -> dict[str, Any] | None:
     match = _BY_SIGNAL.search(messages)
     if match is None:
         return None
-    rank = int(match[1] or match[5])
     number = int(match[4]) if match[4] else {"Killed": 9, "Terminated": 15}[match[6]]
+    return _killed(folder, int(match[1] or match[5]), match[3] or "?", match[2] or "?", number)
+
+
+def _killed(folder: Path, rank: int, host: str, pid: int | str, number: int) -> dict[str, Any]:
+    """What a rank that a signal killed can't report itself."""
     flight = recorder.read_all(folder).get(rank)
-    hint = "; the system does that when memory runs out" if number == signal.SIGKILL else ""
     return {
-        "rank": rank, "host": match[3] or "?", "pid": match[2] or "?", "time": 0, "kind": "signal",
-        "code": 128 + number, "type": "", "traceback": [],
-        "message": f"killed by signal {number} ({signal.Signals(number).name}){hint}",
+        "rank": rank, "host": host, "pid": pid, "time": 0, "kind": "signal",
+        "code": 128 + number, "type": "", "traceback": [], "message": _by_signal(number),
         "operation": str(flight.last) if flight and flight.last else "",
     }  # fmt: skip
 

@@ -34,12 +34,14 @@ _SHORTEST_GRACE, _LONGEST_GRACE = 5.0, 30.0
 def run_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
     """Run the script as so many ranks, again after a failure if `max_restarts` says so; the exit code."""
     adopt_orphans()
-    machines, code = Machines(options, local_ranks) if starters.by_hand(options) else None, 1
+    machines = Machines(options, local_ranks) if starters.by_hand(options) else None
+    code = starters.NOT_LAUNCHED
     try:
         with Signals() as signals:
             for attempt in range(options.max_restarts + 1):
                 os.environ["MYTORCH_RESTART_COUNT"] = str(attempt)
                 if machines is not None:
+                    code = starters.NOT_LAUNCHED  # for those who came, if somebody doesn't come again
                     machines.gather(lambda: signals.caught)
                 code = _attempt(options, ranks, local_ranks, machines, signals)
                 if code == 0 or signals.caught:
@@ -60,7 +62,7 @@ def _attempt(
         code = 0
         if not signals.caught:
             environment = starters.rank_environment(options, ranks, local_ranks, folder)
-            hosts = "" if machines is None else machines.hosts
+            hosts = None if machines is None else machines.list_hosts(folder)
             command = starters.command(options, ranks, environment, hosts)
             job = Job(
                 command, environment, folder, ranks, _awaited(options, ranks, local_ranks), options.prefix
@@ -74,7 +76,7 @@ def _attempt(
             return 128 + signals.caught
         if not blame.failed(folder, job.messages(), code):
             return 0
-        cause = blame.find(folder, job.messages(), code)
+        cause = blame.find(folder, job.messages(), code, job.pid if ranks == 1 else None)
         print(blame.block(cause.text), file=sys.stderr, flush=True)
         return cause.code
     finally:
@@ -125,6 +127,11 @@ class Job:
                 self._outputs.append(Output(source, target, prefix, folder))
         for output in self._outputs:
             output.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the starter; of the rank itself if there is only one."""
+        return self._process.pid
 
     def wait(self, signals: Signals, look: Callable[[], object]) -> int:
         """Wait for the end, or bring it about after a signal or an error; the starter's exit code.

@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
         return run(parser.parse_args(argv))
     except starters.LaunchError as error:
         print(f"mytorchrun launch: {error}", file=sys.stderr)
-        return 2
+        return starters.NOT_LAUNCHED
 
 
 if __name__ == "__main__":

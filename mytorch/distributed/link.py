@@ -33,7 +33,7 @@ class Link:
     """
 
     def __init__(self, connection: socket.socket, limit: float):
-        self.here, self.there = connection.getsockname()[0], connection.getpeername()[0]
+        self.here, self.there = map(_address, (connection.getsockname(), connection.getpeername()))
         self.limit = limit
         connection.setblocking(False)
         self._connection, self._buffer, self._broken = connection, b"", ""
@@ -80,6 +80,11 @@ class Link:
             self._broken = "it closed the connection"
         self._buffer += data
         return bool(data)
+
+
+def _address(name: tuple) -> str:
+    """Of a socket's name, the address; a socket for both kinds calls 10.0.0.5 ::ffff:10.0.0.5."""
+    return name[0].removeprefix("::ffff:")
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import failure
+from . import blame, failure
 from .environment import seconds
 from .link import Link, LinkLost
 from .starters import LaunchError
@@ -76,23 +76,26 @@ class Machines:
         self._ranks = local_ranks
         self._links: dict[int, Link] = {}
         self._names: dict[int, str] = {}
+        self._lost: dict[int, str] = {}  # those that were here once, and why they aren't
         self._guests: list[tuple[Link, float]] = []  # connected, but unknown; since when
         self._refused: list[Link] = []  # they close, once they have read why
         self._stopped: set[int] = set()
         self._port = options.master_port
         try:
-            self._door = socket.create_server(("", self._port))
+            self._door = _open_door(self._port)
         except OSError as error:
             raise LaunchError(
                 f"can't wait for the other machines at --master_port {self._port}: {error}"
             ) from error
         self._door.setblocking(False)
 
-    @property
-    def hosts(self) -> str:
-        """For mpiexec: the address and the number of ranks of each, machine 0 first."""
+    def list_hosts(self, folder: Path) -> Path:
+        """Write the file for mpiexec, with the address and the number of ranks of each, machine 0 first."""
         links = [self._links[rank] for rank in sorted(self._links)]
-        return ",".join(f"{address}:{self._ranks}" for address in (links[0].here, *(x.there for x in links)))
+        addresses = [links[0].here, *(link.there for link in links)]
+        path = folder / "hosts"
+        path.write_text("".join(f"{address} slots={self._ranks}\n" for address in addresses))
+        return path
 
     def gather(self, interrupted: Callable[[], bool]) -> None:
         """Wait until all are there, or somebody interrupts.
@@ -102,6 +105,7 @@ class Machines:
         """
         limit, said = join_seconds(), ""
         deadline = time.monotonic() + limit
+        self._listen()  # somebody may have gone since the last start
         while (missing := self._missing()) and not interrupted():
             if missing != said:
                 self._say(f"machine 0 waits at port {self._port} for machine {missing}")
@@ -109,8 +113,7 @@ class Machines:
             if time.monotonic() > deadline:
                 raise LaunchError(f"machine {missing} did not come within {limit:g} s")
             self._look_at_the_door()
-            for rank in list(self._links):
-                self._receive(rank)
+            self._listen()
             time.sleep(_STEP)
 
     def look(self, folder: Path) -> None:
@@ -122,9 +125,7 @@ class Machines:
                     link.send(**json.loads(path.read_text()))
             path.unlink()
         self._look_at_the_door()
-        for rank in list(self._links):
-            for message in self._receive(rank, folder):
-                self._take(rank, message, folder)
+        self._listen(folder)
 
     def stop(self, folder: Path) -> None:
         """Leave nothing of this run on any machine; the launchers there stay for the next one."""
@@ -132,10 +133,9 @@ class Machines:
         for link in self._links.values():
             link.send(stop=True)
         self._until(lambda: self._stopped >= set(self._links), folder)
-        for rank in set(self._links) - self._stopped:
-            self._links.pop(
-                rank
-            ).close()  # what happened, if anything, is told elsewhere: it may have gone well
+        for rank in set(self._links) - self._stopped:  # it may have gone well all the same
+            self._links.pop(rank).close()
+            self._lost[rank] = "it did not end its part"
 
     def dismiss(self, code: int) -> None:
         """Let all launchers exit with this code, and wait until they do."""
@@ -149,17 +149,22 @@ class Machines:
     def _until(self, done: Callable[[], bool], folder: Path | None) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
         while not done() and time.monotonic() < deadline:
-            for rank in list(self._links):
-                for message in self._receive(rank, folder):
-                    self._take(rank, message, folder)
+            self._listen(folder)
             time.sleep(_STEP)
 
-    def _receive(self, rank: int, folder: Path | None = None) -> list[dict[str, Any]]:
+    def _listen(self, folder: Path | None = None) -> None:
+        """Take what the machines say; what goes wrong is kept in the folder."""
+        for rank in list(self._links):
+            for message in self._receive(rank, folder):
+                self._take(rank, message, folder)
+
+    def _receive(self, rank: int, folder: Path | None) -> list[dict[str, Any]]:
         """What a machine says; one that is lost is forgotten, after a word about it in the folder."""
         try:
             return self._links[rank].receive()
         except LinkLost as lost:
             self._links.pop(rank).close()
+            self._lost[rank] = str(lost)
             if folder is not None:
                 self._report(rank, folder, "connection", f"the launcher there is lost: {lost}", 1)
             return []
@@ -175,7 +180,7 @@ class Machines:
             number = signal.Signals(message["signal"])
             self._report(rank, folder, "signal", f"the launcher there got {number.name}", 128 + number)
         elif message.get("ended"):
-            text = f"Open MPI's daemon ended there with exit code {message['ended']}\n{message['said']}"
+            text = f"Open MPI's daemon there {blame.ending(message['ended'])}\n{message['said']}"
             self._report(rank, folder, "daemon", text.strip(), 1)
 
     def _report(self, rank: int, folder: Path, kind: str, text: str, code: int) -> None:
@@ -226,7 +231,18 @@ class Machines:
         return ""
 
     def _missing(self) -> str:
-        return ", ".join(str(rank) for rank in range(1, self._count) if rank not in self._links)
+        return ", ".join(
+            f"{rank} (lost: {self._lost[rank]})" if rank in self._lost else str(rank)
+            for rank in range(1, self._count)
+            if rank not in self._links
+        )
 
     def _say(self, text: str) -> None:
         print(f"mytorchrun: {text}", file=sys.stderr, flush=True)
+
+
+def _open_door(port: int) -> socket.socket:
+    """A socket at which machines can come by IPv4 and, where the system has it, by IPv6."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

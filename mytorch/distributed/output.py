@@ -44,7 +44,8 @@ class Output(threading.Thread):
 
     def run(self) -> None:
         for line in self._source:
-            self._take(*self._without_tag(line.decode(errors="replace")))
+            text = line.decode(errors="replace").lstrip("\0")  # the end of Open MPI's last message, as in C
+            self._take(*self._without_tag(text))
         for line in self._block or ():
             self._show(*line)
 

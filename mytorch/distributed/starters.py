@@ -14,6 +14,7 @@ from pathlib import Path
 from . import agent
 from .environment import RUN_FOLDER_VARIABLE, TIMEOUT_VARIABLE, is_available
 
+NOT_LAUNCHED = 2  # the launcher's exit code after a LaunchError
 _ENTRY = "mytorch.distributed.entry"
 _FORWARDED = ("MASTER_", "MYTORCH_", "OMP_", "OPENBLAS_", "PYTHON", "NCCL_", "CUDA_", "NUMBA_", "USE_FUSED")
 
@@ -48,12 +49,12 @@ def by_hand(options: argparse.Namespace) -> bool:
 
 
 def command(
-    options: argparse.Namespace, ranks: int, environment: dict[str, str], hosts: str = ""
+    options: argparse.Namespace, ranks: int, environment: dict[str, str], hosts: Path | None = None
 ) -> list[str]:
     """The command line that runs the script as so many ranks, which get this environment.
 
     Args:
-        hosts: the machines, as `address:ranks,…`, if they are launched by hand.
+        hosts: a file that lists the machines, if they are launched by hand.
 
     Raises:
         LaunchError: MPI is missing, or isn't one that can do this.
@@ -80,10 +81,17 @@ def _srun(options: argparse.Namespace, ranks: int) -> list[str]:
 
 def check_by_hand(options: argparse.Namespace) -> None:
     """Raise LaunchError unless a job can be launched by hand on each of several machines."""
-    if options.master_addr in ("127.0.0.1", "localhost"):
+    if options.master_addr in ("127.0.0.1", "localhost", "::1"):
         raise LaunchError(
             f"{options.nnodes} machines: list them in a --hostfile (mpiexec reaches them by ssh), or launch "
             f"on each, with its --node_rank and --master_addr: that of machine 0, not {options.master_addr}"
+        )
+    if options.master_addr.startswith("["):
+        raise LaunchError(f"--master_addr is an address without brackets, got {options.master_addr}")
+    if options.master_addr.lower().startswith("fe80:"):
+        raise LaunchError(
+            f"{options.master_addr} is a link-local address, which Open MPI doesn't use: "
+            "give --master_addr another one"
         )
     if not is_available():
         raise LaunchError(
@@ -93,7 +101,9 @@ def check_by_hand(options: argparse.Namespace) -> None:
         raise LaunchError(f"without a --hostfile several machines need Open MPI, not {find_mpiexec()}")
 
 
-def _mpiexec(options: argparse.Namespace, ranks: int, environment: dict[str, str], hosts: str) -> list[str]:
+def _mpiexec(
+    options: argparse.Namespace, ranks: int, environment: dict[str, str], hosts: Path | None
+) -> list[str]:
     if options.hostfile and not os.path.isfile(options.hostfile):
         raise LaunchError(f"there is no hostfile {options.hostfile}")
     mpiexec = find_mpiexec()
@@ -112,7 +122,7 @@ def _mpiexec(options: argparse.Namespace, ranks: int, environment: dict[str, str
             flags += ["-x", name]
         flags += ["--hostfile", options.hostfile]
     elif hosts:
-        flags += ["--host", hosts]
+        flags += ["--hostfile", str(hosts)]  # in --host, a colon ends the address
     return [mpiexec, *flags, "-n", str(ranks)]
 
 

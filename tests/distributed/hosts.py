@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mytorch.distributed.failure import die_with_parent
 
-from .launched import ROOT
+from .launched import ROOT, surroundings
 
 CABLE = "v0"
 HOLD = """
@@ -42,8 +42,8 @@ def why_no_hosts():
 class Host:
     """One of the hosts; `close` removes it."""
 
-    def __init__(self, number):
-        self.name, self.address = f"host{number}", f"10.77.0.{number + 1}"
+    def __init__(self, number, network):
+        self.name, self.address = f"host{number}", f"{network}{number + 1}"
         self._holder = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "sh", "-c", HOLD.format(name=self.name)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent,
@@ -65,10 +65,9 @@ class Host:
 
     def start(self, *command, **variables):
         """A process on this host."""
-        names = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
         return subprocess.Popen(
             self.inside(*map(str, command)),
-            env={**names, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables},
+            env=surroundings(**variables),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
 
@@ -107,20 +106,24 @@ class Host:
         self._holder.wait()
 
 
-def pair():
+def pair(network="10.77.0."):
     """Two hosts that see each other, over a cable that belongs to nobody else.
+
+    Args:
+        network: what their addresses begin with.
 
     Raises:
         RuntimeError, subprocess.SubprocessError: this machine doesn't allow it.
     """
     hosts = []
     try:
-        hosts += [Host(0)]
-        hosts += [Host(1)]
+        hosts += [Host(0, network)]
+        hosts += [Host(1, network)]
         far = str(hosts[1].pid)
         hosts[0].run("ip", "link", "add", CABLE, "type", "veth", "peer", "name", CABLE, "netns", far)
         for host in hosts:
-            host.run("ip", "addr", "add", f"{host.address}/24", "dev", CABLE)
+            size = "64 nodad" if ":" in network else "24"
+            host.run("ip", "addr", "add", *f"{host.address}/{size}".split(), "dev", CABLE)
             host.run("ip", "link", "set", CABLE, "up")
     except BaseException:
         for host in hosts:

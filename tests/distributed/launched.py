@@ -32,19 +32,25 @@ def why_no_mpi():
 needs_mpi = pytest.mark.skipif(bool(why_no_mpi()), reason=why_no_mpi())
 
 
-def start(*arguments, **variables):
-    """The launcher, running."""
+def surroundings(**variables):
+    """The environment of a process that a test starts: none of a launcher around it, and a home of its own.
+
+    The home folder of whoever runs the tests may have a configuration file, which processes would read.
+    """
     names = {
         name: value
         for name, value in os.environ.items()
         if name not in ("RANK", "WORLD_SIZE") and not name.startswith("MYTORCH_")
     }
-    # The home folder of whoever runs the tests may have a configuration file, which the launcher would read.
-    names |= {"HOME": HOME.name, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    return {**names, "HOME": HOME.name, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+
+
+def start(*arguments, **variables):
+    """The launcher, running."""
     return subprocess.Popen(
         [sys.executable, "-m", "mytorch.cli", "launch", "--cpu", *map(str, arguments)],
         cwd=ROOT,
-        env=names,
+        env=surroundings(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,8 +1,6 @@
 """Runs the functions of a program on several ranks, and brings back what they returned."""
 
 import json
-import os
-import subprocess
 import sys
 import traceback
 from functools import cache
@@ -10,22 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).parent.parent.parent
-
 
 @cache
 def results_of(program, world_size, folder, *names):
     """{name of a case: [what it returned on rank 0, on rank 1, …]}; each is a dict of arrays."""
+    from tests.distributed.launched import launch  # the ranks, who import this module too, need no pytest
+
     folder = Path(folder) / f"{Path(program).stem}-{world_size}-{len(names)}"
     folder.mkdir(parents=True)
-    command = [
-        sys.executable, "-m", "mytorch.distributed.launch", "--cpu", "-n", str(world_size), "--timeout", "60",
-        str(program), str(folder), *names,
-    ]  # fmt: skip
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "NUMBA_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = ("-n", world_size, "--timeout", 60, program, folder, *names)
+    code, out, err = launch(*arguments, limit=400, NUMBA_NUM_THREADS="1")
+    assert code == 0, out + err
+    return results_in(folder)
+
+
+def results_in(folder):
+    """What `run_cases` left there."""
     results = {}
     for path in sorted(folder.glob("*.npz"), key=lambda path: int(path.stem.rsplit(".", 1)[1])):
         with np.load(path) as file:

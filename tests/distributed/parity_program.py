@@ -1,8 +1,7 @@
-"""What test_parity.py runs on every rank, with mytorch and with PyTorch (the first word of a case's name)."""
+"""What test_parity.py runs on every rank, with mytorch and, from parity_oracle.py, with PyTorch."""
 
 import contextlib
 import copy
-import sys
 from functools import partial
 
 from tests.distributed.libraries import Library, error_of, grads, make_optimizer, named, values
@@ -285,8 +284,11 @@ CASES = {
 }  # fmt: skip
 
 
-if __name__ == "__main__":
-    library = Library(sys.argv[2].split(".")[0])
+def run(library):
+    """All cases, on this rank."""
     library.start()
-    prefix = "torch" if library.is_torch else "mytorch"
-    run_cases({f"{prefix}.{name}": partial(case, library) for name, case in CASES.items()}, library.rank)
+    run_cases({name: partial(case, library) for name, case in CASES.items()}, library.rank)
+
+
+if __name__ == "__main__":
+    run(Library("mytorch"))

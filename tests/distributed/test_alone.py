@@ -11,7 +11,6 @@ import pytest
 import mytorch
 import mytorch.distributed as dist
 from mytorch.distributed import environment, failure, peer_watch, polling, recorder
-from mytorch.distributed.engines import scratch
 
 from .launched import ROOT
 
@@ -154,23 +153,6 @@ def test_time_in_which_this_process_was_stopped_does_not_count(monkeypatch):
         return len(looks) == 60
 
     assert polling.wait_until(done, 1.0)
-
-
-def test_scratch_memory_is_used_again_but_not_twice_at_once():
-    memory, x = scratch.Scratch(), np.arange(6, dtype=np.float32).reshape(2, 3)
-    first, second = memory.copy(x), memory.copy(x)
-    assert not np.shares_memory(first, second) and first.tolist() == x.tolist()
-    memory.give_back(first)
-    memory.give_back(second)
-    third = memory.copy(x[:1].astype(np.float64))
-    assert third.tolist() == [[0, 1, 2]]
-    assert np.shares_memory(third, first) or np.shares_memory(third, second)
-    large = memory.copy(np.zeros(1000))
-    for copy in (large, third):
-        memory.give_back(copy)
-    assert np.shares_memory(memory.copy(np.zeros(1000)), large)  # the small ones don't push it out
-    memory.give_back(memory.copy(np.zeros(scratch._LARGEST_KEPT + 1, np.uint8)))
-    assert sum(buffer.nbytes for buffer in memory._free) < 1000
 
 
 class Peers:

@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     return str(tmp_path_factory.mktemp("zero"))
 
 
-@pytest.fixture(params=WORLDS)
+@pytest.fixture(scope="module", params=WORLDS)
 def results(request, folder):
     """What the cases returned on that many ranks."""
     return results_of(Path(program.__file__), request.param, folder)

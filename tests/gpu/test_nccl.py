@@ -1,15 +1,13 @@
 """NCCL for real: on as many GPUs as there are, two at least."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mytorch.device import device_count
+from tests.distributed.launched import ROOT, surroundings
 
-ROOT = Path(__file__).parents[2]
 GPUS = min(device_count(), 3)
 
 
@@ -19,7 +17,7 @@ def test_collectives_on_gpus():
     done = subprocess.run(
         [*command, "tests/distributed/programs/on_gpus.py"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(),
         capture_output=True,
         text=True,
         timeout=300,

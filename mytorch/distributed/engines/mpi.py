@@ -20,7 +20,6 @@ from ..errors import DistError, DistMismatch
 from ..polling import wait_until
 from ..reduce_op import ReduceOp, math_dtype
 from .pending import Pending
-from .scratch import Scratch
 
 _OPS = {
     ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PRODUCT: "PROD", ReduceOp.MIN: "MIN",
@@ -28,7 +27,6 @@ _OPS = {
 }  # fmt: skip
 # A bool is 0 or 1 in a byte: the sum is "any", the product "all".
 _BOOL_OPS = _OPS | {ReduceOp.SUM: "MAX", ReduceOp.PRODUCT: "MIN"}
-_LARGE = 1 << 20  # bytes
 _CANCEL_SECONDS = 1.0
 
 
@@ -38,23 +36,11 @@ class MpiEngine:
     def __init__(self, comm: Any):
         self.comm, self.size, self.rank = comm, comm.size, comm.rank
         self._mpi = mpi()
-        self._scratch = Scratch()
 
     def all_reduce(self, x: Any, op: ReduceOp) -> Pending:
         values = _for_maths(x)
-        mpi_op = self._op(op, x.dtype)
-        if values.nbytes < _LARGE:
-            request = self.comm.Iallreduce(self._mpi.IN_PLACE, values, op=mpi_op)
-            return Pending(request.Test, lambda: self._store(values, x, op), values)
-        # In place, Open MPI takes new memory for each operation, which is slower than a copy in our own.
-        given = self._scratch.copy(values)
-        request = self.comm.Iallreduce(given, values, op=mpi_op)
-
-        def finish():
-            self._scratch.give_back(given)
-            self._store(values, x, op)
-
-        return Pending(request.Test, finish, (given, values))
+        request = self.comm.Iallreduce(self._mpi.IN_PLACE, values, op=self._op(op, x.dtype))
+        return Pending(request.Test, lambda: self._store(values, x, op), values)
 
     def reduce(self, x: Any, root: int, op: ReduceOp) -> Pending:
         values, here = _for_maths(x), self.rank == root

@@ -1,0 +1,78 @@
+"""Which rank is named as the root cause, out of all that the ranks and their starter say."""
+
+import json
+import socket
+
+import pytest
+
+from mytorch.distributed import blame
+
+
+def error(folder, rank, kind, time, code=1):
+    facts = {"rank": rank, "host": "h", "pid": 1, "time": time, "kind": kind, "code": code, "type": "Error"}
+    facts |= {"message": f"of {rank}", "traceback": [], "operation": ""}
+    (folder / f"error-{rank}.json").write_text(json.dumps(facts))
+
+
+KILLED = "prterun noticed that process rank 2 with PID 12 on node vm exited on\nsignal 9 (Killed).\n"
+LOST = """PRTE has lost communication with a remote daemon.\n
+  HNP daemon   : [prterun-a-1@0,0] on node a
+  Remote daemon: [prterun-a-1@0,1] on node b\n"""
+BLAMED = {
+    "the first of a kind": ([(0, "exception", 5), (1, "exception", 4)], "", "rank 1 on", 1),
+    "an exception before its consequences": (
+        [(0, "timeout", 1), (1, "exception", 3), (2, "early exit", 2)], KILLED, "rank 1 on", 1,
+    ),
+    "a killed rank before what others saw": (
+        [(0, "connection", 1), (1, "timeout", 2)], KILLED, "rank 2 on vm", 137,
+    ),
+    "a timeout if nothing else": ([(1, "timeout", 2), (0, "timeout", 1)], "", "rank 0 on", 1),
+    "a label of Slurm": ([], "srun: error: node1: task 3: Killed", "rank 3 on", 137),
+    "an exit code": ([], "Process name: [prterun-vm-1@1,2]\n  Exit code:    9\n", "rank 2 ended with", 9),
+    "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon there", 1),
+    "what the starter says": ([], "no route to host b", "no route to host b", 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_who_began_it(name, tmp_path):
+    reports, messages, says, code = BLAMED[name]
+    for rank, kind, time in reports:
+        error(tmp_path, rank, kind, time)
+    assert blame.failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
+    cause = blame.find(tmp_path, messages, 4)
+    assert says in cause.text and cause.code == code
+
+
+# How a process ended that nobody else speaks for: what is said of it, and the launcher's exit code.
+ENDED = {
+    "killed": (-9, "signal:\nkilled by SIGKILL (signal 9); the system does that when memory runs out", 137),
+    "crashed": (-11, "signal:\nkilled by SIGSEGV (signal 11); a crash in compiled code", 139),
+    "room": (-7, "signal:\nkilled by SIGBUS (signal 7); a crash in compiled code, or /dev/shm is full", 135),
+    "ended": (-15, "signal:\nkilled by SIGTERM (signal 15)", 143),
+    "a signal without a name": (-40, "signal:\nkilled by SIG40 (signal 40)", 168),
+}
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_a_signal_is_named_alike_whoever_saw_it(name, tmp_path):
+    code, says, expected = ENDED[name]
+    alone = blame.find(tmp_path, "", code, alone=123)
+    assert alone.text == f"rank 0 on {socket.gethostname()} (process 123), {says}"
+    noticed = f"process rank 2 with PID 12 on node vm exited on signal {-code} (Text)."
+    among = blame.find(tmp_path, noticed, 1)
+    assert among.text == f"rank 2 on vm (process 12), {says}"
+    starter = blame.find(tmp_path, "", code)
+    assert starter.text.strip() == says.replace("signal:\n", "what started the ranks (mpiexec, srun) was ")
+    assert alone.code == among.code == starter.code == expected
+
+
+def test_a_single_process_that_said_something_is_not_blamed_for_its_end(tmp_path):
+    error(tmp_path, 0, "timeout", 1, code=5)
+    cause = blame.find(tmp_path, "", -9, alone=123)
+    assert "of 0" in cause.text and "SIGKILL" not in cause.text and cause.code == 5
+
+
+def test_a_single_process_that_said_nothing(tmp_path):
+    cause = blame.find(tmp_path, "", 3, alone=123)
+    assert (cause.text, cause.code) == ("rank 0 ended with exit code 3, and said nothing (os._exit?)", 3)
