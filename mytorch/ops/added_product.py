@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..dtypes import is_half
 from ..tensor import Tensor
 from .broadcast import expand
 from .cast import astype
@@ -74,9 +75,9 @@ def _added(
     name: str, input: Tensor, multiply: Callable, x: Tensor, y: Tensor, beta: float, alpha: float
 ) -> Tensor:
     require_tensor(input, name)
-    if input.dtype == x.dtype == y.dtype == np.float16:  # one rounding, at the end
+    if is_half(input.dtype) and input.dtype == x.dtype == y.dtype:  # one rounding, at the end
         single = [astype(t, np.float32) for t in (x, y)]
-        return astype(_added(name, astype(input, np.float32), multiply, *single, beta, alpha), np.float16)
+        return astype(_added(name, astype(input, np.float32), multiply, *single, beta, alpha), input.dtype)
     product = multiply(x, y)
     if input.dtype != product.dtype and multiply is not outer:
         raise RuntimeError(f"{name}(): expected one dtype, got {input.dtype} and {product.dtype}")

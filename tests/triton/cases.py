@@ -13,6 +13,8 @@ The calls that every Triton kernel is tested with. To test a kernel, add rows he
   tested; other arrays stay. `normal`, `positive`, `integers` and `mask` make arrays.
 - `DTYPES[name]`: the dtypes that the kernel takes, if not all three. `CONSTANT[name]`: arguments that have no
   gradient though they are float. `TOLERANCE[name]`: how many times the usual error is right; say why.
+- In half precision our errors may be twice PyTorch's, no more (`peers.py`). A function that PyTorch has under
+  another name, or not at all, is composed of others in `PEERS` there, or in tests/nn/functional/oracles.py.
 - A kernel that belongs to no composite (an optimizer's step) is a row of `FUNCTIONS`: where its function is,
   and the same in NumPy. Both get the arguments of the cases, NumPy in float64; what they return, and all
   arrays afterwards, must be equal.

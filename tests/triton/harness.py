@@ -48,13 +48,13 @@ def arguments(name: str, row: tuple, dtype: str) -> list | None:
     """
     args, kwargs = row
     if name in FUNCTIONS:
-        return [_cast(a, np.dtype(dtype)) for a in args]
+        return [_cast(a, dtype) for a in args]
     composite = REGISTRY[name]
     bound = composite.signature.bind(*args, **kwargs)
     bound.apply_defaults()
     given = np.dtype("float16" if dtype == "bfloat16" else dtype)  # Tensors have no bfloat16
     args = [
-        Tensor(_cast(a, given), requires_grad=is_float(a) and key not in CONSTANT.get(name, ()))
+        Tensor(_cast(_cast(a, dtype), given), requires_grad=is_float(a) and key not in CONSTANT.get(name, ()))
         if isinstance(a, np.ndarray) else a
         for key, a in bound.arguments.items()
     ]  # fmt: skip
@@ -69,8 +69,9 @@ def arguments(name: str, row: tuple, dtype: str) -> list | None:
     return raws
 
 
-def _cast(a: Any, dtype: np.dtype) -> Any:
-    return a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == np.float32 else a
+def _cast(a: Any, dtype: Any) -> Any:
+    floats = isinstance(a, np.ndarray) and a.dtype.name in ("float32", "bfloat16")
+    return a.astype(dtype) if floats else a
 
 
 def incoming(outputs: list, dtype: str) -> list:

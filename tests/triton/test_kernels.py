@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.triton.peers import assert_as_exact_as_pytorch
+
 ROOT = Path(__file__).parents[2]
+COMPILE = {"TRITON_INTERPRET": "0", "TRITON_DISABLE_LINE_INFO": "1", "TRITON_STORE_BINARY_ONLY": "1"}
 
 
 @pytest.fixture
@@ -36,9 +39,12 @@ def run(files, path, **environment):
 
 
 def test_values_in_the_interpreter(without_torch):
-    run("tests/triton/interpreting.py tests/triton/interpreted.py", without_torch, TRITON_INTERPRET="1")
+    """They are right, and in half precision as exact as PyTorch's."""
+    files, results = "tests/triton/interpreting.py tests/triton/interpreted.py", without_torch / "results"
+    results.mkdir()
+    run(files, without_torch, TRITON_INTERPRET="1", MYTORCH_TEST_RESULTS=str(results))
+    assert_as_exact_as_pytorch(results)
 
 
 def test_resources_of_what_is_compiled(without_torch):
-    files = "tests/triton/compiling.py tests/triton/compiled.py"
-    run(files, without_torch, TRITON_INTERPRET="0", TRITON_DISABLE_LINE_INFO="1")
+    run("tests/triton/compiling.py tests/triton/compiled.py", without_torch, **COMPILE)

@@ -7,10 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mytorch import Tensor, optim
+from mytorch import Tensor
 from mytorch.nn.fused_ops.triton import adam, lion, sgd
 from mytorch.nn.fused_ops.triton.compile import compiling
 from mytorch.optim.chunk import Chunk
+from tests.triton.results import save
+from tests.triton.update_cases import CASES
 
 interpreted = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="compiled")
 compiled = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="interpreted")
@@ -18,20 +20,6 @@ compiled = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason=
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 LIMITS = {"float32": (2e-6, 1e-7), "float16": (1e-3, 1e-4), "bfloat16": (8e-3, 1e-3)}
 
-# name: (optimizer, its options)
-CASES = {
-    "Adam": (optim.Adam, {"lr": 0.1}),
-    "Adam weight decay": (optim.Adam, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
-    "Adam forgetful": (optim.Adam, {"lr": 0.01, "betas": (0.0, 0.5)}),
-    "AdamW": (optim.AdamW, {"lr": 0.1, "betas": (0.9, 0.95), "weight_decay": 0.1}),
-    "AdamW amsgrad": (optim.AdamW, {"lr": 0.1, "betas": (0.9, 0.6), "amsgrad": True}),
-    "SGD": (optim.SGD, {"lr": 0.1}),
-    "SGD weight decay": (optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
-    "SGD momentum": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
-    "SGD nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    "Lion": (optim.Lion, {"lr": 0.01, "weight_decay": 0.1}),
-    "Lion maximize": (optim.Lion, {"lr": 0.01, "maximize": True}),
-}
 KERNELS = {"adam": adam, "sgd": sgd, "lion": lion}
 
 
@@ -79,14 +67,17 @@ class Run:
 @pytest.mark.parametrize("case", CASES)
 def test_steps(case, dtype):
     run = Run(case, dtype, 2500)  # two blocks and a part
+    inputs, outputs = [], []
     for number in range(1, 4):
         g = run.gradient()
-        before = g.copy()
+        inputs += [run.data.copy(), g.copy()]
         run.step(number, g)
-        np.testing.assert_array_equal(g, before)
+        outputs.append(run.data.copy())
+        np.testing.assert_array_equal(g, inputs[-1])
         run.step_in_float64(number, g)
         run.wide[:] = run.wide if dtype == "float32" else run.data.astype(float)  # each step from one place
         run.compare()
+    save(case, 0, dtype, inputs=inputs, outputs=outputs)
 
 
 @interpreted

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from ....backends.blas import rows
+from ....dtypes import is_floating_point
 from ...functional.composite import Unsupported
 from ...functional.cross_entropy import class_back, class_last, cross_entropy
 from .launch import launch, require_dtypes
@@ -111,7 +112,7 @@ def _backward(
 @cross_entropy.fused("cuda")
 def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing):
     require_dtypes(x, weight)
-    if target.dtype.kind == "f":
+    if is_floating_point(target.dtype):
         raise Unsupported("the kernel is for class numbers, not for probabilities")
     shape, kind, keep = x.shape, target.shape, 1.0 - smoothing
     x = rows(class_last(x))

@@ -4,11 +4,14 @@ Triton's interpreter, made to give what a GPU gives, for Triton 3.6 to 3.9:
 - bfloat16 is rounded to nearest and multiplied in `tl.dot`;
 - `tl.maximum` and `tl.minimum` drop a NaN (some keep it);
 - numbers can be the ends of a `range` (NumPy 2.4 no longer lets arrays with a dim be integers);
-- an address outside the launch's arrays is an error, where a GPU would read or overwrite something else.
+- an address outside the launch's arrays is an error, where a GPU would read or overwrite something else;
+- what doesn't change during a launch is looked up once, not in every function that a kernel calls, and
+  integers are added once: whether that overflows was computed as well, for an assertion that is off.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -26,6 +29,7 @@ _ACCESSES = {
     "create_atomic_cas": (0, None),
 }
 _ranges: list[tuple[str, int, int]] = []  # of the arrays of the launch that runs: name, first byte, end
+_patched: set[Any] = set()  # the modules of Triton's language whose functions this launch has replaced
 
 
 def run(kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
@@ -40,6 +44,7 @@ def run(kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
             kernel[grid](*pointers, **meta)
     finally:
         _ranges.clear()
+        _patched.clear()
 
 
 @functools.cache
@@ -51,6 +56,10 @@ def mend() -> None:
     builder.create_maxnumf = lambda self, x, y: self.binary_op(x, y, np.fmax)
     builder.create_minnumf = lambda self, x, y: self.binary_op(x, y, np.fmin)
     interpreter._patch_lang_tensor = _index(interpreter._patch_lang_tensor)
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
+    interpreter._patch_lang = _once(interpreter._patch_lang)
+    interpreter._get_np_dtype = _looked_up(interpreter._get_np_dtype)
     for name, (pointers, mask) in _ACCESSES.items():
         setattr(builder, name, _bounded(getattr(builder, name), name, pointers, mask))
 
@@ -83,6 +92,29 @@ def _index(patch: Any) -> Any:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return patch_lang_tensor
+
+
+def _once(patch: Any) -> Any:
+    @functools.cache
+    def modules(function):
+        return frozenset(m for m in function.__globals__.values() if m is tl or m is tl.core)
+
+    def patch_lang(function):
+        if modules(function) <= _patched:
+            return None  # only a launch restores anything, and it comes first
+        _patched.update(modules(function))
+        return patch(function)
+
+    return patch_lang
+
+
+def _looked_up(find: Any) -> Any:
+    of_numbers = functools.cache(find)
+
+    def get_np_dtype(dtype):
+        return find(dtype) if dtype.scalar.is_ptr() else of_numbers(dtype.scalar)
+
+    return get_np_dtype
 
 
 def _bounded(access: Any, name: str, pointers: int, mask: int | None) -> Any:
