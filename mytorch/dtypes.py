@@ -3,6 +3,11 @@
 A dtype is a NumPy dtype, on either device. The rules of mixing are PyTorch's, not NumPy's: a Python number or
 a 0-d tensor changes the dtype of a tensor with dimensions only by its kind (bool < int < float < complex).
 Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
+
+`bfloat16` is the one that NumPy lacks: the package ml_dtypes adds it, and is imported when it is asked for.
+NumPy gives it the kind "V", which no other dtype here has, and its own rules of mixing, which nothing here
+relies on: computing widens it to float32 (see `widened`).
+Source: https://github.com/jax-ml/ml_dtypes
 """
 
 from __future__ import annotations
@@ -40,8 +45,23 @@ SUPPORTED = (
     uint8, uint16, uint32, uint64, int8, int16, int32, int64, bool,
 )  # fmt: skip
 _NAMES = {name: value for name, value in globals().items() if isinstance(value, np.dtype)}
-_KIND = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_LISTED = ", ".join(["bfloat16", *map(str, SUPPORTED)])
+_KNOWN = frozenset(SUPPORTED)
+_KIND = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 _default = float32
+
+
+def __getattr__(name: str) -> np.dtype:
+    """`bfloat16`, from its package."""
+    if name != "bfloat16":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError as error:
+        raise ImportError(
+            f"bfloat16 needs the package ml_dtypes, which can't be imported ({error}): pip install ml_dtypes"
+        ) from error
+    return globals().setdefault(name, np.dtype(bfloat16))
 
 
 def get_default_dtype() -> np.dtype:
@@ -53,23 +73,30 @@ def set_default_dtype(dtype: Any) -> None:
     """Set the dtype that Python floats and float factories get; it must be a real floating-point one."""
     global _default
     dtype = as_dtype(dtype)
-    if dtype.kind != "f":
+    if not is_floating_point(dtype):
         raise TypeError(f"set_default_dtype(): only floating-point dtypes are supported, got {dtype}")
     _default = dtype
 
 
 def as_dtype(dtype: Any) -> np.dtype:
-    """Read a dtype from a NumPy dtype, a name ("float" is float32) or a class (Python's float is float64)."""
+    """Read a dtype from a NumPy dtype, a name ("float" is float32) or a class (Python's float is float64).
+
+    Raises:
+        TypeError: it is none, or none of ours.
+        ImportError: it is bfloat16, and the package for it isn't there.
+    """
     if isinstance(dtype, np.dtype):
         found = dtype
     else:
         name = dtype.removeprefix("torch.") if isinstance(dtype, str) else None
+        if name == "bfloat16":
+            return __getattr__(name)
         try:
             found = _NAMES.get(name) or np.dtype(dtype if name is None else name)
         except TypeError:
-            raise TypeError(f"{dtype!r} is not a dtype; there are {', '.join(map(str, SUPPORTED))}") from None
-    if found not in SUPPORTED:
-        raise TypeError(f"dtype {found} is not supported; there are {', '.join(map(str, SUPPORTED))}")
+            raise TypeError(f"{dtype!r} is not a dtype; there are {_LISTED}") from None
+    if found not in _KNOWN and found.name != "bfloat16":
+        raise TypeError(f"dtype {found} is not supported; there are {_LISTED}")
     return found
 
 
@@ -85,7 +112,21 @@ def dtype_of_number(x: Any) -> np.dtype:
 
 
 def is_floating_point(dtype: np.dtype) -> builtins.bool:
-    return dtype.kind == "f"
+    return dtype.kind in "fV"
+
+
+def is_inexact(dtype: np.dtype) -> builtins.bool:
+    """Is it floating-point or complex? Then its tensors may have gradients."""
+    return dtype.kind in "fcV"
+
+
+def is_bfloat16(dtype: np.dtype) -> builtins.bool:
+    return dtype.kind == "V"
+
+
+def is_half(dtype: np.dtype) -> builtins.bool:
+    """Is it float16 or bfloat16, whose sums are to be taken in float32?"""
+    return dtype.kind in "fV" and dtype.itemsize == 2
 
 
 def kind(dtype: np.dtype) -> builtins.int:
@@ -98,12 +139,12 @@ def promote_types(type1: Any, type2: Any) -> np.dtype:
     a, b = as_dtype(type1), as_dtype(type2)
     if a == b:
         return a
-    if a.kind in "fc" or b.kind in "fc":
+    if is_inexact(a) or is_inexact(b):
         if kind(a) < 2:
             return b
         if kind(b) < 2:
             return a
-        return np.promote_types(a, b)
+        return np.promote_types(*(float32 if is_bfloat16(dtype) else dtype for dtype in (a, b)))
     common = np.promote_types(a, b)
     if common.kind not in "iub":
         raise TypeError(f"promotion of {a} and {b} is not defined")
@@ -133,7 +174,7 @@ def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
         if result is None:
             result = dtype
         elif kind(dtype) > kind(result):
-            if dtype.kind == "c" and result.kind == "f":  # a complex number doesn't widen the floats
+            if dtype.kind == "c" and is_floating_point(result):  # a complex number doesn't widen the floats
                 dtype = complex64 if result.itemsize <= 4 else complex128
             result = promote_types(result, dtype)
     return result
@@ -141,7 +182,12 @@ def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
 
 def finfo(dtype: Any) -> np.finfo:
     """Limits of a floating-point dtype: `max`, `min`, `eps`, `tiny`, `bits`."""
-    return np.finfo(as_dtype(dtype))
+    dtype = as_dtype(dtype)
+    if is_bfloat16(dtype):
+        from ml_dtypes import finfo as limits
+
+        return limits(dtype)
+    return np.finfo(dtype)
 
 
 def iinfo(dtype: Any) -> np.iinfo:

@@ -118,7 +118,7 @@ INPLACE_VIEWS = [shape.squeeze, shape.unsqueeze, shape.transpose, shape.t]
 CASTS = {
     "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64, "bool": dtypes.bool,
     "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32,
-    "long": dtypes.int64,
+    "long": dtypes.int64, "bfloat16": "bfloat16",  # by name: its package is imported when it is asked for
 }  # fmt: skip
 
 ALIASES = {

@@ -38,7 +38,7 @@ def tensor_text(x: Any, marks: list[str]) -> str:
 def _values(x: Any, prefix: str) -> str:
     """The elements, floats with five digits, continuation lines aligned after `prefix`."""
     raw = move(x._array, CPU)
-    if raw.dtype == dtypes.float16:  # NumPy would give it exponents from 1000 on
+    if dtypes.is_half(raw.dtype):  # NumPy would give float16 exponents from 1000 on, and bfloat16 six digits
         raw = raw.astype(dtypes.float32)
     with np.printoptions(precision=5, floatmode="fixed", suppress=_fits_fixed(raw)):
         return np.array2string(raw, prefix=prefix)

@@ -30,6 +30,7 @@ import numpy as np
 
 from ._array import Array, wrap
 from .device import CPU, as_device, is_raw, move
+from .dtypes import as_dtype
 from .tensor import Size, Tensor, from_raw
 from .utils.atomic import atomic_write
 
@@ -37,9 +38,9 @@ _KEY = "mytorch"  # the header's entry that holds the JSON
 _VERSION = 1
 _MAX_HEADER = 100_000_000  # bytes; readers refuse more
 _DTYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "C64": "complex64", "BOOL": "bool",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8",
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64",
+    "BOOL": "bool", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
+    "U32": "uint32", "U16": "uint16", "U8": "uint8",
 }  # fmt: skip
 
 
@@ -86,7 +87,8 @@ def load(f: str | os.PathLike, map_location: Any = None, *, weights_only: bool =
 
     Raises:
         FileNotFoundError, IsADirectoryError: there is no such file.
-        ValueError: it isn't a safetensors file, is truncated, or has a dtype that NumPy lacks (bfloat16).
+        ValueError: it isn't a safetensors file, is truncated, or has a dtype that tensors don't have.
+        ImportError: it has bfloat16, and the package for it isn't there.
     """
     path, where = _path(f), as_device(map_location)
     with _opened(path) as file:
@@ -218,6 +220,7 @@ class _Reader:
         if code not in _DTYPES:
             known = ", ".join(_DTYPES.values())
             raise ValueError(f"tensor {name!r} has dtype {code}, which isn't supported; there are {known}")
+        as_dtype(_DTYPES[code])  # NumPy knows bfloat16 once its package is imported
         self._loaded[name] = from_raw(move(self.file.get_tensor(name), self.where))
         return self._loaded[name]
 

@@ -17,6 +17,7 @@ from .autograd.grad_mode import enable_grad
 from .autograd.hook import RemovableHandle
 from .autograd.view import View, replay_views
 from .device import CPU, as_device, device, device_of, is_raw, move
+from .dtypes import is_inexact
 from .printing import tensor_text
 from .size import Size
 
@@ -103,7 +104,7 @@ class Tensor:
                 raise RuntimeError("you can only change requires_grad flags of leaf tensors; use detach()")
             self._node = None
         elif self.node is None:
-            if self.dtype.kind not in "fc":
+            if not is_inexact(self.dtype):
                 raise RuntimeError(f"only floating-point tensors can require gradients, got {self.dtype}")
             self._watch(engine.Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
         return self
@@ -195,7 +196,7 @@ class Tensor:
     # Out of the graph.
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
-        """The NumPy array behind this tensor, sharing its memory.
+        """The NumPy array behind this tensor, sharing its memory; of bfloat16, one of ml_dtypes' dtype.
 
         Raises:
             RuntimeError: it requires grad (use `detach()`), unless `force`.

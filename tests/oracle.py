@@ -13,15 +13,29 @@ import mytorch
 TOLERANCE = {"float16": (2e-3, 2e-3), "float32": (2e-5, 2e-6), "float64": (1e-10, 1e-12)}
 
 
+def torch_of(a: np.ndarray) -> torch.Tensor:
+    """A copy of the array for PyTorch, which reads no bfloat16 of NumPy's, and no negative strides."""
+    a = np.array(a, order="C", copy=True)
+    if a.dtype.name == "bfloat16":
+        return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(a)
+
+
+def numpy_of(x: torch.Tensor) -> np.ndarray:
+    """PyTorch's tensor as an array on its memory."""
+    if x.dtype == torch.bfloat16:
+        return x.detach().view(torch.int16).numpy().view(mytorch.bfloat16)
+    return x.numpy(force=True)
+
+
 def tensors(arrays: list[Any], grad: bool) -> tuple[list, list]:
     """The same inputs for both: NumPy arrays become tensors (floats requiring grad), anything else stays."""
     ours, theirs = [], []
     for a in arrays:
         if isinstance(a, np.ndarray):
-            wants = grad and a.dtype.kind == "f"
+            wants = grad and a.dtype.kind in "fV"
             ours.append(mytorch.Tensor(a, requires_grad=wants))
-            # PyTorch has no negative strides: it gets a copy, we get the array as it is
-            theirs.append(torch.from_numpy(np.array(a, order="C", copy=True)).requires_grad_(wants))
+            theirs.append(torch_of(a).requires_grad_(wants))
         else:
             ours.append(a)
             theirs.append(a)
@@ -65,7 +79,7 @@ def compare_gradients(gots, wants, mine, his, rtol=None, atol=None) -> None:
     for (g, w), weight in zip(pairs, weights, strict=True):
         cotangent = weight.astype(str(w.dtype).removeprefix("torch."))
         g.backward(cotangent, retain_graph=True)
-        w.backward(torch.from_numpy(np.asarray(cotangent)), retain_graph=True)
+        w.backward(torch_of(cotangent), retain_graph=True)
     for i, (m, h) in enumerate(zip(mine, his, strict=True)):
         if isinstance(h, torch.Tensor) and h.requires_grad:
             if h.grad is None:
@@ -99,7 +113,10 @@ def same(
     default = TOLERANCE.get(dtype, (0, 0))
     array = got.data.numpy() if isinstance(got, mytorch.Tensor) else got.numpy()
     rtol, atol = default[0] if rtol is None else rtol, default[1] if atol is None else atol
-    np.testing.assert_allclose(array, want.detach().numpy(force=True), rtol, atol, err_msg=what)
+    want = numpy_of(want)
+    if dtype == "bfloat16":  # NumPy's differences of it would be rounded
+        array, want = array.astype(np.float32), want.astype(np.float32)
+    np.testing.assert_allclose(array, want, rtol, atol, err_msg=what)
 
 
 def fails_alike(ours: Callable, theirs: Callable, *arrays: Any, match: str, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 OPTIONAL = [
     "cupy", "torch", "numba", "triton", "matplotlib", "wandb", "datasets", "tiktoken", "mpi4py",
-    "safetensors", "tqdm", "multiprocessing", "asyncio", "scipy",
+    "ml_dtypes", "safetensors", "tqdm", "multiprocessing", "asyncio", "scipy",
 ]  # fmt: skip
 REFUSE = f"""
 import sys
@@ -57,9 +57,17 @@ try:
     mytorch.ones(1, device='cuda')
 except RuntimeError as error:
     print(error)
+for use in (
+    lambda: mytorch.bfloat16, lambda: mytorch.ones(2, dtype="bfloat16"), lambda: mytorch.ones(2).bfloat16()
+):
+    try:
+        use()
+    except ImportError as error:
+        print(error)
 """
     out = python(REFUSE + code)
     assert "needs CuPy" in out and "pip install 'mytorch[cuda12]'" in out
+    assert out.count("bfloat16 needs the package ml_dtypes") == out.count("pip install ml_dtypes") == 3
 
 
 def test_the_environment_is_left_as_it_was():

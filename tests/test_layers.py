@@ -9,7 +9,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "mytorch"
 
 # A file belongs to the longest entry that its path begins with.
 LAYERS = [
-    ("version", "dtypes", "device", "size"),
+    ("version", "dtypes", "device", "size", "widened"),
     ("backends",),
     ("printing",),
     ("_array",),

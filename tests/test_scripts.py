@@ -126,6 +126,8 @@ def test_help_names_every_option(repo):
         (["shakespeare", "--num_processes", "2", "--device", "cuda"], "--num_processes 2 is for a CPU"),
         (["shakespeare", "--num_processes", "2", "--num_gpus", "2"], "--num_processes 2 is for a CPU"),
         (["shakespeare", "--num_gpus", "2", "--device", "cuda:1"], "does not go with --device cuda:1"),
+        (["--mixed_precision", "fp8", "shakespeare"], "--mixed_precision takes fp16 or bf16, got 'fp8'"),
+        (["shakespeare", "--mixed_precision="], "--mixed_precision takes fp16 or bf16, got ''"),
         (["owt", "--num_processes", "3"], "3 processes can't share out 40 accumulation steps"),
     ],
 )
@@ -240,6 +242,22 @@ def test_flags_are_passed_on(repo):
     assert " ".join(flags) in call and "--resume_from_checkpoint work_dir/gpt2-small-shakespeare " in call
 
 
+@pytest.mark.parametrize(
+    ("arguments", "passed_on"),
+    [
+        (["--mixed_precision", "shakespeare"], "--mixed_precision OPENBLAS"),
+        (["shakespeare", "--mixed_precision"], "--mixed_precision OPENBLAS"),
+        (["shakespeare", "--mixed_precision", "--fused"], "--mixed_precision --fused OPENBLAS"),
+        (["--mixed_precision", "bf16", "shakespeare"], "--mixed_precision bf16 OPENBLAS"),
+        (["shakespeare", "--mixed_precision=fp16"], "--mixed_precision fp16 OPENBLAS"),
+    ],
+)
+def test_precision_is_passed_on(repo, arguments, passed_on):
+    done = repo.run("train_gpt2.sh", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert passed_on in repo.call("train_gpt2.py")
+
+
 def test_data_that_is_there_is_not_prepared_again(repo):
     folder = repo.root / "data/shakespeare"
     folder.mkdir(parents=True)
@@ -259,6 +277,7 @@ def test_data_that_is_there_is_not_prepared_again(repo):
         (["shakespeare"], {}, "plot cpu"),
         (["shakespeare", "--log_wandb"], {}, "train cpu"),
         (["shakespeare", "--fused"], {}, "plot cpu"),
+        (["shakespeare", "--mixed_precision", "bf16"], {}, "plot cpu bf16"),
         (["owt"], {}, "train cpu"),
         (["shakespeare"], {"FAKE_CUDA": "12.9"}, "plot triton"),
         (["shakespeare"], {"FAKE_CUDA": "12.9", "FAKE_NO_CUPY": "1"}, "plot triton cuda12"),

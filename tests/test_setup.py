@@ -37,6 +37,12 @@ def test_torch_is_for_the_tests_alone(arguments):
     assert with_torch == {"test"} and "torch==2.13.0" in extras["test"]
 
 
+def test_bfloat16_comes_with_what_computes(arguments):
+    extras = arguments["extras_require"]
+    with_it = {name for name, needs in extras.items() if "ml_dtypes" in needs}
+    assert with_it == {"cuda12", "cuda13", "triton", "cpu", "bf16", "test"}
+
+
 def test_every_package_is_found(arguments):
     folders = {path.parent for path in (ROOT / "mytorch").rglob("*.py")}
     assert set(arguments["packages"]) == {".".join(path.relative_to(ROOT).parts) for path in folders}

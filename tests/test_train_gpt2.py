@@ -91,6 +91,15 @@ def test_a_run_leaves_model_metrics_and_picture(folder):
     assert min(metrics(out, "tokens_per_second").values()) > 0
 
 
+def test_the_last_state_is_saved_once(folder):
+    saved = sorted((folder / "work_dir/run/checkpoints").glob("checkpoint_*"), key=lambda path: path.name)
+    states = [mytorch.load(path / "custom_checkpoint.bin") for path in saved]
+    assert [path.name for path in saved] == ["checkpoint_1", "checkpoint_2"]
+    assert [state["iteration"] for state in states] == [8, 12]
+    lines = map(json.loads, (folder / "work_dir/run/metrics.jsonl").read_text().splitlines())
+    assert states[1]["best_val_loss"] == min(line["val_loss"] for line in lines if "train_loss" in line)
+
+
 @needs_mpi
 def test_two_processes_learn_as_one_with_twice_the_batch(folder):
     """Also where each of them adds up several batches, and from a checkpoint of the other."""
@@ -120,24 +129,32 @@ def test_two_processes_draw_dropout_of_their_own(folder):
     assert first[0] != pytest.approx(first[1], rel=1e-5) and first[0] == pytest.approx(first[1], rel=0.1)
 
 
-def test_float16_learns_as_float32_and_resumes_exactly(folder):
-    constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0"]
-    common = [*constant, "--dropout_p", "0", "--train_iterations"]
-    train(folder, "--project_name", "single", *common, "12")
-    train(folder, "--project_name", "half", "--mixed_precision", *common, "6")
-    train(folder, "--resume_from_checkpoint", "work_dir/half", "--mixed_precision", *common, "12")
-    train(folder, "--project_name", "half-whole", "--mixed_precision", *common, "12")
-    single, half, whole = (
-        metrics(folder / "work_dir" / name, "loss") for name in ("single", "half", "half-whole")
-    )
-    assert half == pytest.approx(single, rel=0.01) and half != single
-    assert [half[i] for i in range(7, 13)] == [whole[i] for i in range(7, 13)]
-    assert (newest(folder / "work_dir/half") / "mp_config.bin").exists()
-    done = train(folder, "--resume_from_checkpoint", "work_dir/half", *common, "13", ok=False)
+CONSTANT = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--dropout_p", "0"]
+
+
+@pytest.fixture(scope="module")
+def single(folder):
+    """The losses of a run in float32."""
+    train(folder, "--project_name", "single", *CONSTANT, "--train_iterations", "12")
+    return metrics(folder / "work_dir/single", "loss")
+
+
+@pytest.mark.parametrize("given, precision", [([], "fp16"), (["bf16"], "bf16")])
+def test_half_precision_learns_as_float32_and_resumes_exactly(folder, single, given, precision):
+    common = [*CONSTANT, "--train_iterations"]
+    half = ["--mixed_precision", *given, *common]
+    path = f"work_dir/{precision}"
+    train(folder, "--project_name", precision, *half, "6")
+    train(folder, "--resume_from_checkpoint", path, *half, "12")
+    train(folder, "--project_name", f"{precision}-whole", *half, "12")
+    found, whole = (metrics(folder / name, "loss") for name in (path, f"{path}-whole"))
+    assert found == pytest.approx(single, rel=0.01) and found != single
+    assert [found[i] for i in range(7, 13)] == [whole[i] for i in range(7, 13)]
+    state = mytorch.load(newest(folder / path) / "mp_config.bin")
+    assert state["precision"] == precision and (state["scaler"] is None) == (precision == "bf16")
+    done = train(folder, "--resume_from_checkpoint", path, *common, "13", ok=False)
     assert "saved with mixed precision" in done.stderr and "Traceback" not in done.stderr
-    out = run(
-        ROOT / "inference_gpt2.py", "work_dir/half", "--prompt", "the", "--device", "cpu", cwd=folder
-    ).stdout
+    out = run(ROOT / "inference_gpt2.py", path, "--prompt", "the", "--device", "cpu", cwd=folder).stdout
     assert out.startswith("the")
 
 
@@ -238,6 +255,7 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder):
         ("train_gpt2.py", ["--path_to_data", "data", "--context_length", "100000"],
          "too few for a context of 100000"),
         ("train_gpt2.py", ["--model_size", "tiny"], "invalid choice: 'tiny'"),
+        ("train_gpt2.py", ["--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
         ("train_gpt2.py", ["--batch_size", "0"], "--batch_size must be at least 1, got 0"),
         ("train_gpt2.py",
          ["--path_to_data", "data", "--model_size", "small", "--resume_from_checkpoint", "work_dir/run"],

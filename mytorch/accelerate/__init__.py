@@ -10,10 +10,10 @@ from .operations import broadcast, gather, gather_object, pad_across_processes, 
 from .precision import half_parameters
 from .scaler import GradScaler
 from .seeds import set_seed
-from .trackers import Tracker
+from .trackers import JsonlTracker, Tracker
 
 __all__ = [
-    "Accelerator", "CheckpointError", "GradScaler", "MixedPrecisionOptimizer", "Tracker", "broadcast",
-    "debug_launcher", "find_executable_batch_size", "gather", "gather_object", "half_parameters",
+    "Accelerator", "CheckpointError", "GradScaler", "JsonlTracker", "MixedPrecisionOptimizer", "Tracker",
+    "broadcast", "debug_launcher", "find_executable_batch_size", "gather", "gather_object", "half_parameters",
     "notebook_launcher", "pad_across_processes", "reduce", "release_memory", "set_seed", "skip_first_batches",
 ]  # fmt: skip

@@ -16,11 +16,12 @@ from ..tensor import Tensor
 from ..utils.data import DataLoader
 from . import process
 from .gradients import Gradients, check_steps
+from .joining import Joining
 from .loader import PreparedLoader, SkippedLoader, skip_first_batches
 from .memory import clear
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
-from .precision import HALF, cast_around, half_parameters, read_precision
+from .precision import cast_around, half_dtype, half_parameters, read_precision
 from .processes import Processes
 from .saving import Saving
 from .scheduler import AcceleratedScheduler
@@ -30,7 +31,7 @@ from .tracking import Tracking
 from .weights import Weights
 
 
-class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
+class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     """Prepares models, optimizers, loaders and schedules for whatever the script runs on.
 
         accelerator = Accelerator(gradient_accumulation_steps=4, mixed_precision="fp16")
@@ -47,17 +48,25 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
 
     Args: the first four, where they are None, are what `mytorchrun launch` says (MYTORCH_MIXED_PRECISION, …).
         gradient_accumulation_steps: micro-batches for each update; 1.
-        mixed_precision: "fp16" or True trains a float16 model with float32 weights behind it; "no" or False.
+        mixed_precision: "fp16" or True trains a float16 model with float32 weights behind it, and scales its
+            losses; "bf16" a bfloat16 one, whose losses need no scale; "no" or False.
         log_wandb: log to Weights & Biases, as `log_with="wandb"`.
         cpu: use no GPU.
         log_with: "jsonl", "wandb", "tensorboard", a Tracker, or a list of these.
         project_dir: the folder of trackers' files.
         device_placement: move models and batches to the device.
+        split_batches: a prepared loader's batch size is that of all processes together; else that of each.
+        even_batches: all processes have as many batches, for which some samples come again at the end of a
+            pass. False repeats none: see `join_uneven_inputs`.
         step_scheduler_with_optimizer: schedules count updates; False lets them count calls.
-        ddp_kwargs, scaler_kwargs: options of DistributedDataParallel and of GradScaler.
+        ddp_kwargs, scaler_kwargs: options of DistributedDataParallel, and of GradScaler, for "fp16".
+
+    Attributes:
+        scaler: the loss scale; None without "fp16".
 
     Raises:
-        ValueError: an unknown precision or tracker, or bfloat16, which the arrays beneath don't have.
+        ValueError: an unknown precision or tracker.
+        ImportError: "bf16" without the package ml_dtypes, which adds the dtype to NumPy.
     """
 
     def __init__(
@@ -70,6 +79,8 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
         log_with: Any = None,
         project_dir: Any = None,
         device_placement: bool = True,
+        split_batches: bool = False,
+        even_batches: bool = True,
         step_scheduler_with_optimizer: bool = True,
         ddp_kwargs: dict[str, Any] | None = None,
         scaler_kwargs: dict[str, Any] | None = None,
@@ -89,9 +100,10 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
         self.device: device = as_device("cpu")
         if not cpu and is_available():
             self.device = as_device(f"cuda:{process.local_rank()}")
-        is_half = self.mixed_precision == "fp16"
-        self.scaler = SharedScaler(self.device, **(scaler_kwargs or {})) if is_half else None
+        is_scaled = self.mixed_precision == "fp16"
+        self.scaler = SharedScaler(self.device, **(scaler_kwargs or {})) if is_scaled else None
         self.device_placement, self._ddp_kwargs = device_placement, ddp_kwargs or {}
+        self.split_batches, self.even_batches = split_batches, even_batches
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
         self.gradient_state = GradientState(gradient_accumulation_steps)
         self._forget()
@@ -159,14 +171,15 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
         if process.world_size() > 1:
             check_same_model(model)
             send_tensors([*model.parameters(), *model.buffers()])  # while they are float32
-        if self.mixed_precision == "fp16":
+        half = half_dtype(self.mixed_precision)
+        if half is not None:
             params = set(model.parameters())
             if any(not params.isdisjoint(optimizer.model_parameters()) for optimizer in self._optimizers):
                 raise ValueError(
                     "prepare(): with mixed precision a model comes before its optimizer, or in the same call"
                 )
-            self._single.update(half_parameters(model))
-            self._casts[self.unwrap_model(model)] = cast_around(model)
+            self._single.update(half_parameters(model, half))
+            self._casts[self.unwrap_model(model)] = cast_around(model, half)
         trains = not evaluation_mode and any(p.requires_grad for p in model.parameters())
         if process.world_size() > 1 and trains and not isinstance(model, DistributedDataParallel):
             model = DistributedDataParallel(model, **{"init_sync": False, **self._ddp_kwargs})
@@ -176,14 +189,15 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
     def prepare_optimizer(
         self, optimizer: Optimizer, device_placement: bool | None = None
     ) -> AcceleratedOptimizer:
-        """The optimizer, stepping with complete gradients; over float32 copies of a float16 model."""
+        """The optimizer, stepping with complete gradients; over float32 copies of a half-precision model."""
         for known in self._optimizers:
             if optimizer in (known, known.optimizer, _inner(known.optimizer)):
                 return known
         if isinstance(optimizer, AcceleratedOptimizer):  # of another Accelerator, or before free_memory()
             optimizer = optimizer.optimizer
-        is_half = any(p.dtype == HALF for group in optimizer.param_groups for p in group["params"])
-        if self.scaler is not None and is_half and not isinstance(optimizer, MixedPrecisionOptimizer):
+        half = half_dtype(self.mixed_precision)
+        is_half = any(p.dtype == half for group in optimizer.param_groups for p in group["params"])
+        if half is not None and is_half and not isinstance(optimizer, MixedPrecisionOptimizer):
             optimizer = MixedPrecisionOptimizer(optimizer, self._single)
         prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
         self._optimizers.append(prepared)
@@ -220,7 +234,10 @@ class Accelerator(Processes, Gradients, Weights, Saving, Tracking):
             prepared = data_loader
             prepared.gradient_state = self.gradient_state
         else:
-            prepared = PreparedLoader(data_loader, self.device if placed else None, self.gradient_state)
+            where = self.device if placed else None
+            prepared = PreparedLoader(
+                data_loader, where, self.gradient_state, self.split_batches, self.even_batches
+            )
         self._loaders.append(prepared)
         return prepared
 

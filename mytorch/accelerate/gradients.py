@@ -172,7 +172,7 @@ class Gradients:
 
     @contextmanager
     def autocast(self, autocast_handler: Any = None) -> Iterator[None]:
-        """Accepted as Hugging Face's: with mixed precision a prepared model computes in float16 anyway."""
+        """Accepted as Hugging Face's: with mixed precision a prepared model computes in half anyway."""
         yield
 
 

@@ -10,7 +10,7 @@ from ..device import device
 from ..utils.data import DataLoader, DistributedSampler, IterableDataset
 from . import process
 from .operations import map_tensors
-from .shard import ShardedBatchSampler, ShardedStream, WithDuplicates
+from .shard import ShardedBatchSampler, ShardedStream, WithDuplicates, part_of_batch
 from .state import GradientState
 
 
@@ -24,16 +24,23 @@ class PreparedLoader:
         loader: as for one process; its batch size is that of each.
         where: the device, or None to leave batches where they are.
         state: is told of the pass.
+        split_batches: its batch size is that of all processes together.
+        even_batches: False repeats no samples: some processes may have fewer in their last batch, or fewer
+            batches.
 
     Attributes:
         loader: the loader of this process's share.
         end_of_dataloader: the batch that was given out is the last one.
     """
 
-    def __init__(self, loader: DataLoader, where: device | None, state: GradientState):
+    def __init__(
+        self, loader: DataLoader, where: device | None, state: GradientState, split_batches: bool = False,
+        even_batches: bool = True,
+    ):  # fmt: skip
         self.given, self.device, self.gradient_state = loader, where, state
-        self.loader = shared_out(loader, process.world_size(), process.rank())
+        self.loader = shared_out(loader, process.world_size(), process.rank(), split_batches, even_batches)
         self._is_stream = isinstance(self.loader.dataset, ShardedStream)
+        self.split_batches = split_batches and self._shard is not None
         self.end_of_dataloader, self._saved, self._is_in_step = False, None, process.world_size() == 1
         self._repeated = 0
 
@@ -42,9 +49,29 @@ class PreparedLoader:
         """How many samples of this batch, over all processes, are repeated."""
         if self._is_stream:
             return self._repeated
-        batches = self.loader.batch_sampler
-        is_shared_out = isinstance(batches, ShardedBatchSampler)
-        return batches.duplicates if is_shared_out and self.end_of_dataloader else 0
+        shard = self._shard
+        return shard.duplicates if shard is not None and self.end_of_dataloader else 0
+
+    @property
+    def _shard(self) -> ShardedBatchSampler | ShardedStream | None:
+        """What shares out; None if nothing does."""
+        shard = self.loader.dataset if self._is_stream else self.loader.batch_sampler
+        return shard if isinstance(shard, (ShardedBatchSampler, ShardedStream)) else None
+
+    @property
+    def even_batches(self) -> bool:
+        """Do all processes have as many batches, of as many samples? Can be set between two passes."""
+        return self._shard is None or self._shard.even_batches
+
+    @even_batches.setter
+    def even_batches(self, value: bool) -> None:
+        if self._is_stream and self.loader.num_workers and self.loader.persistent_workers:
+            raise ValueError(
+                f"even_batches={value}: the workers of an IterableDataset with persistent_workers=True have "
+                "begun with another value"
+            )
+        if self._shard is not None:
+            self._shard.even_batches = value
 
     dataset = property(lambda self: self.given.dataset)
     batch_size = property(lambda self: self.given.batch_size)
@@ -54,7 +81,12 @@ class PreparedLoader:
     def total_batch_size(self) -> int:
         """Samples in a batch, over all processes."""
         size = self.batch_size or getattr(self.given.batch_sampler, "batch_size", None) or 1
-        return size * process.world_size()
+        return size * self._batches_at_once
+
+    @property
+    def _batches_at_once(self) -> int:
+        """How many batches of the given loader the processes get together."""
+        return 1 if self.split_batches else process.world_size()
 
     def __iter__(self) -> Iterator[Any]:
         self._get_in_step()
@@ -100,9 +132,12 @@ class PreparedLoader:
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is: see `DataLoader.state_dict`; the same on all processes, for any number of them."""
+        """Where it is: see `DataLoader.state_dict`; the same on all processes, for any number of them.
+
+        "num_processes" are those that get a batch each: with `split_batches` it is 1.
+        """
         state = self.loader.state_dict() if self._saved is None else self._saved
-        state = {**state, "batch_size": self.batch_size, "num_processes": process.world_size()}
+        state = {**state, "batch_size": self.batch_size, "num_processes": self._batches_at_once}
         if self._is_stream:
             state["streams"] = _scaled(state["streams"], process.world_size(), 1)
         return state
@@ -115,15 +150,14 @@ class PreparedLoader:
                 between two of these batches.
         """
         state = dict(state_dict)
-        processes, size = state.pop("num_processes", 1), state["batch_size"]
-        before, now = processes * (size or 1), process.world_size() * (self.batch_size or 1)
+        before = state.pop("num_processes", 1) * (state["batch_size"] or 1)
+        now = self._batches_at_once * (self.batch_size or 1)
         if before != now:
             places = [stream["samples"] for stream in state["streams"] or () if stream]
             if any(place % now for place in places or [state["batches"] * before]):
                 raise ValueError(
-                    f"load_state_dict(): {state_dict['batches']} batches of {before} samples over "
-                    f"{processes} processes are no whole number of batches of {now} over "
-                    f"{process.world_size()}"
+                    f"load_state_dict(): {state_dict['batches']} batches of {before} samples, over all "
+                    f"processes, are no whole number of batches of {now}, over {process.world_size()}"
                 )
             state["batches"] = state["batches"] * before // now
         if self._is_stream:
@@ -138,12 +172,14 @@ class PreparedLoader:
 _END = object()
 
 
-def shared_out(loader: DataLoader, world_size: int, rank: int) -> DataLoader:
-    """The loader of one process's share.
+def shared_out(
+    loader: DataLoader, world_size: int, rank: int, split_batches: bool = False, even_batches: bool = True
+) -> DataLoader:
+    """The loader of one process's share: see `PreparedLoader`.
 
     Raises:
         ValueError: a stream that workers load in any order: the processes' batches would not match.
-        ValueError: a loader of single samples.
+        ValueError: a loader of single samples; `split_batches`, and they can't be shared out evenly.
     """
     if world_size == 1 or isinstance(loader.sampler, DistributedSampler):
         return loader
@@ -160,13 +196,15 @@ def shared_out(loader: DataLoader, world_size: int, rank: int) -> DataLoader:
                 f"prepare(): an IterableDataset over {world_size} processes needs in_order=True, "
                 f"got in_order=False with num_workers={loader.num_workers}"
             )
-        size = loader.batch_size or 1
-        stream = ShardedStream(loader.dataset, size, loader.drop_last, world_size, rank)
+        size = loader.batch_size
+        if split_batches:
+            size = part_of_batch(size, world_size)
+        stream = ShardedStream(loader.dataset, size or 1, loader.drop_last, world_size, rank, even_batches)
         options["collate_fn"] = WithDuplicates(loader.collate_fn, stream)
-        return DataLoader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
+        return DataLoader(stream, size, drop_last=loader.drop_last, **options)
     if loader.batch_sampler is None:
         raise ValueError("prepare(): a DataLoader with batch_size=None can't be shared out")
-    sampler = ShardedBatchSampler(loader.batch_sampler, world_size, rank)
+    sampler = ShardedBatchSampler(loader.batch_sampler, world_size, rank, split_batches, even_batches)
     return DataLoader(loader.dataset, batch_sampler=sampler, **options)
 
 

@@ -7,9 +7,10 @@ Mixed precision: a half-precision model whose weights are updated in float32.
                  |                                v
     float32   weights <------ update <------ gradients / scale
 
-A float16 weight of 1 can't change by less than 0.001, and most updates are smaller. So the optimizer keeps
-float32 copies, and the model gets them rounded after each step. Both sides lie in flat vectors of the same
-layout: each of the two casts is one pass over memory.
+A float16 weight of 1 can't change by less than 0.0005, one of bfloat16 by less than 0.004, and most updates
+are smaller. So the optimizer keeps float32 copies, and the model gets them rounded after each step. Both
+sides lie in flat vectors of the same layout: each of the two casts is one pass over memory. bfloat16 reaches
+as far as float32: there is no scale, and nobody looks for inf and NaN.
 
 Source: Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740, section 3.1
 """
@@ -29,7 +30,7 @@ from ..optim.optimizer import Optimizer
 from ..optim.param_groups import params_of
 from ..optim.slot import Slot
 from ..tensor import Tensor
-from .precision import HALF, check_half
+from .precision import check_half
 
 
 class MixedPrecisionOptimizer:
@@ -40,21 +41,24 @@ class MixedPrecisionOptimizer:
     state_dict, say) writes the copies with the next step.
 
     Args:
-        optimizer: any Optimizer of float16 parameters.
+        optimizer: any Optimizer of float16 parameters, or of bfloat16 ones.
         values: the float32 values of parameters, where they are still known (see `half_parameters`); those
             that are used are taken out.
 
     Attributes:
         optimizer: the one that was given.
+        dtype: of the model's parameters.
+        is_collected: the gradients of the next step are in float32 already.
         grad_scale, found_inf: what a `GradScaler` sets: see `Optimizer.step`.
 
     Raises:
-        ValueError: a parameter isn't float16, or isn't any longer; an optimizer that doesn't lay its
+        ValueError: a parameter is of another dtype, or becomes so; an optimizer that doesn't lay its
             parameters out in flat vectors.
     """
 
     def __init__(self, optimizer: Optimizer, values: dict[Tensor, Array] | None = None):
         self.optimizer = optimizer
+        self.dtype: np.dtype | None = None
         self.grad_scale: Any = None
         self.found_inf: Any = None
         self._values = {} if values is None else values
@@ -62,7 +66,7 @@ class MixedPrecisionOptimizer:
         self._seen: dict[Tensor, tuple[Array, int]] = {}  # what we wrote into the model, and its version
         self._halves: list[_Half] = []
         self._held: set[Tensor] = set()  # those whose gradients of this window wait in float32
-        self._is_collected = False
+        self.is_collected = False
         state, optimizer.state = optimizer.state, type(optimizer.state)(dict)
         for group in optimizer.param_groups:
             group["params"] = [self._master(p) for p in group["params"]]
@@ -75,7 +79,8 @@ class MixedPrecisionOptimizer:
 
     def _master(self, p: Tensor) -> Tensor:
         if p not in self._masters:
-            check_half(p)
+            check_half(p, self.dtype)
+            self.dtype = p.dtype
             value = self._values.pop(p, None)
             master = Tensor((p.data if value is None else value).to("float32"))
             self._masters[p] = master.requires_grad_(p.requires_grad)
@@ -95,7 +100,7 @@ class MixedPrecisionOptimizer:
         """Train more parameters of the model, with options of their own: see `Optimizer.add_param_group`."""
         group = {**param_group, **params_of(param_group["params"])}
         for p in group["params"]:
-            check_half(p)
+            check_half(p, self.dtype)
         group["params"] = [self._master(p) for p in group["params"]]
         self.optimizer.add_param_group(group)
         self._lay_out()
@@ -132,7 +137,7 @@ class MixedPrecisionOptimizer:
         for p, master in self._masters.items():
             data, version = self._seen[p]
             if p.data is not data or p._version.count != version:
-                check_half(p)
+                check_half(p, self.dtype)
                 master.data._array[...] = p.data._array
             if p.requires_grad != master.requires_grad:
                 master.requires_grad_(p.requires_grad)
@@ -150,7 +155,7 @@ class MixedPrecisionOptimizer:
         for half in self._lay_out():
             with on(half.flat.device):
                 half.collect_grads(half.flag if found_inf is None else found_inf)
-        self._is_collected = True
+        self.is_collected = True
 
     def hold_grads(self) -> None:
         """Add the model's gradients to those held in float32, and forget them: between two micro-batches.
@@ -173,9 +178,9 @@ class MixedPrecisionOptimizer:
         """Update the float32 copies by the model's gradients, and round them into the model."""
         if closure is not None:
             raise RuntimeError("step(): with mixed precision a closure can't be used")
-        if not self._is_collected:
+        if not self.is_collected:
             self.collect_grads()
-        self._is_collected = False
+        self.is_collected = False
         optimizer = self.optimizer
         optimizer.grad_scale, optimizer.found_inf = self.grad_scale, self.found_inf
         try:
@@ -208,7 +213,7 @@ class MixedPrecisionOptimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, the model's and the copies'."""
-        self._is_collected = False
+        self.is_collected = False
         self._held.clear()
         self.optimizer.zero_grad(True)
         for p in self.parameters():
@@ -240,9 +245,9 @@ class MixedPrecisionOptimizer:
         ours, theirs = [tuple(p.shape) for p in params], [tuple(value.shape) for value in values]
         if ours != theirs:
             raise ValueError(f"load_masters(): expected weights of shapes {ours}, got {theirs}")
+        self._lay_out()  # what was written into the model before isn't to come after these
         for p, value in zip(params, values, strict=True):
             p.data._array[...] = value.to(p.device).data._array
-        self._lay_out()
         self._publish()
 
 
@@ -255,9 +260,9 @@ class _Half:
     """
 
     def __init__(self, flat: Flat, params: list[Tensor]):
-        self.flat, self.params = flat, params
+        self.flat, self.params, dtype = flat, params, params[0].dtype
         with on(flat.device):
-            self.data, self.grad = (_zeros(flat.size, HALF, flat.device) for _ in range(2))
+            self.data, self.grad = (_zeros(flat.size, dtype, flat.device) for _ in range(2))
         self._views = [wrap(view) for view in flat._views(self.data)]
         places = zip(flat._views(self.grad), flat.spans, strict=True)
         self._slots = [Slot(view, self.grad, span) for view, span in places]

@@ -64,6 +64,22 @@ def _gather(x: Tensor) -> Tensor:
     return from_raw(out)
 
 
+def gather_uneven(value: Any) -> Any:
+    """As `gather`, of tensors whose first dimension may differ from process to process."""
+    return map_tensors(_gather_uneven, value, strict=True)
+
+
+def _gather_uneven(x: Tensor) -> Tensor:
+    x = x.detach()
+    sizes = process.all_gather_object(x.shape[0] if x.ndim else 1)
+    if len(set(sizes)) == 1:
+        return _gather(x)
+    raw, longest = _gather(pad_across_processes(x)).data._array, max(sizes)
+    with on(x.device):
+        parts = [raw[i * longest : i * longest + size] for i, size in enumerate(sizes)]
+        return from_raw(np.concatenate(parts))
+
+
 def reduce(value: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     """The sum or the mean over all processes, times `scale`; all get the result, in new tensors.
 

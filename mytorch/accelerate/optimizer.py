@@ -23,7 +23,7 @@ class AcceleratedOptimizer(Optimizer):
     Args:
         optimizer: what does the work.
         state: says when a window is complete.
-        scaler: for half precision, else None.
+        scaler: for float16, else None.
 
     Attributes:
         optimizer: the one that was given, or a MixedPrecisionOptimizer around it.
@@ -70,9 +70,12 @@ class AcceleratedOptimizer(Optimizer):
                 norm.scale(raw, 1 / correction)
 
     def unscale(self) -> None:
-        """Divide the gradients by the scale of the losses, once."""
+        """Divide the gradients by the scale of the losses, once; without a scale, bring them to float32."""
         self.finish_window()
-        if self.scaler is not None and not self.scaler.is_unscaled(self.optimizer):
+        if self.scaler is None:
+            if isinstance(self.optimizer, MixedPrecisionOptimizer) and not self.optimizer.is_collected:
+                self.optimizer.collect_grads()
+        elif not self.scaler.is_unscaled(self.optimizer):
             self.scaler.unscale_(self.optimizer)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

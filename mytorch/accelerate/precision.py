@@ -2,82 +2,98 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .._array import Array
+from ..dtypes import as_dtype, float32, is_floating_point, is_half
 from ..nn.module import Module
 from ..nn.parameter import replace_data
 from ..tensor import Tensor
 
-HALF = np.dtype(np.float16)
-
-_PRECISIONS = {False: "no", None: "no", "no": "no", "fp32": "no", True: "fp16", "fp16": "fp16"}
+HALVES = {"fp16": "float16", "bf16": "bfloat16"}  # what a model is of, by precision
+_PRECISIONS = {
+    False: "no", None: "no", "no": "no", "fp32": "no", True: "fp16", "fp16": "fp16", "bf16": "bf16",
+}  # fmt: skip
 
 
 def read_precision(value: bool | str | None) -> str:
-    """ "no" or "fp16".
+    """ "no", "fp16" or "bf16".
 
     Raises:
-        ValueError: something else, bfloat16 too, which the arrays beneath don't have.
+        ValueError: something else.
+        ImportError: "bf16", and the package for it isn't there.
     """
-    if value == "bf16":
-        raise ValueError(
-            "mixed_precision='bf16': NumPy and CuPy have no bfloat16 arrays; use 'fp16', whose loss scaling "
-            "makes up for its smaller range"
-        )
     if not isinstance(value, (bool, str, type(None))) or value not in _PRECISIONS:
-        raise ValueError(f"mixed_precision is 'no', 'fp16', True or False, got {value!r}")
-    return _PRECISIONS[value]
+        raise ValueError(f"mixed_precision is 'no', 'fp16', 'bf16', True or False, got {value!r}")
+    precision = _PRECISIONS[value]
+    half_dtype(precision)
+    return precision
 
 
-def half_parameters(model: Module) -> dict[Tensor, Array]:
-    """Make the float32 parameters of a model float16, in place; buffers stay as they are.
+def half_dtype(precision: str) -> np.dtype | None:
+    """What the model is of; None if that is what it was."""
+    return as_dtype(HALVES[precision]) if precision in HALVES else None
+
+
+def half_parameters(model: Module, dtype: Any = "float16") -> dict[Tensor, Array]:
+    """Make the float32 parameters of a model half-precision ones, in place; buffers stay as they are.
+
+    Args:
+        dtype: float16 or bfloat16.
 
     Returns:
         The float32 values of those parameters. Tied ones are one parameter, here as everywhere.
+
+    Raises:
+        ValueError: another dtype.
+        ImportError: bfloat16, and the package for it isn't there.
     """
+    half = as_dtype(dtype)
+    if not is_half(half):
+        raise ValueError(f"half_parameters(): dtype is float16 or bfloat16, got {half}")
     values = {p: p.data for p in model.parameters() if p.dtype == np.float32}
     for p, value in values.items():
-        replace_data(p, value.to(HALF))
+        replace_data(p, value.to(half))
         p._grad = None
     return values
 
 
-def check_half(p: Tensor) -> None:
-    """Raise if a parameter isn't float16."""
-    if p.dtype != HALF:
+def check_half(p: Tensor, dtype: np.dtype | None = None) -> None:
+    """Raise if a parameter isn't float16 or bfloat16; or not of this one, if the others are."""
+    if not is_half(p.dtype) or dtype not in (None, p.dtype):
         raise ValueError(
-            f"mixed precision needs float16 parameters, got one of {p.dtype} and shape {tuple(p.shape)}; "
-            "half_parameters(model) makes them so"
+            f"mixed precision needs {dtype or 'float16 or bfloat16'} parameters, got one of {p.dtype} and "
+            f"shape {tuple(p.shape)}; half_parameters(model) makes them so"
         )
 
 
-def cast_around(model: Module) -> list:
-    """Give the model its inputs in float16, and everybody else its outputs in float32.
+def cast_around(model: Module, dtype: np.dtype) -> list:
+    """Give the model its inputs in half precision, and everybody else its outputs in float32.
 
     Returns:
         The handles of the hooks that do so.
     """
     return [
-        model.register_forward_pre_hook(_halve_inputs, with_kwargs=True),
+        model.register_forward_pre_hook(partial(_halve_inputs, dtype), with_kwargs=True),
         model.register_forward_hook(_widen_outputs),
     ]
 
 
-def _halve_inputs(module: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    return floats_to(args, HALF), floats_to(kwargs, HALF)
+def _halve_inputs(dtype: np.dtype, module: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    return floats_to(args, dtype), floats_to(kwargs, dtype)
 
 
 def _widen_outputs(module: Module, args: tuple, result: Any) -> Any:
-    return floats_to(result, np.dtype(np.float32))
+    return floats_to(result, float32)
 
 
 def floats_to(value: Any, dtype: np.dtype) -> Any:
     """Nested dicts, lists and tuples with the real floating-point tensors in them cast to `dtype`."""
     if isinstance(value, Tensor):
-        return value.to(dtype) if value.dtype.kind == "f" and value.dtype != dtype else value
+        return value.to(dtype) if is_floating_point(value.dtype) and value.dtype != dtype else value
     if isinstance(value, dict):
         return type(value)({key: floats_to(item, dtype) for key, item in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -112,7 +112,8 @@ class Processes:
 
         At the end of a pass some samples are repeated so that all processes have as many; here each sample
         of the dataset comes once, in the loader's order. Of a single number for the whole batch nothing is
-        left out.
+        left out. With `even_batches=False` nothing is repeated, and parts may be of different lengths; a
+        process that has no more batches doesn't call this, which ends all of them with an error.
 
         Args:
             input_data: tensors, whose first dimension goes over the samples; or a list of any objects, one
@@ -124,8 +125,9 @@ class Processes:
         """
         repeated = self.gradient_state.remainder
         if not use_gather_object and operations.are_tensors(input_data):
+            gather = operations.gather if self.gradient_state.has_even_batches else operations.gather_uneven
             return operations.map_tensors(
-                lambda x: _without(operations.gather(x), repeated if x.ndim else 0), input_data
+                lambda x: _without(gather(x), repeated if x.ndim else 0), input_data
             )
         if not isinstance(input_data, (list, tuple)):
             raise TypeError(

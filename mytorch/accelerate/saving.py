@@ -28,6 +28,7 @@ class Saving:
     """save_state and load_state: everything that was prepared or registered, exactly."""
 
     gradient_state: GradientState
+    mixed_precision: str
     scaler: GradScaler | None
     _models: list
     _optimizers: list
@@ -123,8 +124,11 @@ class Saving:
                 whole(0)  # then only the main process has it
             if whole is None or process.rank() == 0:
                 files[_numbered("optimizer", i, "bin")] = optimizer.state_dict()
-        if self.scaler is not None:
-            files["mp_config.bin"] = {"scaler": self.scaler.state_dict(), "float32_weights": masters}
+        if self.mixed_precision != "no":
+            scaler = None if self.scaler is None else self.scaler.state_dict()
+            files["mp_config.bin"] = {
+                "precision": self.mixed_precision, "scaler": scaler, "float32_weights": masters,
+            }  # fmt: skip
         for kind, objects in (("scheduler", self._schedulers), ("custom_checkpoint", self._custom)):
             for i, obj in enumerate(objects):
                 files[_numbered(kind, i, "bin")] = obj.state_dict()
@@ -182,7 +186,7 @@ class Saving:
             self.unwrap_model(model).load_state_dict(files[_numbered("model", i, "safetensors")])
         for i, wrapped in enumerate(self._optimizers):
             wrapped.optimizer.load_state_dict(files[_numbered("optimizer", i, "bin")])
-        if self.scaler is not None:
+        if self.mixed_precision != "no":
             self._load_mixed_precision(files["mp_config.bin"])
         for kind, objects in (("scheduler", self._schedulers), ("custom_checkpoint", self._custom)):
             for i, obj in enumerate(objects):
@@ -197,19 +201,23 @@ class Saving:
         return str(folder)
 
     def _load_mixed_precision(self, state: dict[str, Any]) -> None:
-        self.scaler.load_state_dict(state["scaler"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
         halves = [w.optimizer for w in self._optimizers if isinstance(w.optimizer, MixedPrecisionOptimizer)]
         for optimizer, values in zip(halves, state["float32_weights"], strict=True):
             optimizer.load_masters(list(values.values()))
 
     def _check_fits(self, folder: Path, files: dict[str, Any]) -> None:
-        if (self.scaler is not None) != ("mp_config.bin" in files):
-            there = "with" if "mp_config.bin" in files else "without"
-            raise ValueError(f"load_state(): {folder} was saved {there} mixed precision, this run differs")
+        saved_in = files["mp_config.bin"].get("precision", "fp16") if "mp_config.bin" in files else "no"
+        if saved_in != self.mixed_precision:
+            there = "without mixed precision" if saved_in == "no" else f"with mixed precision {saved_in!r}"
+            raise ValueError(
+                f"load_state(): {folder} was saved {there}, this run has {self.mixed_precision!r}"
+            )
         wanted = {
             "model": len(self._models), "optimizer": len(self._optimizers),
             "scheduler": len(self._schedulers), "custom_checkpoint": len(self._custom),
-            "mp_config": int(self.scaler is not None), **{_kind(name): 1 for name in checkpoint.IN_ALL},
+            "mp_config": int(self.mixed_precision != "no"), **{_kind(name): 1 for name in checkpoint.IN_ALL},
         }  # fmt: skip
         saved = Counter(map(_kind, files))
         for kind in {**wanted, **saved}:

@@ -130,7 +130,11 @@ class GradScaler:
                     inverse = np.divide(1, self._scale_on(where), dtype=np.float32)
                     _unscale(raw, inverse, self._found_on(found, where))
         for flag in found.values():
-            process.all_reduce_max(flag, self._group)
+            self._share(flag)
+
+    def _share(self, flag: Any) -> None:
+        """Let all processes know of an inf or NaN that one of them found."""
+        process.all_reduce_max(flag, self._group)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args, **kwargs)`, with unscaled gradients, unless one of them is inf or NaN.

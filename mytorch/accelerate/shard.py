@@ -1,4 +1,4 @@
-"""Sharing out batches among processes, so that all have as many."""
+"""Sharing out batches among processes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from ..utils.data import IterableDataset, Sampler
+from ..utils.data import BatchSampler, IterableDataset, Sampler
 from ..utils.data.sampler import load_state, set_epoch, state_of
 
 
-def deal(groups: list[list], world_size: int, rank: int) -> tuple[list, int]:
+def deal(groups: list[list], world_size: int, rank: int, even: bool = True) -> tuple[list, int]:
     """One process's part of up to `world_size` batches, and how many samples are repeated over all parts.
 
     Whole batches are dealt one to each. Else the samples are cut into `world_size` equal parts, for which
     some of the first ones come again at the end.
+
+    Args:
+        even: False deals what there is, and some processes may get nothing.
     """
+    if not even:
+        return (groups[rank] if rank < len(groups) else []), 0
     if len(groups) == world_size and all(len(group) == len(groups[0]) for group in groups):
         return groups[rank], 0
     samples = [sample for group in groups for sample in group]
@@ -25,19 +30,49 @@ def deal(groups: list[list], world_size: int, rank: int) -> tuple[list, int]:
     return samples[rank * each : (rank + 1) * each], repeated
 
 
+def cut(samples: list, each: int) -> list[list]:
+    """Neighbouring parts of `each` samples; the last one may be shorter."""
+    return [samples[i : i + each] for i in range(0, len(samples), each)]
+
+
+def part_of_batch(batch_size: int | None, world_size: int) -> int:
+    """How many samples of each batch a process gets, if they share it.
+
+    Raises:
+        ValueError: it can't be shared out evenly, or isn't known.
+    """
+    if batch_size is None:
+        raise ValueError("split_batches=True: the batch sampler has no batch_size that could be shared out")
+    if batch_size % world_size:
+        raise ValueError(
+            f"split_batches=True: a batch of {batch_size} can't be shared out evenly over {world_size} "
+            "processes"
+        )
+    return batch_size // world_size
+
+
 class ShardedBatchSampler(Sampler[list]):
-    """Every `world_size`-th batch of another batch sampler, from the `rank`-th on.
+    """Every `world_size`-th batch of another batch sampler, from the `rank`-th on; or a part of each.
 
     Args:
         batch_sampler: the same on all processes; gives lists of indices.
+        split_batches: its batches are those of all processes together.
 
     Attributes:
+        even_batches: all processes have as many batches, of as many samples; can be set between two passes.
         duplicates: the samples that were repeated at the end of the last pass, over all processes.
+
+    Raises:
+        ValueError: `split_batches`, and their size is no multiple of `world_size`.
     """
 
-    def __init__(self, batch_sampler: Any, world_size: int, rank: int):
+    def __init__(
+        self, batch_sampler: Any, world_size: int, rank: int, split_batches: bool = False,
+        even_batches: bool = True,
+    ):  # fmt: skip
         self.batch_sampler, self.world_size, self.rank = batch_sampler, world_size, rank
-        self.duplicates = 0
+        self.even_batches, self.duplicates = even_batches, 0
+        self._part = part_of_batch(self.batch_size, world_size) if split_batches else None
 
     sampler = property(lambda self: getattr(self.batch_sampler, "sampler", self.batch_sampler))
     batch_size = property(lambda self: getattr(self.batch_sampler, "batch_size", None))
@@ -48,14 +83,31 @@ class ShardedBatchSampler(Sampler[list]):
 
     def _mine(self, batches: Iterator[list]) -> Iterator[list]:
         self.duplicates = 0
-        while group := list(islice(batches, self.world_size)):
+        while group := self._group(batches):
             if len(group) == self.world_size or not self.drop_last:
-                mine, self.duplicates = deal([list(batch) for batch in group], self.world_size, self.rank)
-                yield mine
+                mine, self.duplicates = deal(group, self.world_size, self.rank, self.even_batches)
+                if mine:
+                    yield mine
+
+    def _group(self, batches: Iterator[list]) -> list[list]:
+        """What the processes share next: a batch for each, if there are as many."""
+        if self._part is None:
+            return [list(batch) for batch in islice(batches, self.world_size)]
+        return cut(list(next(batches, [])), self._part)
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.batch_sampler), self.world_size)
-        return whole + (rest > 0 and not self.drop_last)
+        whole, rest = divmod(self._count(), self.world_size)
+        return whole + (not self.drop_last and rest > (0 if self.even_batches else self.rank))
+
+    def _count(self) -> int:
+        """How many batches, or parts of them, there are for all processes together."""
+        if self._part is None:
+            return len(self.batch_sampler)
+        if self.even_batches or self.drop_last:
+            return len(self.batch_sampler) * self.world_size
+        if type(self.batch_sampler) is not BatchSampler:  # of which only one batch may be short, the last
+            raise TypeError(f"nobody knows how many samples {type(self.batch_sampler).__name__} has")
+        return -(-len(self.sampler) // self._part)
 
     def set_epoch(self, epoch: int) -> None:
         set_epoch(self.batch_sampler, epoch)
@@ -75,12 +127,16 @@ class ShardedStream(IterableDataset):
 
     Attributes:
         __wrapped__: the stream, which `get_worker_info().dataset` shows.
-        duplicates: as of `ShardedBatchSampler`.
+        even_batches, duplicates: as of `ShardedBatchSampler`.
     """
 
-    def __init__(self, dataset: Iterable, batch_size: int, drop_last: bool, world_size: int, rank: int):
+    def __init__(
+        self, dataset: Iterable, batch_size: int, drop_last: bool, world_size: int, rank: int,
+        even_batches: bool = True,
+    ):  # fmt: skip
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
-        self.world_size, self.rank, self.duplicates = world_size, rank, 0
+        self.world_size, self.rank, self.even_batches = world_size, rank, even_batches
+        self.duplicates = 0
 
     __wrapped__ = property(lambda self: self.dataset)
 
@@ -88,10 +144,9 @@ class ShardedStream(IterableDataset):
         self.duplicates = 0
         samples, together = iter(self.dataset), self.batch_size * self.world_size
         while group := list(islice(samples, together)):
-            if len(group) == together:
-                yield from group[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
-            elif not self.drop_last:
-                mine, self.duplicates = deal([group], self.world_size, self.rank)
+            if len(group) == together or not self.drop_last:
+                parts = cut(group, self.batch_size)
+                mine, self.duplicates = deal(parts, self.world_size, self.rank, self.even_batches)
                 yield from mine
 
     def set_epoch(self, epoch: int) -> None:

@@ -18,12 +18,15 @@ class SharedScaler(GradScaler):
     Attributes:
         optimizers: those that share it.
         loss: the last one, to be named when training can't go on.
+        is_shared: processes tell each other of inf and NaN; not where some have no more data, and the others
+            find the same, since their gradients are averaged.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.optimizers: list[Any] = []
         self.loss: Tensor | None = None
+        self.is_shared = True
 
     def scale(self, outputs: Any) -> Any:
         self._settle()
@@ -38,6 +41,10 @@ class SharedScaler(GradScaler):
     def _settle(self) -> None:
         if STEPPED in self._stages.values():
             self.update()
+
+    def _share(self, flag: Any) -> None:
+        if self.is_shared:
+            super()._share(flag)
 
     def is_unscaled(self, optimizer: Any) -> bool:
         """Were its gradients divided by the scale?"""
@@ -54,7 +61,7 @@ class SharedScaler(GradScaler):
 
     def _reason(self) -> str:
         """The last losses: those of all ranks, since all of them raise together."""
-        if self.loss is None or self._group is not None:
+        if self.loss is None or self._group is not None or not self.is_shared:
             return super()._reason()
         losses = process.all_gather_object(self.loss.tolist())
         return "the last loss was " + ", ".join(f"{loss} on rank {i}" for i, loss in enumerate(losses))

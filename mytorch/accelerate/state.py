@@ -26,11 +26,12 @@ class GradientState:
         sync_gradients: this micro-batch ends a window.
         loaders: the prepared loaders that are being gone over, the innermost last.
         windows: how many there were.
+        is_joining: some processes may have no more data, and can't be asked for anything.
     """
 
     def __init__(self, num_steps: int):
         self.num_steps, self.step, self.windows = num_steps, 0, 0
-        self.sync_gradients = True
+        self.sync_gradients, self.is_joining = True, False
         self.loaders: list[Any] = []
         self._reference: float | None = (
             None  # the first n, of process 0: only the size of numbers depends on it
@@ -43,6 +44,11 @@ class GradientState:
     def end_of_dataloader(self) -> bool:
         """Is this the last batch of the loader?"""
         return bool(self.loaders) and self.loaders[-1].end_of_dataloader
+
+    @property
+    def has_even_batches(self) -> bool:
+        """Have all processes as many samples in this batch?"""
+        return not self.loaders or self.loaders[-1].even_batches
 
     @property
     def remainder(self) -> int:
@@ -71,6 +77,11 @@ class GradientState:
             return 1 / self.num_steps
         if not num_items > 0:
             raise ValueError(f"backward(): num_items must be positive, got {num_items}")
+        if self.is_joining:
+            raise RuntimeError(
+                f"backward(): num_items={num_items} in join_uneven_inputs(): a process that has no more data "
+                "can't say how many it has"
+            )
         if self._reference is None:
             self._reference = float(process.broadcast_object(float(num_items)))
         weight = float(num_items) / self._reference

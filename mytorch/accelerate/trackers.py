@@ -27,24 +27,41 @@ class Tracker:
 
 
 class JsonlTracker(Tracker):
-    """A line of JSON for each `log`, in <folder>/<run>.jsonl; the settings in <folder>/<run>.json."""
+    """A line of JSON for each `log`, in <folder>/<run>.jsonl; the settings in <folder>/<run>.json.
+
+    Args:
+        step_name: what the step is called.
+        start: the step that a run goes on from: what was written after it is dropped; 0 begins a new file.
+            None keeps all.
+    """
 
     name = "jsonl"
 
-    def __init__(self, run_name: str, folder: Path):
-        self._config = folder / f"{run_name}.json"
+    def __init__(self, run_name: str, folder: Path, step_name: str = "step", start: int | None = None):
+        self._config, path = folder / f"{run_name}.json", folder / f"{run_name}.jsonl"
         self._config.parent.mkdir(parents=True, exist_ok=True)
-        self.tracker = open(folder / f"{run_name}.jsonl", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+        self._step_name = step_name
+        if start is not None:
+            path.write_text("".join(_lines_until(path, step_name, start)), encoding="utf-8")
+        self.tracker = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self._config.write_text(json.dumps(values, default=str, indent=2) + "\n", encoding="utf-8")
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        line = values if step is None else {"step": step, **values}
+        line = values if step is None else {self._step_name: step, **values}
         self.tracker.write(json.dumps(line, default=str) + "\n")
 
     def finish(self) -> None:
         self.tracker.close()
+
+
+def _lines_until(path: Path, step_name: str, last: int) -> list[str]:
+    """The lines up to a step; one that a killed process has left half-written isn't among them."""
+    if not last or not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n") and json.loads(line).get(step_name, 0) <= last]
 
 
 class WandbTracker(Tracker):

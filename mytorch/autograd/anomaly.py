@@ -88,7 +88,7 @@ def check_gradients(node: Any, parts: Sequence[Any]) -> None:
 
 def _has_nan(x: Any) -> bool:
     raw = getattr(x, "_array", x)
-    return getattr(raw, "dtype", np.dtype(bool)).kind in "fc" and bool(np.isnan(raw).any())
+    return getattr(raw, "dtype", np.dtype(bool)).kind in "fcV" and bool(np.isnan(raw).any())
 
 
 def _place() -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..backends.blas import column_sums
 from ..device import CPU, device, move, on
+from ..dtypes import is_half
 from .anomaly import check_gradients
 from .captured import holds
 from .grad_mode import _state
@@ -322,7 +323,7 @@ def unbroadcast(grad: Any, shape: tuple[int, ...]) -> Any:
         return np.reshape(column_sums(np.reshape(grad, (math.prod(grad.shape[:extra]), -1))), shape)
     stretched = tuple(extra + i for i, n in enumerate(shape) if n == 1 and grad.shape[extra + i] != 1)
     axes = (*range(extra), *stretched)
-    wide = np.float32 if grad.dtype == np.float16 else None
+    wide = np.float32 if is_half(grad.dtype) else None
     return np.reshape(np.sum(grad, axis=axes, keepdims=True, dtype=wide), shape)
 
 

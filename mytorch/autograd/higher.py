@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_inexact
 from ..ops.op import as_raw, common_dtype
 from ..ops.reduce import sum as total
 from ..ops.shape import reshape
 from ..tensor import Tensor, from_raw, raw_of
+from ..widened import call_widened
 from . import engine
 from .captured import captured
 from .engine import Node, Parts
@@ -124,7 +126,7 @@ def _check_version(node: Node, version: Any) -> None:
 
 
 def _holds_floats(vjp: Any) -> bool:
-    return any(a.dtype.kind in "fc" for a in captured(vjp))
+    return any(is_inexact(a.dtype) for a in captured(vjp))
 
 
 def _body_on_tensors(node: Node, args: list) -> tuple:
@@ -133,8 +135,10 @@ def _body_on_tensors(node: Node, args: list) -> tuple:
     args = [from_raw(raw_of(a)) if hasattr(a, "_array") or isinstance(a, np.ndarray) else a for a in args]
     if call.promote is not None:
         dtype = common_dtype(args)
-        dtype = dtype if dtype.kind in "fc" else node.dtype
+        dtype = dtype if is_inexact(dtype) else node.dtype
         args = [a.to(dtype) if isinstance(a, Tensor) and a.dtype != dtype else a for a in args]
+    if call.widens:
+        return call_widened(call.forward, args, node.again.kwargs)
     return call.forward(*args, **node.again.kwargs)
 
 

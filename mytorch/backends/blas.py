@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..device import is_raw
+from ..dtypes import is_half
 from . import cublas, threads
 
 
 def product(x: Any, y: Any) -> Any:
-    """x @ y, with float16 accumulated in float32.
+    """x @ y, with half precision accumulated in float32.
 
     Where `y` is one matrix, the leading dims of `x` become rows: one large product, not many small ones.
     Transposed and strided operands are passed on as they are: BLAS reads them without a copy.
@@ -26,8 +27,8 @@ def product(x: Any, y: Any) -> Any:
         return np.matmul(x, y)
     if not isinstance(x, np.ndarray):
         return cublas.product(x, y)
-    if x.dtype == np.float16:  # NumPy would accumulate in float16, without BLAS
-        return product(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
+    if is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS, and make bfloat16 float32
+        return product(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     if y.ndim == 2 and x.ndim > 2:
         return np.reshape(_multiply(rows(x), y), (*x.shape[:-1], y.shape[-1]))
     return _multiply(x, y)
@@ -64,12 +65,13 @@ def add_product(x: Any, y: Any, out: Any, beta: float = 1) -> None:
         and (gemm := _gemm()) is not None
     ):  # fmt: skip
         gemm.matrix_product(x, y, out, beta)
+    elif is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
+        total = product(x.astype(np.float32), y.astype(np.float32))
+        out[...] = total + out if beta else total
     elif beta:
         out += product(x, y)
-    elif isinstance(out, np.ndarray) and out.dtype != np.float16:
-        np.matmul(x, y, out=out)
     else:
-        out[...] = product(x, y)
+        np.matmul(x, y, out=out)
 
 
 def rows(x: Any) -> Any:

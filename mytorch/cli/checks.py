@@ -20,10 +20,12 @@ import mytorch
 from mytorch import distributed as dist
 from mytorch import nn, optim
 from mytorch.accelerate import Accelerator, set_seed
+from mytorch.accelerate.precision import HALVES, half_dtype
 from mytorch.device import cuda_device, is_available
 from mytorch.distributed.ddp import DistributedDataParallel
 from mytorch.utils.data import DataLoader, TensorDataset
 
+IN_BFLOAT16 = "mixed precision in bfloat16"
 _TOLERANCE = 1e-5  # of sums that are added up in another order
 
 
@@ -36,10 +38,16 @@ def main() -> None:
     _print(f"{count} process{'es' * (count > 1)} on {_where().type}")
     if count == 1:
         _print("(one alone sends nothing: --num_processes 2 tests that, too)")
-    failed = [name for name, check in CHECKS.items() if not _passes(name, check)]
+    chosen = dict(CHECKS)
+    try:
+        half_dtype("bf16")
+    except ImportError as error:
+        if chosen.pop(IN_BFLOAT16, None):
+            _print(f"(no {IN_BFLOAT16}: {error})")
+    failed = [name for name, check in chosen.items() if not _passes(name, check)]
     if failed:
-        raise SystemExit(f"{len(failed)} of {len(CHECKS)} checks failed: {', '.join(failed)}")
-    _print(f"all {len(CHECKS)} checks passed")
+        raise SystemExit(f"{len(failed)} of {len(chosen)} checks failed: {', '.join(failed)}")
+    _print(f"all {len(chosen)} checks passed")
     if started:
         dist.destroy_process_group()
 
@@ -196,23 +204,37 @@ def sharding() -> str:
 def mixed_precision() -> str:
     """A float16 model learns, is the same everywhere, and an inf on one process makes all skip."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    accelerator = Accelerator(mixed_precision="fp16", cpu=not is_available())
-    model, optimizer, loader = _prepared(accelerator, 8 * size, 8)
-    losses = [_update(accelerator, model, optimizer, x, y) for _ in range(100) for x, y in loader]
+    (accelerator, model, optimizer, loader), reason = _learned("fp16")
     before, scale = _weights(model), accelerator.scaler.get_scale()
     (x, y) = next(iter(loader))
     _update(accelerator, model, optimizer, x, y * (float("inf") if rank == size - 1 else 1.0))
-    everyone: list = [None] * size
-    dist.all_gather_object(everyone, before)
-    dtypes = {str(p.dtype) for p in model.parameters()}
     after = accelerator.scaler.get_scale()
     return _first(
-        "" if dtypes == {"float16"} else f"the model is of {sorted(dtypes)}",
-        "" if losses[-1] < 0.5 * losses[0] else f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}",
-        _differ("a rank's model", np.stack(everyone), np.stack([everyone[0]] * size)),
+        reason,
         "" if accelerator.optimizer_step_was_skipped else "a step with an infinite gradient was made",
         _differ("the model after a skipped step", _weights(model), before),
         "" if after < scale else f"the loss scale stayed at {after:g} after an infinite gradient",
+    )
+
+
+def bfloat16() -> str:
+    """A bfloat16 model learns, and is the same everywhere."""
+    return _learned("bf16")[1]
+
+
+def _learned(precision: str) -> tuple[tuple, str]:
+    """What was prepared for a half-precision model, after it was trained; and what is wrong with it."""
+    size = dist.get_world_size()
+    accelerator = Accelerator(mixed_precision=precision, cpu=not is_available())
+    model, optimizer, loader = _prepared(accelerator, 8 * size, 8)
+    losses = [_update(accelerator, model, optimizer, x, y) for _ in range(100) for x, y in loader]
+    everyone: list = [None] * size
+    dist.all_gather_object(everyone, _weights(model))
+    dtypes, expected = {str(p.dtype) for p in model.parameters()}, {HALVES[precision]}
+    return (accelerator, model, optimizer, loader), _first(
+        "" if dtypes == expected else f"the model is of {sorted(dtypes)}",
+        "" if losses[-1] < 0.5 * losses[0] else f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}",
+        _differ("a rank's model", np.stack(everyone), np.stack([everyone[0]] * size)),
     )
 
 
@@ -260,6 +282,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "gradient accumulation": accumulation,
     "data sharding": sharding,
     "mixed precision": mixed_precision,
+    IN_BFLOAT16: bfloat16,
     "checkpoints": checkpoints,
 }
 

@@ -2,15 +2,15 @@
 `mytorchrun estimate-memory`: what training a GPT-2 takes on each device, before it is tried.
 
 With P parameters, N = batch_size * sequence_length tokens, L layers, H heads, C features, V tokens in the
-vocabulary, and s bytes a number (4; 2 in float16), all processes hold
+vocabulary, and s bytes a number (4; 2 in half precision), all processes hold
 
-    parameters    s P              float16: 4 P more, the float32 weights behind it
-    gradients     s P              float16: 4 P more, where they are unscaled
+    parameters    s P              half: 4 P more, the float32 weights behind it
+    gradients     s P              half: 4 P more, in float32
     optimizer     8 P + 8 min(P, 2^24)    AdamW: exp_avg and exp_avg_sq, and what an update works in
                                    (on the CPU 2^16); SGD without momentum: the latter alone;
                                    ZeRO stage 1: 8 P divided by the number of processes
     activations   L (16 s N C + 8 N H) + max(3 s N C + 8 N V, 6 s N C + 4 N V) + 16 N
-                                   float16: 12 N V in place of 8, the loss has a copy of the logits
+                                   half: 12 N V in place of 8, the loss has a copy of the logits
 
     P = V C + context_length C + L (12 C^2 + 13 C) + 2 C
         without biases L (12 C^2 + 2 C) + C in place of the last two terms
@@ -24,7 +24,8 @@ float32, tokens and targets int64.
 
 This holds with the fused kernels (Numba's on the CPU in float32, Triton's on a GPU); without them attention
 keeps its scores, N H sequence_length numbers more for each layer. Not counted: Python and its libraries, a
-CUDA context, what allocators hold in reserve, and NCCL's buffers. Measured were steps in float32 on the CPU.
+CUDA context, what allocators hold in reserve, NCCL's buffers, and what bfloat16 keeps as float32, in which it
+is computed on the CPU. Measured were steps in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def estimate(
     Args:
         batch_size: sequences in a micro-batch of one process; accumulating gradients takes nothing more.
         sequence_length: tokens in each; the context if None.
-        mixed_precision: "no" or "fp16".
+        mixed_precision: "no", "fp16" or "bf16".
         optimizer: "adamw" or "sgd".
         zero_stage: 1 shares the optimizer's state out over the processes.
         cpu: on the CPU an optimizer works in smaller pieces.
@@ -90,9 +91,11 @@ def estimate(
     length = config.context_length if sequence_length is None else sequence_length
     if length > config.context_length:
         raise ValueError(f"{length} tokens don't fit into a context of {config.context_length}")
-    is_half = mixed_precision == "fp16"
+    is_half = mixed_precision != "no"
     if zero_stage and is_half:
-        raise ValueError("ZeRO stage 1 can't be used with mixed_precision=fp16: choose one of them")
+        raise ValueError(
+            f"ZeRO stage 1 can't be used with mixed_precision={mixed_precision}: choose one of them"
+        )
     count, size = count_parameters(config), 2 if is_half else 4
     state, work = 4 * _STATE[optimizer] * count, 2 * 4 * min(count, CHUNK if cpu else CHUNK_CUDA)
     return Estimate(
@@ -131,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sequences in a micro-batch of one process (default 12)",
     )
     add("--no_bias", action="store_true", help="linear layers and norms without biases, as train_gpt2.py")
-    add("--mixed_precision", choices=("no", "fp16"), default="no", help="default no")
+    add("--mixed_precision", choices=("no", "fp16", "bf16"), default="no", help="default no")
     add("--optimizer", choices=_STATE, default="adamw", help="default adamw; sgd: without momentum")
     add("--num_processes", type=positive, default=1, help="default 1")
     add("--zero_stage", type=int, choices=(0, 1), default=0, help="1: ZeroRedundancyOptimizer (default 0)")

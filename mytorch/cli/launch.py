@@ -7,7 +7,7 @@ import os
 import sys
 
 from ..distributed import launch
-from ..distributed.starters import LaunchError
+from ..distributed.starters import NOT_LAUNCHED, LaunchError
 from . import settings
 from .settings import SettingsError
 
@@ -35,4 +35,4 @@ def run(options: argparse.Namespace) -> int:
         return launch.run(options)
     except (LaunchError, SettingsError) as error:
         print(f"mytorchrun {options.command}: {error}", file=sys.stderr)
-        return 2
+        return NOT_LAUNCHED

@@ -84,7 +84,7 @@ FIELDS = [
     Field("num_gpus", int, None, "MYTORCH_NUM_GPUS", "GPUs on each machine, a process for each", _POSITIVE,
           asked_if=lambda answers: not answers["cpu"]),
     Field("mixed_precision", str, "no", "MYTORCH_MIXED_PRECISION", "precision of the model",
-          choices=("no", "fp16"), is_accelerators=True),
+          choices=("no", "fp16", "bf16"), is_accelerators=True),
     Field("gradient_accumulation_steps", int, 1, "MYTORCH_GRADIENT_ACCUMULATION_STEPS",
           "micro-batches for each update", _POSITIVE, is_accelerators=True),
     Field("timeout", float, TIMEOUT, TIMEOUT_VARIABLE, "seconds that a collective may take", _SECONDS),
@@ -180,17 +180,11 @@ def _checked(field: Field, value: Any, where: str) -> Any:
         got = f"{value!r} of type {type(value).__name__}"
         raise SettingsError(f"{where}: {field.name} is of type {field.type.__name__}, got {got}")
     if field.choices and value not in field.choices:
-        raise SettingsError(
-            f"{where}: {field.name} is one of {', '.join(field.choices)}, got {value!r}{_hint(value)}"
-        )
+        raise SettingsError(f"{where}: {field.name} is one of {', '.join(field.choices)}, got {value!r}")
     if field.check is not None and not field.check[1](value):
         got = f"{value:g}" if field.type is float else repr(value)
         raise SettingsError(f"{where}: {field.name} must be {field.check[0]}, got {got}")
     return value
-
-
-def _hint(value: Any) -> str:
-    return " (NumPy and CuPy have no bfloat16 arrays)" if value == "bf16" else ""
 
 
 def parse(field: Field, text: str, where: str) -> Any:

@@ -192,9 +192,9 @@ class Module(Registered):
             TypeError: a dtype that isn't floating-point.
         """
         dtype, device = read_target(args, dtype, device)
-        if dtype is not None and dtypes.as_dtype(dtype).kind not in "fc":
+        if dtype is not None and not dtypes.is_inexact(dtypes.as_dtype(dtype)):
             raise TypeError(f"Module.to only accepts floating-point dtypes, got {dtypes.as_dtype(dtype)}")
-        return self._apply(lambda t: t.to(device=device, dtype=dtype if t.dtype.kind in "fc" else None))
+        return self._apply(lambda t: t.to(device=device, dtype=dtype if dtypes.is_inexact(t.dtype) else None))
 
     def float(self) -> Module:
         return self.to(dtypes.float32)
@@ -204,6 +204,9 @@ class Module(Registered):
 
     def half(self) -> Module:
         return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Module:
+        return self.to(dtypes.bfloat16)
 
     def cpu(self) -> Module:
         return self.to(device="cpu")

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_half
 from .op import op
 
 FULL = slice(None)
 
 # What is summed in another dtype: for precision, and because a GPU can't add it atomically.
 _WIDER = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8", "uint16", "bool")}
-_WIDER[np.dtype("float16")] = np.dtype("float32")
 
 
 @op(view=True)
@@ -28,7 +28,7 @@ def view_at(x, index):
     return x[index], lambda g: place.dual(g, index, shape)
 
 
-@op
+@op(bfloat16=True)
 def place(g, index, shape):
     """Zeros of `shape` with `g` at `index`, which names no place twice."""
     whole = np.zeros(shape, g.dtype, like=g)
@@ -36,7 +36,7 @@ def place(g, index, shape):
     return whole, lambda gg: view_at.dual(gg, index)
 
 
-@op
+@op(bfloat16=True)
 def pick(x, *indices, dims):
     """x[…, i, …, j, …] for arrays of integers at `dims`: what an embedding does."""
     shape = x.shape
@@ -50,7 +50,7 @@ def pick(x, *indices, dims):
     return y, lambda g: pick_sum.dual(g, indices, dims, shape)
 
 
-@op
+@op(bfloat16=True)
 def pick_sum(g, indices, dims, shape):
     """Zeros of `shape` with each element of `g` added where `pick` would take it from."""
     return scatter_sum(g, indices, dims, shape), lambda gg: pick.dual(gg, *indices, dims=dims)
@@ -123,8 +123,9 @@ def _sum_rows(rows: Any, index: Any, count: int) -> Any:
     Sorted by index, equal ones lie together and one pass sums them: many times faster than `np.add.at`,
     except for single numbers. A GPU adds atomically.
     """
-    if rows.dtype in _WIDER:
-        rows = rows.astype(_WIDER[rows.dtype])
+    wider = np.float32 if is_half(rows.dtype) else _WIDER.get(rows.dtype)
+    if wider is not None:
+        rows = rows.astype(wider)
     total = np.zeros((count, rows.shape[1]), rows.dtype, like=rows)
     if not isinstance(rows, np.ndarray):
         bits = np.uint64 if rows.dtype == np.int64 else rows.dtype  # CuPy adds those only unsigned

@@ -13,25 +13,27 @@ from .op import op
 __all__ = ["clone", "to", "type_as"]
 
 _OLD_NAMES = {
-    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "uint8": "ByteTensor",
-    "int8": "CharTensor", "int16": "ShortTensor", "int32": "IntTensor", "int64": "LongTensor",
-    "bool": "BoolTensor", "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor",
+    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
+    "bfloat16": "BFloat16Tensor",
+    "uint8": "ByteTensor", "int8": "CharTensor", "int16": "ShortTensor", "int32": "IntTensor",
+    "int64": "LongTensor", "bool": "BoolTensor",
+    "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor",
     "uint16": "UInt16Tensor", "uint32": "UInt32Tensor", "uint64": "UInt64Tensor",
 }  # fmt: skip
 
 
-@op
+@op(bfloat16=True)
 def _cast(x, dtype):
     return x.astype(dtype), lambda g: g  # the engine casts it back
 
 
-@op
+@op(bfloat16=True)
 def clone(x, *, memory_format=None):
     """A copy with memory of its own; the gradient passes."""
     return x.copy(), lambda g: g
 
 
-@op
+@op(bfloat16=True)
 def _move(x, where):
     return move(x, where), lambda g: g  # the engine moves it back
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..device import on
+from ..dtypes import is_floating_point
 from ..random import Generator, generator_on
 from ..tensor import Tensor, from_raw
 from .numbers import integer
@@ -38,7 +39,7 @@ def multinomial(
     """
     num_samples = integer(num_samples, "multinomial")
     p = tensor_argument(input, "multinomial").data._array
-    if p.ndim not in (1, 2) or p.dtype.kind != "f":
+    if p.ndim not in (1, 2) or not is_floating_point(p.dtype):
         raise RuntimeError(
             f"multinomial(): expected floats in 1 or 2 dimensions, got {p.dtype} of shape {p.shape}"
         )

@@ -176,7 +176,10 @@ def from_numpy(array: np.ndarray) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy(): expected a np.ndarray, got {type(array).__name__}")
-    return Tensor(array)
+    if type(array) is not np.ndarray:
+        return Tensor(array)
+    dtypes.as_dtype(array.dtype)  # raises, if there is no such tensor
+    return from_raw(array)
 
 
 def from_dlpack(x: Any) -> Tensor:

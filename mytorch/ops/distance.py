@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
+from ..dtypes import is_floating_point, is_half
 from ..tensor import Tensor
 from .elementwise import sub
 from .norms import norm
@@ -40,7 +41,7 @@ def cdist(
 
     Raises:
         RuntimeError: not matrices, other numbers of columns, other dtypes, a negative p.
-        NotImplementedError: float16.
+        NotImplementedError: half precision.
         ValueError: another compute_mode.
     """
     _check(x1, x2, p)
@@ -81,10 +82,10 @@ def _square_and_one(x: Any) -> list:
 def _check(x1: Any, x2: Any, p: float) -> None:
     for x in (x1, x2):
         require_tensor(x, "cdist")
-        if x.dtype.kind != "f":
+        if not is_floating_point(x.dtype):
             raise RuntimeError(f"cdist(): only floating-point dtypes are supported, got {x.dtype}")
-        if x.dtype == np.float16:
-            raise NotImplementedError("cdist(): not implemented for float16; use float()")
+        if is_half(x.dtype):
+            raise NotImplementedError(f"cdist(): not implemented for {x.dtype}; use float()")
         if x.ndim < 2:
             raise RuntimeError(f"cdist(): expected at least 2 dims, got shape {tuple(x.shape)}")
     if x1.dtype != x2.dtype:

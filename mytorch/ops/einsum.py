@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
+from ..dtypes import int64
 from ..tensor import Tensor
 from .cast import to
 from .elementwise import mul
@@ -251,7 +252,7 @@ def _summed(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
     axes = tuple(axis for axis, name in enumerate(names) if name not in keep)
     if not axes:
         return x, names
-    y = total(x, axes, True, np.int64 if x.dtype.kind in "biu" else None)
+    y = total(x, axes, True, int64 if x.dtype.kind in "biu" else None)
     if x.dtype == np.float16:
         y = y.astype(x.dtype)
     kept = [axis for axis in range(len(names)) if axis not in axes]

@@ -41,7 +41,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _index_select(input, canonical_dim(dim, input.ndim), index)
 
 
-@op
+@op(bfloat16=True)
 def _index_select(x, dim, index):
     check_bounds("index_select", index, dim, x.shape[dim], IndexError)
     y, vjp = pick.forward(x, index.reshape(-1), dims=(dim,))

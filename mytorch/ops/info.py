@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..device import CPU
 from ..tensor import Tensor
 from .op import common_dtype
@@ -21,7 +22,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 def is_floating_point(input: Tensor) -> bool:
-    return input.dtype.kind == "f"
+    return dtypes.is_floating_point(input.dtype)
 
 
 def is_complex(input: Tensor) -> bool:
@@ -30,7 +31,7 @@ def is_complex(input: Tensor) -> bool:
 
 def is_signed(input: Tensor) -> bool:
     """Does the dtype have negative numbers?"""
-    return input.dtype.kind in "ifc"
+    return input.dtype.kind in "ifcV"
 
 
 def is_nonzero(input: Tensor) -> bool:

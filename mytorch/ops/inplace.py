@@ -19,7 +19,7 @@ import numpy as np
 from ..autograd import engine
 from ..autograd.grad_mode import _state, is_grad_enabled
 from ..device import CPU, is_raw, move, on
-from ..dtypes import as_dtype, can_cast
+from ..dtypes import as_dtype, can_cast, is_inexact
 from ..tensor import Tensor, from_raw, raw_of, replay_views
 from .cast import clone
 from .op import NUMBERS, as_raw
@@ -64,7 +64,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
     Raises:
         RuntimeError: see `check_writable`; the value can't be broadcast to x[index].
     """
-    wanted = recorded((x, value)) and x.dtype.kind in "fc"
+    wanted = recorded((x, value)) and is_inexact(x.dtype)
     check_writable(x, name, wanted)
     target, where = x.data._array, x.device
     source = value if isinstance(value, NUMBERS) else move(raw_of(value), where)

@@ -30,7 +30,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return _matmul(input, other)
 
 
-@op
+@op(bfloat16=True)
 def _matmul(x, y):
     _check(x, y)
     row, column = x.ndim == 1, y.ndim == 1

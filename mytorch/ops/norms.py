@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..tensor import Tensor
+from ..widened import widened
 from .dims import axes_of, canonical_dims, count, numpy_names, reduced, restored
 from .extremes import amax, amin
 from .op import op, require_tensor
-from .reduce import cast, float_dtype, sum, total, widened
+from .reduce import cast, float_dtype, sum, total
 from .shape import movedim, squeeze, unsqueeze
 from .svd import svdvals
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._array import Array
+from ..dtypes import finfo, is_floating_point
 from ..tensor import Tensor
 from .op import NUMBERS
 
@@ -52,4 +53,4 @@ def _fits(value: Any, dtype: np.dtype) -> bool:
         limits = np.iinfo(dtype)
         wraps = dtype.kind == "u" and not isinstance(value, (float, np.floating))
         return abs(value) < math.inf and (-limits.max if wraps else limits.min) <= int(value) <= limits.max
-    return dtype.kind != "f" or abs(value) == math.inf or not abs(value) > np.finfo(dtype).max
+    return not is_floating_point(dtype) or abs(value) == math.inf or not abs(value) > float(finfo(dtype).max)

@@ -14,13 +14,14 @@ That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing
 dtypes, noticing overwritten arrays and adding gradients up are done once, here and in the engine.
 
 Rules for authors: never write into `g`; capture shapes where shapes are enough; accumulate half precision in
-float32; write `np.` functions, which run on every device.
+float32 (bfloat16 comes as float32, see `widened`); write `np.` functions, which run on every device.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from ..autograd.captured import extent, shares_memory
 from ..autograd.grad_mode import _state
 from ..device import CPU, device, device_of, is_raw, move, on
 from ..tensor import Tensor, View, from_raw
+from ..widened import SINGLE, call_widened
 
 NUMBERS = (bool, int, float, complex, np.generic)
 _PROMOTE = (None, "common", "float")
@@ -41,7 +43,7 @@ _PROMOTE = (None, "common", "float")
 
 def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
-    tensors: int = 0, numbers: bool = False,
+    tensors: int = 0, numbers: bool = False, bfloat16: bool = False,
 ) -> Callable:  # fmt: skip
     """Make a differentiable function of Tensors from a function of raw arrays.
 
@@ -54,6 +56,7 @@ def op(
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
         tensors: so many of the first arguments have to be tensors, not numbers.
         numbers: they may all be numbers.
+        bfloat16: it takes bfloat16 as it is, which others get as float32 (see `widened`); so does a view.
 
     Raises (when called):
         RuntimeError: tensors on different devices.
@@ -61,10 +64,11 @@ def op(
     """
     if forward is None:
         kinds = {"view": view, "outputs": outputs, "tensors": tensors, "numbers": numbers}
-        return functools.partial(op, promote=promote, **kinds)
+        return functools.partial(op, promote=promote, bfloat16=bfloat16, **kinds)
     if promote not in _PROMOTE:
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
+    widens = not (bfloat16 or view)
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
 
     @functools.wraps(forward)
@@ -79,7 +83,10 @@ def op(
             with np.errstate(all="ignore"), on(where):  # inf and NaN are values here, as in PyTorch
                 if promote is not None:
                     raws = promoted(raws, promote == "float")
-                result, vjp = forward(*raws, **kwargs)
+                if widens and "ml_dtypes" in sys.modules:  # else there is no bfloat16
+                    result, vjp = call_widened(forward, raws, kwargs)
+                else:
+                    result, vjp = forward(*raws, **kwargs)
         except ValueError as error:
             if promote is None:
                 raise
@@ -97,6 +104,7 @@ def op(
         return out
 
     call.forward, call.promote, call.dual, call.tensors = forward, promote, _dual(call), tensors
+    call.widens = widens
     return call
 
 
@@ -212,6 +220,7 @@ def _cast(r: Any, dtype: np.dtype) -> Any:
         return r
     if isinstance(r, NUMBERS):
         try:
+            dtype = SINGLE if dtype.kind == "V" else dtype  # what the arrays will be
             return dtype.type(r) if dtype.kind != "c" or isinstance(r, np.generic) else r
         except OverflowError:  # PyTorch keeps the low bits
             return np.asarray(r).astype(dtype)[()]
@@ -233,7 +242,7 @@ def connect(
     """
     if vjp is None or not _state.recording or not outs:
         return None
-    if not several and outs[0].data._array.dtype.kind not in "fc":  # integers have no gradient
+    if not several and outs[0].data._array.dtype.kind not in "fcV":  # integers have no gradient
         return None
     node = record(call, args, kwargs, outs[0].data._array, vjp)
     if _state.anomaly:
@@ -250,7 +259,7 @@ def connect(
     node.shape, node.vjp = None, lambda parts: vjp([parts.get(i) for i in range(count)])
     for i, out in enumerate(outs):
         raw = out.data._array
-        if raw.dtype.kind in "fc":
+        if dtypes.is_inexact(raw.dtype):
             give = functools.partial(_part, i)
             out._watch(engine.Node(f"{node.name}[{i}]", (node,), give, raw.shape, raw.dtype, node.device))
             out._node.again = engine.Again(operator.itemgetter(i), (None,), {}, ())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..device import CPU
+from ..dtypes import int64
 from ..tensor import Tensor
 from .compare import isnan, logical_not
 from .create import tensor
@@ -73,7 +74,7 @@ def _median(x, *, dim, keepdim, skip_nan):
 
 def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
     """The rank of the median along the axis, kept with size 1; NaN comes last in order."""
-    n, known = x.shape[axis], total(np.equal(x, x), (axis,), True, np.int64)
+    n, known = x.shape[axis], total(np.equal(x, x), (axis,), True, int64)
     if skip_nan:
         return np.maximum(known - 1, 0) // 2
     return np.where(known < n, known, (n - 1) // 2)  # the first NaN, if there is one

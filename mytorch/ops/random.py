@@ -11,6 +11,7 @@ from .. import dtypes
 from ..device import as_device, on
 from ..random import Generator, generator_on
 from ..tensor import Tensor, from_raw
+from ..widened import widened
 from .create import same_kind, size_argument, size_of
 from .inplace import write
 from .numbers import integer
@@ -25,14 +26,15 @@ __all__ = [
 
 def uniform(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
     """Floats in [0, 1)."""
-    if dtype == dtypes.float16:  # a multiple of 2 ** -11, which rounding can't turn into 1
-        return (np.floor(rng.random(shape, dtype=np.float32) * 2048) / 2048).astype(dtype)
+    if dtypes.is_half(dtype):  # a multiple of 2 ** -11, or 2 ** -8, which rounding can't turn into 1
+        steps = 2 ** (dtypes.finfo(dtype).nmant + 1)
+        return (np.floor(rng.random(shape, dtype=np.float32) * steps) / steps).astype(dtype)
     return rng.random(shape, dtype=_floating(dtype, "uniform"))
 
 
 def standard_normal(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
     """Floats of mean 0 and variance 1."""
-    wide = dtypes.float32 if dtype == dtypes.float16 else _floating(dtype, "normal")
+    wide = dtypes.float32 if dtypes.is_half(dtype) else _floating(dtype, "normal")
     return rng.standard_normal(shape, dtype=wide).astype(dtype, copy=False)
 
 
@@ -49,8 +51,8 @@ def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: Any) -> An
 
 def _range_of(dtype: np.dtype) -> tuple[int, int]:
     """The integers that a dtype holds exactly, as far as they are drawn here."""
-    if dtype.kind == "f":
-        limit = 2 ** (np.finfo(dtype).nmant + 1)
+    if dtypes.is_floating_point(dtype):
+        limit = 2 ** (dtypes.finfo(dtype).nmant + 1)
         return -limit, limit
     if dtype.kind == "b":
         return 0, 1
@@ -60,9 +62,14 @@ def _range_of(dtype: np.dtype) -> tuple[int, int]:
 
 
 def _floating(dtype: np.dtype, name: str) -> np.dtype:
-    if dtype.kind != "f":
+    if not dtypes.is_floating_point(dtype):
         raise NotImplementedError(f"{name} random numbers are not implemented for dtype {dtype}")
     return dtype
+
+
+def _scaled(draw: Any, scale: Any, shift: Any) -> Any:
+    """`draw`, times `scale` plus `shift`; in float32 for half precision."""
+    return lambda *how: widened(draw(*how)) * float(scale) + float(shift)
 
 
 def tensor_argument(x: Any, name: str) -> Tensor:
@@ -229,7 +236,7 @@ def normal(
     _check_std(std, "normal")
 
     def draw(shape, dtype, rng):
-        return standard_normal(shape, dtype, rng) * dtype.type(std) + dtype.type(mean)
+        return _scaled(standard_normal, std, mean)(shape, dtype, rng).astype(dtype, copy=False)
 
     size = size_of((size,), "normal")
     return _new(draw, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
@@ -290,15 +297,13 @@ def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator 
     """Fill with uniform numbers in [a, b)."""
     if not (math.isfinite(a) and math.isfinite(b)) or a > b:
         raise RuntimeError(f"uniform_(): expected finite bounds with a <= b, got a={a}, b={b}")
-    return _fill(x, "uniform_", generator, lambda *how: uniform(*how) * x.dtype.type(b - a) + x.dtype.type(a))
+    return _fill(x, "uniform_", generator, _scaled(uniform, b - a, a))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with normal numbers."""
     _check_std(std, "normal_")
-    return _fill(
-        x, "normal_", generator, lambda *how: standard_normal(*how) * x.dtype.type(std) + x.dtype.type(mean)
-    )
+    return _fill(x, "normal_", generator, _scaled(standard_normal, std, mean))
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
@@ -323,5 +328,6 @@ def random_(
 ) -> Tensor:
     """Fill with integers in [low, high), in [0, low) without `high`, or all from 0 that the dtype holds."""
     if high is None:
-        low, high = 0, (_range_of(x.dtype)[1] + (x.dtype.kind != "f")) if low is None else low
+        most = _range_of(x.dtype)[1]
+        low, high = 0, (most if dtypes.is_floating_point(x.dtype) else most + 1) if low is None else low
     return _fill(x, "random_", generator, lambda *how: integers(low or 0, high, *how))

@@ -31,7 +31,7 @@ def arange(
     if dtype is None:
         dtype = dtypes.int64 if all(isinstance(v, int) for v in values) else dtypes.get_default_dtype()
     dtype = dtypes.as_dtype(dtype)
-    if dtype.kind not in "iuf":
+    if dtype.kind not in "iufV":
         raise NotImplementedError(f"arange(): not implemented for dtype {dtype}")
     if any(not math.isfinite(v) for v in values):
         raise RuntimeError(f"arange(): unsupported range: {start} -> {end} in steps of {step}")
@@ -113,7 +113,7 @@ def _checked(name: str, steps: Any, dtype: Any) -> tuple[np.dtype, int]:
     if steps < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative, got {steps}")
     dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
-    if dtype.kind not in "iuf":
+    if dtype.kind not in "iufV":
         raise NotImplementedError(f"{name}(): not implemented for dtype {dtype}")
     return dtype, steps
 

@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..backends.blas import column_sums, rows
 from ..tensor import Tensor
+from ..widened import widened
 from .compare import isnan, logical_not
 from .dims import axes_of, canonical_dim, count, numpy_names, reduced, restored
 from .op import op, require_tensor
@@ -17,11 +18,6 @@ __all__ = ["sum", "mean", "nansum", "nanmean", "prod", "any", "all", "count_nonz
 
 
 # What they share.
-
-
-def widened(x: Any) -> Any:
-    """Half precision as float32; anything else as it is."""
-    return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
@@ -34,7 +30,7 @@ def total(x: Any, axes: tuple[int, ...] | None, keepdim: bool = False, dtype: An
     if dtype is None and axes and axes == tuple(range(x.ndim - 1)) and _is_dense(x):
         y = column_sums(rows(x))
         return np.expand_dims(y, axes) if keepdim else y
-    wide = np.float32 if np.float16 == (dtype or x.dtype) else dtype
+    wide = np.float32 if dtypes.is_half(dtype or x.dtype) else dtype
     return np.sum(x, axis=axes, keepdims=keepdim, dtype=wide)
 
 
@@ -57,7 +53,7 @@ def float_dtype(name: str, x: Any, dtype: Any = None) -> np.dtype:
         RuntimeError: it is not floating-point.
     """
     dtype = x.dtype if dtype is None else dtypes.as_dtype(dtype)
-    if dtype.kind != "f":
+    if not dtypes.is_floating_point(dtype):
         raise RuntimeError(f"{name}(): expected a floating-point dtype, got {dtype}")
     return dtype
 
@@ -192,4 +188,4 @@ def _truth(function, x, dim, keepdim):
 @op
 def count_nonzero(x, dim=None):
     """How many elements over one dim, several or all are not zero; int64."""
-    return total(np.not_equal(x, 0), axes_of(dim, x.ndim), dtype=np.int64), None
+    return total(np.not_equal(x, 0), axes_of(dim, x.ndim), dtype=dtypes.int64), None

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_floating_point
 from ..tensor import Tensor
+from ..widened import widened
 from .accumulate import along, scatter_sum
 from .dims import canonical_dim, numpy_names
 from .extremes import ValuesIndices
 from .op import op
-from .reduce import cast, sum_dtype, widened
+from .reduce import cast, sum_dtype
 
 __all__ = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
 
@@ -66,7 +68,7 @@ def logcumsumexp(x, dim):
         NotImplementedError: `x` isn't floating-point.
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, x.dtype
-    if dtype.kind != "f":
+    if not is_floating_point(dtype):
         raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {dtype}")
     x = widened(np.reshape(x, shape or 1))
     y = running(np.logaddexp, x, axis)

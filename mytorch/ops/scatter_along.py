@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_floating_point
 from ..tensor import Tensor
 from .accumulate import marked, pick, pick_sum, scatter_sum
 from .broadcast import expand
@@ -126,7 +127,7 @@ def scatter_reduce(
     if reduce == "sum":
         return total
     count = _count(input, dim, index, include_self=include_self)
-    mean = div(total, count, rounding_mode=None if input.dtype.kind == "f" else "floor")
+    mean = div(total, count, rounding_mode=None if is_floating_point(input.dtype) else "floor")
     return to(mean, input.dtype)
 
 

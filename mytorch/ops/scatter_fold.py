@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_floating_point
 from ..tensor import Tensor, raw_of
+from ..widened import widened
 from .accumulate import linear, marked, pick, pick_sum
 from .gather_along import at_least_1d, places_of
 from .op import op
-from .reduce import widened
 
 
 @op
@@ -89,7 +90,10 @@ def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
         return 1
     if dtype.kind == "b":
         return fold is np.minimum
-    low, high = (-math.inf, math.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if is_floating_point(dtype):
+        low, high = -math.inf, math.inf
+    else:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     return low if fold is np.maximum else high
 
 

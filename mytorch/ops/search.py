@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..dtypes import is_floating_point
 from ..tensor import Tensor
 from .create import tensor
 from .gather_along import take_along_dim
@@ -147,7 +148,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         RuntimeError: no bins; `max` is less than `min`; an infinite range.
     """
     require_tensor(input, "histc")
-    if input.dtype.kind != "f":
+    if not is_floating_point(input.dtype):
         raise NotImplementedError(f"histc(): expected a floating-point dtype, got {input.dtype}")
     if bins <= 0 or max < min:
         raise RuntimeError(f"histc(): expected bins > 0 and min <= max, got {bins}, {min} and {max}")

@@ -235,7 +235,7 @@ def _windows(x, axis, count, size, step):
     return windows[(*(FULL,) * axis, slice(None, None, step))]
 
 
-@op
+@op(bfloat16=True)
 def _contiguous(x):
     return x.copy(), lambda g: g  # in C order, unlike np.copy
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..tensor import Tensor
+from ..widened import widened
 from .dims import axes_of, count, numpy_names, restored
 from .op import op
-from .reduce import cast, float_dtype, mean, total, widened
+from .reduce import cast, float_dtype, mean, total
 
 __all__ = ["var", "std", "var_mean", "std_mean"]
 

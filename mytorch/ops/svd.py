@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..dtypes import is_half
 from ..tensor import Tensor
 from .op import op
 from .reduce import float_dtype
@@ -18,7 +19,7 @@ def svdvals(x: Tensor) -> Tensor:
     return svd(x)[1]
 
 
-@op(outputs=True)
+@op(outputs=True, bfloat16=True)
 def svd(x):
     """(U, s, Vᵀ) with x = U diag(s) Vᵀ, U (..., m, k), s (..., k), Vᵀ (..., k, n), k = min(m, n).
 
@@ -26,7 +27,7 @@ def svd(x):
     Source: J. Townsend, "Differentiating the singular value decomposition", 2016,
     https://j-towns.github.io/papers/svd-derivative.pdf
     """
-    if x.ndim < 2 or float_dtype("svd", x) == np.float16:
+    if x.ndim < 2 or is_half(float_dtype("svd", x)):
         raise RuntimeError(
             f"svd(): expected float32 or float64 matrices, got {x.dtype} of shape {list(x.shape)}"
         )

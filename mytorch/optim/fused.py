@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..device import device
+from ..dtypes import is_half
 from ..nn.functional.composite import Unsupported, use_fused
 from ..nn.fused_ops import registry
 from ..tensor import Tensor, raw_of
-
-DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
 
 
 def why_not(kernel: str | None, dtype: np.dtype, where: device) -> str:
@@ -23,7 +22,7 @@ def why_not(kernel: str | None, dtype: np.dtype, where: device) -> str:
     """
     if kernel is None:
         return "it has no kernel"
-    if dtype not in DTYPES:
+    if dtype != np.float32 and not is_half(dtype):
         return f"its kernel computes in float32, and there are {dtype} parameters"
     return registry.why_not(where.type)
 

@@ -29,7 +29,7 @@ class Optimizer(Hooked):
     """Parameters in groups, with options for each group and state for each parameter.
 
     An optimizer is `state_names` (what it keeps) and `update` (its formula, on raw arrays). Some have a
-    `kernel` beside it, which does the same in one pass over memory, for float32 and float16. One that
+    `kernel` beside it, which does the same in one pass over memory, for float32 and half precision. One that
     overrides `step` instead and fills `self.state[p]` itself, as PyTorch's do, works as well.
 
     The values of the parameters move into flat vectors (see `flat`): an Array or a detached tensor that was

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import is_floating_point
 from ..tensor import Tensor
 
 
@@ -32,5 +33,5 @@ def check_param(p: Any) -> None:
         raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
     if not p.is_leaf:
         raise ValueError(f"can't optimize a non-leaf Tensor (shape {p.data.shape}, made by {p.grad_fn.name})")
-    if p.requires_grad and p.dtype.kind != "f":
+    if p.requires_grad and not is_floating_point(p.dtype):
         raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones")

@@ -106,10 +106,15 @@ def metrics():
         for kind, batches in (
             ("map", loader(samples)),
             ("drop", loader(samples, drop_last=True)),
+            ("split", DataLoader(TensorDataset(*data(samples)), TOGETHER)),
+            ("uneven", loader(samples)),
             ("stream", DataLoader(Stream(samples), TOGETHER // ranks())),
             ("worker", DataLoader(Stream(samples), TOGETHER // ranks(), num_workers=1)),
         ):
-            accelerator = Accelerator(cpu=True)
+            if kind == "uneven" and samples not in (24, 35):  # some ranks would have no last batch
+                continue
+            is_even, is_split = kind != "uneven", kind == "split"
+            accelerator = Accelerator(cpu=True, even_batches=is_even, split_batches=is_split)
             batches = accelerator.prepare(batches)
             for epoch in range(2):
                 seen = [accelerator.gather_for_metrics({"i": i})["i"].numpy() for _, _, i in batches]
@@ -119,6 +124,58 @@ def metrics():
     for _, _, i in batches:
         objects += accelerator.gather_for_metrics([int(k) for k in i], use_gather_object=True)
     return {**out, "objects": objects}
+
+
+def uneven(precision="no"):
+    """Ranks have other numbers of batches; what an optimizer, a schedule and a loss scale are in the end."""
+    scaling = {"init_scale": 64.0, "growth_interval": 3}
+    accelerator = Accelerator(mixed_precision=precision, cpu=True, scaler_kwargs=scaling)
+    model = network(0)
+    optimizer = adamw(model)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    model, optimizer, schedule, batches = accelerator.prepare(model, optimizer, schedule, loader(26))
+    seen = []
+    for _ in range(EPOCHS):
+        with accelerator.join_uneven_inputs([model], even_batches=False):
+            for x, y, i in batches:
+                seen.append(i.numpy())
+                with accelerator.accumulate(model):
+                    accelerator.backward(((model(x) - y) ** 2).mean())
+                    optimizer.step()
+                    schedule.step()
+                    optimizer.zero_grad()
+    kept = {"weights": [*weights(model).values()], "lr": [optimizer.param_groups[0]["lr"]]}
+    kept["exp_avg"] = [entry["exp_avg"].numpy() for entry in optimizer.state_dict()["state"].values()]
+    if precision != "no":
+        kept["masters"] = [master.numpy() for master in optimizer.optimizer.masters()]
+        kept["rounded"] = [p.detach().float().numpy() for p in model.parameters()]
+    if accelerator.scaler is not None:
+        kept["scale"] = [accelerator.scaler.get_scale()]
+    flat = {name: np.concatenate([np.ravel(value) for value in found]) for name, found in kept.items()}
+    is_even = len({len(list(batches)) for _ in range(2)}) == 1 and batches.even_batches
+    return {**flat, "seen": np.concatenate(seen), "is_even": is_even}
+
+
+def joining_wrongly():
+    """What join_uneven_inputs(), and backward() in it, say to what can't be."""
+    accelerator = Accelerator(cpu=True, even_batches=False)
+    model = accelerator.prepare(network(0))
+    said = []
+
+    def attempt(joinables, inside=lambda: None):
+        try:
+            with accelerator.join_uneven_inputs(joinables):
+                inside()
+            said.append("")
+        except (ValueError, TypeError, RuntimeError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+
+    attempt([])
+    attempt([network(0)])
+    attempt([model], lambda: accelerator.backward(model(mytorch.ones(1, 4)).sum(), num_items=3))
+    accelerator.prepare(zero(model))
+    attempt([model])
+    return {"said": said}
 
 
 def skipping():
@@ -221,8 +278,9 @@ def stuck():
 def nan_loss():
     """What backward() says to the NaN of the last rank, and what it does for the others."""
     said = []
-    for bad in (float("nan"), -float("inf"), 1.0):
-        accelerator = Accelerator(cpu=True)
+    nan, inf = float("nan"), float("inf")
+    for bad, precision in ((nan, "no"), (nan, "bf16"), (-inf, "no"), (1.0, "bf16")):
+        accelerator = Accelerator(mixed_precision=precision, cpu=True)
         model = accelerator.prepare(network(0))
         with accelerator.no_sync(model):
             loss = (model(mytorch.ones(1, 4)) ** 2).sum() * (bad if accelerator.is_last_process else 1.0)
@@ -295,8 +353,13 @@ def write_rank(folder, values):
 CASES = {
     "training": training, "accumulation": accumulation, "half": half, "sharded_optimizer": sharded_optimizer,
     "sharded_half": sharded_half, "checkpoints_zero_half": lambda: checkpoints(zero, "fp16"),
+    "uneven": uneven, "uneven_half": lambda: uneven(precision="fp16"),
+    "joining_wrongly": joining_wrongly,
     "metrics": metrics, "skipping": skipping, "tokens": tokens, "collectives": collectives,
     "checkpoints": checkpoints, "checkpoints_zero": lambda: checkpoints(zero),
+    "bfloat16": lambda: train(*start(steps=2, precision="bf16")),
+    "checkpoints_bfloat16": lambda: checkpoints(precision="bf16"),
+    "uneven_bfloat16": lambda: uneven(precision="bf16"),
     "held": held, "stuck": stuck, "nan_loss": nan_loss, "words": words,
     "checkpoints_half": lambda: checkpoints(precision="fp16"),
 }  # fmt: skip

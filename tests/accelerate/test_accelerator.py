@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import mytorch
-from mytorch import nn, optim
+from mytorch import dtypes, nn, optim
 from mytorch.accelerate import (
     Accelerator,
+    JsonlTracker,
     Tracker,
     find_executable_batch_size,
     notebook_launcher,
@@ -114,27 +115,31 @@ def test_a_stream_whose_end_nobody_knows():
 
 
 @pytest.mark.parametrize("clip", [None, 0.3])
-def test_half_precision_follows_single(clip):
-    accelerator = Accelerator(3, mixed_precision="fp16", cpu=True, scaler_kwargs={"init_scale": 256.0})
+@pytest.mark.parametrize("precision, rtol, atol", [("fp16", 0.02, 0.005), ("bf16", 0.04, 0.02)])
+def test_half_precision_follows_single(clip, precision, rtol, atol):
+    accelerator = Accelerator(3, mixed_precision=precision, cpu=True, scaler_kwargs={"init_scale": 256.0})
     ours, norms, _ = train(accelerator, epochs=3, clip=clip)
     expected, expected_norms, _ = plain(3, epochs=3, clip=clip)
-    same(ours, expected, rtol=0.02, atol=0.005)
-    same([n.item() for n in norms if n is not None], expected_norms, rtol=0.02)
+    same(ours, expected, rtol=rtol, atol=atol)
+    same([n.item() for n in norms if n is not None], expected_norms, rtol=rtol)
     assert all(n.dtype == np.float32 for n in norms if n is not None)
 
 
-def test_half_precision_casts_inputs_and_outputs():
-    accelerator = Accelerator(mixed_precision=True, cpu=True)
+@pytest.mark.parametrize("precision, half", [(True, "float16"), ("fp16", "float16"), ("bf16", "bfloat16")])
+def test_half_precision_casts_inputs_and_outputs(precision, half):
+    accelerator = Accelerator(mixed_precision=precision, cpu=True)
     model = accelerator.prepare(network())
     x, _ = data()
-    assert model[0].weight.dtype == np.float16 and model(x).dtype == np.float32
+    with accelerator.autocast():
+        assert model[0].weight.dtype == half and model(x).dtype == np.float32
     bare = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-    assert bare is model and bare(x.half()).dtype == np.float16
+    assert bare is model and bare(x.to(half)).dtype == half
 
 
-def test_the_float32_weights_are_those_before_halving():
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_the_float32_weights_are_those_before_halving(precision):
     for together in (True, False):
-        accelerator = Accelerator(mixed_precision="fp16", cpu=True)
+        accelerator = Accelerator(mixed_precision=precision, cpu=True)
         model = network()
         before, optimizer = weights(model), sgd(model)
         if together:
@@ -168,7 +173,7 @@ def test_tokens_weigh_losses_when_windows_differ():
     """The gradient is that of the mean over all tokens of a window, however they are spread."""
     x, y = data()
     cuts = [(0, 3), (3, 4), (4, 11), (11, 13), (13, 26)]
-    for precision, tolerance in (("no", 1e-5), ("fp16", 0.01)):
+    for precision, tolerance in (("no", 1e-5), ("fp16", 0.01), ("bf16", 0.02)):
         accelerator = Accelerator(3, mixed_precision=precision, cpu=True, scaler_kwargs={"init_scale": 64.0})
         model = network()
         model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=0.1))
@@ -217,7 +222,7 @@ def test_nothing_steps_while_gradients_add_up():
     same(weights(model), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_clipping_some_parameters_only(precision):
     accelerator = Accelerator(mixed_precision=precision, cpu=True, scaler_kwargs={"init_scale": 64.0})
     model = network()
@@ -242,7 +247,6 @@ def test_several_of_each_come_back_in_order():
 
 
 WRONG = {
-    "bf16": (lambda: Accelerator(mixed_precision="bf16"), ValueError, "no bfloat16"),
     "precision": (lambda: Accelerator(mixed_precision="fp8"), ValueError, "got 'fp8'"),
     "steps": (lambda: Accelerator(0), ValueError, "positive integer, got 0"),
     "tracker": (lambda: Accelerator(log_with="paper", cpu=True), ValueError, "no tracker 'paper'"),
@@ -269,6 +273,13 @@ def test_a_wrong_call_says_so(name):
     call, error, text = WRONG[name]
     with pytest.raises(error, match=text):
         call()
+
+
+def test_bfloat16_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.delitem(vars(dtypes), "bfloat16", raising=False)
+    with pytest.raises(ImportError, match="ml_dtypes.*: pip install ml_dtypes"):
+        Accelerator(mixed_precision="bf16", cpu=True)
 
 
 def test_one_process_is_the_main_process():
@@ -306,6 +317,25 @@ def test_trackers(tmp_path):
     assert json.loads((tmp_path / "logs/run.jsonl").read_text()) == {"step": 3, "loss": 2.5, "epoch": 1}
     assert json.loads((tmp_path / "logs/run.json").read_text()) == {"lr": 0.1}
     assert mine.seen == [({"loss": 2.5, "epoch": 1}, 3)]
+
+
+def test_a_log_goes_on_from_a_step(tmp_path):
+    """What a resumed run writes again is dropped, and so is what a killed one has left half-written."""
+
+    def log(steps, **options):
+        tracker = JsonlTracker("log", tmp_path, "iteration", **options)
+        for step in steps:
+            tracker.log({"loss": 0.5}, step)
+        tracker.finish()
+        lines = (tmp_path / "log.jsonl").read_text().splitlines()
+        return [json.loads(line)["iteration"] for line in lines]
+
+    assert log([0, 5, 10]) == [0, 5, 10]
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"iteration": 1')
+    assert log([6, 7], start=5) == [0, 5, 6, 7]
+    assert log([8]) == [0, 5, 6, 7, 8]
+    assert log([0, 1], start=0) == [0, 1]
 
 
 def test_wandb_is_asked_for_what_is_logged(monkeypatch):

@@ -33,7 +33,7 @@ def run(run, steps, after_step=lambda: None):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_resuming_is_exact_at_every_step(tmp_path, precision, asynchronous):
     whole = begin(precision)
 
@@ -50,7 +50,7 @@ def test_resuming_is_exact_at_every_step(tmp_path, precision, asynchronous):
         for p, q in zip(resumed[1].parameters(), whole[1].parameters(), strict=True):
             assert (p.data.numpy() == q.data.numpy()).all()
     names = {path.name for path in (tmp_path / "at_7").iterdir()}
-    assert names == FILES | ({"mp_config.bin"} if precision == "fp16" else set())
+    assert names == FILES | ({"mp_config.bin"} if precision != "no" else set())
 
 
 def test_a_window_that_is_not_over_is_warned_of(tmp_path):
@@ -138,12 +138,33 @@ def test_a_checkpoint_of_something_else(tmp_path):
     for change, text in (
         (other_model, "holds 1 of kind model, this run has 2"),
         (lambda a: a._loaders.clear(), "holds 1 loaders, this run has 0"),
-        (lambda a: setattr(a, "scaler", mytorch.accelerate.GradScaler()), "without mixed precision"),
+        (lambda a: setattr(a, "mixed_precision", "bf16"), "without mixed precision, this run has 'bf16'"),
     ):
         accelerator, *_ = begin()
         change(accelerator)
         with pytest.raises(ValueError, match=text):
             accelerator.load_state(tmp_path)
+
+
+@pytest.mark.parametrize("saved, loaded", [("bf16", "fp16"), ("fp16", "bf16"), ("bf16", "no")])
+def test_a_checkpoint_of_another_precision(tmp_path, saved, loaded):
+    begin(saved)[0].save_state(tmp_path / "c")
+    with pytest.raises(ValueError, match=f"with mixed precision '{saved}', this run has '{loaded}'"):
+        begin(loaded)[0].load_state(tmp_path / "c")
+
+
+def test_bfloat16_is_saved_without_a_scale(tmp_path):
+    parts = begin("bf16")
+    run(parts, 3)
+    parts[0].save_state(tmp_path / "c")
+    state = mytorch.load(tmp_path / "c/mp_config.bin")
+    assert (state["precision"], state["scaler"]) == ("bf16", None)
+    (weights,) = state["float32_weights"]
+    model = mytorch.load(tmp_path / "c/model.safetensors")
+    for master, p in zip(weights.values(), model.values(), strict=True):
+        assert master.dtype == "float32" and p.dtype == "bfloat16"
+        assert (master.to("bfloat16").float().numpy() == p.float().numpy()).all()
+    assert any((master.to("bfloat16").float() != master).any() for master in weights.values())
 
 
 def test_an_asynchronous_checkpoint_is_of_the_moment_it_was_asked_for(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import mytorch
 from mytorch import nn, optim
@@ -18,9 +19,9 @@ def weight(size=3):
     return model
 
 
-def started(*models, steps=1, scale=64.0, **options):
+def started(*models, steps=1, scale=64.0, precision="fp16", **options):
     accelerator = Accelerator(
-        steps, mixed_precision="fp16", cpu=True, scaler_kwargs={"init_scale": scale, **options}
+        steps, mixed_precision=precision, cpu=True, scaler_kwargs={"init_scale": scale, **options}
     )
     optimizers = [optim.SGD(model.parameters(), lr=1.0) for model in models]
     return accelerator, *accelerator.prepare(*models, *optimizers)
@@ -31,24 +32,29 @@ def row(*values):
 
 
 # The gradients of 64 micro-batches, multiplied by the scale as they are in float16, and their sum. Added up
-# in float16 each of these loses most of what comes after the first.
+# in half precision each of these loses most of what comes after the first.
 SUMS = {
-    "small beside the first": ([2048.0] + [1.0] * 63, 2111.0),
-    "tiny": ([1.0] + [2.0**-12] * 63, 1 + 63 * 2.0**-12),
-    "cancelling": ([32768.0] + [8.0] * 62 + [-32768.0], 62 * 8.0),
+    ("fp16", "small beside the first"): ([2048.0] + [1.0] * 63, 2111.0),
+    ("fp16", "tiny"): ([1.0] + [2.0**-12] * 63, 1 + 63 * 2.0**-12),
+    ("fp16", "cancelling"): ([32768.0] + [8.0] * 62 + [-32768.0], 62 * 8.0),
+    ("bf16", "small beside the first"): ([256.0] + [1.0] * 63, 319.0),
+    ("bf16", "tiny"): ([2.0**-60] + [2.0**-69] * 63, 2.0**-60 + 63 * 2.0**-69),
+    ("bf16", "cancelling"): ([2.0**20] + [2.0**12] * 62 + [-(2.0**20)], 62 * 2.0**12),
 }
+HALVES = {"fp16": (np.float16, 2.0**-10), "bf16": (bfloat16, 2.0**-7)}  # and their rounding
 
 
 @pytest.mark.parametrize("zero", ["to none", "to zeros", "not at all"])
-@pytest.mark.parametrize("name", SUMS)
-def test_many_micro_batches_add_up_in_float32(name, zero):
-    gradients, expected = SUMS[name]
-    in_half = np.float16(0)
+@pytest.mark.parametrize("precision, name", SUMS)
+def test_many_micro_batches_add_up_in_float32(precision, name, zero):
+    gradients, expected = SUMS[precision, name]
+    half, rounding = HALVES[precision]
+    in_half = half(0)
     for gradient in gradients:
-        in_half += np.float16(gradient)
-    rounding = 2.0**-10 * max(abs(expected), abs(gradients[-1]))
-    assert abs(in_half - expected) > 3 * rounding
-    accelerator, model, optimizer = started(weight(1), steps=64)
+        in_half += half(gradient)
+    rounding *= max(abs(expected), abs(gradients[-1]))
+    assert abs(float(in_half) - expected) > 3 * rounding
+    accelerator, model, optimizer = started(weight(1), steps=64, precision=precision)
     for window in (1, 2):
         before = model.weight.item()
         for gradient in gradients:
@@ -76,13 +82,27 @@ def test_an_overflow_in_any_micro_batch_skips_the_step():
         assert model.weight.tolist() == [[0, 0, 0]]
 
 
-def test_parameters_that_take_part_in_some_micro_batches():
+def test_bfloat16_steps_whatever_the_gradient_is():
+    """As without mixed precision: nobody looks for inf and NaN, and there is no scale."""
+    accelerator, model, optimizer = started(weight(), precision="bf16")
+    assert accelerator.scaler is None
+    accelerator.backward(model(row(2.0**100, 1.0, INF)).sum())
+    assert accelerator.clip_grad_norm_(model.parameters(), 1.0).item() == INF
+    optimizer.zero_grad()
+    accelerator.backward(model(row(2.0**100, 1.0, INF)).sum())
+    optimizer.step()
+    assert not accelerator.optimizer_step_was_skipped
+    assert model.weight.tolist() == [[-(2.0**100), -1, -INF]]
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_parameters_that_take_part_in_some_micro_batches(precision):
     first, second, third = weight(2), weight(2), weight(2)
     model = nn.ModuleList([first, second, third])
-    accelerator, model, optimizer = started(model, steps=4)
+    accelerator, model, optimizer = started(model, steps=4, precision=precision)
     for layer in (first, second, first, second):
         with accelerator.accumulate(model):
-            accelerator.backward(layer(row(1.0, 2.0).half()).float().sum())
+            accelerator.backward(layer(row(1.0, 2.0).to(first.weight.dtype)).float().sum())
             optimizer.step()
     assert first.weight.tolist() == second.weight.tolist() == [[-0.5, -1]]
     assert third.weight.grad is None and third.weight.tolist() == [[0, 0]]
@@ -118,7 +138,7 @@ def test_a_window_that_is_given_up():
 
 def test_gradients_are_held_on_a_gpu(fake_cuda):
     """With the stand-in for CuPy, whose arrays go nowhere by themselves."""
-    gradients, expected = SUMS["tiny"]
+    gradients, expected = SUMS["fp16", "tiny"]
     accelerator = Accelerator(64, mixed_precision="fp16", scaler_kwargs={"init_scale": 64.0})
     model = weight(1)
     optimizer = optim.SGD(model.parameters(), lr=1.0, fused=False)
@@ -146,21 +166,23 @@ def test_two_optimizers_divide_by_the_scale_that_their_gradients_have():
         assert accelerator.scaler.get_scale() == 32
 
 
-def test_clipping_over_two_optimizers():
-    accelerator, one, other, first, second = started(weight(1), weight(1))
+@pytest.mark.parametrize("precision", HALVES)
+def test_clipping_over_two_optimizers(precision):
+    accelerator, one, other, first, second = started(weight(1), weight(1), precision=precision)
     accelerator.backward(one(row(3.0)).sum() + other(row(4.0)).sum())
     norm = accelerator.clip_grad_norm_([*one.parameters(), *other.parameters()], 0.5)
     first.step()
     second.step()
     assert norm.item() == 5 and norm.dtype == np.float32
-    assert one.weight.item() == pytest.approx(-0.3, rel=1e-3)
-    assert other.weight.item() == pytest.approx(-0.4, rel=1e-3)
+    assert first.optimizer.masters()[0].item() == pytest.approx(-0.3, rel=1e-6)
+    assert second.optimizer.masters()[0].item() == pytest.approx(-0.4, rel=1e-6)
 
 
+@pytest.mark.parametrize("precision", HALVES)
 @pytest.mark.parametrize("by", ["norm", "value"])
-def test_clipping_what_the_optimizer_calls_its_parameters(by):
+def test_clipping_what_the_optimizer_calls_its_parameters(by, precision):
     """They are the float32 copies of the model's."""
-    accelerator, model, optimizer = started(weight(2))
+    accelerator, model, optimizer = started(weight(2), precision=precision)
     accelerator.backward(model(row(3.0, 4.0)).sum())
     params = [p for group in optimizer.param_groups for p in group["params"]]
     if by == "norm":

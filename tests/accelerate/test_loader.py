@@ -73,11 +73,71 @@ def test_going_on_with_other_numbers(ranks, name):
     assert dealt == order[n * size * given :]
 
 
+@pytest.mark.parametrize("given", ["batch_size", "batch_sampler"])
+def test_split_batches_go_on_with_other_numbers(ranks, given):
+    """The batches of all processes together are the same for any number of them."""
+
+    def make():
+        options = {"batch_size": 6, "shuffle": False}
+        if given == "batch_sampler":
+            options = {"batch_sampler": BatchSampler(SequentialSampler(range(24)), 6, False)}
+        return Accelerator(cpu=True, split_batches=True).prepare(DataLoader(range(24), **options))
+
+    ranks(3)
+    at = make()
+    assert (at.total_batch_size, len(at), next(iter(at)).tolist()) == (6, 4, [0, 1])
+    state = at.state_dict()
+    for n in (1, 2, 6):
+        rest = []
+        for rank in range(n):
+            ranks(n, rank)
+            resumed = make()
+            resumed.load_state_dict(state)
+            rest.append([batch.tolist() for batch in resumed])
+        dealt = [i for step in zip(*rest, strict=True) for batch in step for i in batch]
+        assert dealt == list(range(6, 24))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_uneven_batches_and_windows(ranks, is_stream, workers):
+    """Which batch is the last one is known where there are fewer; until even batches are wanted again."""
+    expected = {0: [[0, 1], [4, 5], [8]], 1: [[2, 3], [6, 7]]}
+    for rank, batches in expected.items():
+        ranks(2, rank)
+        accelerator = Accelerator(7, cpu=True, even_batches=False)
+        dataset = Shares(9) if is_stream else range(9)
+        prepared = accelerator.prepare(DataLoader(dataset, 2, num_workers=workers))
+        seen, ends = [], []
+        for batch in prepared:
+            with accelerator.accumulate():
+                seen.append(batch.tolist())
+                ends.append(accelerator.sync_gradients)
+        assert seen == batches and ends == [False] * (len(batches) - 1) + [True]
+        prepared.even_batches = True
+        assert len(list(prepared)) == 3
+
+
+def test_an_own_batch_sampler_whose_end_nobody_knows(ranks):
+    class Own(list):
+        batch_size = 4
+
+    ranks(2, 1)
+    accelerator = Accelerator(7, cpu=True, split_batches=True, even_batches=False)
+    batches, ends = accelerator.prepare(DataLoader(range(9), batch_sampler=Own([[0, 1, 2, 3], [4, 5]]))), []
+    for batch in batches:
+        with accelerator.accumulate():
+            ends.append((batch.tolist(), accelerator.sync_gradients))
+    assert ends == [([2, 3], True)]
+    with pytest.raises(TypeError, match="nobody knows how many samples Own has"):
+        len(batches)
+
+
 def test_a_place_between_two_batches_is_refused(ranks):
     batches = prepared(2)
     next(iter(batches))
     state = batches.state_dict()
-    with pytest.raises(ValueError, match="1 batches of 2 samples over 1 processes .* batches of 6 over 3"):
+    with pytest.raises(ValueError, match="1 batches of 2 samples, over all .* batches of 6, over 3"):
         ranks(3)
         prepared(2).load_state_dict(state)
 
@@ -201,8 +261,24 @@ WRONG = {
         "in_order=False with num_workers=2",
     ),
     "no batches": (lambda: prepared(batch_size=None), ValueError, "batch_size=None"),
+    "split": (
+        lambda: prepared_with(dict(split_batches=True), batch_size=5), ValueError,
+        "a batch of 5 can't be shared out evenly over 2 processes"),
+    "split stream": (
+        lambda: Accelerator(cpu=True, split_batches=True).prepare(DataLoader(Stream(), 3)), ValueError,
+        "a batch of 3 can't be shared out evenly over 2 processes"),
+    "split without a size": (
+        lambda: prepared_with(dict(split_batches=True), batch_sampler=[[0, 1]]), ValueError,
+        "the batch sampler has no batch_size"),
+    "persistent": (
+        lambda: setattr(prepared_stream(num_workers=1, persistent_workers=True), "even_batches", False),
+        ValueError, "even_batches=False: the workers of an IterableDataset with persistent_workers=True"),
     "skip": (lambda: skip_first_batches(DataLoader([1]), -1), ValueError, "negative, got -1"),
-}
+}  # fmt: skip
+
+
+def prepared_with(kwargs, **options):
+    return Accelerator(cpu=True, **kwargs).prepare(DataLoader(range(24), **options))
 
 
 def prepared_stream(**options):

@@ -59,7 +59,7 @@ def test_the_same_object_twice_is_one(kind):
     assert sum(map(len, registered)) == 1
 
 
-@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_again_after_free_memory(precision, tmp_path):
     """What was prepared before is trained on, and saved, as if it were new."""
     accelerator = make(precision, gradient_accumulation_steps=2)
@@ -88,7 +88,7 @@ def test_again_after_free_memory(precision, tmp_path):
     }
 
 
-@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_what_was_freed_still_trains(precision):
     accelerator = make(precision, gradient_accumulation_steps=2)
     model = network()
@@ -105,7 +105,7 @@ def test_what_was_freed_still_trains(precision):
         assert all(has_moved(model, before)) == moves
 
 
-@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_two_accelerators_in_one_process(precision):
     """Each has its windows and its scale."""
     one, other = make(precision, gradient_accumulation_steps=2), make(precision)
@@ -124,7 +124,7 @@ def test_two_accelerators_in_one_process(precision):
 
 
 def test_what_has_no_parameters():
-    for precision in ("no", "fp16"):
+    for precision in ("no", "fp16", "bf16"):
         accelerator = make(precision)
         model = accelerator.prepare(nn.Tanh())
         assert model(mytorch.zeros(2)).tolist() == [0, 0]
@@ -173,26 +173,27 @@ def test_device_placement_is_one_for_each():
         make().prepare(network(), network(1), device_placement=[True])
 
 
-@pytest.mark.parametrize("precision", ["no", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_parameters_that_begin_to_be_trained_later(precision):
     accelerator = make(precision)
     model = network()
     exact = values(model)
     model, optimizer = accelerator.prepare(model, optim.SGD(model[2].parameters(), lr=0.125))
     optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.25})
-    if precision == "fp16":  # the float32 weights are those before halving
+    if precision != "no":  # the float32 weights are those before halving
         found = accelerator.get_state_dict(model)
         for value, before in zip(found.values(), exact, strict=True):
             assert np.array_equal(value.numpy(), before)
     accelerator.backward(loss_of(model))
     norm = accelerator.clip_grad_norm_(model.parameters(), 1e9).item()
     before, grads = values(model), [p.grad.numpy().astype(np.float32) for p in model.parameters()]
-    scale = 1 if precision == "no" else 64
+    scale = 64 if precision == "fp16" else 1
     assert norm == pytest.approx(np.sqrt(sum((g**2).sum() for g in grads)) / scale, rel=1e-3)
     optimizer.step()
     for i, (new, old, grad) in enumerate(zip(values(model), before, grads, strict=True)):
         rate = 0.25 if i < 2 else 0.125
-        np.testing.assert_allclose(new, old - rate * grad / scale, rtol=2e-3, atol=1e-3)
+        rounding = 8e-3 if precision == "bf16" else 2e-3
+        np.testing.assert_allclose(new, old - rate * grad / scale, rtol=rounding, atol=1e-3)
     assert [group["lr"] for group in optimizer.param_groups] == [0.125, 0.25]
     with pytest.raises(ValueError, match="more than one parameter group"):
         optimizer.add_param_group({"params": model[0].parameters()})
@@ -208,9 +209,10 @@ def test_added_parameters_must_be_of_a_prepared_model():
     optimizer.step()
 
 
-def test_weights_for_others(tmp_path):
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_weights_for_others(tmp_path, precision):
     """Of a half-precision model those in float32, also what was written into it since the last step."""
-    accelerator = make("fp16")
+    accelerator = make(precision)
     model = network()
     before = values(model)
     model, optimizer = accelerator.prepare(model, sgd(model))

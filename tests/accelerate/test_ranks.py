@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ def results(request, folder):
     return results_of(Path(program.__file__), request.param, folder)
 
 
-TOLERANCES = {"training": 1e-4, "accumulation": 1e-4, "half": 0.03}
+TOLERANCES = {"training": 1e-4, "accumulation": 1e-4, "half": 0.03, "bfloat16": 0.03}
 
 
 @pytest.mark.parametrize("case", TOLERANCES)
@@ -64,6 +65,54 @@ def test_metrics_see_each_sample_once_and_in_order(results):
             kind, samples, _ = name.split()
             whole = int(samples) // program.TOGETHER * program.TOGETHER
             assert seen.tolist() == list(range(whole if kind == "drop" else int(samples))), name
+
+
+def uneven_by_hand(n):
+    """Every update is from a batch of each rank that has one; its gradients are divided by all ranks."""
+    model = program.network(0)
+    optimizer = program.adamw(model)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    x, y, _ = program.data(26)
+    for _ in range(program.EPOCHS):
+        for start in range(0, 26, program.TOGETHER):
+            for rank in range(n):
+                first = start + rank * (program.TOGETHER // n)
+                part = slice(first, min(first + program.TOGETHER // n, 26))
+                if part.start < part.stop:
+                    (((model(x[part]) - y[part]) ** 2).mean() / n).backward()
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+    return model, optimizer
+
+
+@pytest.mark.parametrize(
+    "case, tolerance", [("uneven", 1e-6), ("uneven_half", 1e-3), ("uneven_bfloat16", 0.03)]
+)
+def test_ranks_with_other_numbers_of_batches(results, case, tolerance):
+    found = results[case]
+    model, optimizer = uneven_by_hand(len(found))
+    expected = np.concatenate([value.ravel() for value in program.weights(model).values()])
+    for rank in found:
+        assert np.linalg.norm(rank["weights"] - expected) < tolerance * np.linalg.norm(expected)
+        assert rank["lr"] == [optimizer.param_groups[0]["lr"]]
+        for name in rank.keys() & {"weights", "exp_avg", "masters", "scale"}:
+            assert (rank[name] == found[0][name]).all(), name  # bit for bit: training goes on together
+        if "masters" in rank:
+            assert 0 < abs(rank["masters"] - rank["rounded"]).max() < 5e-3
+        assert rank["is_even"]
+    assert sorted(np.concatenate([rank["seen"] for rank in found])) == sorted([*range(26)] * program.EPOCHS)
+
+
+def test_joining_wrongly(results):
+    n = len(results["joining_wrongly"])
+    for rank in results["joining_wrongly"]:
+        texts = (
+            "ValueError: .* at least one joinable", "TypeError: .* got Sequential",
+            "RuntimeError: .*num_items=3", "ValueError: .* with ZeroRedundancyOptimizer",
+        )  # fmt: skip
+        for said, text in zip(rank["said"].tolist(), texts, strict=True):
+            assert re.match(text, said) if n > 1 else said == "", said
 
 
 def test_skipping_batches(results):
@@ -121,7 +170,8 @@ def test_a_rank_whose_loss_stays_nan_ends_the_training_of_all(results):
 def test_backward_refuses_a_loss_that_would_spoil_all_ranks(results):
     n = len(results["nan_loss"])
     for k, rank in enumerate(results["nan_loss"]):
-        nan, inf, good = rank["said"].tolist()
+        nan, nan_in_half, inf, good = rank["said"].tolist()
+        assert nan_in_half == nan
         if n == 1 or k < n - 1:
             assert nan == inf == good == ""
             continue
@@ -148,7 +198,8 @@ def _padded(part, length):
 
 
 @pytest.mark.parametrize(
-    "case", ["checkpoints", "checkpoints_zero", "checkpoints_half", "checkpoints_zero_half"]
+    "case",
+    ["checkpoints", "checkpoints_zero", "checkpoints_half", "checkpoints_zero_half", "checkpoints_bfloat16"],
 )
 def test_resuming_is_exact(results, case):
     for rank in results[case]:
@@ -228,6 +279,41 @@ def test_sharded_batches_are_the_batches(drop_last):
                 kept = len(flat) - shards[0].duplicates
                 expected = size - size % (n * batch_size) if drop_last else size
                 assert flat[:kept] == list(range(expected)) and shards[0].duplicates < n
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("split", [False, True])
+def test_uneven_batches_repeat_nothing(split, drop_last):
+    for size in range(14):
+        for n in (1, 2, 3, 4):
+            for batch_size in (1, 2, 5):
+                given = batch_size * n if split else batch_size
+                batches = BatchSampler(SequentialSampler(range(size)), given, drop_last)
+                shards = [ShardedBatchSampler(batches, n, rank, split, False) for rank in range(n)]
+                parts = [list(shard) for shard in shards]
+                assert [len(part) for part in parts] == [len(shard) for shard in shards]
+                steps = zip_longest(*parts, fillvalue=())
+                flat = [i for step in steps for part in step for i in part]
+                assert flat == list(range(size - size % (n * batch_size) if drop_last else size))
+                lengths = [len(part) for part in parts]
+                assert lengths == sorted(lengths, reverse=True) and lengths[0] - lengths[-1] <= 1
+                assert all(len(batch) == batch_size for part in parts for batch in part[:-1])
+                assert all(shard.duplicates == 0 for shard in shards)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_split_batches_are_shared_by_all(drop_last):
+    for size in range(1, 26):
+        for n in (1, 2, 3, 4):
+            batches = BatchSampler(SequentialSampler(range(size)), 12, drop_last)
+            shards = [ShardedBatchSampler(batches, n, rank, True) for rank in range(n)]
+            steps = list(zip(*shards, strict=True))
+            assert len(steps) == len(shards[0]) == len(batches)
+            for step, batch in zip(steps, batches, strict=True):
+                assert len({len(part) for part in step}) == 1
+                assert [i for part in step for i in part][: len(batch)] == batch
+            last = sum(map(len, steps[-1])) - len(list(batches)[-1]) if steps else 0
+            assert all(shard.duplicates == last for shard in shards) and last < n
 
 
 @needs_mpi

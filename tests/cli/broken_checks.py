@@ -1,65 +1,60 @@
-"""One of mytorchrun's checks with something broken beneath it: `python broken_checks.py FAULT CHECK`."""
+"""mytorchrun's checks, each with something broken beneath it: `python broken_checks.py [error]`.
+
+With `error`, one rank raises one.
+"""
 
 import sys
+from unittest import mock
 
 from mytorch import distributed as dist
 from mytorch.accelerate.shard import ShardedBatchSampler
 from mytorch.accelerate.state import GradientState
 from mytorch.cli import checks
 
-
-def break_sum():
-    real = dist.all_reduce
-
-    def wrong(tensor, *arguments, **options):
-        work = real(tensor, *arguments, **options)
-        tensor += dist.get_rank()
-        return work
-
-    dist.all_reduce = wrong
+all_reduce, DDP = dist.all_reduce, checks.DistributedDataParallel
+mine_of, factor = ShardedBatchSampler._mine, GradientState.factor
 
 
-def break_average():
-    real = checks.DistributedDataParallel
-
-    def wrong(model):
-        wrapped = real(model)
-        wrapped.require_backward_grad_sync = False  # nothing is sent
-        return wrapped
-
-    checks.DistributedDataParallel = wrong
+def other_sum(tensor, *arguments, **options):
+    work = all_reduce(tensor, *arguments, **options)
+    tensor += dist.get_rank()
+    return work
 
 
-def break_order():
-    real = ShardedBatchSampler._mine
-    ShardedBatchSampler._mine = lambda self, batches: (list(reversed(part)) for part in real(self, batches))
+def alone(model):
+    wrapped = DDP(model)
+    wrapped.require_backward_grad_sync = False  # nothing is sent
+    return wrapped
 
 
-def break_skip():
-    checks.Accelerator.optimizer_step_was_skipped = property(lambda self: False)
+def reversed_parts(self, batches):
+    return (list(reversed(part)) for part in mine_of(self, batches))
 
 
-def break_loading():
-    checks.Accelerator.load_state = lambda self, folder: None
+def other_factor(self, n):
+    return 3 * factor(self, n) if self.step else factor(self, n)
 
 
-def break_window():
-    real = GradientState.factor
-    GradientState.factor = lambda self, n: 3 * real(self, n) if self.step else real(self, n)
+FAULTS = {  # by the check that finds it: what is replaced, by what
+    "collectives": (dist, "all_reduce", other_sum),
+    "gradients of DDP equal those of one process": (checks, "DistributedDataParallel", alone),
+    "data sharding": (ShardedBatchSampler, "_mine", reversed_parts),
+    "mixed precision": (checks.Accelerator, "optimizer_step_was_skipped", False),
+    "checkpoints": (checks.Accelerator, "load_state", lambda self, folder: None),
+    "gradient accumulation": (GradientState, "factor", other_factor),
+}
 
 
-def break_error():
-    def fail():
-        if dist.get_rank() == dist.get_world_size() - 1:
-            raise OSError("no such wire")
-        dist.barrier()
-        return ""
-
-    checks.CHECKS = {"collectives": fail}
+def fail():
+    if dist.get_rank() == dist.get_world_size() - 1:
+        raise OSError("no such wire")
+    dist.barrier()
+    return ""
 
 
 if __name__ == "__main__":
-    fault, *names = sys.argv[1:]
-    checks.CHECKS = {name: checks.CHECKS[name] for name in names}
-    globals()[f"break_{fault}"]()
+    if sys.argv[1:] == ["error"]:
+        checks.CHECKS = {"collectives": fail}
+    else:
+        checks.CHECKS = {name: mock.patch.object(*FAULTS[name])(checks.CHECKS[name]) for name in FAULTS}
     checks.main()

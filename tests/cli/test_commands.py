@@ -35,7 +35,7 @@ WRONG = {  # what is called: what it says
     "unknown command": (["fly"], "invalid choice: 'fly'"),
     "config: no number": (["config", "--num_processes", "two"], "invalid int value: 'two'"),
     "config: zero": (["config", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
-    "config: bf16": (["config", "--mixed_precision", "bf16"], "invalid choice: 'bf16'"),
+    "config: fp8": (["config", "--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
     "config: two ways": (
         ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 say the same"),
     "config: no terminal": (["config"], "no terminal to ask on; use --default"),

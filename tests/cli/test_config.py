@@ -97,6 +97,7 @@ def test_ctrl_c_writes_nothing(keys, answer, home, capsys):
 OPTIONS = {  # what is in the file, the options: what is then in it
     "defaults": (None, ["--default"], DEFAULTS),
     "defaults instead of the file": ({"num_gpus": 8, "timeout": 5.0}, ["--default"], DEFAULTS),
+    "bfloat16": (None, ["--mixed_precision", "bf16"], DEFAULTS | {"mixed_precision": "bf16"}),
     "defaults and one": (None, ["--default", "--num_processes", "4"], DEFAULTS | {"num_processes": 4}),
     "one setting": ({"timeout": 5.0}, ["--cpu"], DEFAULTS | {"timeout": 5.0, "cpu": True}),
     "off again": ({"log_wandb": True}, ["--no-log_wandb"], DEFAULTS),

@@ -58,6 +58,7 @@ RULES = {  # options: bytes of (parameters, gradients, optimizer)
     "single": ({}, (4 * P, 4 * P, 8 * P + 8 * P)),
     "sgd": ({"optimizer": "sgd"}, (4 * P, 4 * P, 8 * P)),
     "half": ({"mixed_precision": "fp16"}, (6 * P, 6 * P, 8 * P + 8 * P)),
+    "bfloat16": ({"mixed_precision": "bf16"}, (6 * P, 6 * P, 8 * P + 8 * P)),
     "ZeRO": ({"zero_stage": 1, "num_processes": 4}, (4 * P, 4 * P, 2 * P + 8 * P)),
     "DDP": ({"num_processes": 4}, (4 * P, 4 * P, 8 * P + 8 * P)),
 }

@@ -97,7 +97,7 @@ WRONG = {  # file: message
     "master_addr: 7": "master_addr is of type str, got 7 of type int",
     "master_addr: ''": "master_addr must be not empty, got ''",
     "master_port: 65536": "master_port must be a port, 1 to 65535, got 65536",
-    "mixed_precision: bf16": "mixed_precision is one of no, fp16, got 'bf16' (NumPy and CuPy have no",
+    "mixed_precision: fp8": "mixed_precision is one of no, fp16, bf16, got 'fp8'",
     "mixed_precision: yes": "mixed_precision is of type str, got True of type bool",
     "timeout: .inf": "timeout must be a positive number of seconds, got inf",
     "timeout: .nan": "timeout must be a positive number of seconds, got nan",

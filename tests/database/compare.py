@@ -10,7 +10,7 @@ import torch
 
 import mytorch
 
-from .translate import DTYPES, ours
+from .translate import DTYPES, array, ours
 
 TOLERANCE = {"float16": (4e-3, 1e-3), "float32": (2e-5, 1e-5), "float64": (1e-7, 1e-7)}  # (rtol, atol)
 OF_DOUBLE = {"float16": 1e-2, "float32": 1e-4}  # of the largest value: see `compare_with_double`
@@ -26,10 +26,6 @@ def leaves(x: Any) -> Iterator[Any]:
             yield from leaves(v)
     else:
         yield x
-
-
-def array(x: Any) -> np.ndarray:
-    return x.numpy(force=True) if isinstance(x, torch.Tensor) else np.asarray(getattr(x, "data", x))
 
 
 def same(got: Any, want: Any, what: str, values: bool = True, tolerance: tuple | None = None) -> None:
@@ -96,6 +92,47 @@ def compare_with_double(
             np.testing.assert_allclose(array(g).astype(np.float64), array(w), 0, room, err_msg=f"number {i}")
 
 
+def compare_as_good(
+    call: Callable, their_call: Callable, arguments: tuple, values: bool = True, grad: bool = False
+) -> None:
+    """As `compare`, but what is compared are the errors against PyTorch in float64: ours is at most twice
+    PyTorch's own, plus what rounding the result to bfloat16 costs."""
+    compare(call, their_call, arguments, False, grad)
+    if not values:
+        return
+    mine, double = ours(arguments), _doubled(arguments, {})
+    everything = [
+        _with_gradients(list(leaves(function(*args, **kwargs))), list(leaves((args, kwargs))), grad)
+        for function, (args, kwargs) in ((call, mine), (their_call, arguments), (their_call, double))
+    ]
+    for i, (got, theirs, want) in enumerate(zip(*everything, strict=True)):
+        if isinstance(theirs, torch.Tensor) and theirs.numel() and got is not None:
+            _as_good(array(got), array(theirs), array(want), f"number {i}")
+
+
+def _with_gradients(results: list, inputs: list, grad: bool) -> list:
+    """The results, and their gradients with respect to those of the inputs that want one."""
+    outs, inputs = ([x for x in xs if getattr(x, "requires_grad", False)] for xs in (results, inputs))
+    inputs = list({id(x): x for x in inputs}.values())
+    if not (grad and outs and inputs):
+        return results
+    library = torch if isinstance(outs[0], torch.Tensor) else mytorch
+    exact = [np.round(v * 64) / 64 for v in _weights(outs, 3)]  # which every dtype can hold
+    weights = [library.tensor(v).to(x.dtype) for v, x in zip(exact, outs, strict=True)]
+    return [*results, *library.autograd.grad(outs, inputs, weights, allow_unused=True)]
+
+
+def _as_good(got: np.ndarray, theirs: np.ndarray, want: np.ndarray, what: str) -> None:
+    got, theirs, want = (a.astype(np.float64) for a in (got, theirs, want))
+    known = np.isfinite(theirs) & np.isfinite(want)
+    np.testing.assert_array_equal(np.where(known, 0, got), np.where(known, 0, theirs), err_msg=what)
+    got, theirs, want = (np.where(known, a, 0) for a in (got, theirs, want))
+    room = 2 * np.abs(theirs - want).max() + 2.0**-8 * np.abs(want) + 1e-9
+    worst = np.argmax(np.abs(got - want) - room)
+    g, t, w = (a.reshape(-1)[worst] for a in (got, theirs, want))
+    assert np.all(np.abs(got - want) <= room), f"{what} is {g}, PyTorch has {t}, in float64 {w}"
+
+
 def _doubled(x: Any, memo: dict) -> Any:
     if isinstance(x, torch.Tensor):
         if id(x) not in memo and x.is_floating_point():
@@ -103,6 +140,8 @@ def _doubled(x: Any, memo: dict) -> Any:
         return memo.get(id(x), x)
     if isinstance(x, (tuple, list)):
         return type(x)(_doubled(v, memo) for v in x)
+    if x is torch.bfloat16:
+        return torch.float64
     return {k: _doubled(v, memo) for k, v in x.items()} if isinstance(x, dict) else x
 
 
@@ -125,17 +164,27 @@ def _gradients(got: list, want: list, inputs: list, values: bool, second: bool) 
                 _same_gradient(g, w, f"second gradient {i}", values, SECOND)
 
 
+def _weights(outputs: list, seed: int) -> list:
+    """Random gradients of the outputs."""
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.uniform(0.2, 1, tuple(x.shape))) for x in outputs]
+
+
 def _pull(pairs: list, inputs: list, seed: int, create_graph: bool) -> tuple[Iterable, Iterable]:
     """Gradients of both with respect to the inputs, for the same random gradients of the outputs."""
-    rng = np.random.default_rng(seed)
-    weights = [np.asarray(rng.uniform(0.2, 1, tuple(w.shape)), array(w).dtype) for _, w in pairs]
+    outputs = [w for _, w in pairs]
+    weights = _weights(outputs, seed)
+    cotangents = [torch.tensor(v).to(w.dtype) for v, w in zip(weights, outputs, strict=True)]
     theirs = torch.autograd.grad(
-        [w for _, w in pairs], [t for _, t in inputs], [torch.from_numpy(v) for v in weights],
-        create_graph=create_graph, allow_unused=True,
-    )  # fmt: skip
+        outputs, [t for _, t in inputs], cotangents, create_graph=create_graph, allow_unused=True
+    )
     more = {"create_graph": True} if create_graph else {}
     # PyTorch may give a graph to a gradient that depends on nothing, as that of a convolution's bias.
-    recorded = [(g, mytorch.Tensor(v)) for (g, _), v in zip(pairs, weights, strict=True) if g.requires_grad]
+    recorded = [
+        (g, mytorch.tensor(v).to(DTYPES[w.dtype]))
+        for (g, w), v in zip(pairs, weights, strict=True)
+        if g.requires_grad
+    ]
     if not recorded:
         return [None] * len(inputs), theirs
     mine = mytorch.autograd.grad(

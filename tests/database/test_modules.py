@@ -14,6 +14,7 @@ from tests.nn.test_layers import LAYERS
 
 from .compare import array, compare, same
 from .names import MODULES
+from .share import share
 from .translate import Foreign, ours
 
 ENTRIES = {entry.module_cls.__name__: entry for entry in module_db}
@@ -113,7 +114,8 @@ def test_modules(entry, dtype, training):
     samples = entry.module_inputs_func(
         entry, device="cpu", dtype=dtype, requires_grad=True, training=training
     )
-    for i, case in enumerate(samples):
+    part = 2 * (dtype == torch.float64) + training
+    for i, case in enumerate(share(samples, part, 16)):
         if dtype == torch.float64:
             case.constructor_input.kwargs["dtype"] = dtype
         try:

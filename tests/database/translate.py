@@ -11,11 +11,14 @@ import numpy as np
 import torch
 
 import mytorch
+from tests.oracle import numpy_of
 
 DTYPES = {
     getattr(torch, name): getattr(mytorch, name)
-    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-}
+    for name in (
+        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"
+    )
+}  # fmt: skip
 # Where a function of PyTorch may be, and where ours is then.
 NAMESPACES = [
     (torch, mytorch),
@@ -65,7 +68,7 @@ def ours(x: Any, memo: dict[int, Any] | None = None) -> Any:
 def _tensor(x: torch.Tensor, memo: dict) -> mytorch.Tensor:
     if x.dtype not in DTYPES or x.layout is not torch.strided or x.ndim > 64:  # as many as NumPy can
         raise Foreign(f"{x.dtype}, {x.layout}, {x.ndim} dims")
-    raw, storage = x.detach().numpy(), x.untyped_storage()
+    raw, storage = array(x), x.untyped_storage()
     if x.numel() == 0:
         copy = np.empty_like(raw)
     else:
@@ -78,6 +81,11 @@ def _tensor(x: torch.Tensor, memo: dict) -> mytorch.Tensor:
     if isinstance(x, torch.nn.Parameter):
         return mytorch.nn.Parameter(mytorch.Tensor(copy), requires_grad=x.requires_grad)
     return mytorch.Tensor(copy, requires_grad=x.requires_grad)
+
+
+def array(x: Any) -> np.ndarray:
+    """PyTorch's tensor, or ours, as a NumPy array on its memory."""
+    return numpy_of(x) if isinstance(x, torch.Tensor) else np.asarray(getattr(x, "data", x))
 
 
 def counterpart(function: Callable) -> Callable:

@@ -12,7 +12,7 @@ import numpy as np
 from . import device, graph, indexing, memory
 from .names import NAMES
 
-_DTYPES = frozenset("?bhilqBHILQefdFD")
+_DTYPES = frozenset("?bhilqBHILQefdFDE")  # E is ml_dtypes' bfloat16, which CuPy takes from version 14 on
 
 
 def wrap(array: Any, base: ndarray | None = None) -> ndarray:
@@ -83,11 +83,12 @@ def at_address(address: int, shape: Any, strides: Any, dtype: Any, owner: Any) -
         return np.empty(shape, dtype)
 
     class Memory:
-        facts = {"shape": tuple(shape), "strides": strides, "typestr": dtype.str, "version": 3}
+        typestr = f"<u{dtype.itemsize}" if dtype.char == "E" else dtype.str  # the protocol has no bfloat16
+        facts = {"shape": tuple(shape), "strides": strides, "typestr": typestr, "version": 3}
         __array_interface__ = {**facts, "data": (address, False)}
         keep = owner
 
-    return np.asarray(Memory())
+    return np.asarray(Memory()).view(dtype)
 
 
 class Flags:

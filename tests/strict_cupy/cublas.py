@@ -16,6 +16,7 @@ from collections.abc import Callable
 from ctypes import POINTER, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from . import device, graph
@@ -44,8 +45,7 @@ PROTOTYPES = {
     "cublasGemmEx_64": _GEMM,
     "cublasGemmStridedBatchedEx_64": _STRIDED_GEMM,
 }
-_DTYPES = {0: np.float32, 1: np.float64, 2: np.float16}
-_BFLOAT16 = 14
+_DTYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 # (compute type, type of A and B, type of C) -> type of alpha, of beta and of the sums
 _SUPPORTED = {
     (68, 0, 0): c_float, (68, 2, 2): c_float, (68, 2, 0): c_float, (68, 14, 14): c_float,
@@ -130,8 +130,6 @@ class Cublas:
         rows = (k if trans[0] else m, n if trans[1] else k, m)
         if min(m, n, k, batch) < 1 or any(x[2] < count for x, count in zip(operands, rows, strict=True)):
             return INVALID_VALUE
-        if _BFLOAT16 in (a[1], c[1]):
-            raise NotImplementedError("NumPy has no bfloat16 to compute with")
         factors = [ctypes.cast(x, POINTER(scalar))[0] for x in (alpha, beta)]
         for i in range(batch):
             matrices = [matrix(x, i) for x in operands]

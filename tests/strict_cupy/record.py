@@ -2,7 +2,7 @@
 
 Importing CuPy needs no GPU, so this runs anywhere. The stand-in is as strict as the strictest CuPy that we
 support: record the oldest and the newest version, each in an environment of its own, and keep what both have.
-bfloat16, which only CuPy 14 knows, is left out.
+bfloat16, which only CuPy 14 knows, is left out: of the ufuncs, the stand-in lets a few have it (ufunc.py).
 
     python -m tests.strict_cupy.record dump > 13.txt
     python -m tests.strict_cupy.record dump > 14.txt

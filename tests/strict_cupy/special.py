@@ -139,7 +139,8 @@ def where(condition, x=None, y=None):
         return np.nonzero(condition)
     if x is None or y is None:
         raise ValueError("where: give both x and y, or neither")
-    return np.where(condition, x, y)
+    chosen = np.where(condition, x, y)
+    return chosen.astype(np.float32) if chosen.dtype.char == "E" else chosen  # it has no loop for bfloat16
 
 
 @_for("einsum")

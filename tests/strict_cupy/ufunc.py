@@ -11,6 +11,8 @@ from . import array as arrays
 from . import graph, indexing
 from .array import ndarray, operand, wrap
 
+# What mytorch does in bfloat16 itself: adding gradients up, and looking for inf and NaN. CuPy 14 can do more.
+_IN_BFLOAT16 = {"add", "isfinite", "isnan"}
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 2}
 
 
@@ -62,6 +64,13 @@ class ufunc:
 
     def _loop(self, inputs: list, dtype: Any) -> tuple:
         """Dtypes of inputs and results: the first loop that gives `dtype`, or that all inputs fit in."""
+        kinds = {np.asarray(x).dtype.char for x in inputs}
+        if "E" in kinds and dtype is None and not kinds & set("fdFD"):
+            if kinds != {"E"} or self._short_name not in _IN_BFLOAT16:
+                raise TypeError(f"{self.name}: bfloat16 is to be computed in float32, got {sorted(kinds)}")
+            like = next(loop for loop in self._loops if loop[0][0] == np.float16)
+            bfloat16 = np.asarray(inputs[0]).dtype
+            return tuple([tuple(bfloat16 if t == np.float16 else t for t in side) for side in like])
         for takes, gives in self._loops:
             if dtype is not None:
                 if all(given == dtype for given in gives):

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import get_default_dtype
+from ...dtypes import get_default_dtype, is_floating_point
 from ...ops import where
 from ...tensor import Tensor
 from .composite import composite
 
 
 def require_float(x: Tensor, name: str) -> None:
-    if x.dtype.kind != "f":
+    if not is_floating_point(x.dtype):
         raise NotImplementedError(
             f"{name}(): not implemented for dtype {x.dtype}, only for floating-point tensors"
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
+from ...dtypes import is_floating_point
 from ...ops.op import op
 from ...tensor import Tensor
 from .composite import composite
@@ -108,7 +109,7 @@ def _avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_includ
     name = f"avg_pool{dims}d"
     kernel, stride, padding, ones = read_window(name, dims, kernel_size, stride, padding, 1)
     counts = window_counts(name, input.shape, kernel, stride, padding, ones, ceil_mode)
-    if input.dtype.kind != "f" and input.dtype != np.int64:
+    if not is_floating_point(input.dtype) and input.dtype != np.int64:
         raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
     if divisor_override == 0:
         raise RuntimeError(f"{name}(): divisor must be not zero")
@@ -125,7 +126,7 @@ def _avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_includ
         divisor = divisor_override or int(divisor.flat[0])
     else:
         divisor = Tensor(divisor, dtype=input.dtype, device=input.device)
-    return ops.div(total, divisor, rounding_mode=None if input.dtype.kind == "f" else "trunc")
+    return ops.div(total, divisor, rounding_mode=None if is_floating_point(input.dtype) else "trunc")
 
 
 @op
@@ -152,7 +153,7 @@ def _adaptive_avg_pool(dims, input, output_size):
     name = f"adaptive_avg_pool{dims}d"
     counts = read_output_size(name, dims, input.shape, output_size)
     check_shape(name, dims, input.shape, input.shape[-dims:])
-    if input.dtype.kind != "f":
+    if not is_floating_point(input.dtype):
         raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
     for dim, count in enumerate(counts, input.ndim - dims):
         if count and input.shape[dim] % count == 0:  # windows of one length, side by side

@@ -13,6 +13,7 @@ from ...device import on
 from ...ops.inplace import write
 from ...ops.op import op
 from ...tensor import Tensor, raw_of
+from ...widened import widened
 from .activations import require_float
 from .composite import composite
 from .normalization import Over, pull_back, same_dtype, scale_and_shift, standardize
@@ -304,9 +305,9 @@ def follow_instances(
         running.follow(*(m.reshape(n, channels).mean(0) for m in moments))
 
 
-@op
+@op(bfloat16=True)
 def _moments(x):
     """The mean and variance of each channel of (N, C, L), in float32 for half precision."""
-    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    x = widened(x)
     _, mean, variance = _centred(x, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1)))
     return (mean[:, 0], variance[:, 0]), None

@@ -28,15 +28,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ...device import is_raw
+from ...dtypes import is_half
 from ...ops.inplace import inplace
 from ...ops.op import op
 from ...tensor import Tensor
+from ...widened import in_single, rounded, widened
 
 REGISTRY: dict[str, Composite] = {}
-HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 
 
 class Unsupported(Exception):
@@ -119,7 +117,7 @@ class Composite:
         return found
 
     def _op(self, forward: Callable) -> Callable:
-        variant = op(forward, outputs=self.outputs)
+        variant = op(forward, outputs=self.outputs, bfloat16=True)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors, and for who looks at the graph
         variant.reference = lambda *args: _reference_in_single(self.reference, args)
         return variant
@@ -202,39 +200,31 @@ def composite(reference: Callable | None = None, *, outputs: bool = False) -> An
 
 
 def _in_single(forward: Callable) -> Callable:
-    """Let `forward` compute in float32 where it is given float16."""
+    """Let `forward` compute in float32 where it is given half precision."""
 
     @functools.wraps(forward)
     def call(*args):
-        for a in args:
-            if getattr(a, "dtype", None) == HALF:
-                break
-        else:
+        half = _half(args)
+        if half is None:
             return forward(*args)
-        result, vjp = forward(*[a.astype(SINGLE) if is_raw(a) and a.dtype == HALF else a for a in args])
-        if isinstance(vjp, tuple):
-            vjp = tuple([_of_single(f) for f in vjp])
-        return _cast(result, HALF), _of_single(vjp)
+        result, vjp = in_single(forward, args, {})
+        return rounded(result, half), vjp
 
     return call
 
 
-def _of_single(vjp: Any) -> Any:
-    return (lambda g: vjp(_cast(g, SINGLE))) if callable(vjp) else vjp
+def _reference_in_single(reference: Callable, args: tuple) -> Any:
+    half = _half(args)
+    return reference(*args) if half is None else rounded(reference(*map(widened, args)), half)
 
 
-def _cast(x: Any, dtype: np.dtype) -> Any:
-    """An array, or several, or None, in another dtype."""
-    if isinstance(x, (tuple, list)):
-        return type(x)(_cast(part, dtype) for part in x)
-    return x if x is None else x.astype(dtype)
-
-
-def _reference_in_single(reference: Callable, args: tuple) -> Tensor:
-    if not any(isinstance(a, Tensor) and a.dtype == HALF for a in args):
-        return reference(*args)
-    result = reference(*[a.float() if isinstance(a, Tensor) and a.dtype == HALF else a for a in args])
-    return tuple([r.half() for r in result]) if isinstance(result, tuple) else result.half()
+def _half(args: tuple) -> Any:
+    """The first dtype of half precision among the arrays or Tensors; None if there is none."""
+    for a in args:
+        dtype = getattr(a, "dtype", None)
+        if dtype is not None and is_half(dtype):
+            return dtype
+    return None
 
 
 class use_fused:  # noqa: N801 - used like a function

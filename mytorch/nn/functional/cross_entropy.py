@@ -8,6 +8,7 @@ import numpy as np
 
 from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
+from ...dtypes import is_floating_point
 from ...ops import where
 from ...tensor import Tensor
 from .composite import composite
@@ -111,7 +112,7 @@ def _check_weight(name, weight, classes):
 
 
 def _require_float(name, dtype):
-    if dtype.kind != "f":
+    if not is_floating_point(dtype):
         raise NotImplementedError(
             f"{name}(): not implemented for dtype {dtype}, only for floating-point tensors"
         )
@@ -228,7 +229,7 @@ def cross_entropy(
     classes = input.shape[dim]
     log_p = log_softmax(input, dim, auto=True)
     by_class = 1 if weight is None else weight.reshape(-1, *[1] * (input.ndim - dim - 1))
-    if target.dtype.kind == "f":
+    if is_floating_point(target.dtype):
         smoothed = target * (1 - label_smoothing) + label_smoothing / classes
         loss = -(log_p * smoothed * by_class).sum(dim)
         return reduced(loss, reduction, loss.numel())
@@ -266,7 +267,7 @@ def check_probabilities(
 ) -> None:
     """Raise unless `target`, of the logits' shape, holds probabilities."""
     _require_float(name, dtype)
-    if target.dtype.kind != "f":
+    if not is_floating_point(target.dtype):
         raise RuntimeError(
             f"{name}(): expected floating point type for target probabilities, got {target.dtype}"
         )
@@ -284,7 +285,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
 
     With p = softmax(x) the gradient of -log(p[t]) is p - onehot(t); smoothing adds a mean over all t.
     """
-    if target.dtype.kind == "f":
+    if is_floating_point(target.dtype):
         return _from_probabilities(x, target, weight, reduction, smoothing)
     shape, kind = x.shape, target.shape
     z = rows(shifted(class_last(x), -1))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ...dtypes import promote_types
+from ...dtypes import is_floating_point, promote_types
 from ...ops import broadcast_tensors, norm
 from ...tensor import Tensor
+from ...widened import with_one_rounding
 from .loss import at_least, check_broadcast
 
 
+@with_one_rounding
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2, broadcast, along a dim.
 
@@ -19,7 +21,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """
     check_broadcast("cosine_similarity", x1=x1, x2=x2)
     dtype = promote_types(x1.dtype, x2.dtype)
-    if dtype.kind != "f":
+    if not is_floating_point(dtype):
         raise RuntimeError(f"cosine_similarity(): expected a floating-point dtype, got {dtype}")
     pair = broadcast_tensors(x1.to(dtype), x2.to(dtype))
     x1, x2 = (x / at_least(norm(x, 2, dim, True), eps) for x in pair)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...device import device_of, on, thread
+from ...dtypes import is_floating_point
 from ...ops.inplace import inplace as in_place
 from ...random import generator_on
 from ...tensor import Tensor, from_raw
@@ -170,7 +171,7 @@ def _drops(name, input, p, training):
     check_probability(p)
     if not training or p == 0:
         return False
-    if input.dtype.kind != "f":
+    if not is_floating_point(input.dtype):
         raise RuntimeError(
             f"{name}(): a result of type float can't be cast to the input's type {input.dtype}"
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_floating_point, is_half
 from ...ops import clamp, floor
 from ...tensor import Tensor
 from .composite import composite
@@ -74,7 +75,8 @@ def _check(input, size, scale_factor, mode, align_corners, recompute_scale_facto
         raise ValueError(f"interpolate(): align_corners can't be set for mode {mode!r}, got {align_corners}")
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError(f"interpolate(): antialias is for 'bilinear' and 'bicubic', got mode {mode!r}")
-    if input.dtype.kind != "f" and (input.dtype != np.uint8 or mode in ("area", "linear", "trilinear")):
+    allowed = is_floating_point(input.dtype) or input.dtype == np.uint8
+    if not allowed or (input.dtype == np.uint8 and mode in ("area", "linear", "trilinear")):
         raise NotImplementedError(f"interpolate(): mode {mode!r} isn't implemented for {input.dtype} tensors")
     if (size is None) == (scale_factor is None):
         what = "either" if size is None else "only one of"
@@ -118,7 +120,7 @@ def _scale(n, size, factor, align):
 def _taps(dtype: Any, mode: str, antialias: bool, n: int, size: int, scale: float, align: bool) -> Taps:
     if mode == "area":
         return bins(n, size)
-    real = np.float32 if dtype in (np.float32, np.float16) else np.float64  # as PyTorch does
+    real = np.float32 if dtype == np.float32 or is_half(dtype) else np.float64  # as PyTorch does
     scale, o, half = real(scale), np.arange(size).astype(real), real(0.5)
     if mode.startswith("nearest"):
         place = (scale * o if mode == "nearest" else scale * (o + half)).astype(np.float32)

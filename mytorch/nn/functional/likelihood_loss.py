@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 
+from ...dtypes import is_floating_point
 from ...ops import where, xlogy
 from ...tensor import Tensor
+from ...widened import with_one_rounding
 from .loss import REDUCTIONS, at_least, check_broadcast, is_visible, read_reduction, reduced
 
 
@@ -40,7 +42,7 @@ def kl_div(
     reduction = read_reduction("kl_div", reduction, size_average, reduce, (*REDUCTIONS, "batchmean"))
     check_broadcast("kl_div", input=input, target=target)
     for name, x in (("input", input), ("target", target)):
-        if x.dtype.kind != "f":
+        if not is_floating_point(x.dtype):
             raise RuntimeError(f"kl_div(): integral inputs are not supported, the {name} is {x.dtype}")
     loss = target.exp() * (target - input) if log_target else xlogy(target, target) - target * input
     if reduction == "batchmean":
@@ -48,6 +50,7 @@ def kl_div(
     return reduced(loss, reduction)
 
 
+@with_one_rounding
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...autograd.pending import Pending
 from ...backends.blas import add_product, column_sums, product, rows
+from ...dtypes import is_half
 from ...ops import matmul, permute, reshape
 from ...ops import sum as sum_
 from ...tensor import Tensor
@@ -74,7 +75,7 @@ def _linear(x, weight, bias):
     if bias is not None:
         y += bias if bias.ndim < 2 else rows(np.broadcast_to(bias, (*x.shape[:-1], features)))
     x_shape, shape, count = x.shape, weight.shape, y.shape[0]
-    simple = bias is not None and bias.shape == (features,) and bias.dtype != np.float16
+    simple = bias is not None and bias.shape == (features,) and not is_half(bias.dtype)
 
     def flat(g):
         return np.reshape(g, (count, features))

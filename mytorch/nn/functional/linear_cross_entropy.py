@@ -20,6 +20,7 @@ from ...autograd import is_grad_enabled
 from ...autograd.pending import Pending
 from ...backends.blas import add_product, column_sums, row_sums, rows
 from ...device import is_raw
+from ...dtypes import is_floating_point
 from ...tensor import Tensor
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
@@ -211,7 +212,7 @@ def by_chunks(row_losses: RowLosses, *arguments: Any) -> tuple[Any, Callable]:
     then nobody knows g, and small numbers would be lost in half precision.
     """
     x, w, target, bias, weight, reduction, ignore_index, smoothing, plan = arguments
-    if target.dtype.kind == "f":
+    if is_floating_point(target.dtype):
         raise Unsupported("chunks are for class numbers: probabilities are as large as the logits")
     wide = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
     batch = x.shape[:-1]
@@ -292,9 +293,9 @@ def _run(
         part = x[first : first + plan.rows]
         at = slice(k * count + first, k * count + first + len(part))
         z = buffer[: len(part)]
-        add_product(part, w[:, k].T, z, 0)
         if bias is not None:
-            z += np.reshape(bias, (classes, positions))[:, k]
+            z[...] = np.reshape(bias, (classes, positions))[:, k]
+        add_product(part, w[:, k].T, z, bias is not None)  # in half precision rounded once
         mine = weights._replace(target=weights.target[at], counts=weights.counts[at], pull=weights.pull[at])
         losses[at] = row_losses(z, mine, None if factors is None else factors[at])
         if dx is not None:

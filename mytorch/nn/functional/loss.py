@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import promote_types
+from ...dtypes import is_floating_point, promote_types
 from ...ops import where
 from ...tensor import Tensor
 
@@ -41,7 +41,7 @@ def reduced(loss: Any, reduction: str, count: Any = None) -> Any:
 def one_dtype(*tensors: Tensor) -> list[Tensor]:
     """The tensors in the dtype that holds them all, if one of them is floating-point."""
     dtype = functools.reduce(promote_types, [t.dtype for t in tensors])
-    return [t.to(dtype) for t in tensors] if dtype.kind == "f" else list(tensors)
+    return [t.to(dtype) for t in tensors] if is_floating_point(dtype) else list(tensors)
 
 
 def check_broadcast(name: str, **tensors: Tensor) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_floating_point
 from ...ops.accumulate import pick_sum, place
 from ...ops.op import op, require_tensor
 from ...tensor import Tensor
@@ -86,7 +87,7 @@ def _max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, re
     require_tensor(input, name)
     window = read_window(name, dims, kernel_size, stride, padding, dilation)
     counts = window_counts(name, input.shape, *window, ceil_mode)
-    if input.dtype == bool or (dims == 1 and input.dtype.kind != "f"):
+    if input.dtype == bool or (dims == 1 and not is_floating_point(input.dtype)):
         raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
     tables = tuple(map(_window_index, input.shape[-dims:], counts, *window))
     return _maximum(input, tables=tables) if return_indices else _maximum(input, tables=tables)[0]
@@ -104,7 +105,7 @@ def _adaptive_max_pool(dims, input, output_size, return_indices):
     require_tensor(input, name)
     counts = read_output_size(name, dims, input.shape, output_size)
     check_shape(name, dims, input.shape, input.shape[-dims - 1 :])
-    if input.dtype.kind != "f":
+    if not is_floating_point(input.dtype):
         raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
     tables = tuple(map(bin_index, input.shape[-dims:], counts))
     return _maximum(input, tables=tables) if return_indices else _maximum(input, tables=tables)[0]

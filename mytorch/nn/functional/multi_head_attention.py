@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...dtypes import is_floating_point
 from ...ops import cat, chunk, flatten, matmul, mean, permute, reshape, unflatten, where, zeros
 from ...tensor import Tensor
 from .attention import scaled_dot_product_attention
@@ -79,7 +80,9 @@ def _check(query, key, value, features, num_heads, key_padding_mask, attn_mask):
     for name, mask, dims in (
         ("key_padding_mask", key_padding_mask, (query.ndim - 1,)), ("attn_mask", attn_mask, (2, 3)),
     ):  # fmt: skip
-        if mask is not None and (mask.ndim not in dims or (mask.dtype != bool and mask.dtype.kind != "f")):
+        if mask is None:
+            continue
+        if mask.ndim not in dims or (mask.dtype != bool and not is_floating_point(mask.dtype)):
             raise AssertionError(
                 f"{name} must be bool or floating-point and have {' or '.join(map(str, dims))} dims for a "
                 f"{query.ndim}-D query, got {mask.dtype} of shape {tuple(mask.shape)}"

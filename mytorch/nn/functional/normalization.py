@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends.blas import column_sums, row_sums
+from ...dtypes import is_floating_point, is_half
 from ...ops import cat, norm
 from ...tensor import Tensor
 from .activations import require_float
@@ -151,9 +152,9 @@ def _check_shape(name: str, input: Tensor, normalized_shape: Sequence[int], **pa
 
 
 def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None:
-    """Raise RuntimeError unless `other` is None, or of the input's dtype, or float32 beside float16."""
+    """Raise RuntimeError unless `other` is None, of the input's dtype, or float32 beside half precision."""
     if other is not None and other.dtype != input.dtype:
-        if input.dtype == np.float16 and other.dtype == np.float32:
+        if is_half(input.dtype) and other.dtype == np.float32:
             return
         raise RuntimeError(f"{name}(): mixed dtype: input is {input.dtype}, {key} is {other.dtype}")
 
@@ -232,7 +233,7 @@ def local_response_norm(
         )
     if size <= 0:
         raise RuntimeError(f"local_response_norm(): size should be greater than zero, got {size}")
-    if input.dtype.kind != "f" and input.dtype != np.int64:
+    if not is_floating_point(input.dtype) and input.dtype != np.int64:
         require_float(input, "local_response_norm")
     if not input.numel():
         return input
@@ -241,7 +242,7 @@ def local_response_norm(
     zeros = [square.new_zeros((input.shape[0], n, *input.shape[2:])) for n in (before, after)]
     padded = cat([zeros[0], square, zeros[1]], 1)
     total = sum((padded.narrow(1, i, channels) for i in range(1, size)), padded.narrow(1, 0, channels))
-    mean = total / size if input.dtype.kind == "f" else total // size
+    mean = total / size if is_floating_point(input.dtype) else total // size
     return input / (mean * alpha + k) ** beta
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...dtypes import is_floating_point
 from ...ops import elementwise, rand_like, reshape, where
 from ...ops.inplace import inplace
 from ...ops.numbers import as_number
 from ...tensor import Tensor
+from ...widened import call_widened
 from .activations import floats_only, require_float
 from .composite import composite
 
@@ -28,7 +30,7 @@ def _check_relu(input, inplace):
 
 @relu.manual(half=True)
 def _relu(x, inplace):
-    return elementwise.relu.forward(x)
+    return call_widened(elementwise.relu.forward, (x,), {})
 
 
 @composite
@@ -201,7 +203,7 @@ floats_only(hardswish)
 
 def _of_integers(name: str, x: Tensor, *values: float) -> tuple:
     """The numbers as integers where x has integers, so that the result has its dtype."""
-    return values if x.dtype.kind == "f" else tuple([as_number(v, x.dtype, name) for v in values])
+    return values if is_floating_point(x.dtype) else tuple([as_number(v, x.dtype, name) for v in values])
 
 
 def _refuse_bool(x: Tensor, name: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_floating_point
 from ...ops import where
 from ...tensor import Tensor
 from .activations import require_float
@@ -168,7 +169,7 @@ def _mse_loss(x, target, size_average, reduce, reduction, weight):
 
 @l1_loss.manual
 def _l1_loss(x, target, size_average, reduce, reduction, weight):
-    if weight is not None or x.dtype.kind != "f":
+    if weight is not None or not is_floating_point(x.dtype):
         raise Unsupported("weight, or integers")
     error = x - target
     return _from_error(np.abs(error), np.sign(error), reduction)

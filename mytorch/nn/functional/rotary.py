@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.engine import unbroadcast
+from ...dtypes import is_half
 from ...ops import cat, chunk, stack
 from ...tensor import Tensor
 from .activations import require_float
@@ -45,7 +46,7 @@ def _check(input, cos, sin, interleaved):
     angles = (*shape[:-1], shape[-1] // 2)
     if not all(_broadcasts(t.shape, angles) for t in (cos, sin)):
         raise RuntimeError(f"rotary_embedding(): {shapes} can't be broadcast to {angles}, for input {shape}")
-    dtypes = (input.dtype, np.float32) if input.dtype == np.float16 else (input.dtype,)
+    dtypes = (input.dtype, np.float32) if is_half(input.dtype) else (input.dtype,)
     if cos.dtype not in dtypes or sin.dtype not in dtypes:
         raise RuntimeError(
             f"rotary_embedding(): input {input.dtype} doesn't go with cos {cos.dtype}, sin {sin.dtype}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_half
 from . import registry
 
 
@@ -16,7 +17,7 @@ def cast_and_check(source: Any, out: Any, found_inf: Any) -> None:
     """out <- source, and found_inf <- 1 if a number of `out` is inf or NaN; else it stays as it is.
 
     Args:
-        source, out: contiguous vectors of one length, of float16 or float32.
+        source, out: contiguous vectors of one length, of half precision or float32.
         found_inf: an array of one float32, on the same device.
 
     Raises:
@@ -36,7 +37,7 @@ def unscale_and_check(grad: Any, inv_scale: Any, found_inf: Any) -> None:
     """grad <- grad * inv_scale, and found_inf <- 1 if a number of it is inf or NaN then.
 
     Args:
-        grad: a contiguous vector of float16 or float32.
+        grad: a contiguous vector of half precision or float32.
         inv_scale, found_inf: arrays of one float32, on the same device.
 
     Raises:
@@ -63,8 +64,8 @@ def _check(name: str, found_inf: Any, *vectors: Any) -> None:
         if x.ndim != 1 or not x.flags.c_contiguous or x.shape != vectors[0].shape:
             shapes = ", ".join(str(x.shape) for x in vectors)
             raise ValueError(f"{name}(): expected contiguous vectors of one length, got shapes {shapes}")
-        if x.dtype not in (np.float16, np.float32):
-            raise ValueError(f"{name}(): expected float16 or float32, got {x.dtype}")
+        if x.dtype != np.float32 and not is_half(x.dtype):
+            raise ValueError(f"{name}(): expected float16, bfloat16 or float32, got {x.dtype}")
 
 
 def _note(x: Any, found_inf: Any) -> None:

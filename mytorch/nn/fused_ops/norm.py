@@ -6,17 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_bfloat16, is_half
 from . import registry
 
 SHORTEST = 1 << 16  # elements from which a compiled loop is worth its call on the CPU
 
 
 def euclidean_norm(x: Any) -> Any:
-    """sqrt(sum x^2) of a raw vector, of its dtype, or float32 for float16; doesn't wait for a GPU."""
+    """sqrt(sum x^2) of a raw vector, of its dtype, or float32 for half precision; doesn't wait for a GPU."""
     kernels = _kernels(x)
     if kernels is not None:
         return np.sqrt(kernels.sum_of_squares(x))
-    if x.dtype == np.float16:
+    if is_half(x.dtype):
         x = x.astype(np.float32)
     return np.sqrt(np.vdot(x, x))
 
@@ -30,6 +31,8 @@ def scale(x: Any, factor: Any) -> None:
     kernels = _kernels(x)
     if kernels is not None:
         kernels.scale(x.reshape(-1), factor)
+    elif is_bfloat16(x.dtype):
+        x *= np.float32(factor) if isinstance(factor, float) else factor
     else:
         x *= factor if isinstance(factor, float) else factor.astype(x.dtype)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..._array import Array
 from ...device import device_of, move, on
+from ...dtypes import is_half
 from ...ops.op import as_raw
 from ...tensor import Tensor, from_raw, raw_of
 from ..fused_ops import norm
@@ -153,6 +154,6 @@ def _norm(x: Any, p: float) -> Any:
         x = x.reshape(-1)
         if p == 2:
             return as_raw(norm.euclidean_norm(x))
-        if x.dtype == np.float16:
+        if is_half(x.dtype):
             x = x.astype(np.float32)
         return as_raw(np.linalg.norm(x, p))

@@ -8,10 +8,11 @@ import numpy as np
 
 from ... import dtypes
 from ...tensor import Tensor
+from ...widened import widened
 from ..cast import astype
 from ..numbers import as_number
 from ..op import NUMBERS, common_dtype, op, require_tensor
-from ..reduce import cast, widened
+from ..reduce import cast
 from .operands import check_divisor, dtype_of, factor, log_of, refuse, zero_gradient
 
 __all__ = [
@@ -104,7 +105,7 @@ def _true_divide(x, y):
 def _trunc_divide(x, y):
     check_divisor(x, y, "div")
     refuse("b", "div", x, y)
-    if dtype_of(x, y).kind == "f":
+    if dtypes.is_floating_point(dtype_of(x, y)):
         return np.trunc(x / y), (zero_gradient, zero_gradient)
     return (x - np.fmod(x, y)) // y, None
 

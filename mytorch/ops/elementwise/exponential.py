@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from ...tensor import Tensor
+from ...widened import widened
 from ..op import op
-from ..reduce import cast, widened
+from ..reduce import cast
 from .operands import log_of, refuse
 
 __all__ = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo, is_floating_point
 from ..op import op
 from ..reduce import cast
 from .operands import refuse, zero_gradient
@@ -17,7 +18,7 @@ __all__ = ["floor", "ceil", "round", "trunc", "frac", "nan_to_num"]
 def _rounded(function, x, name):
     """`function(x)`; integers are round already, and CuPy would make floats of them."""
     refuse("b", name, x)
-    return function(x) if x.dtype.kind == "f" else x.copy(), zero_gradient
+    return function(x) if is_floating_point(x.dtype) else x.copy(), zero_gradient
 
 
 @op
@@ -41,7 +42,7 @@ def trunc(x):
 @op
 def round(x, *, decimals=0):
     """The nearest multiple of 10 ** -decimals; ties go to the even one."""
-    if decimals and x.dtype.kind != "f":
+    if decimals and not is_floating_point(x.dtype):
         refuse("iu", "round with decimals", x)
     return _rounded(lambda x: np.round(x, decimals), x, "round")
 
@@ -55,16 +56,19 @@ def frac(x):
 
 @op
 def _nan_to_num(x, *, nan, posinf, neginf):
-    if x.dtype.kind != "f":
+    if not is_floating_point(x.dtype):
         return x.copy(), None
-    limits = np.finfo(x.dtype)
-    high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
     y = np.where(np.isnan(x), 0 if nan is None else nan, x)
-    y = np.where(np.equal(x, math.inf), high, np.where(np.equal(x, -math.inf), low, y))
+    y = np.where(np.equal(x, math.inf), posinf, np.where(np.equal(x, -math.inf), neginf, y))
     return cast(y, x.dtype), lambda g: g * np.isfinite(x)
 
 
 def nan_to_num(input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     """`input` with `nan` (default 0) for NaN, and `posinf` and `neginf` (default the largest finite numbers)
     for the infinite ones; where something was replaced the gradient is 0."""
+    dtype = getattr(input, "dtype", None)
+    if dtype is not None and is_floating_point(dtype):
+        limits = finfo(dtype)
+        posinf = float(limits.max) if posinf is None else posinf
+        neginf = float(limits.min) if neginf is None else neginf
     return _nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf)

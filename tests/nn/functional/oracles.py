@@ -2,6 +2,8 @@
 
 import torch
 
+HALVES = (torch.float16, torch.bfloat16)
+
 
 def _unrolled(step, gates, states, batch_sizes, reverse):
     """`step` for the rows of every step; the outputs in the order of the rows, and the last states, flat."""
@@ -46,14 +48,14 @@ def gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse=False):
 
 
 def avg_pool3d(input, *args, **kwargs):
-    """In float32 for float16, for which PyTorch has none on the CPU."""
-    single = input.float() if input.dtype == torch.float16 else input
+    """In float32 for half precision, for which PyTorch has none on the CPU."""
+    single = input.float() if input.dtype in HALVES else input
     return torch.nn.functional.avg_pool3d(single, *args, **kwargs).to(input.dtype)
 
 
 def interpolate(input, *args, antialias=False, **kwargs):
-    """With `antialias` in float32 for float16, for which PyTorch has none on the CPU."""
-    single = input.float() if antialias and input.dtype == torch.float16 else input
+    """With `antialias` in float32 for half precision, for which PyTorch has none on the CPU."""
+    single = input.float() if antialias and input.dtype in HALVES else input
     return torch.nn.functional.interpolate(single, *args, antialias=antialias, **kwargs).to(input.dtype)
 
 

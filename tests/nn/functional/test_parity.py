@@ -10,7 +10,7 @@ from mytorch.nn import functional as F
 from tests import on_device
 from tests.nn.functional.cases import CASES, declined
 from tests.nn.functional.oracles import ORACLES
-from tests.oracle import check, outputs
+from tests.oracle import check, numpy_of, outputs, torch_of
 
 
 def variants(name, i=None):
@@ -46,14 +46,14 @@ def cast(a, dtype):
 
 def call(library, name, kwargs, **choice):
     """The function with its keyword arguments as tensors without gradient."""
-    wrap = mytorch.from_numpy if library is F else torch.from_numpy
+    wrap = mytorch.from_numpy if library is F else torch_of
     kwargs = {key: wrap(a) if isinstance(a, np.ndarray) else a for key, a in kwargs.items()}
     function = getattr(F, name) if library is F else ORACLES.get(name) or getattr(library, name)
     return lambda *args: function(*args, **kwargs, **choice)
 
 
 def is_float(a):
-    return isinstance(a, np.ndarray) and a.dtype.kind == "f"
+    return isinstance(a, np.ndarray) and a.dtype.kind in "fV"
 
 
 def test_every_composite_has_a_case():
@@ -109,42 +109,55 @@ def test_against_pytorch(name, i, choice, dtype):
 NO_HALF = {"rrelu"}  # PyTorch hasn't it in half precision
 
 
-@EVERY_VARIANT
-def test_half_precision_is_as_good_as_pytorch_s(name, i, choice):
-    """The error against float64 is at most twice PyTorch's, or the rounding of the result."""
-    args, kwargs = arguments(name, i, "float16")
+ROUNDING = {"float16": 2e-3, "bfloat16": 2.0**-7}  # of a result, as a part of it
 
-    def pytorch_s(dtype):
-        kw = {key: cast16(a, dtype) for key, a in kwargs.items()}
-        return results(torch.nn.functional, name, [cast16(a, dtype) for a in args], kw)
+
+# In float16 every variant; bfloat16 goes the same way, so one call of each case is enough.
+HALF = [pytest.param(*row.values, "float16", id=f"{row.id}-float16") for row in EVERY_VARIANT.args[1]]
+HALF += [
+    pytest.param(name, i, {}, "bfloat16", id=f"{name}-{i}-bfloat16")
+    for name, cases in CASES.items()
+    for i in range(len(cases))
+]
+
+
+@pytest.mark.parametrize(("name", "i", "choice", "dtype"), HALF)
+def test_half_precision_is_as_good_as_pytorch_s(name, i, choice, dtype):
+    """The error against float64 is at most twice PyTorch's, or the rounding of the result."""
+    dtype = mytorch.promote_types(dtype, "bool")
+    args, kwargs = arguments(name, i, dtype)
+
+    def pytorch_s(wanted):
+        kw = {key: cast_half(a, dtype, wanted) for key, a in kwargs.items()}
+        return results(torch.nn.functional, name, [cast_half(a, dtype, wanted) for a in args], kw)
 
     want = pytorch_s("float64")
-    half = [w.astype("float16") for w in want] if name in NO_HALF else pytorch_s("float16")
+    half = [w.astype(dtype) for w in want] if name in NO_HALF else pytorch_s(dtype)
     for got, w, h in zip(results(F, name, args, kwargs, **choice), want, half, strict=True):
-        assert got.dtype == np.float16
+        assert got.dtype == dtype
         np.testing.assert_array_equal(np.isnan(got), np.isnan(h))
         good = np.isfinite(w) & (np.abs(w) < 60000)
         got, w, h = (np.where(good, a, 0).astype("float64") for a in (got, w, h))
-        limit = np.maximum(2 * np.max(np.abs(h - w), initial=0), 2e-3 * np.abs(w) + 1e-6)
+        limit = np.maximum(2 * np.max(np.abs(h - w), initial=0), ROUNDING[str(dtype)] * np.abs(w) + 1e-6)
         assert np.all(np.abs(got - w) <= limit)
 
 
-def cast16(a, dtype):
-    return a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == np.float16 else a
+def cast_half(a, half, dtype):
+    return a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == half else a
 
 
 def results(library, name, args, kwargs, **choice):
     """The value and the gradients of the floating-point arguments, for a gradient of ones."""
-    make = (lambda a: Tensor(a)) if library is F else (lambda a: torch.tensor(a))
-    xs = [make(np.array(a)) if isinstance(a, np.ndarray) else a for a in args]
+    make = (lambda a: Tensor(np.array(a))) if library is F else torch_of
+    xs = [make(a) if isinstance(a, np.ndarray) else a for a in args]
     for x, a in zip(xs, args, strict=True):
         if is_float(a):
             x.requires_grad_()
     ys = outputs(call(library, name, kwargs, **choice)(*xs))
     for y in [y for y in ys if y.requires_grad]:
         y.backward(make(np.ones(tuple(y.shape), "float64")).to(y.dtype), retain_graph=True)
-    grads = [x.grad.numpy() for x, a in zip(xs, args, strict=True) if is_float(a)]
-    return [*(y.detach().numpy() for y in ys), *grads]
+    found = [*(y.detach() for y in ys), *(x.grad for x, a in zip(xs, args, strict=True) if is_float(a))]
+    return [x.numpy() if library is F else numpy_of(x) for x in found]
 
 
 LAYOUTS = {

@@ -142,7 +142,7 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, g, dq, dk
             inner_products(g_tile, y_tile, value_features, along[:rows])
             row = (batch * heads + head) * queries + first
             largest, factor = maxima[batch, head, first:last], factors[batch, head, first:last]
-            gradients_of_scores(p, d, along, largest, factor, mode[1], dropout, row, keys, oldest)
+            gradients_of_scores(p, d, along, largest, factor, mode, dropout, row, keys, first, oldest)
             if dbias:
                 for i in range(rows):
                     out = floats(dbias + 4 * ((row + i) * keys + oldest), columns)

@@ -84,7 +84,7 @@ def seen(first, last, keys, mode):
 @device
 def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
     """s = scale k q^T + bias, and -inf where a query may not look; of three matrices and their numbers."""
-    scale, is_causal, window, position = mode
+    scale = mode[0]
     keys, rows = s.shape
     qt = memory[: features * rows].reshape(features, rows)
     transpose(q, qt)
@@ -94,14 +94,22 @@ def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
             row = floats(bias[0] + i * bias[1] + 4 * oldest, keys)
             for j in range(keys):
                 s[j, i] += row[j]
+    set_unseen(s, -INF, first, oldest, mode)
+
+
+@device
+def set_unseen(s, value, first, oldest, mode):
+    """s = value where, in causal attention, a query may not look."""
+    _, is_causal, window, position = mode
+    keys, rows = s.shape
     if is_causal:
         for j in range(keys):
             distance = oldest + j - position - first  # from the first query to the key
             for i in range(min(rows, distance)):
-                s[j, i] = -INF
+                s[j, i] = value
             if window:
                 for i in range(max(0, distance + window), rows):
-                    s[j, i] = -INF
+                    s[j, i] = value
 
 
 @device
@@ -135,7 +143,7 @@ def scale_rows(matrix, features, factors):
 
 
 @device
-def gradients_of_scores(p, d, along, largest, factor, is_causal, dropout, row, keys, oldest):
+def gradients_of_scores(p, d, along, largest, factor, mode, dropout, row, keys, first, oldest):
     """From p = scores and d = v g^T to d = the gradients of the scores and p = the weights, after dropout.
 
     In causal attention a newer key has no part in what is NaN for a query, as in PyTorch's kernel.
@@ -143,8 +151,8 @@ def gradients_of_scores(p, d, along, largest, factor, is_causal, dropout, row, k
     columns, rows = p.shape
     for j in range(columns):
         for i in range(rows):
-            weight = exp32(p[j, i] - largest[i]) * factor[i]
-            p[j, i] = ZERO if is_causal and p[j, i] == -INF else weight
+            p[j, i] = exp32(p[j, i] - largest[i]) * factor[i]
+    set_unseen(p, ZERO, first, oldest, mode)
     if dropout[2] > ZERO:
         for j in range(columns):
             for i in range(rows):
