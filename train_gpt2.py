@@ -26,11 +26,12 @@ import numpy as np
 from tqdm import tqdm
 
 import mytorch
-from mytorch.accelerate import Accelerator, CheckpointError, Tracker, set_seed
+from mytorch.accelerate import Accelerator, CheckpointError, JsonlTracker, set_seed
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
 from mytorch.utils import atomic_write
 from mytorch.utils.loss_curve import draw_loss_curve
+from mytorch.utils.tokens import load_tokens, size_of_vocabulary
 
 CHECKPOINTS = "checkpoints"
 
@@ -65,7 +66,8 @@ def arguments():
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
     add("--fused", action="store_true", help="fail where there are no fused kernels")
-    add("--mixed_precision", action="store_true", help="train in float16, with float32 weights behind it")
+    add("--mixed_precision", nargs="?", const="fp16", choices=("no", "fp16", "bf16"),
+        help="train in half precision, with float32 weights behind it; alone it is fp16")  # fmt: skip
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
@@ -77,27 +79,6 @@ def arguments():
         if getattr(args, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(args, name)}")
     return args
-
-
-def load_tokens(folder, split, context_length):
-    """The tokens of a split, as a memory-mapped uint16 array."""
-    path = Path(folder) / f"{split}.bin"
-    if not path.exists():
-        raise SystemExit(
-            f"{path} is missing; make it with: "
-            f"python prepare_data/prepare_shakespeare.py --path_to_save {folder}"
-        )
-    tokens = np.memmap(path, dtype=np.uint16, mode="r")
-    if len(tokens) <= context_length:
-        raise SystemExit(f"{path} has {len(tokens)} tokens, too few for a context of {context_length}")
-    return tokens
-
-
-def size_of_vocabulary(folder):
-    """How many tokens the tokenizer beside the data has; GPT-2's 50,257, rounded up to a multiple of 64."""
-    path = Path(folder) / "tokenizer.json"
-    kind = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"type": "gpt2"}
-    return len(kind["characters"]) if kind["type"] == "char" else 50304
 
 
 def random_batch(accelerator, tokens, args, *key):
@@ -236,28 +217,10 @@ def save_picture(folder):
         print(f"loss curve: {folder / 'loss.png'}")
 
 
-class Metrics(Tracker):
-    """metrics.jsonl; resuming drops what came after the checkpoint."""
-
-    name = "metrics"
-
-    def __init__(self, path, start):
-        lines = path.read_text().splitlines() if start and path.exists() else []
-        kept = [line for line in lines if json.loads(line)["iteration"] <= start]
-        path.write_text("".join(line + "\n" for line in kept))
-        self.tracker = path.open("a", buffering=1)
-
-    def log(self, values, step=None):
-        self.tracker.write(json.dumps({"iteration": step, **values}) + "\n")
-
-    def finish(self):
-        self.tracker.close()
-
-
 def make_accelerator(args):
     """What the run happens on: this process among the others, its device and its precision."""
     accelerator = Accelerator(
-        args.gradient_accumulation_steps, args.mixed_precision or None, args.log_wandb or None,
+        args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
         cpu=mytorch.device(args.device).type == "cpu",
     )  # fmt: skip
     if ":" in args.device:
@@ -332,8 +295,8 @@ def train(accelerator, model, optimizer, data, run, folder, args):
         if run.iteration % args.log_iter == 0:
             seconds = (time.perf_counter() - since) / (run.iteration - first)
             report(accelerator, progress, run, loss, tokens * accelerator.num_processes / seconds, args)
-        is_stopped = accelerator.check_trigger()
-        if is_stopped or run.iteration % args.checkpoint_iterations == 0:
+        is_stopped, is_over = accelerator.check_trigger(), run.iteration == args.train_iterations
+        if is_stopped or (run.iteration % args.checkpoint_iterations == 0 and not is_over):
             accelerator.save_state(folder / CHECKPOINTS, keep_last=2)
         if is_stopped:
             progress.close()
@@ -348,10 +311,13 @@ def train(accelerator, model, optimizer, data, run, folder, args):
 
 def main():
     args = arguments()
-    accelerator = make_accelerator(args)
+    try:
+        accelerator = make_accelerator(args)
+        data = {name: load_tokens(args.path_to_data, name, args.context_length) for name in ("train", "val")}
+    except (ImportError, FileNotFoundError, ValueError) as error:  # what the user has to know, in one line
+        raise SystemExit(str(error)) from None
     set_seed(args.seed, device_specific=True)  # the weights are those of the first process
     folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
-    data = {split: load_tokens(args.path_to_data, split, args.context_length) for split in ("train", "val")}
     model, optimizer = build(accelerator, size_of_vocabulary(args.path_to_data), args)
     size = f"{model.num_parameters():,} parameters, {len(data['train']):,} training tokens"
     run = Run(model.config, args)
@@ -364,7 +330,7 @@ def main():
     accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
     if accelerator.is_main_process:
         make_folder(folder, args, is_new=not (args.resume_from_checkpoint or is_restarted))
-        accelerator.trackers.append(Metrics(folder / "metrics.jsonl", run.iteration))
+        accelerator.trackers.append(JsonlTracker("metrics", folder, "iteration", start=run.iteration))
     where = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
     accelerator.print(f"{size}, {where}, results in {folder}/")
 

@@ -28,7 +28,8 @@ options
   --device DEVICE     cpu, cuda or cuda:N; default: cuda where nvidia-smi finds a GPU, else cpu
   --batch_size N      sequences a step, of each process
   --iterations N      training steps
-  --mixed_precision   train in float16 with float32 master weights
+  --mixed_precision [fp16|bf16]
+                      train in float16 (or bfloat16) with float32 master weights
   --fused             fail where fused kernels (Triton on a GPU, Numba on a CPU) can't be had; they are
                       used without it, too, where they can
   --num_gpus N        how many GPUs, with a process each; default: 1
@@ -60,7 +61,15 @@ parse_arguments() {
                 shift ;;
             --device=* | --batch_size=* | --iterations=* | --num_gpus=* | --num_processes=*)
                 set_option "${1%%=*}" "${1#*=}" ;;
-            --mixed_precision | --fused | --log_wandb) FLAGS+=("$1") ;;
+            --mixed_precision)
+                if [[ ${2:--} = -* || " $DATA_SETS " = *" $2 "* ]]; then
+                    FLAGS+=("$1")
+                else
+                    set_option "$1" "$2"
+                    shift
+                fi ;;
+            --mixed_precision=*) set_option "${1%%=*}" "${1#*=}" ;;
+            --fused | --log_wandb) FLAGS+=("$1") ;;
             --resume) RESUME=1 ;;
             -*) usage_error "unknown option '$1'; there are: $OPTIONS" ;;
             *)
@@ -80,6 +89,9 @@ set_option() {
         --device)
             [[ $2 =~ ^(cpu|cuda|cuda:[0-9]+)$ ]] || usage_error "--device takes cpu, cuda or cuda:N, got '$2'"
             DEVICE=$2 ;;
+        --mixed_precision)
+            [[ $2 =~ ^(no|fp16|bf16)$ ]] || usage_error "--mixed_precision takes fp16 or bf16, got '$2'"
+            FLAGS+=("$1" "$2") ;;
         *)
             [[ $2 =~ ^[1-9][0-9]*$ ]] || usage_error "$1 takes a whole number above 0, got '$2'"
             case $1 in
@@ -123,6 +135,7 @@ choose_extras() {
     EXTRAS=(plot)
     case " ${FLAGS[*]-} $DATA " in *" --log_wandb "* | *" owt "*) EXTRAS=(train) ;; esac
     if [ "$DEVICE" = cpu ]; then EXTRAS+=(cpu); else EXTRAS+=(triton); fi
+    case " ${FLAGS[*]-} " in *" bf16 "*) EXTRAS+=(bf16) ;; esac
     if [ "$PROCESSES" -gt 1 ]; then EXTRAS+=(mpi); fi
     if [ "$DEVICE" != cpu ] && ! "$PYTHON" -c 'import cupy' 2>/dev/null; then
         cuda=$(cuda_extra)
