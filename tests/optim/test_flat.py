@@ -1,54 +1,13 @@
 """Flat parameters: where things lie, and that nobody can pull them apart unnoticed."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 import mytorch
 from mytorch import optim
-from mytorch.optim.flat import CHUNK, Flat
-
-SHAPES = [(5, 3), (7,), (), (4, 4), (0, 3), (1, 65)]
-
-
-def parameters(seed=0, dtype="float32", shapes=SHAPES):
-    rng = np.random.default_rng(seed)
-    return [mytorch.Tensor(np.asarray(rng.standard_normal(s), dtype), requires_grad=True) for s in shapes]
-
-
-def twins(params):
-    return [torch.tensor(p.data.numpy().copy(), requires_grad=True) for p in params]
-
-
-def train(optimizer, oracle, ours, theirs, steps=3, seed=1):
-    rng = np.random.default_rng(seed)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        oracle.zero_grad()
-        for p, q in zip(ours, theirs, strict=True):
-            g = np.asarray(rng.standard_normal(p.shape), p.dtype)
-            p.backward(g)
-            q.backward(torch.tensor(g))
-        optimizer.step()
-        oracle.step()
-
-
-def same(ours, theirs):
-    for p, q in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(p.data.numpy(), q.detach().numpy(), rtol=1e-6, atol=1e-6)
-
-
-def flat_of(params):
-    return Flat(params, {}, (), {})
-
-
-def offset(array, vector):
-    return (array.numpy().ctypes.data - vector.ctypes.data) // vector.itemsize
-
-
-# Where things lie
+from mytorch.optim.flat import CHUNK
+from tests.optim.flat_cases import SHAPES, flat_of, offset, parameters, same, train, twins
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -121,9 +80,6 @@ def test_vectors_longer_than_a_chunk():
     same(ours, theirs)
 
 
-# One pass
-
-
 def updates(optimizer, monkeypatch):
     """How many elements each call of the formula gets."""
     sizes, update = [], optimizer.update
@@ -184,207 +140,6 @@ def test_no_update_goes_unnoticed_by_a_graph():
     optimizer.step()  # it has no gradient, so it stays as it is
     loss.backward()
     np.testing.assert_array_equal(unused.grad.numpy(), 2 * unused.data.numpy())
-
-
-# Others exchange things
-
-
-def other_gradient(optimizer, p):
-    p.grad = p.grad.clone()
-
-
-def other_values(optimizer, p):
-    p.data = mytorch.Array(p.data.numpy() * 2)
-
-
-def other_state_tensor(optimizer, p):
-    optimizer.state[p]["exp_avg"] = optimizer.state[p]["exp_avg"] + 1
-
-
-def other_state(optimizer, p):
-    optimizer.state[p] = {name: value.clone() * 2 for name, value in optimizer.state[p].items()}
-
-
-def no_state(optimizer, p):
-    optimizer.state.clear()
-
-
-def no_state_of_one(optimizer, p):
-    del optimizer.state[p]
-
-
-def state_in_place(optimizer, p):
-    optimizer.state[p]["exp_avg_sq"].mul_(3)
-    optimizer.state[p]["step"].add_(5)
-
-
-def other_order(optimizer, p):
-    optimizer.param_groups[0]["params"].reverse()
-
-
-def one_less(optimizer, p):
-    optimizer.param_groups[0]["params"].remove(p)
-
-
-def other_options(optimizer, p):
-    optimizer.param_groups[0].update(lr=0.5, betas=(0.5, 0.5), amsgrad=True)
-
-
-def other_groups(optimizer, p):
-    params = optimizer.param_groups[0]["params"]
-    optimizer.param_groups[0]["params"] = params[3:]
-    optimizer.add_param_group({"params": params[:3], "lr": 0.5})
-
-
-EXCHANGES = [
-    other_gradient, other_values, other_state_tensor, other_state, no_state, no_state_of_one, state_in_place,
-    other_order, one_less, other_options, other_groups,
-]  # fmt: skip
-
-
-class TorchSide:
-    """PyTorch's optimizer and tensor behind the few names that the exchanges use."""
-
-    @staticmethod
-    def apply(exchange, optimizer, p):
-        if exchange is other_values:
-            p.data = p.data * 2
-        elif exchange is other_options:
-            optimizer.param_groups[0].update(lr=0.5, betas=(0.5, 0.5), amsgrad=True)
-            for entry in optimizer.state.values():  # PyTorch would miss it
-                entry["max_exp_avg_sq"] = torch.zeros_like(entry["exp_avg_sq"])
-        elif exchange is one_less:
-            optimizer.param_groups[0]["params"] = [
-                q for q in optimizer.param_groups[0]["params"] if q is not p
-            ]
-        else:
-            exchange(optimizer, p)
-
-
-@pytest.mark.parametrize("exchange", EXCHANGES)
-def test_whatever_is_exchanged_counts(exchange):
-    ours = parameters()
-    theirs = twins(ours)
-    optimizer, oracle = optim.AdamW(ours, lr=0.05), torch.optim.AdamW(theirs, lr=0.05)
-    train(optimizer, oracle, ours, theirs)
-    if exchange is one_less:
-        ours[3].grad, theirs[3].grad = None, None
-        optimizer.param_groups[0]["params"] = [p for p in ours if p is not ours[3]]
-    else:
-        exchange(optimizer, ours[3])
-    TorchSide.apply(exchange, oracle, theirs[3])
-    optimizer.step()
-    oracle.step()
-    same(ours, theirs)
-    train(optimizer, oracle, ours, theirs)
-    same(ours, theirs)
-    assert all(group.is_current(g["params"], optimizer.state, optimizer.state_names(g), optimizer.kernel)
-               for group, g in zip(optimizer._layout, optimizer.param_groups, strict=True))  # fmt: skip
-
-
-def test_a_gradient_that_somebody_else_owns_stays_theirs():
-    (p,) = parameters(shapes=[(3,)])
-    optimizer = optim.SGD([p], lr=1.0)
-    mine = mytorch.Array([1.0, 2.0, 3.0])
-    p.grad = mine
-    before = p.data.numpy().copy()
-    optimizer.step()
-    mine[...] = 10
-    optimizer.step()
-    np.testing.assert_allclose(p.data.numpy(), before - [11, 12, 13], rtol=1e-6)
-    assert np.shares_memory(p.grad.numpy(), mine.numpy())
-
-
-def test_the_gradient_array_is_not_changed_by_a_step():
-    for options in ({}, {"weight_decay": 0.1}, {"maximize": True}):
-        for kind in (optim.SGD, optim.Adam):
-            (p,) = parameters(shapes=[(3,)])
-            optimizer = kind([p], **options)
-            p.backward(np.array([1, 2, 3], np.float32))
-            optimizer.step()
-            assert p.grad.tolist() == [1, 2, 3]
-
-
-def test_two_optimizers_take_turns_on_the_same_parameters():
-    ours = parameters()
-    theirs = twins(ours)
-    pair = optim.AdamW(ours, lr=0.01), optim.SGD(ours[::-1], lr=0.1, momentum=0.9)
-    oracles = torch.optim.AdamW(theirs, lr=0.01), torch.optim.SGD(theirs[::-1], lr=0.1, momentum=0.9)
-    for turn in range(6):
-        train(pair[turn % 2], oracles[turn % 2], ours, theirs, steps=2, seed=turn)
-    same(ours, theirs)
-
-
-def test_frozen_parameters_stay_out_until_they_are_thawed():
-    ours = parameters()
-    ours[1].requires_grad_(False)
-    theirs = twins(ours)
-    frozen = ours[1].data
-    optimizer, oracle = optim.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)
-    some = [0, 2, 3, 4, 5]
-    train(optimizer, oracle, [ours[i] for i in some], [theirs[i] for i in some])
-    assert ours[1].data is frozen and ours[1] not in optimizer.state
-    ours[1].requires_grad_()
-    train(optimizer, oracle, ours, theirs)
-    same(ours, theirs)
-    ours[1].requires_grad_(False)
-    train(optimizer, oracle, [ours[i] for i in some], [theirs[i] for i in some])
-    same(ours, theirs)
-
-
-def test_another_dtype_keeps_the_state():
-    ours = parameters()
-    theirs = twins(ours)
-    optimizer, oracle = optim.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)
-    train(optimizer, oracle, ours, theirs)
-    optimizer.zero_grad()
-    for p in ours:
-        p.data = p.data.astype("float64")
-    for p, q in zip(ours, theirs, strict=True):
-        g = np.ones(p.shape)
-        p.grad, q.grad = mytorch.Array(g), torch.tensor(g, dtype=torch.float32)
-    optimizer.step()
-    oracle.step()
-    same(ours, theirs)
-    assert ours[0].dtype == optimizer.state[ours[0]]["exp_avg"].dtype == np.float64
-
-
-def test_a_slot_that_was_lost_is_given_back():
-    ours = parameters()
-    theirs = twins(ours)
-    optimizer, oracle = optim.AdamW(ours), torch.optim.AdamW(theirs)
-    ours[0]._slot = None
-    train(optimizer, oracle, ours, theirs, steps=1)
-    ((_, flat),) = optimizer._lay_out()
-    flat.grad.fill(0)
-    train(optimizer, oracle, ours, theirs, steps=1)
-    assert offset(ours[0].grad, flat.grad) == 0 and flat.grad[:15].all()
-    same(ours, theirs)
-
-
-def test_tensors_in_one_memory_are_refused():
-    a = np.ones(6, np.float32)
-    p, q = mytorch.Tensor(a, requires_grad=True), mytorch.Tensor(a, requires_grad=True)
-    with pytest.raises(
-        ValueError, match=r"parameters 0 and 1 \(shapes \(6,\) and \(6,\)\) are different tensors"
-    ):
-        optim.SGD([p, q])
-
-
-def test_a_deep_copy_of_a_parameter_is_on_its_own():
-    ours = parameters()
-    optimizer = optim.SGD(ours, lr=1.0)
-    twin = copy.deepcopy(ours[0])
-    before = twin.data.numpy().copy()
-    ours[0].backward(np.ones((5, 3), np.float32))
-    twin.backward(np.full((5, 3), 7, np.float32))
-    assert ours[0].grad.numpy().max() == 1
-    optimizer.step()
-    np.testing.assert_array_equal(twin.data.numpy(), before)
-    np.testing.assert_allclose(ours[0].data.numpy(), before - 1, rtol=1e-6)
-
-
-# On a GPU (a strict stand-in)
 
 
 OPTIONS = {

@@ -1,4 +1,4 @@
-"""Fused updates against the formulas in NumPy and PyTorch's; gradients that are scaled or clipped."""
+"""Fused updates against the formulas in NumPy and PyTorch's."""
 
 import copy
 import itertools
@@ -11,84 +11,10 @@ import mytorch
 from mytorch import Tensor, optim, use_fused
 from mytorch.backends import threads
 from mytorch.nn.fused_ops import registry
-from mytorch.nn.utils import clip_grad_norm_
 from mytorch.optim import fused
+from tests.optim.fused_cases import CASES, NEEDS_KERNELS, give, make, parameters, runs_of, same, values
 
-pytestmark = pytest.mark.skipif(bool(registry.why_not("cpu")), reason=registry.why_not("cpu"))
-
-SHAPES = [(5, 3), (7,), (), (4, 4), (0, 3), (1, 65), (130, 33)]
-
-ADAM = {"lr": 0.01, "weight_decay": 0.1}
-CASES = {
-    "Adam": ("Adam", {}),
-    "Adam weight decay": ("Adam", {**ADAM, "maximize": True}),
-    "Adam options": ("Adam", {"lr": 0.05, "betas": (0.5, 0.9), "eps": 1e-3}),
-    "Adam decoupled": ("Adam", {**ADAM, "decoupled_weight_decay": True}),
-    "Adam amsgrad": ("Adam", {**ADAM, "betas": (0.9, 0.6), "amsgrad": True}),
-    "AdamW": ("AdamW", {"lr": 6e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}),
-    "AdamW amsgrad": ("AdamW", {**ADAM, "betas": (0.9, 0.6), "amsgrad": True, "maximize": True}),
-    "SGD": ("SGD", {"lr": 0.1}),
-    "SGD weight decay": ("SGD", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
-    "SGD momentum": ("SGD", {"lr": 0.05, "momentum": 0.9}),
-    "SGD dampening": ("SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
-    "SGD nesterov": ("SGD", {"lr": 0.05, "momentum": 0.8, "nesterov": True, "maximize": True}),
-    "Lion": ("Lion", {"lr": 0.01}),
-    "Lion weight decay": ("Lion", {"lr": 0.01, "betas": (0.7, 0.9), "weight_decay": 0.1, "maximize": True}),
-}
-
-
-def parameters(dtype="float32", shapes=SHAPES, seed=0):
-    rng = np.random.default_rng(seed)
-    return [Tensor(np.asarray(rng.standard_normal(s), dtype), requires_grad=True) for s in shapes]
-
-
-def make(case, params, library=optim, **more):
-    name, options = CASES[case]
-    return getattr(library, name)(params, **{**options, **more})
-
-
-def give(params, seed, skip=(), scale=1.0):
-    """The same gradients to tensors of both libraries."""
-    rng = np.random.default_rng(seed)
-    for i, p in enumerate(params):
-        g = np.asarray(rng.standard_normal(tuple(p.shape)) * scale)
-        if i in skip:
-            p.grad = None
-        elif isinstance(p, Tensor):
-            p.grad = None
-            p.backward(g.astype(p.dtype))
-        else:
-            p.grad = torch.tensor(g).to(p.dtype)
-
-
-def values(params, optimizer):
-    found = [p.data.numpy().copy() for p in params]
-    for p in params:
-        found += [optimizer.state[p][name].numpy().copy() for name in sorted(optimizer.state[p])]
-    return found
-
-
-def same(some, others, rtol, atol):
-    assert len(some) == len(others)
-    for a, b in zip(some, others, strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
-        np.testing.assert_allclose(a.astype(float), b.astype(float), rtol, atol)
-
-
-def runs_of(case, dtype="float32", steps=1, **options):
-    """Parameters and optimizers, one with the kernel and one without, after equal steps."""
-    pairs = []
-    for choice in (True, False):
-        params = parameters(dtype)
-        optimizer = make(case, params, fused=choice, **options)
-        for step in range(steps):
-            give(params, step, skip=[i for i in range(len(SHAPES)) if (step + i) % 4 == 3])
-            optimizer.step()
-        pairs.append((params, optimizer))
-    return pairs
-
-
-# Values
+pytestmark = NEEDS_KERNELS
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -179,9 +105,6 @@ def test_groups_have_options_of_their_own():
     same(*results, 3e-6, 1e-7)
 
 
-# Which of the two it is
-
-
 def calls(monkeypatch, optimizer):
     """What the optimizer's formula in NumPy is called with."""
     seen, update = [], optimizer.update
@@ -265,176 +188,6 @@ def test_another_formula_isn_t_taken_for_the_kernel_s():
     assert Renamed.kernel == "sgd"
     Renamed([p], lr=1.0, fused=True).step()
     np.testing.assert_allclose(p.data.numpy(), before, atol=1e-6)
-
-
-# Scaled gradients
-
-EVERY_WAY = pytest.mark.parametrize("choice", [True, False], ids=["fused", "not fused"])
-
-
-@EVERY_WAY
-@pytest.mark.parametrize("case", ["AdamW", "Adam amsgrad", "SGD nesterov"])
-def test_gradients_are_unscaled_as_in_pytorch(case, choice):
-    ours, theirs = parameters(), [torch.tensor(p.data.numpy(), requires_grad=True) for p in parameters()]
-    optimizer, oracle = make(case, ours, fused=choice), make(case, theirs, torch.optim, fused=True)
-    assert optimizer._step_supports_amp_scaling
-    for step in range(4):
-        for params, scaled, number in ((ours, optimizer, Tensor), (theirs, oracle, torch.tensor)):
-            give(params, step, scale=3000.0)
-            scaled.grad_scale, scaled.found_inf = number(3000.0), number(1.0 if step == 2 else 0.0)
-            scaled.step()
-        for p, q in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), 1e-6)
-            np.testing.assert_allclose(p.data.numpy(), q.detach().numpy(), 2e-6, 2e-6)
-            for name, value in oracle.state[q].items():
-                np.testing.assert_allclose(optimizer.state[p][name].numpy(), value.numpy(), 2e-6, 1e-6)
-
-
-@EVERY_WAY
-@pytest.mark.parametrize("number", [Tensor, float])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_skipped_step_leaves_everything_as_it_is(choice, number, dtype):
-    params = parameters(dtype)
-    optimizer = make("AdamW", params, fused=choice)
-    give(params, 0)
-    optimizer.step()
-    before, versions = values(params, optimizer), [p._version.count for p in params]
-    give(params, 1)
-    grads = [p.grad.numpy().copy() for p in params]
-    optimizer.grad_scale, optimizer.found_inf = number(2.0), number(1.0)
-    optimizer.step()
-    same(values(params, optimizer), before, 0, 0)
-    same([p.grad.numpy() for p in params], grads, 0, 0)
-    assert [p._version.count for p in params] == versions
-    del optimizer.found_inf
-    optimizer.step()
-    assert optimizer.state[params[0]]["step"].item() == 2
-    same([p.grad.numpy() for p in params], [g / 2 for g in grads], 1e-6, 0)
-
-
-@EVERY_WAY
-def test_a_gradient_of_somebody_else_is_unscaled_where_it_is(choice):
-    (p,) = parameters(shapes=[(3,)])
-    optimizer = optim.SGD([p], lr=1.0, fused=choice)
-    p.grad = mine = mytorch.Array(np.array([2.0, 4.0, 8.0], np.float32))
-    optimizer.grad_scale = 2.0
-    optimizer.step()
-    np.testing.assert_array_equal(mine.numpy(), [1, 2, 4])
-
-
-def test_an_optimizer_with_its_own_step_supports_no_scaling():
-    class Own(optim.Optimizer):
-        def step(self, closure=None):
-            pass
-
-    optimizer = Own(parameters(), {})
-    assert not optimizer._step_supports_amp_scaling
-    with pytest.raises(NotImplementedError, match="Own defines step"):
-        optimizer.clip_grad_norm(1.0)
-
-
-# Clipping
-
-
-@EVERY_WAY
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
-@pytest.mark.parametrize("case", ["AdamW", "SGD nesterov", "Lion"])
-def test_clipping_by_the_step_is_clipping_before_it(case, choice, dtype, norm_type):
-    if dtype == "float64" and choice:
-        pytest.skip("the kernels are for float32")
-    pairs = []
-    for by_step in (True, False):
-        params = parameters(dtype)
-        optimizer = make(case, params, fused=choice)
-        for step, max_norm in enumerate((0.5, 1e9, 2.0)):
-            give(params, step)
-            before = [p.grad.numpy().copy() for p in params]
-            if by_step:
-                norm = optimizer.clip_grad_norm(max_norm, norm_type)
-                optimizer.step()
-                same([p.grad.numpy() for p in params], before, 0, 0)
-            else:
-                total = clip_grad_norm_(params, max_norm, norm_type)
-                optimizer.step()
-        pairs.append(values(params, optimizer))
-    assert norm.item() == pytest.approx(total.item(), rel=1e-6) and norm.dtype == total.dtype
-    limits = {"float32": (3e-6, 1e-6), "float16": (1e-2, 3e-3), "float64": (1e-12, 1e-12)}[dtype]
-    same(*pairs, *limits)
-
-
-@EVERY_WAY
-def test_clipping_of_scaled_gradients(choice):
-    """The norm that counts is that of the gradients without the scale, which is set before or after."""
-    results = []
-    for scale, early in ((1.0, True), (512.0, True), (512.0, False)):
-        params = parameters()
-        optimizer = make("SGD momentum", params, fused=choice)
-        for step in range(2):
-            give(params, step, scale=scale)
-            if early:
-                optimizer.grad_scale = Tensor(scale)
-            norm = optimizer.clip_grad_norm(0.5).item()
-            assert norm == pytest.approx(norm_of(step) * (1 if early else scale), rel=1e-5)
-            optimizer.grad_scale = Tensor(scale)
-            optimizer.step()
-            del optimizer.grad_scale
-        results.append(values(params, optimizer))
-    same(results[0], results[1], 3e-6, 1e-6)
-    same(results[0], results[2], 3e-6, 1e-6)
-
-
-def norm_of(seed):
-    params = parameters()
-    give(params, seed)
-    return np.sqrt(sum(np.sum(p.grad.numpy() ** 2.0) for p in params))
-
-
-def test_clipping_is_for_one_step():
-    def step(clip, between=lambda optimizer: None):
-        params = parameters()
-        optimizer = optim.SGD(params, lr=1.0)
-        give(params, 0)
-        if clip:
-            optimizer.clip_grad_norm(1e-3)
-        between(optimizer)
-        give(params, 0)
-        optimizer.step()
-        return values(params, optimizer)
-
-    same(step(True, lambda optimizer: optimizer.zero_grad()), step(False), 0, 0)
-    same(step(True, lambda optimizer: optimizer.step()), step(False), 0, 2e-3)  # only the first one is
-    assert np.abs(step(True)[0] - step(False)[0]).max() > 0.1
-
-
-def test_an_infinite_norm():
-    p, q = parameters(shapes=[(3,), (4,)])
-    optimizer = optim.SGD([p, q], lr=1.0)
-    give([p, q], 0)
-    p.grad[0] = np.inf
-    with pytest.raises(RuntimeError, match="total norm of order 2.0 is inf"):
-        optimizer.clip_grad_norm(1.0, error_if_nonfinite=True)
-    before = q.data.numpy().copy()
-    assert optimizer.clip_grad_norm(1.0).item() == np.inf
-    optimizer.step()
-    np.testing.assert_array_equal(q.data.numpy(), before)  # times 0
-    assert np.isnan(p.data.numpy()[0])
-
-
-def test_a_norm_that_is_nan_leaves_the_gaps_alone():
-    """They are part of every later norm."""
-    params = parameters()
-    optimizer = optim.SGD(params, lr=0.0)
-    give(params, 0)
-    params[0].grad[0, 0] = np.nan
-    assert np.isnan(clip_grad_norm_(params, 1.0).item())
-    assert all(np.isnan(p.grad.numpy()).all() for p in params)
-    optimizer.zero_grad()
-    give(params, 1)
-    assert clip_grad_norm_(params, 1.0).item() == pytest.approx(norm_of(1), rel=1e-6)
-
-
-# Copies
 
 
 def test_a_copy_of_an_optimizer_works():
