@@ -44,6 +44,10 @@ REFUSED = {  # statements with a CuPy array a and a NumPy array n, both (3, 4): 
     "a.set([1.0])": (TypeError, "numpy.ndarray"),
     "a.set(n.astype('d'))": (TypeError, "float32"),
     "a.get(out=n.astype('d'))": (TypeError, "float32"),
+    "np.isin(a, 3)": (TypeError, "expected cupy.ndarray"),
+    "np.flip(a, [0, 1])": (TypeError, "cannot be interpreted as an integer"),
+    "np.flip(a, range(2))": (TypeError, "cannot be interpreted as an integer"),
+    "np.squeeze(a[:1, :1], [0, 1])": (TypeError, "cannot be interpreted as an integer"),
     "cupy.array([a[0], 1])": (TypeError, "list of CuPy arrays"),
     # dtypes
     "cupy.array(['a'])": (ValueError, "Unsupported dtype"),

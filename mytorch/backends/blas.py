@@ -101,6 +101,16 @@ def row_sums(x: Any) -> Any:
     return np.sum(x, axis=-1, keepdims=True)
 
 
+def dots(sums: str, x: Any, y: Any) -> Any:
+    """The sums of x * y: `dots("ij->i", x, y)` is `np.einsum("ij,ij->i", x, y)`.
+
+    On a GPU that would be a product of matrices through CuPy's cuBLAS, which can't be captured in a graph.
+    """
+    if isinstance(x, np.ndarray):
+        return np.einsum(f"{sums.partition('->')[0]},{sums}", x, y)
+    return np.einsum(sums, x * y)
+
+
 def _ones(n: int, dtype: np.dtype) -> np.ndarray:
     return _kept_ones(n, dtype) if n <= 1 << 16 else np.ones(n, dtype)
 

@@ -265,7 +265,7 @@ def library() -> Library | None:
     """cuBLAS; None, with a warning, where CuPy's own can't be found."""
     try:
         functions = _load()
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError, RuntimeError) as error:
         warnings.warn(
             f"cuBLAS can't be loaded ({error}): products go through cupy.matmul, which is slower in half "
             "precision and can't be captured in a CUDA graph",
@@ -283,6 +283,7 @@ def _load() -> Any:
 
     Raises:
         ImportError, OSError: it can't be found.
+        RuntimeError: CuPy 14 can't find the CUDA runtime.
     """
     runtime = _cupy().cuda.runtime
     if runtime.is_hip:

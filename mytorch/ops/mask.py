@@ -164,6 +164,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 def _isin(elements, others, invert):
     if elements.dtype == np.bool:
         raise RuntimeError("isin(): not for bools")
+    on_gpu = [x for x in (elements, others) if is_raw(x) and not isinstance(x, np.ndarray)]
+    if on_gpu:  # CuPy's function takes no numbers
+        elements, others = (np.asarray(x, like=on_gpu[0]) for x in (elements, others))
     return np.isin(elements, others, invert=invert), None
 
 

@@ -6,6 +6,7 @@ read wrong memory with: ranks that don't match, a default stream, a GPU that isn
 
 import ctypes
 import queue
+import sys
 import threading
 
 import ml_dtypes
@@ -16,11 +17,16 @@ from tests.strict_cupy import device
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
 DTYPES = [*map(np.dtype, DTYPES), np.dtype(ml_dtypes.bfloat16)]
 OPS = [np.add.reduce, np.multiply.reduce, np.maximum.reduce, np.minimum.reduce, lambda x: x.sum(0) / len(x)]
-PATIENCE = 10  # seconds
+PATIENCE = 60  # seconds
 
 
 class NcclError(RuntimeError):
     pass
+
+
+def _of_cupy_13():
+    """Until version 13, CuPy has the id of a communicator as signed chars; since 14, as bytes."""
+    return sys.modules["cupy"].__version__.startswith("13.")
 
 
 class World:
@@ -58,7 +64,8 @@ class Nccl:
         self.NcclCommunicator = Communicator
 
     def get_unique_id(self):
-        return tuple((i * 37 + len(self.worlds)) % 256 - 128 for i in range(128))
+        chars = [(i * 37 + len(self.worlds)) % 256 - 128 for i in range(128)]
+        return tuple(chars) if _of_cupy_13() else np.array(chars, np.int8).tobytes()
 
     def groupStart(self):
         assert getattr(self.state, "group", None) is None
@@ -76,7 +83,8 @@ class NcclCommunicator:
     nccl = None
 
     def __init__(self, ndev, commId, rank):
-        assert type(commId) is tuple and len(commId) == 128 and all(-128 <= i < 128 for i in commId)
+        assert type(commId) is (tuple if _of_cupy_13() else bytes) and len(commId) == 128
+        assert type(commId) is bytes or all(-128 <= i < 128 for i in commId)
         with self.nccl.lock:
             self.world = self.nccl.worlds.setdefault(commId, World(ndev))
         assert self.world.size == ndev and 0 <= rank < ndev

@@ -37,7 +37,7 @@ def on_ranks(run):
             assert (data is None) == (rank != 0)
             for box in boxes if rank == 0 else ():
                 box.put(data)
-            return boxes[rank].get(timeout=10)
+            return boxes[rank].get(timeout=60)
 
         return pass_on
 

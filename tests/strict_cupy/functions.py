@@ -49,6 +49,13 @@ _ANY_DEVICE = words(
 )
 # These wait for the GPU: for numbers, or for the size of the result.
 _WAIT = words("item tolist tobytes nonzero flatnonzero argwhere unique array_repr array_str array2string")
+# Here several axes are a tuple; a list or a range of them is taken for one axis.
+_TUPLE_OF_AXES = words("flip squeeze sliding_window_view")
+# They go through cuBLAS or cuSOLVER, which CuPy doesn't call while a stream is captured.
+_BLAS = words(
+    "matmul dot tensordot inner kron cholesky eigh eigvalsh inv det slogdet lstsq matrix_power matrix_rank "
+    "pinv qr solve svd tensorinv tensorsolve"
+)
 # New arrays come in C order, except from functions that choose the order themselves.
 _OWN_ORDER = words(
     "zeros_like ones_like empty_like full_like zeros ones empty full eye flatten ravel reshape einsum "
@@ -61,6 +68,8 @@ def checked(name: str, signature: inspect.Signature, compute: Callable) -> Calla
     parameters = list(signature.parameters.values())
     if name in _WAIT:
         compute = _after_waiting(compute)
+    if name in _BLAS:
+        compute = _outside_of_captures(compute)
     known = _keywords(compute)
 
     @graph.taped
@@ -103,6 +112,15 @@ def _after_waiting(compute: Callable) -> Callable:
     return waiting
 
 
+def _outside_of_captures(compute: Callable) -> Callable:
+    @functools.wraps(compute)
+    def calling(*args, **kwargs):
+        graph.refuse_libraries()
+        return compute(*args, **kwargs)
+
+    return calling
+
+
 def _keywords(compute: Callable) -> set[str] | None:
     """The names that `compute` takes by keyword; None if it doesn't say: it gets what the caller gave."""
     try:
@@ -117,6 +135,8 @@ def _keywords(compute: Callable) -> set[str] | None:
 def _check(name: str, parameter: inspect.Parameter, value: Any, is_first: bool) -> None:
     if parameter.name == "subok" and parameter.default is None and value is not None:
         raise TypeError(f"cupy.{name}: subok is not supported by CuPy")
+    if name in _TUPLE_OF_AXES and parameter.name == "axis" and isinstance(value, (list, range)):
+        raise TypeError(f"cupy.{name}: '{type(value).__name__}' object cannot be interpreted as an integer")
     if name in _TAKE_ANYTHING or parameter.name not in _ARRAYS or (name, parameter.name) in _FROM_HOST:
         return
     wants_sequence = parameter.name in _SEQUENCES

@@ -64,6 +64,12 @@ def refuse_waiting() -> None:
         raise device.CUDARuntimeError(UNSUPPORTED)
 
 
+def refuse_libraries() -> None:
+    """CuPy calls neither cuBLAS nor cuSOLVER while a stream is captured."""
+    if device.get_current_stream().tape is not None:
+        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+
+
 def taped(function: Callable) -> Callable:
     """Let calls of a function be noted by a stream that captures; what it calls itself isn't noted again."""
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from . import graph
+
 COMPUTE: dict[str, Callable] = {}
 
 
@@ -148,7 +150,17 @@ def einsum(*operands, **kwargs):
     unknown = set(kwargs) - {"dtype", "optimize"}
     if unknown:
         raise TypeError(f"einsum: did not understand {sorted(unknown)}")
+    if sum(isinstance(x, np.ndarray) for x in operands) > 1:
+        graph.refuse_libraries()  # products of two arrays are products of matrices
     return np.einsum(*operands, **kwargs)
+
+
+@_for("isin", "in1d")
+def isin(element, test_elements, assume_unique=False, invert=False):
+    for x in (element, test_elements):
+        if not isinstance(x, np.ndarray):
+            raise TypeError(f"isin: expected cupy.ndarray, got {type(x)}")
+    return np.isin(element, test_elements, assume_unique, invert)
 
 
 @_for("matmul")
@@ -194,7 +206,7 @@ def bincount(x, weights=None, minlength=None):
 
 for _name, _new in {
     "alltrue": "all", "sometrue": "any", "product": "prod", "cumproduct": "cumprod", "round_": "round",
-    "row_stack": "vstack", "in1d": "isin",
+    "row_stack": "vstack",
 }.items():  # fmt: skip
     COMPUTE[_name] = COMPUTE.get(_new) or getattr(np, _new)
 

@@ -211,14 +211,17 @@ def _nccl() -> Any:
     return nccl
 
 
-def _as_bytes(unique_id: tuple[int, ...]) -> bytes:
-    """CuPy gives the id as 128 signed chars."""
-    return np.array(unique_id, np.int8).tobytes()
+def _as_bytes(unique_id: bytes | tuple[int, ...]) -> bytes:
+    """The id as CuPy 14 has it; CuPy 13 gives 128 signed chars."""
+    return unique_id if isinstance(unique_id, bytes) else np.array(unique_id, np.int8).tobytes()
 
 
-def _as_id(data: bytes) -> tuple[int, ...]:
+def _as_id(data: bytes) -> bytes | tuple[int, ...]:
+    """The id as this CuPy wants it."""
     if len(data) != _ID_BYTES:
         raise DistError(f"the id of a NCCL communicator has {_ID_BYTES} bytes, got {len(data)}")
+    if int(cupy().__version__.split(".")[0]) >= 14:
+        return data
     return tuple(np.frombuffer(data, np.int8).tolist())
 
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ...backends.blas import column_sums
+from ...backends.blas import column_sums, dots
 from ...device import array_module, device_of, on
 from ...ops import ones, where
 from ...tensor import Tensor, from_raw
@@ -177,7 +177,7 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
 
     def grad(g):
         dq, dk, dv = new(*q.shape[-2:]), new(*k.shape[-2:]), new(*v.shape[-2:])
-        along = np.einsum("...ld,...ld->...l", g, y)[..., None, :]
+        along = dots("...ld->...l", g, y)[..., None, :]
         dmask = None
         for rows, seen, p in saved:
             g_rows = g[..., rows, :]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd import no_grad
-from ...backends.blas import column_sums, row_sums, rows
+from ...backends.blas import column_sums, dots, row_sums, rows
 from ...device import on
 from ...ops.inplace import write
 from ...ops.op import op
@@ -25,7 +25,7 @@ def _channel_sums(x: Any) -> Any:
     return column_sums(np.reshape(x, (n, channels)))[:, None]
 
 
-CHANNELS = Over(_channel_sums, lambda a, b: np.einsum("ncl,ncl->c", a, b)[:, None])  # of (N, C, L)
+CHANNELS = Over(_channel_sums, lambda a, b: dots("ncl->c", a, b)[:, None])  # of (N, C, L)
 
 
 @composite

@@ -191,7 +191,7 @@ def _turned(form: Geometry) -> Geometry | None:
 
 def _turned_kernels(w: Any, groups: int) -> Any:
     """(O, C / groups, *kernel) to (C, O / groups, *kernel), each kernel point-reflected."""
-    w = np.flip(w, range(2, w.ndim))
+    w = np.flip(w, tuple(range(2, w.ndim)))
     w = np.swapaxes(np.reshape(w, (groups, len(w) // groups, *w.shape[1:])), 1, 2)
     return np.reshape(w, (groups * w.shape[1], *w.shape[2:]))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends.blas import column_sums, row_sums
+from ...backends.blas import column_sums, dots, row_sums
 from ...dtypes import is_floating_point, is_half
 from ...ops import cat, norm
 from ...tensor import Tensor
@@ -35,7 +35,7 @@ class Over(NamedTuple):
     dot: Callable[[Any, Any], Any]
 
 
-ROWS = Over(row_sums, lambda a, b: np.einsum("ij,ij->i", a, b)[:, None])  # of (M, n)
+ROWS = Over(row_sums, lambda a, b: dots("ij->i", a, b)[:, None])  # of (M, n)
 COLUMNS = Over(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
 
 
