@@ -1,8 +1,9 @@
 """Gradients of gradients: the walk of the engine with Tensors in place of raw arrays.
 
 The gradient that a node passes on is a function of the incoming gradient and of what the node's vjp captured.
-If that is no floating-point array, the vjp itself runs on Tensors. Otherwise the step's forward pass runs
-again, on Tensors: then what the new vjp captures are Tensors, with a history that leads to the inputs.
+If that is no floating-point array, the vjp itself runs on Tensors, unless it is a kernel's. Otherwise the
+step's forward pass runs again, on Tensors: then what the new vjp captures are Tensors, with a history that
+leads to the inputs.
 (An op's body calls NumPy's functions, which Tensors answer with our ops. A composite has its reference.)
 
 Inputs that nobody holds any more are not kept for this: they are made again from their own inputs, and so on,
@@ -46,10 +47,15 @@ class Graph:
 
     def _parts(self, node: Node, grad: Any, wanted: set[Node] | None) -> tuple:
         _recover(node)
-        if node.vjp is None or node.again is None or node.again.call is None or not _holds_floats(node.vjp):
+        call = None if node.again is None else node.again.call
+        if (
+            node.vjp is None
+            or call is None
+            or not (getattr(call, "is_kernel", False) or _holds_floats(node.vjp))
+        ):
             return engine.parts_of(node, grad, wanted)
         args = self.arguments(node)
-        reference = getattr(node.again.call, "reference", None)
+        reference = getattr(call, "reference", None)
         if reference is not None:
             return _through(reference, args, node, grad)
         result, vjp = _body_on_tensors(node, args)

@@ -101,7 +101,9 @@ class Composite:
             raise ValueError(f"a kernel is for 'cpu' or 'cuda', got {kind!r}")
 
         def register(forward: Callable) -> Callable:
-            self.kernels[kind] = self._op(_in_single(forward) if kind == "cpu" else forward)
+            variant = self._op(_in_single(forward) if kind == "cpu" else forward)
+            variant.is_kernel = True  # its vjp knows raw arrays only
+            self.kernels[kind] = variant
             return forward
 
         return register
