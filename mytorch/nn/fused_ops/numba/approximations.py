@@ -39,6 +39,17 @@ def _in_wide_registers(function: ir.Function) -> None:
 
 
 @intrinsic
+def wide_registers(typing_context):
+    """`_in_wide_registers` as a statement: it holds for the loop over prange that it is in."""
+
+    def generate(context, builder, signature, args):
+        _in_wide_registers(builder.function)
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+@intrinsic
 def fma(typing_context, x, y, z):
     """x y + z, rounded once, and left alone: other sums may be reordered, by FASTMATH of `backends.jit`."""
 

@@ -109,7 +109,7 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, g, dq, dk
     batches, heads, kv_heads, queries, keys, features, value_features = sizes
     before = get_blas_threads()
     set_blas_threads(np.int32(1))
-    tiles, group = (queries + TILE - 1) // TILE, heads // kv_heads
+    tiles, group = (queries + TILE - 1) // TILE, heads // max(1, kv_heads)
     for item in prange(batches * kv_heads * pieces):
         batch, kv_head, piece = item // pieces // kv_heads, item // pieces % kv_heads, item % pieces
         own_dk, own_dv = rows_from(dk, batch, kv_head, 0), rows_from(dv, batch, kv_head, 0)
@@ -176,7 +176,7 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, posi
 
     def gradients(g, dbias=0):
         g = _four_dims(g, lead)
-        pieces = _pieces(batches * kv_heads, heads // kv_heads * -(-queries // TILE))
+        pieces = _pieces(batches * kv_heads, heads // max(1, kv_heads) * -(-queries // TILE))
         dq, dk, dv = _new_gradients(q, k, v, pieces)
         steps = (dk.strides[0], dv.strides[0])
         _backward(*inputs(), *places(g, dq, dk[0], dv[0]), dbias, pieces, steps)
