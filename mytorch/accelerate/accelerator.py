@@ -53,7 +53,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         log_wandb: log to Weights & Biases, as `log_with="wandb"`.
         cpu: use no GPU.
         log_with: "jsonl", "wandb", "tensorboard", a Tracker, or a list of these.
-        project_dir: the folder of trackers' files.
+        project_dir: the folder of trackers' files, and of checkpoints that are given none of their own.
         device_placement: move models and batches to the device.
         split_batches: a prepared loader's batch size is that of all processes together; else that of each.
         even_batches: all processes have as many batches, for which some samples come again at the end of a

@@ -32,9 +32,11 @@ def notebook_launcher(
         use_cpu: use no GPU.
 
     Raises:
-        ValueError: the function is defined in a notebook, or inside of another.
+        ValueError: the function is defined in a notebook, or inside of another; no positive `num_processes`.
         RuntimeError: a process failed; or this is one of several already.
     """
+    if num_processes is not None and (not isinstance(num_processes, int) or num_processes < 1):
+        raise ValueError(f"notebook_launcher(): num_processes must be a positive int, got {num_processes!r}")
     settings = {"MIXED_PRECISION": mixed_precision, "CPU": "true" if use_cpu else None}
     environment = {f"MYTORCH_{name}": value for name, value in settings.items() if value is not None}
     if num_processes is None or num_processes == 1:

@@ -29,6 +29,7 @@ class PreparedLoader:
             batches.
 
     Attributes:
+        given: the loader that was prepared; `num_workers`, `sampler` and so on are its own.
         loader: the loader of this process's share.
         end_of_dataloader: the batch that was given out is the last one.
     """
@@ -168,6 +169,11 @@ class PreparedLoader:
     def __len__(self) -> int:
         return len(self.loader)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "given":
+            raise AttributeError(name)
+        return getattr(self.given, name)
+
 
 _END = object()
 
@@ -233,8 +239,10 @@ class SkippedLoader:
     """
 
     def __init__(self, loader: Any, num_batches: int):
-        if num_batches < 0:
-            raise ValueError(f"skip_first_batches(): num_batches must not be negative, got {num_batches}")
+        if not isinstance(num_batches, int) or num_batches < 0:
+            raise ValueError(
+                f"skip_first_batches(): num_batches is an int and not negative, got {num_batches!r}"
+            )
         self.loader, self.num_batches = loader, num_batches
 
     def __iter__(self) -> Iterator[Any]:

@@ -118,6 +118,9 @@ def pad_across_processes(value: Any, dim: int = 0, pad_index: float = 0, pad_fir
 
     Args:
         pad_first: fill up at the front. A tensor without that dimension stays as it is.
+
+    Raises:
+        ValueError: integers or bools can't have the value `pad_index`.
     """
 
     def pad(x: Tensor) -> Tensor:
@@ -128,6 +131,8 @@ def pad_across_processes(value: Any, dim: int = 0, pad_index: float = 0, pad_fir
         if longest == x.shape[axis]:
             return x
         raw = x.detach().data._array
+        if raw.dtype.kind in "iub" and raw.dtype.type(pad_index) != pad_index:
+            raise ValueError(f"pad_across_processes(): no {raw.dtype} is {pad_index!r}")
         with on(x.device):
             shape = list(raw.shape)
             shape[axis] = longest

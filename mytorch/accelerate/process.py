@@ -10,6 +10,7 @@ from .. import distributed as dist
 from ..distributed.environment import seconds, started_size
 from ..tensor import from_raw
 
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _MAIN_SECONDS = 600.0
 _left: dict[str, int] = {}  # the rank of a process that has left the others
 
@@ -23,15 +24,30 @@ def start() -> bool:
 
 
 def setting(name: str, given: Any, default: Any, read: Callable[[str], Any] = str) -> Any:
-    """What the script gave; if it gave None, what the launcher says in MYTORCH_<name>; else the default."""
+    """What the script gave; if it gave None, what the launcher says in MYTORCH_<name>; else the default.
+
+    Raises:
+        ValueError: that isn't what `read` takes.
+    """
     if given is not None:
         return given
     text = os.environ.get(f"MYTORCH_{name}")
-    return read(text) if text else default
+    try:
+        return read(text) if text else default
+    except ValueError as error:
+        raise ValueError(f"environment variable MYTORCH_{name}: {error}") from error
 
 
 def is_true(text: str) -> bool:
-    return text.lower() in ("1", "true", "yes", "on")
+    """What a word means.
+
+    Raises:
+        ValueError: neither.
+    """
+    word = text.strip().lower()
+    if word not in (*_TRUE, *_FALSE):
+        raise ValueError(f"expected true or false, got {text!r}")
+    return word in _TRUE
 
 
 def world_size(group: Any = None) -> int:

@@ -29,6 +29,7 @@ class Saving:
 
     gradient_state: GradientState
     mixed_precision: str
+    project_dir: Path | None
     scaler: GradScaler | None
     _models: list
     _optimizers: list
@@ -54,7 +55,9 @@ class Saving:
                 )
             self._custom.append(obj)
 
-    def save_state(self, output_dir: Any, *, keep_last: int | None = None, asynchronous: bool = False) -> str:
+    def save_state(
+        self, output_dir: Any = None, *, keep_last: int | None = None, asynchronous: bool = False
+    ) -> str:
         """Save models, optimizers, schedules, loaders, the scaler, random states and what was registered.
 
         The folder is there whole or not at all (see `checkpoint`). All processes call this; the main one
@@ -62,8 +65,8 @@ class Saving:
 
         Args:
             output_dir: the checkpoint's folder; with `keep_last`, a folder of checkpoints checkpoint_0,
-                checkpoint_1, …
-            keep_last: how many of them stay.
+                checkpoint_1, … None is such a folder, <project_dir>/checkpoints.
+            keep_last: how many of them stay; all if None.
             asynchronous: take a copy, and write it while training goes on; `wait_for_checkpoint` waits.
 
         Returns:
@@ -71,26 +74,33 @@ class Saving:
 
         Raises:
             OSError: writing failed; of an asynchronous one, when it is waited for.
-            ValueError: `keep_last` isn't positive.
+            ValueError: `keep_last` isn't positive; neither `output_dir` nor the Accelerator's `project_dir`.
         """
-        if keep_last is not None and keep_last < 1:
-            raise ValueError(f"keep_last must be at least 1, got {keep_last}")
+        if keep_last is not None and (not isinstance(keep_last, int) or keep_last < 1):
+            raise ValueError(f"keep_last must be an int of at least 1, got {keep_last!r}")
         if not self.gradient_state.sync_gradients:
             warnings.warn(
                 "save_state() while gradients add up: those of the unfinished window are not saved",
                 stacklevel=2,
             )
+        folder = self._folder("save_state", output_dir)
+        is_numbered = output_dir is None or keep_last is not None
         self.wait_for_checkpoint()
-        files, folder = self._collect(), Path(output_dir)
-        if keep_last is not None:
+        files = self._collect()
+        if is_numbered:
             folder = process.on_main(checkpoint.next_numbered, folder)
-        write = partial(_write, folder, keep_last=keep_last)
+        write = partial(_write, folder, replace=not is_numbered, keep_last=keep_last)
         if not asynchronous:
             process.on_main(write, files)
         elif process.rank() == 0:
             self._writer = threading.Thread(target=self._write_later, args=(write, _copied(files)))
             self._writer.start()
         return str(folder)
+
+    def _folder(self, where: str, given: Any) -> Path:
+        if given is None and self.project_dir is None:
+            raise ValueError(f"{where}(): name a folder, or give the Accelerator a project_dir")
+        return self.project_dir / "checkpoints" if given is None else Path(given)
 
     def _write_later(self, write: Callable[[dict], None], files: dict[str, Any]) -> None:
         try:
@@ -153,7 +163,7 @@ class Saving:
             "scheduler": [type(prepared.scheduler).__name__ for prepared in self._schedulers],
         }
 
-    def load_state(self, input_dir: Any, *, last_good: bool = False) -> str | None:
+    def load_state(self, input_dir: Any = None, *, last_good: bool = False) -> str | None:
         """Go on from a checkpoint: the same objects must have been prepared, in the same order.
 
         All processes call this. A script that may be started again begins with
@@ -161,7 +171,7 @@ class Saving:
 
         Args:
             input_dir: the checkpoint's folder, or the folder of checkpoint_0, checkpoint_1, …, of which the
-                last is taken.
+                last is taken; None is <project_dir>/checkpoints.
             last_good: if that one is damaged, warn, and take the last one that is whole; if there is none,
                 do nothing.
 
@@ -171,15 +181,16 @@ class Saving:
         Raises:
             CheckpointError: there is none, or a file of it is missing, truncated or altered; it says which,
                 and which other checkpoint is good. With `last_good`: all are damaged.
-            ValueError, RuntimeError: it is of other objects.
+            ValueError, RuntimeError: it is of other objects; there is neither `input_dir` nor `project_dir`.
         """
+        given = self._folder("load_state", input_dir)
         self.wait_for_checkpoint()
         find = checkpoint.last_good if last_good else checkpoint.newest
-        folder = process.on_main(find, Path(input_dir))  # all processes go on from the same one
+        folder = process.on_main(find, given)  # all processes go on from the same one
         if folder is None:
             if last_good:
                 return None
-            raise checkpoint.CheckpointError(f"there is no checkpoint in {input_dir}")
+            raise checkpoint.CheckpointError(f"there is no checkpoint in {given}")
         files = checkpoint.read(folder)
         self._check_fits(folder, files)
         for i, model in enumerate(self._models):
@@ -246,8 +257,8 @@ class Saving:
             )
 
 
-def _write(folder: Path, files: dict[str, Any], keep_last: int | None) -> None:
-    checkpoint.write(folder, files, replace=keep_last is None)
+def _write(folder: Path, files: dict[str, Any], replace: bool, keep_last: int | None) -> None:
+    checkpoint.write(folder, files, replace)
     if keep_last is not None:
         checkpoint.clean(folder.parent, keep_last)
 

@@ -35,6 +35,7 @@ import json
 import sys
 from dataclasses import dataclass
 
+from ..distributed.launch import positive
 from ..models.gpt2 import SIZES, GPT2Config
 from ..optim.flat import CHUNK, CHUNK_CUDA
 
@@ -86,16 +87,12 @@ def estimate(
         cpu: on the CPU an optimizer works in smaller pieces.
 
     Raises:
-        ValueError: sequences that are longer than the context; ZeRO in mixed precision, which isn't there.
+        ValueError: sequences that are longer than the context.
     """
     length = config.context_length if sequence_length is None else sequence_length
     if length > config.context_length:
         raise ValueError(f"{length} tokens don't fit into a context of {config.context_length}")
     is_half = mixed_precision != "no"
-    if zero_stage and is_half:
-        raise ValueError(
-            f"ZeRO stage 1 can't be used with mixed_precision={mixed_precision}: choose one of them"
-        )
     count, size = count_parameters(config), 2 if is_half else 4
     state, work = 4 * _STATE[optimizer] * count, 2 * 4 * min(count, CHUNK if cpu else CHUNK_CUDA)
     return Estimate(
@@ -140,14 +137,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--zero_stage", type=int, choices=(0, 1), default=0, help="1: ZeroRedundancyOptimizer (default 0)")
     add("--cpu", action="store_true", help="train on the CPU")
     add("--json", action="store_true", help="bytes, as JSON")
-
-
-def positive(text: str) -> int:
-    """The positive int that a text means; argparse reports the error."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
-    return number
 
 
 def run(options: argparse.Namespace) -> int:

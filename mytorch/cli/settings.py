@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..accelerate.process import is_true
 from ..distributed.environment import TIMEOUT, TIMEOUT_VARIABLE
 from ..utils import atomic_write
 
@@ -25,7 +26,6 @@ CONFIG_VARIABLE = "MYTORCH_CONFIG"
 INSTALL = "pip install 'mytorch[launch]'"
 SOURCES = ("script", "command line", "environment", "file")
 DEFAULT = "default"
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class SettingsError(ValueError):
@@ -193,13 +193,13 @@ def parse(field: Field, text: str, where: str) -> Any:
     Raises:
         SettingsError: none, or one out of range.
     """
-    word = text.strip()
     if field.type is bool:
-        if word.lower() not in (*_TRUE, *_FALSE):
-            raise SettingsError(f"{where}: {field.name} is true or false, got {text!r}")
-        return word.lower() in _TRUE
+        try:
+            return is_true(text)
+        except ValueError:
+            raise SettingsError(f"{where}: {field.name} is true or false, got {text!r}") from None
     try:
-        value = field.type(word)
+        value = field.type(text.strip())
     except ValueError:
         raise SettingsError(f"{where}: {field.name} is of type {field.type.__name__}, got {text!r}") from None
     return _checked(field, value, where)

@@ -1,5 +1,6 @@
 """Several processes that train together: torch.distributed's functions, on MPI and NCCL."""
 
+from .bucket import GradBucket
 from .collectives import (
     all_gather,
     all_gather_into_tensor,
@@ -30,7 +31,7 @@ from .objects import (
 )
 from .point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from .reduce_op import ReduceOp
-from .work import Work
+from .work import Future, Work
 from .world import (
     GroupMember,
     destroy_process_group,

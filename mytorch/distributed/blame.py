@@ -17,6 +17,7 @@ _BY_SIGNAL = re.compile(
 )
 _BY_CODE = re.compile(
     r"Process name:\s+\[.*?,(\d+)\]\s+Exit code:\s+(\d+)|task (\d+): Exited with exit code (\d+)"
+    r"|process rank (\d+) with PID \d+ on node \S+ exiting\s+improperly"  # with code 0
 )
 _BY_LOSS = re.compile(r"lost communication with a remote daemon.*?Remote daemon:\s+\S+ on node (\S+)", re.S)
 # The first of these that there is. One rank's exception makes others see an early exit or a broken line, and
@@ -95,7 +96,7 @@ def _by_signal(number: int) -> str:
 def _exited(messages: str) -> tuple[int, int] | None:
     """The rank that the starter names, and its exit code."""
     match = _BY_CODE.search(messages)
-    return match and (int(match[1] or match[3]), int(match[2] or match[4]))
+    return match and (int(match[1] or match[3] or match[5]), int(match[2] or match[4] or 0))
 
 
 def _signalled(messages: str, folder: Path) -> dict[str, Any] | None:

@@ -57,7 +57,7 @@ def all_reduce(
     x = Operand("all_reduce", tensor, written=True)
     check_op("all_reduce", op, x.own.dtype)
     work = pg.run("all_reduce", x.own, lambda e: e.all_reduce(x.raw, op), f", {op.value}", x.store)
-    return end(work, async_op)
+    return end(work, async_op, tensor)
 
 
 def broadcast(
@@ -74,7 +74,7 @@ def broadcast(
     x = Operand("broadcast", tensor, written=root != pg.rank())
     store = None if root == pg.rank() else x.store
     work = pg.run("broadcast", x.own, lambda e: e.broadcast(x.raw, root), f", src={pg.ranks[root]}", store)
-    return end(work, async_op)
+    return end(work, async_op, tensor)
 
 
 def reduce(
@@ -94,7 +94,7 @@ def reduce(
     detail = f", {op.value}, dst={pg.ranks[root]}"
     store = x.store if root == pg.rank() else None
     work = pg.run("reduce", x.own, lambda e: e.reduce(x.raw, root, op), detail, store)
-    return end(work, async_op)
+    return end(work, async_op, tensor)
 
 
 def all_gather(
@@ -109,7 +109,7 @@ def all_gather(
     out = rows(x, pg.size()) if counts is None else empty_flat(parts)
     store = store_rows(out, parts) if counts is None else store_flat(out, parts)
     work = pg.run("all_gather", x.own, lambda e: e.all_gather(out, x.raw, counts), detail, store, not counts)
-    return end(work, async_op)
+    return end(work, async_op, *tensor_list)
 
 
 def all_gather_into_tensor(
@@ -123,7 +123,7 @@ def all_gather_into_tensor(
     check_ratio("all_gather_into_tensor", out, x, pg.size())
     table = out.raw.reshape((pg.size(), *x.raw.shape))
     work = pg.run("all_gather_into_tensor", x.own, lambda e: e.all_gather(table, x.raw), store=out.store)
-    return end(work, async_op)
+    return end(work, async_op, output_tensor)
 
 
 def reduce_scatter(
@@ -149,7 +149,7 @@ def reduce_scatter(
         out.store,
         not counts,
     )
-    return end(work, async_op)
+    return end(work, async_op, output)
 
 
 def reduce_scatter_tensor(
@@ -169,7 +169,7 @@ def reduce_scatter_tensor(
         f", {op.value}",
         out.store,
     )
-    return end(work, async_op)
+    return end(work, async_op, output)
 
 
 def gather(
@@ -195,7 +195,7 @@ def gather(
     elif gather_list:
         raise ValueError("gather(): gather_list is for rank dst alone")
     work = pg.run("gather", x.own, lambda e: e.gather(out, x.raw, root), f", dst={pg.ranks[root]}", store)
-    return end(work, async_op)
+    return end(work, async_op, *(gather_list or ()))
 
 
 def scatter(
@@ -221,7 +221,7 @@ def scatter(
         raise ValueError("scatter(): scatter_list is for rank src alone")
     detail = f", src={pg.ranks[root]}"
     work = pg.run("scatter", out.own, lambda e: e.scatter(out.raw, table, root), detail, out.store)
-    return end(work, async_op)
+    return end(work, async_op, tensor)
 
 
 def all_to_all(
@@ -246,7 +246,7 @@ def all_to_all(
         store=store_flat(out, outs),
         shaped=False,
     )
-    return end(work, async_op)
+    return end(work, async_op, *output_tensor_list)
 
 
 def all_to_all_single(
@@ -273,7 +273,7 @@ def all_to_all_single(
         store=out.store,
         shaped=False,
     )
-    return end(work, async_op)
+    return end(work, async_op, output)
 
 
 def _counts(x: Operand, sizes: Sequence[int] | None, ranks: int) -> list[int]:

@@ -128,6 +128,7 @@ def facts_of_machine(folder: Path, who: str, kind: str, text: str, code: int) ->
 
 def _facts(error: BaseException) -> dict[str, Any]:
     flight = recorder.read_all(_folder()).get(_state["rank"])
+    said = traceback.TracebackException.from_exception(error, limit=0)  # str(error) itself may raise
     return {
         "rank": _state["rank"],
         "host": socket.gethostname(),
@@ -136,7 +137,7 @@ def _facts(error: BaseException) -> dict[str, Any]:
         "kind": kind_of(error),
         "code": exit_code(error),
         "type": type(error).__name__,
-        "message": str(error),
+        "message": str(said),
         "finished": getattr(error, "finished", ()),
         "traceback": _traceback_of(error),
         "operation": str(flight.last) if flight and flight.last else "",

@@ -21,14 +21,14 @@ from .member import join
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of the launcher."""
     count = parser.add_mutually_exclusive_group()
-    count.add_argument("--num_processes", "-n", type=_positive, help="ranks, on all machines together")
+    count.add_argument("--num_processes", "-n", type=positive, help="ranks, on all machines together")
     count.add_argument(
         "--num_gpus",
         "--nproc_per_node",
-        type=_positive,
+        type=positive,
         help="ranks on each machine (default: its GPUs, or 1)",
     )
-    parser.add_argument("--nnodes", type=_positive, default=1, help="machines (default 1)")
+    parser.add_argument("--nnodes", type=positive, default=1, help="machines (default 1)")
     parser.add_argument("--node_rank", type=int, default=0, help="which of them this is (default 0)")
     parser.add_argument("--master_addr", default="127.0.0.1", help="address of machine 0")
     parser.add_argument("--master_port", type=int, default=29500, help="a free port there (default 29500)")
@@ -44,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script_args", metavar="ARGS", nargs=argparse.REMAINDER, help="its arguments")
 
 
-def _positive(text: str) -> int:
-    number = int(text)
+def positive(text: str) -> int:
+    """The positive int that a text means; argparse reports the error."""
+    number = int(text) if text.strip().isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
     return number

@@ -246,8 +246,9 @@ def root_of(where: str, group: ProcessGroup, rank: int | None, group_rank: int |
     return group.ranks.index(rank)
 
 
-def end(work: Work, async_op: bool) -> Work | None:
-    """What a collective returns: the handle, or, after a wait, None."""
+def end(work: Work, async_op: bool, *written: Any) -> Work | None:
+    """What a collective returns: the handle, with the tensors it writes, or, after a wait, None."""
+    work.written = list(written)
     if async_op:
         return work
     work.wait()

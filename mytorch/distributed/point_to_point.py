@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .operands import Operand, check_tag, members, raw_of, root_of
+from .operands import Operand, check_tag, end, members, raw_of, root_of
 from .work import Work
 from .world import as_group
 
@@ -47,7 +47,8 @@ def irecv(
     x = Operand("irecv", tensor, written=True)
     name = "recv(from any)" if anyone else f"recv(from {pg.ranks[peer]})"
     peers = tuple(r for r in range(pg.size()) if r != pg.rank()) if anyone else (peer,)
-    return pg.run(name, x.own, lambda e: e.recv(x.raw, peer, tag), store=x.store, peers=peers)
+    work = pg.run(name, x.own, lambda e: e.recv(x.raw, peer, tag), store=x.store, peers=peers)
+    return end(work, True, tensor)
 
 
 def send(

@@ -31,6 +31,9 @@ class Work:
         timeout: in seconds; by default the group's.
         early: the result may be stored when somebody asks; else in `wait` alone, in its GPU stream.
         eager: seconds for which `wait` is worth a core's full attention.
+
+    Attributes:
+        written: the tensors that the operation writes.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Work:
         self._group, self._record, self._comparison, self._pending = group, record, comparison, pending
         self._store, self._peers, self._eager = store, peers, eager
         self.timeout = group.timeout if timeout is None else timeout
+        self.written: list[Any] = []
         self._over = self._stored = False
         self._early = early and pending.queue is None
         self._lock, self._age = threading.Lock(), 0.0
@@ -96,6 +100,14 @@ class Work:
         self._bring()
         return True
 
+    def result(self) -> list[Any]:
+        """The tensors that were written; call `wait()` before."""
+        return self.written
+
+    def get_future(self) -> Future:
+        """A Future of `result()`."""
+        return Future(self, self.result)
+
     def age(self, passed: float) -> float:
         """Seconds under way, after `passed` more."""
         self._age += passed
@@ -144,3 +156,39 @@ class Work:
         self._error = error
         self._group.recorder.end(self._record, recorder.FAILED)
         self._group.forget(self)
+
+
+class Future:
+    """What an operation gives when it is over, as torch.futures.Future.
+
+    Nothing runs by itself: `wait()` calls the functions that `then` was given.
+
+    Args:
+        work: the operation.
+        result: what to give after its end.
+    """
+
+    def __init__(self, work: Any, result: Callable[[], Any]):
+        self._work, self._result = work, result
+        self._found: list[Any] = []
+
+    def wait(self) -> Any:
+        """Wait for the operation, and give what it gives.
+
+        Raises:
+            DistError: see `Work.wait`.
+        """
+        self._work.wait()
+        if not self._found:
+            self._found.append(self._result())
+        return self._found[0]
+
+    value = wait
+
+    def done(self) -> bool:
+        """Is the operation over?"""
+        return self._work.is_completed()
+
+    def then(self, callback: Callable[[Future], Any]) -> Future:
+        """A Future of what `callback` makes of this one."""
+        return Future(self._work, lambda: callback(self))

@@ -54,8 +54,6 @@ WRONG = {  # what is called: what it says
     "estimate: heads": (["estimate-memory", "--n_head", "7"], "n_embd=768 can't be divided into n_head=7"),
     "estimate: length": (
         ["estimate-memory", "--sequence_length", "2000"], "2000 tokens don't fit into a context of 1024"),
-    "estimate: ZeRO in half": (
-        ["estimate-memory", "--zero_stage", "1", "--mixed_precision", "fp16"], "ZeRO stage 1 can't be used"),
     "env: argument": (["env", "all"], "unrecognized arguments: all"),
 }  # fmt: skip
 

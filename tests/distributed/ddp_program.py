@@ -8,7 +8,7 @@ import mytorch
 import mytorch.distributed as dist
 from mytorch import nn, optim
 from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer, half_parameters
-from mytorch.distributed.comm_hooks import Averaging, allreduce_hook, fp16_compress_hook
+from mytorch.distributed.comm_hooks import allreduce_hook, fp16_compress_hook
 from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed.ddp_refused import REFUSED
 from tests.distributed.on_ranks import run_cases
@@ -251,7 +251,7 @@ def own_hook():
             all(np.shares_memory(p.grad.numpy(), bucket.buffer().numpy()) for p in bucket.parameters())
         )
         work = dist.all_reduce(bucket.buffer(), async_op=True)
-        return Averaging(work, bucket.buffer)
+        return dist.Future(work, bucket.buffer)
 
     model.register_comm_hook(seen, hook)
     loss_of(model, 0).backward()

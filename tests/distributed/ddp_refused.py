@@ -8,7 +8,7 @@ import numpy as np
 
 import mytorch
 import mytorch.distributed as dist
-from mytorch.distributed.comm_hooks import Averaging, allreduce_hook
+from mytorch.distributed.comm_hooks import allreduce_hook
 from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed.training import loss_of, network, rank
 
@@ -24,7 +24,7 @@ def failing_hook(error):
 
 def wrong_hook(returned):
     model = DistributedDataParallel(network())
-    work = Averaging(dist.all_reduce(np.zeros(1), async_op=True), lambda: returned)
+    work = dist.Future(dist.all_reduce(np.zeros(1), async_op=True), lambda: returned)
     model.register_comm_hook(None, lambda state, bucket: work)
     return loss_of(model, 0).backward
 
