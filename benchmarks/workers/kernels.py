@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -13,46 +14,66 @@ from benchmarks.machine import openblas
 from benchmarks.protocol import Step, serve
 
 WARM_UP = 0.1  # seconds
+Passes = Callable[[], tuple[Sequence[Any], Sequence[Any]]]  # returns the results, and what has gradients
 
 
-def forward_step(library: Any, arrays: list, call: Any) -> Step:
-    """A callable that does one forward pass, and returns a figure of it to compare."""
+def forward_pass(library: Any, arrays: list, call: Any) -> Passes:
+    """A callable that does one forward pass."""
     F, tensor = library.nn.functional, library.from_numpy
     xs = [tensor(a) for a in arrays]
 
-    def step() -> float:
+    def run() -> tuple:
         with library.no_grad():
-            return call(F, tensor, *xs).reshape(-1)[0].item()
+            return _several(call(F, tensor, *xs)), ()
 
-    return step
+    return run
 
 
-def training_step(library: Any, arrays: list, call: Any) -> Step:
-    """A callable that does one forward and one backward pass, and returns a figure of both to compare."""
+def training_pass(library: Any, arrays: list, call: Any) -> Passes:
+    """A callable that does one forward and one backward pass."""
     F, tensor = library.nn.functional, library.from_numpy
     xs = [tensor(a).requires_grad_() for a in arrays]
-    given = []  # the gradient that comes in from behind
+    given = []  # the gradients that come in from behind
 
-    def step() -> float:
+    def run() -> tuple:
         for x in xs:
             x.grad = None
-        y = call(F, tensor, *xs)
-        given[:] = given or [tensor(gradient(tuple(y.shape)))]
-        y.backward(given[0])
-        return y.detach().reshape(-1)[0].item() + sum(x.grad.reshape(-1)[-1].item() for x in xs)
+        ys = _several(call(F, tensor, *xs))
+        given[:] = given or [tensor(gradient(tuple(y.shape))) for y in ys]
+        library.autograd.backward(ys, given)
+        return ys, xs
 
-    return step
+    return run
 
 
-def prolonged(step: Step) -> Step:
-    """The same step, for a while: threads that slept may find themselves on one core at first."""
+def _several(result: Any) -> tuple:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def step(passes: Passes) -> Step:
+    """The passes and nothing else: the figure is 0, as that of each first step is compared already."""
+
+    def once() -> float:
+        passes()
+        return 0.0
+
+    return once
+
+
+def first_step(passes: Passes) -> Step:
+    """The same, for a while: threads that slept may find themselves on one core at first.
+
+    It returns a figure of all results to compare.
+    """
 
     def steps() -> float:
         end = time.perf_counter() + WARM_UP
-        result = step()
+        ys, xs = passes()
         while time.perf_counter() < end:
-            result = step()
-        return result
+            ys, xs = passes()
+        return sum(y.detach().reshape(-1)[0].item() for y in ys) + sum(
+            x.grad.reshape(-1)[-1].item() for x in xs
+        )
 
     return steps
 
@@ -90,9 +111,9 @@ def main(problem: str, name: str) -> None:
     def start() -> list[Step]:
         steps = []
         for job in jobs:
-            make = training_step if job.backward else forward_step
-            step = make(library, job.arrays(), job.peer if name == "torch" and job.peer else job.call)
-            steps += [prolonged(step), *[step] * (REPEATS - 1)]
+            make = training_pass if job.backward else forward_pass
+            passes = make(library, job.arrays(), job.peer if name == "torch" and job.peer else job.call)
+            steps += [first_step(passes), *[step(passes)] * (REPEATS - 1)]
         return steps
 
     serve(describe(library), start)
