@@ -57,12 +57,12 @@ def _gemm() -> Any:
 
 
 def add_product(x: Any, y: Any, out: Any, beta: float = 1) -> None:
-    """out = x @ y + beta out, for matrices; beta is 0 or 1, and 0 means that what was in `out` is lost."""
+    """out = x @ y + beta out, for (stacks of) matrices; beta is 0 or 1, with 0 `out` doesn't count."""
     if not isinstance(x, np.ndarray):
         cublas.product(x, y, out, beta)
     elif (
-        threads.is_running() and x.dtype == y.dtype == out.dtype == np.float32 and out.strides[-1] == 4
-        and (gemm := _gemm()) is not None
+        threads.is_running() and x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
+        and out.strides[-1] == 4 and (gemm := _gemm()) is not None
     ):  # fmt: skip
         gemm.matrix_product(x, y, out, beta)
     elif is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does

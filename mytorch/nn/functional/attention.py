@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ...backends.blas import column_sums, dots
+from ...backends.blas import add_product, column_sums, dots, product
 from ...device import array_module, device_of, on
 from ...ops import ones, where
 from ...tensor import Tensor, from_raw
@@ -162,7 +162,7 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
     y = new(q.shape[-2], v.shape[-1])
     saved, keep = [], None
     for rows, seen in tiles:
-        scores = np.matmul(k[..., seen, :], _swap(q[..., rows, :]))
+        scores = product(k[..., seen, :], _swap(q[..., rows, :]))
         scores *= q.dtype.type(scale)
         if bias is not None:
             scores += bias
@@ -172,7 +172,7 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
         if dropout is not None:  # there is one tile only, but not always of all keys
             shape = (*batch, q.shape[-2], k.shape[-2])
             keep = _swap(_kept_weights(dropout, np.empty(shape, q.dtype, like=q)))[..., seen, :]
-        np.matmul(_swap(p if keep is None else p * keep), v[..., seen, :], out=y[..., rows, :])
+        add_product(_swap(p if keep is None else p * keep), v[..., seen, :], y[..., rows, :], 0)
         saved.append((rows, seen, p))
 
     def grad(g):
@@ -181,8 +181,8 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
         dmask = None
         for rows, seen, p in saved:
             g_rows = g[..., rows, :]
-            _add_product(p if keep is None else p * keep, g_rows, dv[..., seen, :], one)
-            d = np.matmul(v[..., seen, :], _swap(g_rows))
+            add_product(p if keep is None else p * keep, g_rows, dv[..., seen, :], not one)
+            d = product(v[..., seen, :], _swap(g_rows))
             if keep is not None:
                 d *= keep
             d -= along[..., rows]
@@ -190,8 +190,8 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
             if mask is not None and mask.dtype != bool:
                 dmask = _swap(d.copy())
             d *= q.dtype.type(scale)
-            np.matmul(_swap(d), k[..., seen, :], out=dq[..., rows, :])
-            _add_product(d, q[..., rows, :], dk[..., seen, :], one)
+            add_product(_swap(d), k[..., seen, :], dq[..., rows, :], 0)
+            add_product(d, q[..., rows, :], dk[..., seen, :], not one)
         return dq, _sum_heads(dk, own_heads[0]), _sum_heads(dv, own_heads[1]), dmask
 
     return y, grad
@@ -258,14 +258,6 @@ def _softmax(scores):
     np.exp(scores, out=scores)
     scores /= np.maximum(column_sums(scores), 1)[..., None, :]  # only a column of zeros has a smaller sum
     return scores
-
-
-def _add_product(x, y, out, only):
-    """out += x y, where `out` holds zeros; if it is the only term, out = x y."""
-    if only:
-        np.matmul(x, y, out=out)
-    else:
-        out += np.matmul(x, y)
 
 
 def _sum_heads(d, own):
