@@ -21,6 +21,8 @@ from .dtypes import is_inexact
 from .printing import tensor_text
 from .size import Size
 
+_new = object.__new__
+
 
 class Tensor:
     """An n-dimensional array with a gradient.
@@ -296,12 +298,14 @@ class Tensor:
 def from_raw(raw: Any) -> Tensor:
     """A Tensor around a raw array, without history."""
     if type(raw) is np.ndarray:
-        data = Array.__new__(Array)
+        data = _new(Array)
         data._array = raw
     else:
         data = wrap(raw)
-    out = Tensor.__new__(Tensor)
-    out._set(data)
+    out = _new(Tensor)
+    out.data = data  # what `_set` does, without a call
+    out._grad = out._node = out._view = out._slot = out._post_hooks = None
+    out._version = engine.Version()
     return out
 
 

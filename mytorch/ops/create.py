@@ -174,12 +174,11 @@ def from_numpy(array: np.ndarray) -> Tensor:
     Raises:
         TypeError: not a NumPy array, or of a dtype that tensors don't have.
     """
+    if type(array) is np.ndarray and array.dtype in dtypes._KNOWN:
+        return from_raw(array)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy(): expected a np.ndarray, got {type(array).__name__}")
-    if type(array) is not np.ndarray:
-        return Tensor(array)
-    dtypes.as_dtype(array.dtype)  # raises, if there is no such tensor
-    return from_raw(array)
+    return Tensor(array)  # raises, if there is no such tensor
 
 
 def from_dlpack(x: Any) -> Tensor:

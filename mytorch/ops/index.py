@@ -171,7 +171,7 @@ def narrow(input, dim, start, length):
 def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
     """The basic part (None: all of x), and the index arrays by their dim in what the basic part gives."""
     items = index if isinstance(index, tuple) else (index,)
-    if all(type(i) in _PLAIN for i in items):
+    if _PLAIN.issuperset(map(type, items)):
         for i in items:
             _check_step(i)
         return (items if Ellipsis in items else (*items, ...)), {}

@@ -23,6 +23,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from ..widened import SINGLE, call_widened
 
 NUMBERS = (bool, int, float, complex, np.generic)
 _PROMOTE = (None, "common", "float")
+_NOTHING_TO_DO = nullcontext()
 
 
 def op(
@@ -80,7 +82,8 @@ def op(
                 require_tensor(x, call.__name__)
         raws, where = unwrap(args, call.__name__, numbers)
         try:
-            with np.errstate(all="ignore"), on(where):  # inf and NaN are values here, as in PyTorch
+            # Inf and NaN are values here, as in PyTorch; a view computes nothing.
+            with _NOTHING_TO_DO if view else np.errstate(all="ignore"), on(where):
                 if promote is not None:
                     raws = promoted(raws, promote == "float")
                 if widens and "ml_dtypes" in sys.modules:  # else there is no bfloat16
@@ -143,12 +146,11 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
             raw = a.data._array
         elif isinstance(a, Array):
             raw = a._array
+        elif is_raw(a):
+            raw = a
         else:
             raws.append(a)
-            if not is_raw(a):
-                continue
-            raw = a
-            raws.pop()
+            continue
         raws.append(raw)
         here = CPU if type(raw) is np.ndarray else device_of(raw)
         if where is None:

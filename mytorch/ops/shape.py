@@ -261,9 +261,9 @@ def as_writable(view, x):
 
 def as_sizes(args: Any, name: str) -> tuple[int, ...]:
     """The ints in `(2, 3)` or `((2, 3),)`, or one int."""
-    if not isinstance(args, Sequence):
+    if type(args) is not tuple and not isinstance(args, Sequence):
         args = (args,)
-    elif len(args) == 1 and isinstance(args[0], Sequence):
+    elif len(args) == 1 and type(args[0]) is not int and isinstance(args[0], Sequence):
         args = args[0]
     try:
         return tuple([n if type(n) is int else operator.index(n) for n in args])
@@ -290,9 +290,8 @@ def _infer(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
         if math.prod(sizes) != count or (sizes and min(sizes) < 0):
             raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {count}")
         return sizes
-    at = sizes.index(-1)
-    others = math.prod(sizes[:at] + sizes[at + 1 :])
-    if -1 in sizes[at + 1 :]:
+    others = -math.prod(sizes)
+    if sizes.count(-1) > 1:
         raise RuntimeError(f"only one dimension can be inferred, got shape {list(sizes)}")
     if others == 0 and count == 0:
         raise RuntimeError(
@@ -300,4 +299,4 @@ def _infer(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
         )
     if others <= 0 or count % others:
         raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {count}")
-    return (*sizes[:at], count // others, *sizes[at + 1 :])
+    return tuple([count // others if n == -1 else n for n in sizes])
