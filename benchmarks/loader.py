@@ -4,8 +4,8 @@
 
 Each implementation lives in a process of its own, with workers that stay; they take turns at every load, on
 the same arrays, with persistent workers and the default prefetch_factor, and without workers. A time is that
-of a whole pass, of which the program uses one number a batch; a pass before it, which isn't timed, compares
-all that the batches hold. Times are medians over the rounds during which no other program
+of a whole pass, of which the program reads one number a batch, through NumPy; a pass before it, which isn't
+timed, compares all that the batches hold. Times are medians over the rounds during which no other program
 used the processor (all of them where there is no such round). Exit code 1: the batches differ, or a worker
 ended early.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...ops.join import stack
 from ...tensor import Tensor, from_raw
 
 _EXPECTED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists"
-_form_of = attrgetter("shape", "dtype")
 _empty: Callable[[tuple, np.dtype], np.ndarray] = np.empty
 
 
@@ -82,26 +80,25 @@ def _collate(batch: Sequence, place: str) -> Any:
 
 def _stack(batch: Sequence, place: str) -> Tensor:
     raws = _plain(batch)
-    forms = [*map(_form_of, raws)]
-    if not raws or not _is_numeric(raws[0].dtype) or forms.count(forms[0]) < len(forms):
-        _check_arrays(batch, place)
-        return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
-    shape, dtype = forms[0]
-    out = _empty((len(raws), *shape), dtype)
-    if shape:  # the same as np.stack, which takes longer
-        np.concatenate(raws, out=out.reshape(len(raws) * shape[0], *shape[1:]))
-    else:
-        out[:] = raws
-    return from_raw(out)
+    if len({x.dtype for x in raws}) == 1 and _is_numeric(raws[0].dtype):
+        out = _empty((len(raws), *raws[0].shape), raws[0].dtype)
+        try:
+            out[...] = raws  # the same as np.stack, which takes longer
+        except ValueError:  # their shapes differ
+            pass
+        else:
+            return from_raw(out)
+    _check_arrays(batch, place)
+    return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
 
 
 def _plain(batch: Sequence) -> list[np.ndarray]:
     """The NumPy arrays of samples on the CPU that want no gradient; none if one of them is something else."""
     raws = []
     for x in batch:
-        if isinstance(x, Tensor) and not x.requires_grad:
-            x = x.data
-        if isinstance(x, Array):
+        if isinstance(x, Tensor) and x.node is None:
+            x = x.data._array
+        elif isinstance(x, Array):
             x = x._array
         if not isinstance(x, np.ndarray):
             return []

@@ -67,15 +67,16 @@ class MapFetcher(Fetcher):
         return self.seeder.batch(self._load, number, indices)
 
     def _load(self, number: int, indices: Any) -> Any:
-        dataset, progress, begin = self.recipe.dataset, self.progress, self.seeder.sample
+        dataset, progress, seeder = self.recipe.dataset, self.progress, self.seeder
         if self.recipe.is_batched and loads_many(dataset):
             progress[-1] = MANY
-            begin(indices[0] if len(indices) else None, number, 0)
+            seeder.sample(indices[0] if len(indices) else None, number, 0)
             return self._collate(dataset.__getitems__(indices))
         samples = []
         for place, index in enumerate(indices if self.recipe.is_batched else [indices]):
             progress[-1] = place
-            begin(index, number, place)
+            if seeder.is_seeding:
+                seeder.sample(index, number, place)
             samples.append(dataset[index])
         return self._collate(samples if self.recipe.is_batched else samples[0])
 

@@ -69,8 +69,9 @@ class Seeder:
     def __init__(self, seed: int, epoch: int):
         self._key, self._shared, self._generator = mix(seed, epoch), SharedGenerators(), _SampleGenerator()
         self._generator.restart(0)
-        self._is_seeding, self._is_first = True, True
+        self.is_seeding, self._is_first = True, True
         self._is_learning = False  # in the first batch, as long as nothing is drawn
+        self._is_as_before = False  # nothing was drawn since `__enter__`
 
     def sample(self, index: Any, number: int = 0, place: int = -1) -> None:
         """Begin the sample `index`; one that is no integer is known by its place in the pass instead.
@@ -78,7 +79,7 @@ class Seeder:
         Args:
             number, place: of a batch, and in it; or of a stream's copy, and in that.
         """
-        if not self._is_seeding:
+        if not self.is_seeding:
             return
         if self._is_learning:
             self._is_learning = not self._is_drawn()
@@ -91,20 +92,21 @@ class Seeder:
 
     def batch(self, load: Callable[..., T], *args: Any) -> T:
         """`load(*args)`, which calls `sample` before each sample; it may be called twice."""
-        if not self._is_seeding:
+        if not self.is_seeding:
             try:
                 batch = load(*args)
                 if not self._is_drawn():
+                    self._is_as_before = True
                     return batch
             except Exception:
                 if not self._is_drawn():
                     raise
-            self._is_seeding = True
+            self.is_seeding = True
             return load(*args)
         self._is_learning = self._is_first
         batch = load(*args)
         if self._is_learning:
-            self._is_seeding = self._is_drawn()
+            self.is_seeding = self._is_drawn()
         self._is_first = self._is_learning = False
         return batch
 
@@ -118,8 +120,9 @@ class Seeder:
 
     def __enter__(self) -> None:
         self._look, self._users = self._shared.save(), default_generator(CPU)
-        _default[CPU] = self._generator
+        _default[CPU], self._is_as_before = self._generator, False
 
     def __exit__(self, *error: Any) -> None:
         _default[CPU] = self._users
-        self._shared.restore()
+        if not self._is_as_before:  # nobody knows if something was drawn
+            self._shared.restore()

@@ -39,11 +39,12 @@ class SharedGenerators:
 
     def __init__(self) -> None:
         self._saved: Any = None
+        self._read_python, self._read_numpy = _reader(_PYTHON), _reader(_NUMPY)
 
     def look(self) -> tuple:
         """Something to compare: it differs once a number was drawn, or the state was set."""
         bits = np.random.get_bit_generator()
-        return _reader(_PYTHON)(), _PYTHON.gauss_next, _reader(_NUMPY)(), _reader(bits)()
+        return self._read_python(), _PYTHON.gauss_next, self._read_numpy(), _reader(bits)()
 
     def seed(self, number: int) -> None:
         """Begin the streams of a number of 64 bits; NumPy takes 32 of them."""

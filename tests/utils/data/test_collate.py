@@ -139,6 +139,22 @@ def test_arrays_and_tensors_together():
     assert out.tolist() == [[1], [2], [3]] and out.dtype == np.float32
 
 
+SHAPES = [(), (0,), (1,), (2,), (3,), (0, 2), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (1, 2, 2), (2, 2, 1)]
+
+
+@pytest.mark.parametrize("first", SHAPES, ids=str)
+def test_only_equal_shapes_are_stacked(first):
+    """Nothing is broadcast, wherever in the batch the other shape is."""
+    for other in SHAPES:
+        for shapes in ([first, other], [first, other, first], [first, first, other]):
+            batch = [np.full(shape, i) for i, shape in enumerate(shapes)]
+            if other == first:
+                same(data.default_collate(batch), torch.utils.data.default_collate(batch))
+                continue
+            with pytest.raises(RuntimeError, match=r"sample \d has shape .*, sample 0 has"):
+                data.default_collate(batch)
+
+
 def test_on_a_gpu(fake_cuda):
     out = data.default_collate(
         [mytorch.Tensor([1.0, 2.0], device="cuda:0"), mytorch.Tensor([3.0, 4.0], device="cuda:0")]
