@@ -1,13 +1,15 @@
 """Fixtures for all tests."""
 
+import resource
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from mytorch.backends import cublas
 from mytorch.random import _default, manual_seed
-from tests import strict_cupy
+from tests import seeds, strict_cupy
 from tests.strict_cupy.cublas import Cublas
 
 # Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler: all in CI, and
@@ -17,6 +19,15 @@ SLOW = (
     "accelerate/test_restart", "cli/test_checks", "cli/test_commands", "utils/data/test_life",
     "test_examples", "test_notebook", "test_train_gpt2",
 )  # fmt: skip
+
+# Hypothesis takes the same examples in every run, however slow the machine is.
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("repeatable")
+
+# What a test lets crash writes no core file into the repository, whose files other tests look at.
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def pytest_collection_modifyitems(items):
@@ -28,10 +39,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Every test draws the same numbers in every run, with mytorch and with PyTorch, if that is loaded."""
+    """Every test draws the same numbers in every run, whichever tests ran before it in its process.
+
+    With mytorch, PyTorch, if that is loaded, Python, NumPy, and the generators in the modules of the tests.
+    """
     manual_seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+    seeds.rewind()
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "notebooks" / "gpt_shakespeare.ipynb"
@@ -39,19 +41,22 @@ def executed(tmp_path_factory):
         "MYTORCH_NOTEBOOK_TEXT": str(text),
         "MYTORCH_NOTEBOOK_DATA": str(folder / "data"),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "IPYTHONDIR": str(folder / "ipython"),
+        "HOME": str(folder),  # no settings of whoever runs the tests
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",  # more only get in the way of other tests
         "http_proxy": "http://localhost:1",  # nothing is fetched: it would fail
         "https_proxy": "http://localhost:1",
     }
     notebook = stored()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as sockets:
         for name, value in settings.items():
             patch.setenv(name, value)
+        # Not over ports: one that is free may be taken before the kernel has it.
+        files = Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"})
         NotebookClient(
-            notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(PATH.parent)}}
-        ).execute()
+            notebook, timeout=600, startup_timeout=600, kernel_name="python3", config=files,
+            resources={"metadata": {"path": str(PATH.parent)}},
+        ).execute()  # fmt: skip
     return notebook
 
 

@@ -1,20 +1,17 @@
 """train_gpt2.py and inference_gpt2.py as a user runs them, on a few lines of text."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import mytorch
-from tests.distributed.launched import needs_mpi
+from tests.distributed.launched import ROOT, needs_mpi, surroundings
 
-ROOT = Path(__file__).parent.parent
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
 SHORT = [
     "--model_size", "nano", "--context_length", "16", "--batch_size", "4", "--eval_interval", "6",
@@ -41,7 +38,7 @@ train_gpt2.main()
 def run(*command, cwd, ok=True):
     done = subprocess.run(
         [sys.executable, *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(),
     )  # fmt: skip
     assert (done.returncode == 0) == ok, done.stdout + done.stderr
     return done
@@ -221,15 +218,15 @@ def stop_after(folder, name, iteration, *options, processes=1):
         [sys.executable, *map(str, script(folder, processes)), *options, "--project_name", name,
          "--train_iterations", "1000000"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(),
     )  # fmt: skip
-    deadline = time.time() + 120
+    deadline = time.time() + 300
     while time.time() < deadline and process.poll() is None:
         if (out / "metrics.jsonl").exists() and iteration in metrics(out, "loss"):
             break
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    text = process.communicate(timeout=60)[0]
+    text = process.communicate(timeout=300)[0]
     assert process.returncode == 130, text
     assert "continue with --resume_from_checkpoint" in text and "Traceback" not in text
     return out

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,8 @@ from mytorch import nn, optim
 from mytorch.accelerate import Accelerator, CheckpointError, checkpoint, saving, set_seed
 from mytorch.utils.data import DataLoader, TensorDataset
 from tests.accelerate import train_and_save as program
+from tests.distributed.launched import ROOT, surroundings
 
-ROOT = Path(__file__).parent.parent.parent
 FILES = {
     "accelerator.bin", "custom_checkpoint.bin", "manifest.json", "model.safetensors", "optimizer.bin",
     "random_states.bin", "sampler.bin", "scheduler.bin",
@@ -323,11 +322,11 @@ print("end", flush=True)
 def test_a_program_that_ends_waits_for_its_checkpoint(tmp_path, disk):
     """And what goes wrong is said, though nobody asks any more."""
     process = subprocess.Popen(
-        [sys.executable, "-c", FORGOTTEN, tmp_path / "c", disk], cwd=ROOT, text=True,
+        [sys.executable, "-c", FORGOTTEN, tmp_path / "c", disk], cwd=ROOT, env=surroundings(), text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout.readline() == "end\n"
-    _, error = process.communicate("\n" * 20, timeout=100)
+    _, error = process.communicate("\n" * 20, timeout=300)
     if disk == "whole":
         assert error == "" and checkpoint.what_is_wrong(tmp_path / "c") == ""
     else:

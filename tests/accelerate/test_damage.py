@@ -13,7 +13,8 @@ import pytest
 import mytorch
 from mytorch import nn, optim
 from mytorch.accelerate import Accelerator, CheckpointError, checkpoint
-from tests.accelerate.test_checkpoint import FILES, ROOT, begin, run
+from tests.accelerate.test_checkpoint import FILES, begin, run
+from tests.distributed.launched import ROOT, surroundings
 
 
 @pytest.fixture
@@ -271,7 +272,7 @@ except OSError as error:
 def test_a_disk_that_is_full(tmp_path, three, room, asynchronous):
     done = subprocess.run(
         [sys.executable, "-c", FULL, tmp_path, str(room), str(asynchronous)], cwd=ROOT, text=True,
-        capture_output=True, timeout=100,
+        env=surroundings(), capture_output=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0 and "too large" in done.stdout, done.stdout + done.stderr
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from itertools import zip_longest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from mytorch.accelerate.scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, deal
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from tests.accelerate import ranks_program as program
-from tests.distributed.launched import launch, needs_mpi
+from tests.distributed.launched import launch, needs_mpi, surroundings
 from tests.distributed.on_ranks import results_of
 
 pytest.importorskip("mpi4py")
@@ -219,6 +220,7 @@ def test_a_checkpoint_loads_on_another_number_of_ranks(results, folder, make):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-4)
 
 
+@mock.patch.dict(os.environ, surroundings(), clear=True)
 def test_a_notebook_starts_several_processes(tmp_path):
     args = (str(tmp_path), {"x": mytorch.arange(3)})
     notebook_launcher(program.write_rank, args, num_processes=2, use_cpu=True)
@@ -247,8 +249,9 @@ CALLS = {
 def test_a_script_starts_several_processes(call, says, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT + call)
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, script], env=surroundings(), capture_output=True, text=True, timeout=300
+    )
     if says:
         assert done.returncode == 1 and says in done.stdout and "failed with exit code" in done.stderr
         return

@@ -32,7 +32,7 @@ def run(tmp_path, text, processes):
     """What the loop leaves: the weights, how many updates there were, and the learning rate."""
     script, out = tmp_path / "script.py", tmp_path / "trained.safetensors"
     script.write_text(BEFORE + text + AFTER)
-    code, _, err = launch("-n", processes, script, out, limit=120)
+    code, _, err = launch("-n", processes, script, out, limit=300)
     assert code == 0, err
     return {name: value.numpy() for name, value in mytorch.load(out).items()}
 

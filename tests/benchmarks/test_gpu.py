@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -210,7 +211,7 @@ def test_after_three_ends_in_a_row_or_too_late_nothing_is_begun(ask):
     *ended, late = ask("die", "die", "die", "echo")
     assert late["error"] == "not run: 3 processes ended, one after another" and len(ended) == 3
     hung, late = ask("hang", "echo", limit=100.0, seconds=4.0)
-    assert hung["error"].startswith("no answer within 4 s")
+    assert re.match("no answer within [0-4] s", hung["error"])  # what was left of them when it began
     assert late["error"] == "not run: the section's time is over"
     assert ask("echo", seconds=0.0) == [{"error": "not run: the section's time is over"}]
 

@@ -18,7 +18,7 @@ def run(*arguments, **variables):
     """(exit code, stdout, stderr)"""
     done = subprocess.run(
         [sys.executable, "-m", "mytorch.cli", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
-        timeout=100, env=surroundings(**variables),
+        timeout=300, env=surroundings(**variables),
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -74,7 +74,7 @@ def test_faults_are_found():
 @pytest.mark.parametrize("size", SIZES)
 def test_an_error_ends_all_and_is_shown(size):
     code, out, err = run(
-        "launch", "--cpu", "-n", size, "--timeout", 5, BROKEN, "error", PYTHONIOENCODING="utf-8"
+        "launch", "--cpu", "-n", size, "--timeout", 30, BROKEN, "error", PYTHONIOENCODING="utf-8"
     )
     assert code == 1
     assert f"✗ collectives: rank {size - 1}: OSError: no such wire" in out

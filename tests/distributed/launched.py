@@ -57,7 +57,7 @@ def start(*arguments, **variables):
     )
 
 
-def launch(*arguments, limit=60, **variables):
+def launch(*arguments, limit=120, **variables):
     """(exit code, stdout, stderr) of a job; it fails the test if it takes longer than `limit` seconds."""
     return finish(start(*arguments, **variables), limit)
 
@@ -83,6 +83,17 @@ def wait_for(condition, limit=30):
             return
         time.sleep(0.02)
     pytest.fail(f"not so after {limit} s")
+
+
+def segments():
+    """Open MPI's shared memory, of the jobs that the launcher didn't start."""
+    return set(Path("/dev/shm").glob("sm_segment*"))
+
+
+def check_no_segments_left(before):
+    """None more than before: those of other tests' jobs, which run at the same time, go with them."""
+    found = segments() - before
+    wait_for(lambda: not any(path.exists() for path in found))
 
 
 def pids(folder):

@@ -16,8 +16,8 @@ def results_of(program, world_size, folder, *names):
 
     folder = Path(folder) / f"{Path(program).stem}-{world_size}-{len(names)}"
     folder.mkdir(parents=True)
-    arguments = ("-n", world_size, "--timeout", 60, program, folder, *names)
-    code, out, err = launch(*arguments, limit=400, NUMBA_NUM_THREADS="1")
+    arguments = ("-n", world_size, "--timeout", 300, program, folder, *names)
+    code, out, err = launch(*arguments, limit=600, NUMBA_NUM_THREADS="1")
     assert code == 0, out + err
     return results_in(folder)
 

@@ -27,7 +27,7 @@ def results(request, tmp_path_factory):
     if expected == "mpi" and why_no_mpi():
         pytest.skip(why_no_mpi())
     folder = tmp_path_factory.mktemp("found")
-    code, _, err = launch("-n", size, PROGRAM, folder, *filter(None, [backend]), limit=120)
+    code, _, err = launch("-n", size, PROGRAM, folder, *filter(None, [backend]), limit=300)
     assert code == 0, err
     found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
     assert [one.pop("backend") for one in found] == [expected] * size

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -13,7 +12,15 @@ import pytest
 from mytorch.cli import main
 from mytorch.distributed import job, launch, recorder, starters
 
-from .launched import PROGRAMS, ROOT, needs_mpi, surroundings, why_no_mpi
+from .launched import (
+    PROGRAMS,
+    ROOT,
+    check_no_segments_left,
+    needs_mpi,
+    segments,
+    surroundings,
+    why_no_mpi,
+)
 from .launched import launch as run
 
 TELL = PROGRAMS / "tell.py"
@@ -32,7 +39,7 @@ def told(out):
 
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=needs_mpi)])
 def test_what_a_rank_sees(size):
-    before = set(Path("/dev/shm").iterdir())
+    before = segments()
     code, out, err = run("-n", size, "--master_port", 1234, TELL, "--flag", "a b", "-n", OMP_NUM_THREADS="")
     assert code == 0, err
     for rank, seen in enumerate(told(out)):
@@ -44,7 +51,7 @@ def test_what_a_rank_sees(size):
         assert seen["argv"] == [str(TELL), "--flag", "a b", "-n"]
         assert seen["name"] == "__main__" and seen["is_main"] and seen["path"] == str(PROGRAMS)
     assert len(told(out)) == size
-    assert not [path for path in set(Path("/dev/shm").iterdir()) - before if "sm_segment" in path.name]
+    check_no_segments_left(before)
 
 
 def test_a_module_instead_of_a_script(tmp_path, monkeypatch):
@@ -68,7 +75,7 @@ def test_a_module_instead_of_a_script(tmp_path, monkeypatch):
 def test_as_a_module_of_the_package(arguments):
     command = [sys.executable, "-m", "mytorch.distributed.launch", *arguments]
     done = subprocess.run(
-        [*command, "--cpu", TELL], cwd=ROOT, env=surroundings(), capture_output=True, text=True, timeout=60
+        [*command, "--cpu", TELL], cwd=ROOT, env=surroundings(), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert [seen["MASTER_PORT"] for seen in told(done.stdout)] == ["13333"] * 2
@@ -120,21 +127,21 @@ def test_without_the_launcher(tmp_path):
         script,
     ]
     done = subprocess.run(
-        command, cwd=tmp_path, env=surroundings(), capture_output=True, text=True, timeout=60
+        command, cwd=tmp_path, env=surroundings(), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1 and "ValueError: plainly" in done.stderr
 
 
 @needs_mpi
 def test_processes_that_no_mpi_started():
-    before = set(Path("/dev/shm").glob("sm_segment*"))
+    before = segments()
     code = "import mytorch.distributed as dist; dist.init_process_group()"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120,
         env=surroundings(WORLD_SIZE="2", RANK="0"),
     )  # fmt: skip
     assert "2 processes were started, but MPI sees 1: no MPI started them" in done.stderr
-    assert not {path for path in Path("/dev/shm").glob("sm_segment*0000.0") if path not in before}
+    check_no_segments_left(before)
 
 
 SRUN = """#!{python}

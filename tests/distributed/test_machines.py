@@ -48,9 +48,13 @@ def test_what_machine_0_starts(tmp_path, monkeypatch):
         left.unlink()
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+@pytest.fixture
+def port():
+    """A port on which nobody listens, and that no other program is given while the test lasts."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who is told of it may listen there
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]
 
 
 def ends(limit=10.0):
@@ -137,9 +141,8 @@ def can_reach(address):
 class Waiting:
     """Machine 0 of a job, in a thread of this process."""
 
-    def __init__(self, monkeypatch, nnodes=2):
-        monkeypatch.setenv("MYTORCH_JOIN_TIMEOUT", "60")
-        self.options = options("-n", nnodes, "--nnodes", nnodes, "--master_port", free_port())
+    def __init__(self, port, nnodes=2):
+        self.options = options("-n", nnodes, "--nnodes", nnodes, "--master_port", port)
         self.machines, self.over = machines.Machines(self.options, 1), False
         self.thread = threading.Thread(target=self.machines.gather, args=(lambda: self.over,))
         self.thread.start()
@@ -161,8 +164,9 @@ class Waiting:
 
 
 @pytest.fixture
-def waiting(monkeypatch):
-    made = Waiting(monkeypatch, nnodes=3)
+def waiting(monkeypatch, port):
+    monkeypatch.setenv("MYTORCH_JOIN_TIMEOUT", "60")
+    made = Waiting(port, nnodes=3)
     yield made
     made.end()
 
@@ -216,7 +220,7 @@ def test_a_stranger_at_the_port(waiting):
     stranger = socket.create_connection(("127.0.0.1", waiting.options.master_port))
     stranger.sendall(b'GET / HTTP/1.0\r\n\r\n{"a": 1}\n')
     with stranger.makefile() as said:
-        assert said.read() in ("", "{}\n")  # no answer, and the end
+        assert not said.read().replace("{}\n", "")  # signs of life, no answer, and the end
     liar = link.Link(socket.create_connection(("127.0.0.1", waiting.options.master_port)), 10.0)
     liar.send(node_rank=[1], facts=3)
     assert "--nnodes is None there" in come(liar)[0]["refused"]
@@ -232,9 +236,8 @@ ALONE = {
 
 @needs_mpi
 @pytest.mark.parametrize("name", ALONE)
-def test_nobody_comes(name):
+def test_nobody_comes(name, port):
     rank, says = ALONE[name]
-    port = free_port()
     at = ["--nnodes", 2, "--node_rank", rank, "--master_addr", "127.0.0.9", "--master_port", port]
     code, out, err = launch("-n", 2, *at, TELL, MYTORCH_JOIN_TIMEOUT="1")
     assert (code, out) == (2, "") and says.format(port=port) in err
@@ -250,11 +253,10 @@ def test_the_port_is_taken():
 
 
 @needs_mpi
-def test_a_machine_is_lost_between_two_starts():
+def test_a_machine_is_lost_between_two_starts(port):
     """The test is machines 1 and 2. Machine 0 waits for the one that is gone, says so, and all end alike."""
-    port = free_port()
     asked = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
-    job = start(*asked, TELL, MYTORCH_JOIN_TIMEOUT="2")
+    job = start(*asked, TELL, MYTORCH_JOIN_TIMEOUT="5")
     told = {name: value for name, value in machines.facts(options(), 1).items() if name != "script"}
     facts = {**told, "--nnodes": 3, "script": str(TELL)}
     others = []
@@ -269,7 +271,7 @@ def test_a_machine_is_lost_between_two_starts():
     stays.send(stopped=True)
     assert until(stays, "end") == {"end": 2}
     stays.close()
-    code, out, err = finish(job, 20)
+    code, out, err = finish(job, 40)
     assert (code, out) == (2, "")
     assert cause_in(err).endswith(
         "Open MPI's daemon there was killed by SIGKILL (signal 9); the system does that "
@@ -278,7 +280,7 @@ def test_a_machine_is_lost_between_two_starts():
     assert "restart 1 of 3" in err and "restart 2" not in err
     gone = r"machine 1 \(lost: .+\)"
     assert re.search(rf"machine 0 waits at port {port} for {gone}\n", err)
-    assert re.search(rf"mytorchrun launch: {gone} did not come within 2 s\n$", err)
+    assert re.search(rf"mytorchrun launch: {gone} did not come within 5 s\n$", err)
 
 
 def until(end, word):

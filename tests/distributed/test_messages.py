@@ -11,7 +11,7 @@ from .test_failures import cause_in
 pytestmark = needs_mpi
 PROGRAM = PROGRAMS / "messaging.py"
 DEADLINE = 600  # of each operation, in seconds: much longer than a job may take here
-LIMIT = 60
+LIMIT = 120
 
 WAITS = {
     "recv": ("1", r"recv\(from 1\)"),

@@ -14,14 +14,13 @@ import pytest
 
 from .hosts import Ssh, pair, why_no_hosts
 from .launched import PROGRAMS, finish, is_alive, needs_mpi, pids, wait_for
-from .test_failures import START, TIMEOUT, cause_in
+from .test_failures import LATER, START, TIMEOUT, cause_in
 
 pytestmark = [needs_mpi, pytest.mark.skipif(bool(why_no_hosts()), reason=why_no_hosts())]
 BYTES = 8 << 20
 LIMIT = START + max(TIMEOUT, 5)
 WHOLE = 2 * START + LIMIT  # for a job to begin and to end
 IPV6 = "fd77::"
-LATER = 60  # seconds for a collective, where a late one isn't what is tested: the machine may be busy
 
 
 @pytest.fixture
