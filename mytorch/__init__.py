@@ -9,13 +9,15 @@ from .backends import tune  # isort: skip - before NumPy is loaded, where that c
 
 tune.at_import()
 
-from . import autograd, cuda, dtypes, func, linalg, methods, nn, numpy_protocol, optim, special, utils
-from ._array import Array
+from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, optim, special, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .backends import dtypes
 from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
+from .backends.device import device
+from .backends.dtypes import *
 from .backends.threads import get_num_threads, set_num_threads
-from .device import device
-from .dtypes import *
+from .core.array import Array
+from .core.tensor import Size, Tensor
 from .nn.functional import (
     adaptive_avg_pool1d,
     avg_pool1d,
@@ -48,10 +50,7 @@ from .random import (
     set_rng_state,
 )
 from .serialization import load, save
-from .tensor import Size, Tensor
 from .version import __version__
-
-autograd.load()
 
 globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
 

@@ -16,12 +16,12 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .autograd.engine import Node
 from .autograd.functional import pull, push, rows
-from .autograd.grad_mode import enable_grad
 from .autograd.higher import entrance
+from .core.engine import Node
+from .core.grad_mode import enable_grad
+from .core.tensor import Tensor
 from .nn.module import Module
-from .tensor import Tensor
 
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from .core.tensor import Tensor
 from .ops.dims import numpy_names
 from .ops.norms import matrix_norm, vector_norm
 from .ops.svd import svdvals
-from .tensor import Tensor
 
 __all__ = ["matrix_norm", "norm", "svdvals", "vector_norm"]
 

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from . import dtypes
-from ._array import Array
 from .autograd.gradients import tensor_backward
-from .device import is_raw
+from .backends import dtypes
+from .backends.device import is_raw
+from .core.array import Array
+from .core.op import NUMBERS, require_tensor
+from .core.tensor import Tensor
 from .ops import (
     added_product,
     aliases,
-    arrange,
     broadcast,
     cast,
     categorical,
     compare,
     create,
     diagonals,
-    distinct,
     elementwise,
-    extremes,
     gather_along,
     index,
     index_along,
-    info,
     linalg,
     mask,
+    minmax,
     norms,
     order_statistics,
-    pieces,
+    properties,
     random,
+    rearrange,
     reduce,
     scan,
     scatter_along,
     search,
     shape,
     special,
-    spread,
+    variance,
 )
 from .ops.einsum import inner
 from .ops.inplace import inplace, write
 from .ops.inplace_views import inplace_view
-from .ops.op import NUMBERS, require_tensor
 from .ops.sort import argsort, msort, sort, topk
-from .tensor import Tensor
+from .ops.split import chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit
+from .ops.unique import unique, unique_consecutive
 
 
 def swapped(op):
@@ -78,20 +78,23 @@ METHODS = [
     *(getattr(cast, name) for name in cast.__all__),
     cast.astype, cast.type, cast.cpu, cast.cuda,
     special.erf, special.erfc, special.erfinv,
-    *(getattr(family, name) for family in (shape, arrange, pieces) for name in family.__all__), shape.unfold,
+    *(getattr(family, name) for family in (shape, rearrange) for name in family.__all__), shape.unfold,
+    chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit, unique, unique_consecutive,
     *(getattr(index, name) for name in index.__all__),
     *(getattr(f, name) for f in (gather_along, scatter_along, index_along) for name in f.__all__),
     broadcast.expand, broadcast.expand_as, broadcast.broadcast_to,
     *(getattr(diagonals, name) for name in diagonals.__all__ if not name.endswith("indices")),
     mask.masked_fill, mask.masked_select, mask.masked_scatter, mask.nonzero, mask.argwhere,
     *(getattr(family, name) for family in (linalg, added_product) for name in family.__all__),
-    *(getattr(family, name) for family in (reduce, spread, norms, scan, extremes) for name in family.__all__),
-    *(getattr(family, name) for family in (order_statistics, distinct) for name in family.__all__),
+    *(getattr(family, name) for family in (reduce, variance, norms, scan, minmax) for name in family.__all__),
+    *(getattr(order_statistics, name) for name in order_statistics.__all__),
     sort, argsort, msort, topk, search.bincount, search.histc, inner,
     random.bernoulli, categorical.multinomial, random.uniform_, random.normal_, random.bernoulli_,
     random.exponential_, random.random_,
-    info.size, info.stride, info.dim, info.numel, info.element_size, info.data_ptr, info.is_contiguous,
-    info.is_floating_point, info.is_complex, info.is_nonzero, info.is_same_size, info.is_signed,
+    *(getattr(properties, name) for name in (
+        "size", "stride", "dim", "numel", "element_size", "data_ptr", "is_contiguous", "is_floating_point",
+        "is_complex", "is_nonzero", "is_same_size", "is_signed",
+    )),
     create.new_zeros, create.new_ones, create.new_empty, create.new_full, create.new_tensor,
 ]  # fmt: skip
 
@@ -153,7 +156,7 @@ def _operator(op):
 def _iterate(x: Tensor):
     if x.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(pieces.unbind(x))
+    return iter(unbind(x))
 
 
 def attach(name: str, function) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from . import linalg, ops
-from ._array import Array
-from .autograd.grad_mode import is_grad_enabled
+from .core.array import Array
+from .core.grad_mode import is_grad_enabled
+from .core.op import NUMBERS, common_dtype, shares_memory
+from .core.tensor import Tensor, from_raw
 from .methods import attach
-from .ops.op import NUMBERS, common_dtype, shares_memory
 from .ops.shape import unfold
 from .ops.svd import svd
-from .tensor import Tensor, from_raw
 
 
 def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

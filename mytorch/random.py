@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .device import CPU, as_device, cupy, on
-from .tensor import Tensor, from_raw
+from .backends.device import CPU, as_device, cupy, on
+from .core.tensor import Tensor, from_raw
 
 _SEED_OF_A_NEW_GENERATOR = 67280421310721  # PyTorch's
 

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from ._array import Array, wrap
-from .device import CPU, as_device, is_raw, move
-from .dtypes import as_dtype
-from .tensor import Size, Tensor, from_raw
+from .backends.device import CPU, as_device, is_raw, move
+from .backends.dtypes import as_dtype
+from .core.array import Array, wrap
+from .core.tensor import Size, Tensor, from_raw
 from .utils.atomic import atomic_write
 
 _KEY = "mytorch"  # the header's entry that holds the JSON

@@ -12,7 +12,7 @@ import numpy as np
 
 import mytorch
 from mytorch import Array, Tensor, ops
-from mytorch.device import as_device, move, on
+from mytorch.backends.device import as_device, move, on
 from tests import strict_cupy
 
 DEVICE = "cuda:1"  # not the current GPU, which is 0: code that doesn't switch to its arrays' device fails

@@ -12,7 +12,7 @@ import triton.language as tl
 from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.sizes import Size
 from mytorch.backends import cublas
-from mytorch.device import cupy
+from mytorch.backends.device import cupy
 from mytorch.nn.fused_ops.triton.launch import launch
 from mytorch.nn.fused_ops.triton.tune import tuned
 from tests.triton import harness

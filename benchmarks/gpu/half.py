@@ -23,11 +23,11 @@ import numpy as np
 
 import mytorch
 from mytorch import Tensor, nn, optim
-from mytorch.device import array_module, device, on
+from mytorch.backends.device import array_module, device, on
+from mytorch.core.tensor import from_raw
 from mytorch.nn import functional as F
 from mytorch.nn.fused_ops.cast import cast_and_check
 from mytorch.optim.flat import Flat
-from mytorch.tensor import from_raw
 
 
 class LossScale:

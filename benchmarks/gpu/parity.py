@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mytorch.device import cupy, is_raw
+from mytorch.backends.device import cupy, is_raw
 from tests.triton import harness
 from tests.triton.cases import CASES, COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import mytorch
 from mytorch import optim
-from mytorch.device import as_device, cupy, on
+from mytorch.backends.device import as_device, cupy, on
 from mytorch.nn.fused_ops.cast import cast_and_check, unscale_and_check
 from mytorch.nn.fused_ops.norm import euclidean_norm
 from mytorch.nn.fused_ops.norm import scale as multiply

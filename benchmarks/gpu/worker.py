@@ -19,7 +19,7 @@ from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.sizes import SIZES, Size
 from benchmarks.gpu.stream import serve
 from mytorch import cuda
-from mytorch.device import cupy
+from mytorch.backends.device import cupy
 from tests.triton import harness
 
 

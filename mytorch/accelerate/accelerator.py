@@ -6,13 +6,13 @@ import warnings
 from typing import Any
 
 from .. import distributed as dist
-from .._array import Array
-from ..device import as_device, device, is_available
+from ..backends.device import as_device, device, is_available
+from ..core.array import Array
+from ..core.tensor import Tensor
 from ..distributed.ddp import DistributedDataParallel, check_same_model, send_tensors
 from ..nn.module import Module
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..optim.optimizer import Optimizer
-from ..tensor import Tensor
 from ..utils.data import DataLoader
 from . import process
 from .gradients import Gradients, check_steps

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.tensor import Tensor
 from ..distributed.ddp import DistributedDataParallel
 from ..nn.module import Module
 from ..nn.utils import clip_grad
-from ..tensor import Tensor
 from . import process
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..device import device
+from ..backends.device import device
 from ..utils.data import DataLoader, DistributedSampler, IterableDataset
 from . import process
 from .operations import map_tensors

@@ -8,8 +8,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..backends.device import is_available
 from ..cuda import empty_cache
-from ..device import is_available
 
 
 def release_memory(*objects: Any) -> list:

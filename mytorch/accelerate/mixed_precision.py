@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array, wrap
-from ..device import device, on
+from ..backends.device import device, on
+from ..core.array import Array, wrap
+from ..core.tensor import Tensor
 from ..nn.fused_ops.cast import cast_and_check
 from ..optim.flat import Flat, _zeros
 from ..optim.optimizer import Optimizer
 from ..optim.param_groups import params_of
 from ..optim.slot import Slot
-from ..tensor import Tensor
 from .precision import check_half
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import distributed as dist
-from ..device import on
-from ..tensor import Tensor, from_raw
+from ..backends.device import on
+from ..core.tensor import Tensor, from_raw
 from . import process
 
 

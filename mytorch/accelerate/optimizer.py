@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..device import device_of, on
+from ..backends.device import device_of, on
+from ..core.tensor import Tensor
 from ..nn.fused_ops import norm
 from ..nn.utils import clip_grad
 from ..optim.optimizer import Optimizer
-from ..tensor import Tensor
 from .mixed_precision import MixedPrecisionOptimizer
 from .shared_scaler import SharedScaler
 from .state import GradientState

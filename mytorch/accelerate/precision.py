@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..dtypes import as_dtype, float32, is_floating_point, is_half
+from ..backends.dtypes import as_dtype, float32, is_floating_point, is_half
+from ..core.array import Array
+from ..core.tensor import Tensor
 from ..nn.module import Module
 from ..nn.parameter import replace_data
-from ..tensor import Tensor
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}  # what a model is of, by precision
 _PRECISIONS = {

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import distributed as dist
+from ..core.tensor import from_raw
 from ..distributed.environment import seconds, started_size
-from ..tensor import from_raw
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _MAIN_SECONDS = 600.0

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..device import is_raw
+from ..backends.device import is_raw
+from ..core.array import Array
+from ..core.tensor import Tensor
 from ..random import default_generator, rng_states
-from ..tensor import Tensor
 from . import checkpoint, process
 from .mixed_precision import MixedPrecisionOptimizer
 from .scaler import GradScaler

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ..device import device, device_of, move, on
+from ..backends.device import device, device_of, move, on
+from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..optim.optimizer import Optimizer
-from ..tensor import Tensor, from_raw
 from . import process
 
 MAX_STUCK = 20  # steps left out in a row at the smallest scale, after which there is no hope

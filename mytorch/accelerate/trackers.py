@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 
 
 class Tracker:

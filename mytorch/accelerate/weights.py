@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..nn.module import Module
 from ..serialization import save
-from ..tensor import Tensor
 from . import process
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer

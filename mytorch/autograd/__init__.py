@@ -1,22 +1,14 @@
-"""Automatic differentiation: the engine, grad modes, custom functions and checks.
+"""Automatic differentiation for users: what is built on the ops and on the engine in `core`."""
 
-The engine and the grad modes lie below Tensor; the rest is built on Tensor and comes in by `load`.
-"""
-
+from ..core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from . import functional
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
-from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .function import Function
+from .gradcheck import gradcheck, gradgradcheck
+from .gradients import backward, grad
 
 __all__ = [
     "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
     "gradgradcheck", "inference_mode", "is_anomaly_enabled", "is_grad_enabled", "no_grad",
     "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
-
-
-def load() -> None:
-    """Import what is built on Tensor; `mytorch/__init__.py` calls this once Tensor is there."""
-    global Function, backward, functional, grad, gradcheck, gradgradcheck
-    from . import functional
-    from .function import Function
-    from .gradcheck import gradcheck, gradgradcheck
-    from .gradients import backward, grad

@@ -1,4 +1,4 @@
-"""Anomalies: which op made the first NaN, on the way forward or on the way back?"""
+"""Anomaly detection: names the op that made the first NaN, in the forward or in the backward pass."""
 
 from __future__ import annotations
 
@@ -10,80 +10,90 @@ from typing import Any
 
 import numpy as np
 
-from ..device import is_raw
-from .grad_mode import _state
+from ..backends.device import is_raw
+from ..core.grad_mode import _state
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
-class detect_anomaly:  # noqa: N801 - PyTorch's name
-    """Look for NaNs while the graph is made and walked: `with detect_anomaly(): …`.
-
-    An op whose result has a NaN although its inputs have none warns, with its name and where it was called. A
-    backward pass ends with an error at the first op that gives a NaN gradient. It costs time: for debugging.
+class Detector:
+    """Checks results and gradients while it is set in this thread; `core` calls it and knows no more of it.
 
     Args:
-        check_nan: look for NaN gradients; without it only the places of the calls are remembered.
+        check_nan: look for NaNs; without it, only the call sites of the ops are recorded.
+    """
+
+    def __init__(self, check_nan: bool):
+        self.check_nan = check_nan
+
+    def check_forward(self, name: str, node: Any, args: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Records where an op was called, and warns if it made a NaN of inputs without one."""
+        call_site = _call_site()
+        if node is not None:
+            node.trace = call_site
+        if not self.check_nan or not any(_has_nan(out.data._array) for out in outs):
+            return
+        if not any(_has_nan(a.data._array) for a in args if hasattr(a, "_version")):
+            warnings.warn(
+                f"{name}() made a NaN of inputs without one; it was called here:\n{call_site}", stacklevel=4
+            )
+
+    def check_gradients(self, node: Any, gradients: Sequence[Any]) -> None:
+        """Checks the gradients that a node's vjp returned.
+
+        Raises:
+            RuntimeError: one has a NaN; the message names the op, the input and the call of the forward pass.
+        """
+        if not self.check_nan:
+            return
+        for i, grad in enumerate(gradients):
+            if grad is not None and _has_nan(grad if is_raw(grad) else getattr(grad, "data", grad)):
+                call_site = node.trace or "made before anomaly detection was enabled"
+                raise RuntimeError(
+                    f"Function '{node.name}' returned nan values in its {i}th output; its forward call:\n"
+                    f"{call_site}"
+                )
+
+
+class detect_anomaly:  # noqa: N801 - PyTorch's name
+    """Looks for NaNs in the forward and the backward pass inside `with detect_anomaly(): …`.
+
+    An op whose result has a NaN although its inputs have none warns, with its name and call site. A backward
+    pass raises at the first op that returns a NaN gradient. It costs time: for debugging.
+
+    Args:
+        check_nan: look for NaNs; without it, only the call sites of the ops are recorded.
     """
 
     def __init__(self, check_nan: bool = True):
         self.check_nan = bool(check_nan)
 
     def __enter__(self) -> None:
-        self.before, _state.anomaly = _state.anomaly, "nan" if self.check_nan else "trace"
+        self.before, _state.anomaly = _state.anomaly, Detector(self.check_nan)
 
     def __exit__(self, *exception: Any) -> None:
         _state.anomaly = self.before
 
 
 class set_detect_anomaly(detect_anomaly):  # noqa: N801
-    """`detect_anomaly` from now on as a plain call, or inside as a context.
+    """Enables or disables anomaly detection: as a plain call from then on, as a context inside it.
 
     Args:
-        mode: True to look.
+        mode: True enables it.
         check_nan: see `detect_anomaly`.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True):
         self.before = _state.anomaly
-        _state.anomaly = ("nan" if check_nan else "trace") if mode else False
+        _state.anomaly = Detector(bool(check_nan)) if mode else None
 
     def __enter__(self) -> None:
         pass
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether anomalies are looked for, in this thread."""
-    return bool(_state.anomaly)
-
-
-def watch(name: str, node: Any, args: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Remember where an op was called, and warn if it is the one that made a NaN."""
-    where = _place()
-    if node is not None:
-        node.trace = where
-    inputs = [a.data._array for a in args if hasattr(a, "_version")]
-    results = [out.data._array for out in outs]
-    if _state.anomaly == "nan" and any(map(_has_nan, results)) and not any(map(_has_nan, inputs)):
-        warnings.warn(
-            f"{name}() made a NaN of inputs without one; it was called here:\n{where}", stacklevel=4
-        )
-
-
-def check_gradients(node: Any, parts: Sequence[Any]) -> None:
-    """Raise if a gradient that this node gives to an input has a NaN.
-
-    Raises:
-        RuntimeError: it has; the message names the op, the input, and the call of the forward pass.
-    """
-    if _state.anomaly != "nan":
-        return
-    for i, part in enumerate(parts):
-        if part is not None and _has_nan(part if is_raw(part) else getattr(part, "data", part)):
-            place = node.trace or "made before anomalies were looked for"
-            raise RuntimeError(
-                f"Function '{node.name}' returned nan values in its {i}th output; its forward call:\n{place}"
-            )
+    """Returns whether anomaly detection is enabled in this thread."""
+    return _state.anomaly is not None
 
 
 def _has_nan(x: Any) -> bool:
@@ -91,8 +101,8 @@ def _has_nan(x: Any) -> bool:
     return getattr(raw, "dtype", np.dtype(bool)).kind in "fcV" and bool(np.isnan(raw).any())
 
 
-def _place() -> str:
-    """The user's lines of the stack, without ours."""
+def _call_site() -> str:
+    """The user's lines of the stack, without those of the package."""
     frames = traceback.extract_stack()
     theirs = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
     return "".join(traceback.format_list((theirs or frames)[-4:])).rstrip()

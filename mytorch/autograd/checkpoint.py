@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from ..core.engine import Deferred, Node
+from ..core.grad_mode import _state, enable_grad, is_grad_enabled
 from ..random import replayed, rng_states
-from .engine import Deferred, Node
-from .grad_mode import _state, enable_grad, is_grad_enabled
 
 
 def checkpoint(
@@ -110,17 +110,17 @@ class _Region:
     def __init__(self, tape: list[Node], again: Callable[[], list[Node]], checked: bool):
         self.nodes = [weakref.ref(node) for node in tape]
         self.steps = [(node.name, node.shape) for node in tape]
-        self.again, self.checked = again, checked
+        self.recompute, self.checked = again, checked
         for i, node in enumerate(tape):
             self._defer(node, i)
 
     def _defer(self, node: Node, i: int) -> None:
-        node.vjp, node.again, node.saved = Deferred(self.recover), None, ()
+        node.vjp, node.recompute, node.saved = Deferred(self.recover), None, ()
         self.nodes[i] = weakref.ref(node)
 
     def recover(self) -> None:
         """Run the function again and give the nodes what they had."""
-        fresh = self.again()
+        fresh = self.recompute()
         steps = [(node.name, node.shape) for node in fresh]
         if len(steps) != len(self.steps) or (self.checked and steps != self.steps):
             i = next((i for i, (a, b) in enumerate(zip(self.steps, steps, strict=False)) if a != b), -1)
@@ -137,4 +137,4 @@ class _Region:
                 region = new.vjp.recover.__self__
                 region._defer(old, region.nodes.index(weakref.ref(new)))
             else:
-                old.vjp, old.again, old.saved = new.vjp, new.again, new.saved
+                old.vjp, old.recompute, old.saved = new.vjp, new.recompute, new.saved

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.op import connect
-from ..tensor import Tensor, from_raw, raw_of
-from .grad_mode import no_grad, set_grad_enabled
+from ..core.grad_mode import no_grad, set_grad_enabled
+from ..core.op import connect
+from ..core.tensor import Tensor, from_raw, raw_of
 
 
 class Context:

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor, from_raw
-from .grad_mode import enable_grad
+from ..core.grad_mode import enable_grad
+from ..core.tensor import Tensor, from_raw
 from .gradients import grad
 from .higher import entrance
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..device import device_of, on
-from ..tensor import Tensor, from_raw, raw_of
-from . import engine
+from ..backends.device import device_of, on
+from ..core import engine
+from ..core.tensor import Tensor, from_raw, raw_of
 from .higher import Graph
 
 

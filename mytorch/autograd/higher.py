@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_inexact
-from ..ops.op import as_raw, common_dtype
+from ..backends.dtypes import is_inexact
+from ..core import engine
+from ..core.closure import closure_arrays
+from ..core.engine import Node, Parts
+from ..core.grad_mode import enable_grad
+from ..core.op import as_raw, common_dtype
+from ..core.tensor import Tensor, from_raw, raw_of
+from ..core.upcast import call_upcast
 from ..ops.reduce import sum as total
 from ..ops.shape import reshape
-from ..tensor import Tensor, from_raw, raw_of
-from ..widened import call_widened
-from . import engine
-from .captured import captured
-from .engine import Node, Parts
-from .grad_mode import enable_grad
 
 
 class Graph:
@@ -47,7 +47,7 @@ class Graph:
 
     def _parts(self, node: Node, grad: Any, wanted: set[Node] | None) -> tuple:
         _recover(node)
-        call = None if node.again is None else node.again.call
+        call = None if node.recompute is None else node.recompute.call
         if (
             node.vjp is None
             or call is None
@@ -65,7 +65,7 @@ class Graph:
 
     def arguments(self, node: Node) -> list:
         """The positional arguments of the node's call; those that want a gradient with their history."""
-        again = node.again
+        again = node.recompute
         for i, parent in enumerate(node.parents):
             if parent is not None and again.args[i] is None:
                 self._make(parent, again.versions[i] if again.versions else None)
@@ -85,12 +85,12 @@ class Graph:
                 stack.pop()
                 continue
             _recover(node)
-            if node.again is None:
+            if node.recompute is None:
                 raise RuntimeError(
                     f"{node.name} of shape {node.shape} is needed again for the graph of the gradient, but "
                     "was freed or has been modified by an inplace operation"
                 )
-            again = node.again
+            again = node.recompute
             missing = [
                 (p, again.versions[i] if again.versions else None)
                 for i, p in enumerate(node.parents)
@@ -101,7 +101,7 @@ class Graph:
             else:
                 args = self.arguments(node)
                 made = again.call(*args, **again.kwargs)
-                one = isinstance(made, tuple) and node.shape is not None  # only the first is differentiable
+                one = isinstance(made, tuple) and node.shape is not None  # the first is differentiable
                 self.made[node] = made[0] if one else made
                 stack.pop()
 
@@ -110,9 +110,9 @@ class Graph:
         found = None if node.tensor is None else node.tensor()
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
             self.made[node] = found
-        elif node.again is not None and node.again.call is None:  # a write: the result is in the memory
-            _check_version(node, node.again.versions[0])
-            self.made[node] = from_raw(node.again.args[0])
+        elif node.recompute is not None and node.recompute.call is None:  # a write: the result is in the memory
+            _check_version(node, node.recompute.versions[0])
+            self.made[node] = from_raw(node.recompute.args[0])
             self.made[node]._node = node
         return node in self.made
 
@@ -132,20 +132,20 @@ def _check_version(node: Node, version: Any) -> None:
 
 
 def _holds_floats(vjp: Any) -> bool:
-    return any(is_inexact(a.dtype) for a in captured(vjp))
+    return any(is_inexact(a.dtype) for a in closure_arrays(vjp))
 
 
 def _body_on_tensors(node: Node, args: list) -> tuple:
     """What the op's body gives, result and vjp, where it is run on Tensors."""
-    call = node.again.call
+    call = node.recompute.call
     args = [from_raw(raw_of(a)) if hasattr(a, "_array") or isinstance(a, np.ndarray) else a for a in args]
     if call.promote is not None:
         dtype = common_dtype(args)
         dtype = dtype if is_inexact(dtype) else node.dtype
         args = [a.to(dtype) if isinstance(a, Tensor) and a.dtype != dtype else a for a in args]
-    if call.widens:
-        return call_widened(call.forward, args, node.again.kwargs)
-    return call.forward(*args, **node.again.kwargs)
+    if call.upcasts:
+        return call_upcast(call.forward, args, node.recompute.kwargs)
+    return call.forward(*args, **node.recompute.kwargs)
 
 
 def _through(reference: Any, args: list, node: Node, grad: Tensor) -> tuple:
@@ -179,7 +179,7 @@ def entrance(x: Tensor) -> Tensor:
     if x.node is None:
         return out.requires_grad_()
     node = Node("entrance", (x.node,), lambda g: g, x.data.shape, x.dtype, x.device)
-    node.again = engine.Again(None, (x.data._array,), {}, ((x._version, x._version.count),))
+    node.recompute = engine.Recompute(None, (x.data._array,), {}, ((x._version, x._version.count),))
     out._watch(node)
     return out
 

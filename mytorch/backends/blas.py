@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..device import is_raw
-from ..dtypes import is_half
 from . import cublas, threads
+from .device import is_raw
+from .dtypes import is_half
 
 
 def product(x: Any, y: Any) -> Any:

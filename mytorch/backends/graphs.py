@@ -12,8 +12,8 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 
-from ..device import cupy, refuse_capture, thread
 from . import cublas
+from .device import cupy, refuse_capture, thread
 
 MODES = {
     "global": "streamCaptureModeGlobal",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from ..device import device_count
+from ..backends.device import device_count
 from . import settings
 from .settings import FIELDS, INSTALL, Field, SettingsError
 

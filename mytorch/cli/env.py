@@ -20,7 +20,7 @@ import numpy as np
 
 from ..backends import threads, tune
 from ..backends.openblas import openblas
-from ..distributed import starters
+from ..distributed import launcher_command
 from ..nn import fused_ops
 from ..version import __version__
 from .settings import config_path
@@ -269,12 +269,12 @@ def _library_of_mpi() -> str:
 
 def _mpiexec() -> str:
     try:
-        return starters.find_mpiexec()
-    except starters.LaunchError as error:
+        return launcher_command.find_mpiexec()
+    except launcher_command.LaunchError as error:
         return f"not installed: {error}"
 
 
-_MPI = {"library": _library_of_mpi, "mpiexec": _mpiexec, "Slurm job": starters.under_slurm}
+_MPI = {"library": _library_of_mpi, "mpiexec": _mpiexec, "Slurm job": launcher_command.under_slurm}
 
 
 def _config_file() -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from ..distributed import launch
-from ..distributed.starters import NOT_LAUNCHED, LaunchError
+from ..distributed.launcher_command import NOT_LAUNCHED, LaunchError
 from . import settings
 from .settings import SettingsError
 

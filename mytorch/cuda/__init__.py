@@ -4,7 +4,7 @@ graphs.
 It can be imported, and asked `is_available()`, without a GPU and without CuPy.
 """
 
-from ..device import device_count, is_available
+from ..backends.device import device_count, is_available
 from .devices import (
     DeviceProperties,
     can_device_access_peer,

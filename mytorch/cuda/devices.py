@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..device import CPU, as_device, cupy, on
+from ..backends.device import CPU, as_device, cupy, on
 
 
 def index_of(device: Any = None) -> int:

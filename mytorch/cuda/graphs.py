@@ -21,9 +21,9 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..backends import graphs
-from ..device import cupy, refuse_capture, thread
+from ..backends.device import cupy, refuse_capture, thread
+from ..core.tensor import Tensor
 from ..random import default_generator
-from ..tensor import Tensor
 from .devices import current_device, on_gpu, synchronize
 from .memory import empty_cache
 from .streams import Stream, current_stream

@@ -12,9 +12,9 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from .. import device as devices
+from ..backends import device as devices
 from ..backends import graphs
-from ..device import cupy, is_available
+from ..backends.device import cupy, is_available
 from .devices import index_of, on_gpu
 
 _HOOK = "mytorch.cuda.memory"

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from ..device import device_count, is_available
+from ..backends.device import device_count, is_available
+from ..core.tensor import Tensor
 from ..random import default_generator
-from ..tensor import Tensor
 from .devices import index_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import device as devices
-from ..device import cupy
+from ..backends import device as devices
+from ..backends.device import cupy
 from .devices import index_of, on_gpu, set_device
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..device import device, device_of, on
+from ..backends.device import device, device_of, on
+from ..core.tensor import Tensor, from_raw
 from ..optim.flat import _spans, _zeros
 from ..optim.slot import Slot
-from ..tensor import Tensor, from_raw
 
 
 class GradBucket:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import cupy
-from .engines import Pending
+from ..backends.device import cupy
+from .engines import Request
 from .operands import (
     Operand,
     check_alike,
@@ -306,7 +306,7 @@ def barrier(
     if pg.uses_gpu():
         cupy().cuda.get_current_stream().synchronize()
     # The comparison of what the ranks want is a barrier already: nobody sees its end before all have begun.
-    work = pg.run("barrier", _NOTHING, lambda e: Pending(), timeout=pg.timeout_of(timeout))
+    work = pg.run("barrier", _NOTHING, lambda e: Request(), timeout=pg.timeout_of(timeout))
     return end(work, async_op)
 
 

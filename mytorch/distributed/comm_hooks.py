@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..device import device_of, on
+from ..backends.device import device_of, on
+from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.norm import scale
-from ..tensor import Tensor, from_raw
 from .bucket import GradBucket
 from .collectives import all_reduce
 from .work import Future

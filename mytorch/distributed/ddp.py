@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..autograd import is_grad_enabled
-from ..device import CPU, device, on
+from ..backends.device import CPU, device, on
+from ..core.tensor import Tensor
 from ..nn.module import Module
-from ..tensor import Tensor
 from .bucket import give_slots
 from .collectives import all_reduce, broadcast
 from .join import Join, Joinable, JoinHook

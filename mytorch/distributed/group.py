@@ -11,7 +11,7 @@ import numpy as np
 
 from . import failure, recorder, watchdog
 from .channel import Channel
-from .engines import Pending
+from .engines import Request
 from .environment import seconds
 from .errors import DistTimeout
 from .peer_watch import PeerWatch
@@ -71,7 +71,7 @@ class ProcessGroup:
         self,
         op: str,
         raw: Any,
-        start: Callable[[Any], Pending],
+        start: Callable[[Any], Request],
         detail: str = "",
         store: Callable[[], None] | None = None,
         shaped: bool = True,
@@ -109,7 +109,7 @@ class ProcessGroup:
         self._outstanding.append(work)
         return work
 
-    def _start(self, record: int, raw: Any, start: Callable[[Any], Pending]) -> Pending:
+    def _start(self, record: int, raw: Any, start: Callable[[Any], Request]) -> Request:
         """Start an operation under the watchdog's eyes: connecting to the others may block."""
         self._starting, self._starting_for = record, 0.0
         try:

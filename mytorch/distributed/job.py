@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import blame, recorder, starters
+from . import launcher_command, recorder, root_cause
 from .environment import TIMEOUT_VARIABLE, seconds
 from .failure import die_with_parent
 from .machines import Machines
@@ -34,14 +34,14 @@ _SHORTEST_GRACE, _LONGEST_GRACE = 5.0, 30.0
 def run_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
     """Run the script as so many ranks, again after a failure if `max_restarts` says so; the exit code."""
     adopt_orphans()
-    machines = Machines(options, local_ranks) if starters.by_hand(options) else None
-    code = starters.NOT_LAUNCHED
+    machines = Machines(options, local_ranks) if launcher_command.by_hand(options) else None
+    code = launcher_command.NOT_LAUNCHED
     try:
         with Signals() as signals:
             for attempt in range(options.max_restarts + 1):
                 os.environ["MYTORCH_RESTART_COUNT"] = str(attempt)
                 if machines is not None:
-                    code = starters.NOT_LAUNCHED  # for those who came, if somebody doesn't come again
+                    code = launcher_command.NOT_LAUNCHED  # for those who came, if somebody doesn't come again
                     machines.gather(lambda: signals.caught)
                 code = _attempt(options, ranks, local_ranks, machines, signals)
                 if code == 0 or signals.caught:
@@ -61,9 +61,9 @@ def _attempt(
     try:
         code = 0
         if not signals.caught:
-            environment = starters.rank_environment(options, ranks, local_ranks, folder)
+            environment = launcher_command.rank_environment(options, ranks, local_ranks, folder)
             hosts = None if machines is None else machines.list_hosts(folder)
-            command = starters.command(options, ranks, environment, hosts)
+            command = launcher_command.command(options, ranks, environment, hosts)
             job = Job(
                 command, environment, folder, ranks, _awaited(options, ranks, local_ranks), options.prefix
             )
@@ -72,12 +72,12 @@ def _attempt(
                 machines.stop(folder)
         if signals.caught:
             name = signal.Signals(signals.caught).name
-            print(blame.block(f"the launcher got {name}: all ranks were ended"), file=sys.stderr)
+            print(root_cause.block(f"the launcher got {name}: all ranks were ended"), file=sys.stderr)
             return 128 + signals.caught
-        if not blame.failed(folder, job.messages(), code):
+        if not root_cause.failed(folder, job.messages(), code):
             return 0
-        cause = blame.find(folder, job.messages(), code, job.pid if ranks == 1 else None)
-        print(blame.block(cause.text), file=sys.stderr, flush=True)
+        cause = root_cause.find(folder, job.messages(), code, job.pid if ranks == 1 else None)
+        print(root_cause.block(cause.text), file=sys.stderr, flush=True)
         return cause.code
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +85,7 @@ def _attempt(
 
 def _awaited(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
     """How many ranks are known to run on this machine."""
-    if ranks == 1 or starters.under_slurm() or options.hostfile:
+    if ranks == 1 or launcher_command.under_slurm() or options.hostfile:
         return 0
     return local_ranks
 
@@ -142,7 +142,7 @@ class Job:
         failed_at = None
         while self._process.poll() is None and not signals.caught:
             look()
-            if failed_at is None and (blame.errors(self._folder) or self._is_late()):
+            if failed_at is None and (root_cause.errors(self._folder) or self._is_late()):
                 failed_at = time.monotonic()
             if failed_at is not None and time.monotonic() - failed_at > _GRACE:
                 break  # the rank that failed couldn't end the others

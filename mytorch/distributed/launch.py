@@ -11,10 +11,11 @@ import argparse
 import os
 import sys
 
-from ..device import device_count
-from . import starters
+from ..backends.device import device_count
+from . import launcher_command
 from .environment import TIMEOUT
 from .job import run_job
+from .launcher_command import LaunchError
 from .member import join
 
 
@@ -59,17 +60,17 @@ def run(options: argparse.Namespace) -> int:
         LaunchError: it can't be: no such script, no MPI, not so many GPUs.
     """
     if not options.module and not os.path.isfile(options.script):
-        raise starters.LaunchError(f"there is no script {options.script}")
+        raise LaunchError(f"there is no script {options.script}")
     if options.timeout is not None and not options.timeout > 0:
-        raise starters.LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
+        raise LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
     if options.max_restarts < 0:
-        raise starters.LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
+        raise LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
     if not 0 <= options.node_rank < options.nnodes:
-        raise starters.LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
-    if starters.by_hand(options):
-        starters.check_by_hand(options)
+        raise LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
+    if launcher_command.by_hand(options):
+        launcher_command.check_by_hand(options)
     elif options.node_rank:
-        raise starters.LaunchError(
+        raise LaunchError(
             f"this is machine {options.node_rank}: machine 0 starts the ranks of all; run it there alone"
         )
     return (join if options.node_rank else run_job)(options, *count_ranks(options))
@@ -81,16 +82,16 @@ def count_ranks(options: argparse.Namespace) -> tuple[int, int]:
     Raises:
         LaunchError: more than one a GPU, or ranks that can't be shared out evenly.
     """
-    if starters.under_slurm() and options.num_processes is None and options.num_gpus is None:
-        return starters.slurm_tasks()
+    if launcher_command.under_slurm() and options.num_processes is None and options.num_gpus is None:
+        return launcher_command.slurm_tasks()
     nodes = options.nnodes
     if options.num_processes is not None:
         if options.num_processes % nodes:
-            raise starters.LaunchError(f"{options.num_processes} processes on {nodes} machines: not even")
+            raise LaunchError(f"{options.num_processes} processes on {nodes} machines: not even")
         return options.num_processes, options.num_processes // nodes
     gpus = 0 if options.cpu else device_count()
     if options.num_gpus is not None and not options.cpu and options.num_gpus > gpus:
-        raise starters.LaunchError(
+        raise LaunchError(
             f"{options.num_gpus} GPUs were asked for, and there are {gpus}; --cpu runs without"
         )
     each = options.num_gpus or max(gpus, 1)
@@ -103,9 +104,9 @@ def main(argv: list[str] | None = None) -> int:
     add_arguments(parser)
     try:
         return run(parser.parse_args(argv))
-    except starters.LaunchError as error:
+    except LaunchError as error:
         print(f"mytorchrun launch: {error}", file=sys.stderr)
-        return starters.NOT_LAUNCHED
+        return launcher_command.NOT_LAUNCHED
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import blame, failure
+from . import failure, root_cause
 from .environment import seconds
+from .launcher_command import LaunchError
 from .link import Link, LinkLost
-from .starters import LaunchError
 
 JOIN_VARIABLE = "MYTORCH_JOIN_TIMEOUT"
 _JOIN_SECONDS = 600.0  # for somebody to type the command on each machine
@@ -180,7 +180,7 @@ class Machines:
             number = signal.Signals(message["signal"])
             self._report(rank, folder, "signal", f"the launcher there got {number.name}", 128 + number)
         elif message.get("ended"):
-            text = f"Open MPI's daemon there {blame.ending(message['ended'])}\n{message['said']}"
+            text = f"Open MPI's daemon there {root_cause.ending(message['ended'])}\n{message['said']}"
             self._report(rank, folder, "daemon", text.strip(), 1)
 
     def _report(self, rank: int, folder: Path, kind: str, text: str, code: int) -> None:

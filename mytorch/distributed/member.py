@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import blame, failure, recorder, starters
+from . import failure, launcher_command, recorder, root_cause
 from .failure import die_with_parent
 from .job import Signals, adopt_orphans, end_all
+from .launcher_command import LaunchError
 from .link import Link, LinkLost
 from .machines import facts, join_seconds, silence
-from .starters import LaunchError
 
 _STEP = 0.05  # seconds between two looks
 _RETRY = 0.5  # between two tries to connect
@@ -119,7 +119,7 @@ class _Member:
 
     def _start(self, command: list[str], environment: dict[str, str]) -> None:
         self._folder, self._told = recorder.new_folder(self._local_ranks), False
-        names = starters.rank_environment(self._options, self._ranks, self._local_ranks, self._folder)
+        names = launcher_command.rank_environment(self._options, self._ranks, self._local_ranks, self._folder)
         names |= {"PRTE_MCA_prte_remote_tmpdir_base": str(self._folder), **environment}
         try:
             self._daemon = subprocess.Popen(
@@ -138,7 +138,7 @@ class _Member:
             self._link.send(ended=self._daemon.returncode, said=self._said())
 
     def _pass_on_errors(self) -> None:
-        for error in blame.errors(self._folder) if self._folder is not None else ():
+        for error in root_cause.errors(self._folder) if self._folder is not None else ():
             if "rank" in error and error["rank"] not in self._sent:
                 self._sent.add(error["rank"])
                 self._link.send(error=error)
@@ -162,8 +162,8 @@ class _Member:
         self._folder = self._folder or recorder.new_folder(1)
         text = f"the launcher there is lost: {lost}"
         failure.keep_of_machine(self._folder, 0, self._link.there, "connection", text, 1)
-        cause = blame.find(self._folder, "", 1)
-        print(blame.block(cause.text), file=sys.stderr, flush=True)
+        cause = root_cause.find(self._folder, "", 1)
+        print(root_cause.block(cause.text), file=sys.stderr, flush=True)
         return cause.code
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..device import array_module, device_of, is_raw, on
-from ..tensor import Tensor
+from ..backends.device import array_module, device_of, is_raw, on
+from ..core.array import Array
+from ..core.tensor import Tensor
 from .group import ProcessGroup
 from .work import Work
 from .world import as_group

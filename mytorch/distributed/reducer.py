@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.walk import current_walk
-from ..device import device_of, on
+from ..backends.device import device_of, on
+from ..core.backward_pass import current_backward_pass
+from ..core.tensor import Tensor
 from ..nn.fused_ops.norm import scale
-from ..tensor import Tensor
 from .bucket import GradBucket, make_buckets
 from .collectives import all_reduce
 from .comm_hooks import allreduce_hook
@@ -113,7 +113,7 @@ class Reducer:
         self._works = []
         for bucket in self._buckets:
             bucket.waiting = {id(p) for p in bucket.parameters()}
-        if self._finds_unused and (walk := current_walk()) is not None:
+        if self._finds_unused and (walk := current_backward_pass()) is not None:
             for bucket in self._buckets:
                 bucket.waiting = {id(p) for p in bucket.parameters() if p._node in walk.nodes}
             walk.at_end.append(self._wait_no_more)

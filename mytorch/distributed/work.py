@@ -8,7 +8,7 @@ from typing import Any
 
 from . import recorder
 from .channel import Comparison
-from .engines import Pending
+from .engines import Request
 from .errors import DistError, DistMismatch, DistTimeout
 from .peer_watch import PeerWatch
 from .polling import wait_until
@@ -37,7 +37,7 @@ class Work:
     """
 
     def __init__(
-        self, group: Any, record: int, comparison: Comparison | None, pending: Pending,
+        self, group: Any, record: int, comparison: Comparison | None, pending: Request,
         store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
         timeout: float | None = None, early: bool = True, eager: float = 0.0,
     ):  # fmt: skip

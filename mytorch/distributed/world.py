@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ..device import is_available as has_gpu
+from ..backends.device import is_available as has_gpu
 from . import environment, recorder
 from .channel import Channel
 from .engines.local import LocalEngine

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..autograd.grad_mode import enable_grad
-from ..device import on
+from ..backends.device import on
+from ..core.grad_mode import enable_grad
+from ..core.tensor import Tensor
 from ..nn.utils import clip_grad
 from ..optim.flat import Flat, FlatGroup
 from ..optim.fused import Clip
 from ..optim.optimizer import Optimizer, _copied
-from ..tensor import Tensor
 from .collectives import broadcast
 from .join import Join, Joinable, JoinHook
 from .objects import gather_object

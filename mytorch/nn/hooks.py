@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..ops.op import op
-from ..tensor import RemovableHandle, Tensor, from_raw, raw_of
+from ..core.op import op
+from ..core.tensor import RemovableHandle, Tensor, from_raw, raw_of
 
 
 class Hooks:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..autograd import no_grad
-from ..device import on
+from ..backends.device import on
+from ..core.tensor import Tensor
 from ..ops import erfinv, rand, randn
 from ..ops.inplace import write
 from ..random import Generator
-from ..tensor import Tensor
 
 _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .. import dtypes
 from ..autograd import no_grad
+from ..backends import dtypes
+from ..core.tensor import RemovableHandle, Tensor, from_raw
 from ..ops.cast import read_target
-from ..tensor import RemovableHandle, Tensor, from_raw
 from . import hooks
 from .parameter import Parameter, replace_data
 from .registered import Registered

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._array import Array
-from ..tensor import Tensor
+from ..core.array import Array
+from ..core.tensor import Tensor
 
 
 class Parameter(Tensor):

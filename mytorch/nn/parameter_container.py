@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .module import Module
 from .parameter import Parameter
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
 from ..autograd import no_grad
-from ..device import is_raw
+from ..backends.device import is_raw
+from ..core.array import Array
+from ..core.tensor import Size, Tensor
 from ..ops.inplace import write
-from ..tensor import Size, Tensor
 from .parameter import replace_data
 
 

@@ -4,7 +4,6 @@ from types import ModuleType
 
 from .added_product import *
 from .aliases import *
-from .arrange import *
 from .broadcast import *
 from .cast import *
 from .categorical import *
@@ -12,22 +11,21 @@ from .compare import *
 from .create import *
 from .diagonals import *
 from .distance import *
-from .distinct import *
 from .einsum import *
 from .elementwise import *
-from .extremes import *
 from .gather_along import *
 from .index import *
 from .index_along import *
-from .info import *
 from .join import *
 from .linalg import *
 from .mask import *
+from .minmax import *
 from .norms import *
 from .order_statistics import *
-from .pieces import *
+from .properties import *
 from .random import *
 from .ranges import *
+from .rearrange import *
 from .reduce import *
 from .scan import *
 from .scatter_along import *
@@ -35,7 +33,9 @@ from .search import *
 from .shape import *
 from .sort import *
 from .special import *
-from .spread import *
+from .split import *
+from .unique import *
+from .variance import *
 
 # The functions, not the files: `mytorch.random` is the module of that name beside this package.
 __all__ = [

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..dtypes import is_half
-from ..tensor import Tensor
+from ..backends.dtypes import is_half
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .broadcast import expand
 from .cast import astype
 from .linalg import bmm, expect_dims, mm, mv, outer
-from .numbers import as_number
-from .op import op, require_tensor
+from .scalars import as_number
 from .shape import permute, reshape
 
 __all__ = ["addmm", "addmv", "addbmm", "baddbmm", "addr"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..size import Size
-from ..tensor import Tensor
-from .op import op, require_tensor
+from ..core.op import op, require_tensor
+from ..core.size import Size
+from ..core.tensor import Tensor
 from .shape import as_sizes, as_writable, reshape
 
 __all__ = [

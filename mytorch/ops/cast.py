@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes
-from ..device import as_device, move
-from ..device import device as Device
-from ..tensor import Tensor
-from .op import op
+from ..backends import dtypes
+from ..backends.device import as_device, move
+from ..backends.device import device as Device
+from ..core.op import op
+from ..core.tensor import Tensor
 
 __all__ = ["clone", "to", "type_as"]
 

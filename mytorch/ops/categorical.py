@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..device import on
-from ..dtypes import is_floating_point
+from ..backends.device import on
+from ..backends.dtypes import is_floating_point
+from ..core.tensor import Tensor, from_raw
 from ..random import Generator, generator_on
-from ..tensor import Tensor, from_raw
-from .numbers import integer
 from .random import tensor_argument
+from .scalars import integer
 
 __all__ = ["multinomial"]
 

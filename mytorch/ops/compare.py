@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from .. import dtypes
-from ..tensor import Tensor
-from .op import op, require_tensor
+from ..backends import dtypes
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 
 __all__ = [
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor",

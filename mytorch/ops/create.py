@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from .._array import Array
-from ..device import CPU, array_module, as_device, cupy, on
-from ..tensor import Tensor, from_raw
+from ..backends import dtypes
+from ..backends.device import CPU, array_module, as_device, cupy, on
+from ..core.array import Array
+from ..core.op import NUMBERS
+from ..core.tensor import Tensor, from_raw
 from .cast import to
-from .numbers import as_number, number
-from .op import NUMBERS
+from .scalars import as_number, number
 
 _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .dims import canonical_dim
-from .numbers import integer
-from .op import op, require_tensor
 from .reduce import sum
+from .scalars import integer
 from .shape import as_writable, reshape
 
 __all__ = [

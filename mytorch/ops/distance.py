@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
-from ..dtypes import is_floating_point, is_half
-from ..tensor import Tensor
+from ..backends.dtypes import is_floating_point, is_half
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .elementwise import sub
 from .norms import norm
-from .op import op, require_tensor
 from .reduce import sum, total
 from .shape import unsqueeze
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
-from ..dtypes import int64
-from ..tensor import Tensor
+from ..backends.dtypes import int64
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .cast import to
 from .elementwise import mul
 from .linalg import check_dtypes
-from .op import op, require_tensor
 from .reduce import total
 from .shape import dims_in_order
 

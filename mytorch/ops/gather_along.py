@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
-from .accumulate import along, pick_sum
+from ..core.op import NUMBERS, op, require_tensor
+from ..core.tensor import Tensor
 from .broadcast import expand
 from .dims import canonical_dim, numpy_names
+from .gather_scatter import along, pick_sum
 from .index import getitem
 from .mask import where
-from .numbers import as_number
-from .op import NUMBERS, op, require_tensor
+from .scalars import as_number
 from .shape import reshape
 
 __all__ = ["gather", "take_along_dim"]

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..device import CPU, device_of, is_raw, move, on
-from ..tensor import Tensor, raw_of
-from .accumulate import FULL, pick, pick_sum, picked_shape, place, view_at
+from ..backends.device import CPU, device_of, is_raw, move, on
+from ..core.array import Array
+from ..core.op import NUMBERS, op, require_tensor
+from ..core.tensor import Tensor, raw_of
 from .broadcast import expand
 from .cast import clone
 from .dims import canonical_dim
+from .gather_scatter import FULL, pick, pick_sum, picked_shape, place, view_at
 from .inplace import write
-from .op import NUMBERS, op, require_tensor
 
 __all__ = ["index_put", "select", "narrow"]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor, raw_of
-from .accumulate import FULL, marked, pick, scatter_sum
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor, raw_of
 from .dims import canonical_dim, numpy_names
 from .gather_along import check_bounds, check_integers
+from .gather_scatter import FULL, marked, pick, scatter_sum
 from .mask import masked_fill, where
-from .numbers import as_number
-from .op import op, require_tensor
+from .scalars import as_number
 from .scatter_along import scatter, scatter_add
 from .shape import reshape
 

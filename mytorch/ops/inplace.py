@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import engine
-from ..autograd.grad_mode import _state, is_grad_enabled
-from ..device import CPU, is_raw, move, on
-from ..dtypes import as_dtype, can_cast, is_inexact
-from ..tensor import Tensor, from_raw, raw_of, replay_views
+from ..backends.device import CPU, is_raw, move, on
+from ..backends.dtypes import as_dtype, can_cast, is_inexact
+from ..core import engine
+from ..core.grad_mode import _state, is_grad_enabled
+from ..core.op import NUMBERS, as_raw
+from ..core.tensor import Tensor, from_raw, raw_of, replay_views
 from .cast import clone
-from .op import NUMBERS, as_raw
 
 
 def inplace(function: Callable, name: str | None = None) -> Callable:
@@ -116,7 +116,7 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     if before is not None:
         before.tensor = None
     node = engine.Node(name, parents, vjp, raw.shape, raw.dtype, owner.device)
-    node.again = engine.Again(None, (raw,), {}, ((owner._version, owner._version.count),))
+    node.recompute = engine.Recompute(None, (raw,), {}, ((owner._version, owner._version.count),))
     if _state.tape is not None:
         _state.tape.append(node)
     owner._watch(node)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..tensor import Tensor, from_raw
+from ..core.tensor import Tensor, from_raw
 from .inplace import check_history, recorded
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
-from .op import op, require_tensor
 from .shape import reshape, unsqueeze
 
 __all__ = [

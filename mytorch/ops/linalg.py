@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product, rows
-from ..tensor import Tensor
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .elementwise import mul
-from .op import op, require_tensor
 from .shape import reshape
 
 __all__ = ["matmul", "mm", "bmm", "mv", "dot", "vdot", "outer", "ger", "kron"]

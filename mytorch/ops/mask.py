@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ..device import is_raw
-from ..tensor import Tensor
-from .accumulate import pick
+from ..backends.device import is_raw
+from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
+from ..core.tensor import Tensor
 from .broadcast import broadcast_tensors, expand
 from .cast import clone
+from .gather_scatter import pick
 from .index import mask_at
-from .numbers import as_number
-from .op import NUMBERS, common_dtype, op, promoted, require_tensor
+from .scalars import as_number
 from .shape import reshape
 
 __all__ = ["where", "masked_fill", "masked_select", "masked_scatter", "nonzero", "argwhere", "isin"]

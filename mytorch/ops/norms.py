@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
-from ..widened import widened
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
+from ..core.upcast import upcast
 from .dims import axes_of, canonical_dims, count, numpy_names, reduced, restored
-from .extremes import amax, amin
-from .op import op, require_tensor
+from .minmax import amax, amin
 from .reduce import cast, float_dtype, sum, total
 from .shape import movedim, squeeze, unsqueeze
 from .svd import svdvals
@@ -101,11 +101,11 @@ def _vector_norm(x, *, ord, dim, keepdim, dtype):
         raise RuntimeError(
             f"norm(): the {ord}-norm of no elements is not defined: shape {list(x.shape)}, dim {dim}"
         )
-    x = widened(cast(x, dtype))
+    x = upcast(cast(x, dtype))
     y = _length(x, ord, axes)
 
     def pull(g):
-        return widened(restored(g, axes, keepdim)) * _slope(x, y, ord, axes)
+        return upcast(restored(g, axes, keepdim)) * _slope(x, y, ord, axes)
 
     return cast(reduced(y, axes, keepdim), dtype), pull
 

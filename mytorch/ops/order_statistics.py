@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..device import CPU
-from ..dtypes import int64
-from ..tensor import Tensor
+from ..backends.device import CPU
+from ..backends.dtypes import int64
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .compare import isnan, logical_not
 from .create import tensor
 from .dims import canonical_dim, numpy_names
 from .elementwise import ceil, clamp, floor, lerp
-from .extremes import ValuesIndices, picked, shared
 from .gather_along import gather
 from .mask import where
-from .op import op, require_tensor
+from .minmax import ValuesIndices, picked, shared
 from .reduce import sum, total
 from .scan import running
 from .shape import movedim, reshape

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..autograd.captured import shares_memory
-from ..autograd.grad_mode import is_grad_enabled
-from ..tensor import Tensor
+from ..backends import dtypes
+from ..core.closure import shares_memory
+from ..core.grad_mode import is_grad_enabled
+from ..core.tensor import Tensor
 from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..device import as_device, on
+from ..backends import dtypes
+from ..backends.device import as_device, on
+from ..core.op import op
+from ..core.tensor import Tensor, from_raw
+from ..core.upcast import upcast
 from ..random import Generator, generator_on
-from ..tensor import Tensor, from_raw
-from ..widened import widened
 from .create import same_kind, size_argument, size_of
 from .inplace import write
-from .numbers import integer
-from .op import op
+from .scalars import integer
 
 __all__ = [
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "rand_like", "randn_like", "randint_like",
@@ -69,7 +69,7 @@ def _floating(dtype: np.dtype, name: str) -> np.dtype:
 
 def _scaled(draw: Any, scale: Any, shift: Any) -> Any:
     """`draw`, times `scale` plus `shift`; in float32 for half precision."""
-    return lambda *how: widened(draw(*how)) * float(scale) + float(shift)
+    return lambda *how: upcast(draw(*how)) * float(scale) + float(shift)
 
 
 def tensor_argument(x: Any, name: str) -> Tensor:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..device import array_module, as_device, on
-from ..tensor import Tensor, from_raw
-from .numbers import as_number, integer, number
+from ..backends import dtypes
+from ..backends.device import array_module, as_device, on
+from ..core.tensor import Tensor, from_raw
+from .scalars import as_number, integer, number
 
 __all__ = ["arange", "linspace", "logspace"]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from ..backends import dtypes
 from ..backends.blas import column_sums, rows
-from ..tensor import Tensor
-from ..widened import widened
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
+from ..core.upcast import upcast
 from .compare import isnan, logical_not
 from .dims import axes_of, canonical_dim, count, numpy_names, reduced, restored
-from .op import op, require_tensor
 
 __all__ = ["sum", "mean", "nansum", "nanmean", "prod", "any", "all", "count_nonzero", "logsumexp"]
 
@@ -128,7 +128,7 @@ def prod(x, dim=None, keepdim=False, *, dtype=None):
 
 def _product_of_others(x: Any, axis: int) -> Any:
     """For each element the product of all others along the axis; y / x would fail where there are zeros."""
-    x = widened(x)
+    x = upcast(x)
     first = (slice(None),) * axis + (slice(0, 1),)
     kept = (slice(None),) * axis + (slice(0, x.shape[axis]),)
 
@@ -148,7 +148,7 @@ def logsumexp(x, dim, keepdim=False):
     if x.dtype.kind in "biu":
         x = x.astype(dtypes.get_default_dtype())
     axes, dtype = axes_of(dim, x.ndim), x.dtype
-    wide = widened(x)
+    wide = upcast(x)
     m = 0
     if count(x.shape, axes):
         m = np.max(wide, axis=axes, keepdims=True)

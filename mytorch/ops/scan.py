@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_floating_point
-from ..tensor import Tensor
-from ..widened import widened
-from .accumulate import along, scatter_sum
+from ..backends.dtypes import is_floating_point
+from ..core.op import op
+from ..core.tensor import Tensor
+from ..core.upcast import upcast
 from .dims import canonical_dim, numpy_names
-from .extremes import ValuesIndices
-from .op import op
+from .gather_scatter import along, scatter_sum
+from .minmax import ValuesIndices
 from .reduce import cast, sum_dtype
 
 __all__ = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
@@ -31,7 +31,7 @@ def cumsum(x, dim, *, dtype=None):
     y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=np.float32 if dtype == np.float16 else dtype)
 
     def pull(g):
-        g = widened(np.reshape(g, shape or 1))
+        g = upcast(np.reshape(g, shape or 1))
         return np.reshape(np.flip(np.cumsum(np.flip(g, axis), axis), axis), shape)
 
     return cast(np.reshape(y, shape), dtype), pull
@@ -50,10 +50,10 @@ def cumprod(x, dim, *, dtype=None):
     y = np.cumprod(x, axis, dtype=np.float32 if dtype == np.float16 else dtype)
 
     def pull(g):
-        wide, first = widened(x), _part(axis, 0, 1)
+        wide, first = upcast(x), _part(axis, 0, 1)
         before = np.concatenate([np.ones_like(wide[first]), wide[_part(axis, 0, -1)]], axis)
         after = wide[_part(axis, 1, None)]
-        sums = _weighted_sums(widened(np.reshape(g, x.shape)), after, axis)
+        sums = _weighted_sums(upcast(np.reshape(g, x.shape)), after, axis)
         return np.reshape(np.cumprod(before, axis) * sums, shape)
 
     return cast(np.reshape(y, shape), dtype), pull
@@ -70,12 +70,12 @@ def logcumsumexp(x, dim):
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, x.dtype
     if not is_floating_point(dtype):
         raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {dtype}")
-    x = widened(np.reshape(x, shape or 1))
+    x = upcast(np.reshape(x, shape or 1))
     y = running(np.logaddexp, x, axis)
 
     def pull(g):  # exp(x[k] - y[k]) times the sum of g[i] exp(y[k] - y[i]) over i >= k: nothing overflows
         steps = np.exp(y[_part(axis, 0, -1)] - y[_part(axis, 1, None)])
-        sums = _weighted_sums(widened(np.reshape(g, x.shape)), steps, axis)
+        sums = _weighted_sums(upcast(np.reshape(g, x.shape)), steps, axis)
         return np.reshape(np.exp(x - y) * sums, shape)
 
     return cast(np.reshape(y, shape), dtype), pull

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_floating_point
-from ..tensor import Tensor
-from .accumulate import marked, pick, pick_sum, scatter_sum
+from ..backends.dtypes import is_floating_point
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .broadcast import expand
 from .cast import to
 from .elementwise import div
 from .gather_along import at_least_1d, places_of, source_of
-from .op import op, require_tensor
+from .gather_scatter import marked, pick, pick_sum, scatter_sum
 from .scatter_fold import scatter_extreme, scatter_prod
 
 __all__ = ["scatter", "scatter_add", "scatter_reduce"]

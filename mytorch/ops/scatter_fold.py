@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_floating_point
-from ..tensor import Tensor, raw_of
-from ..widened import widened
-from .accumulate import linear, marked, pick, pick_sum
+from ..backends.dtypes import is_floating_point
+from ..core.op import op
+from ..core.tensor import Tensor, raw_of
+from ..core.upcast import upcast
 from .gather_along import at_least_1d, places_of
-from .op import op
+from .gather_scatter import linear, marked, pick, pick_sum
 
 
 @op
@@ -74,7 +74,7 @@ def scatter_prod(x, dim, index, src, include_self):
 
 def _folded(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
     """`x` with all that `src` sends to a place combined with it, or without it."""
-    y, src = widened(np.copy(x)), widened(src)
+    y, src = upcast(np.copy(x)), upcast(src)
     if not include_self:
         y[places] = _neutral(fold, y.dtype)
     if isinstance(y, np.ndarray):

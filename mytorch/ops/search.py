@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..dtypes import is_floating_point
-from ..tensor import Tensor
+from ..backends.dtypes import is_floating_point
+from ..core.op import NUMBERS, op, require_tensor
+from ..core.tensor import Tensor
 from .create import tensor
 from .gather_along import take_along_dim
-from .op import NUMBERS, op, require_tensor
 
 __all__ = ["searchsorted", "bucketize", "bincount", "histc"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..tensor import Tensor
-from .accumulate import FULL, pick_sum
+from ..backends import dtypes
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
-from .op import op, require_tensor
+from .gather_scatter import FULL, pick_sum
 
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from ..core.op import op
+from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
-from .extremes import ValuesIndices
-from .op import op
+from .minmax import ValuesIndices
 
 __all__ = ["sort", "argsort", "msort", "topk"]
 

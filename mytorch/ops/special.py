@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .op import op
+from ..core.op import op
 
 __all__ = ["erf", "erfc", "erfinv"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..dtypes import is_half
-from ..tensor import Tensor
-from .op import op
+from ..backends.dtypes import is_half
+from ..core.op import op
+from ..core.tensor import Tensor
 from .reduce import float_dtype
 
 

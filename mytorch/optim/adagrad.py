@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import as_number, check_lr, check_not_negative

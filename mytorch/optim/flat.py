@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from .._array import wrap
 from ..backends import tune
-from ..device import CPU, array_module, cupy, device, on
-from ..tensor import Tensor, from_raw, raw_of
+from ..backends.device import CPU, array_module, cupy, device, on
+from ..core.array import wrap
+from ..core.tensor import Tensor, from_raw, raw_of
 from . import fused
 from .chunk import Chunk
 from .slot import Slot

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..device import device
-from ..dtypes import is_half
+from ..backends.device import device
+from ..backends.dtypes import is_half
+from ..core.tensor import Tensor, raw_of
 from ..nn.functional.composite import Unsupported, use_fused
 from ..nn.fused_ops import registry
-from ..tensor import Tensor, raw_of
 
 
 def why_not(kernel: str | None, dtype: np.dtype, where: device) -> str:

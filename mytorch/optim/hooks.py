@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..tensor import RemovableHandle
+from ..core.tensor import RemovableHandle
 
 
 class Hooked:

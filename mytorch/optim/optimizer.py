@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..autograd.grad_mode import enable_grad
-from ..device import CPU, on, refuse_capture
+from ..backends.device import CPU, on, refuse_capture
+from ..core.array import Array
+from ..core.grad_mode import enable_grad
+from ..core.tensor import Tensor
 from ..nn.functional.composite import Unsupported
 from ..nn.utils import clip_grad
-from ..tensor import Tensor
 from . import fused
 from .chunk import Chunk
 from .flat import Flat, FlatGroup

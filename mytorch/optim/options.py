@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..device import CPU
-from ..tensor import Tensor, raw_of
+from ..backends.device import CPU
+from ..core.array import Array
+from ..core.tensor import Tensor, raw_of
 
 
 def as_number(value: Any) -> Any:

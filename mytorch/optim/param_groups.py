@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import is_floating_point
-from ..tensor import Tensor
+from ..backends.dtypes import is_floating_point
+from ..core.tensor import Tensor
 
 
 def names_of(group: dict[str, Any]) -> dict[str, list]:

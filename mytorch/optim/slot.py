@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from .._array import Array, wrap
+from ..core.array import Array, wrap
 
 
 class Slot:

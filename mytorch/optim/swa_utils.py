@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.grad_mode import no_grad
+from ..core.grad_mode import no_grad
+from ..core.tensor import Tensor
 from ..nn.layers.batch_norm import _BatchNorm
 from ..nn.module import Module
-from ..tensor import Tensor
 from .lr_scheduler.base import LRScheduler, check_optimizer, for_each_group
 from .optimizer import Optimizer
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mytorch
-from mytorch import dtypes, nn, optim
+from mytorch import nn, optim
 from mytorch.accelerate import (
     Accelerator,
     JsonlTracker,
@@ -18,6 +18,7 @@ from mytorch.accelerate import (
     release_memory,
     set_seed,
 )
+from mytorch.backends import dtypes
 from mytorch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 SAMPLES = 26

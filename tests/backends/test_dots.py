@@ -6,7 +6,7 @@ import pytest
 import mytorch
 from mytorch import cuda
 from mytorch.backends.blas import dots
-from mytorch.tensor import from_raw
+from mytorch.core.tensor import from_raw
 
 CASES = {"ij->i": (3, 4), "ncl->c": (2, 3, 4), "...ld->...l": (2, 1, 3, 4)}
 

@@ -14,7 +14,7 @@ from benchmarks.gpu import training
 from benchmarks.gpu.half import HalfTrainer, LossScale
 from benchmarks.gpu.sizes import SIZES, chain
 from benchmarks.gpu.torch_training import train_half
-from mytorch.device import CPU
+from mytorch.backends.device import CPU
 from mytorch.models.gpt2 import GPT2, GPT2Config
 from tests.on_device import never_waiting
 

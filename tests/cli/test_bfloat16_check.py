@@ -2,7 +2,7 @@
 
 import sys
 
-from mytorch import dtypes
+from mytorch.backends import dtypes
 from mytorch.cli import checks
 
 

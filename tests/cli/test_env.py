@@ -84,7 +84,7 @@ def test_what_is_not_installed(capsys, monkeypatch):
         env.importlib.util, "find_spec", lambda name: None if name in gone else real_find(name)
     )
     monkeypatch.setattr(env.importlib.metadata, "version", version)
-    monkeypatch.setattr(env.starters, "find_mpiexec", no_mpiexec)
+    monkeypatch.setattr(env.launcher_command, "find_mpiexec", no_mpiexec)
     monkeypatch.setattr(env, "openblas", lambda: None)
     monkeypatch.setenv("PATH", "")
     found = report(capsys)
@@ -99,7 +99,7 @@ def test_what_is_not_installed(capsys, monkeypatch):
 
 
 def no_mpiexec():
-    raise env.starters.LaunchError("there is no mpiexec")
+    raise env.launcher_command.LaunchError("there is no mpiexec")
 
 
 def test_with_gpus(capsys, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 import mytorch
 from mytorch import Tensor, optim
-from mytorch.device import on
+from mytorch.backends.device import on
 from mytorch.nn.fused_ops import registry
 from mytorch.nn.utils import clip_grad_norm_
 

@@ -11,15 +11,14 @@ from mytorch import ops
 from tests.on_device import DEVICE, LAYOUTS, Library, check, flat, never_waiting, tensor
 from tests.ops import (
     test_create,
-    test_distinct,
     test_einsum,
     test_elementwise,
-    test_extremes,
     test_gather_scatter,
     test_index,
     test_join,
     test_linalg,
     test_mask,
+    test_minmax,
     test_norms,
     test_order_statistics,
     test_products,
@@ -29,6 +28,7 @@ from tests.ops import (
     test_search,
     test_shape,
     test_sort,
+    test_unique,
 )
 
 rng = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def elementwise():
 
 
 def reductions():
-    for module in (test_reduce, test_extremes):
+    for module in (test_reduce, test_minmax):
         for name, args, kwargs in module.CASES:
             yield f"{name} {args} {kwargs}", [numbers((2, 3, 4))], op(name, *args, **kwargs)
             if name in ("sum", "mean", "prod"):
@@ -132,8 +132,8 @@ def reductions():
             yield f"{name} 0-d", [numbers(())], op(name, *((0,) if name in ("cumsum", "logsumexp") else ()))
     yield "max of two", [numbers((3, 4)), numbers((4,))], op("max")
     yield "min of two", [numbers((3, 4)), numbers((4,))], op("min")
-    yield "max NaN", [test_extremes.INPUTS["NaN"]], op("max")
-    yield "amin ties", [test_extremes.INPUTS["ties"]], op("amin", 1)
+    yield "max NaN", [test_minmax.INPUTS["NaN"]], op("max")
+    yield "amin ties", [test_minmax.INPUTS["ties"]], op("amin", 1)
     for case in test_sort.CASES:
         for name in ("sort", "argsort"):
             for kind in ("3-d", "NaN", "float16", "int64", "bool", "no rows"):
@@ -191,8 +191,8 @@ def searches():
         lambda F, x, w: F.bincount(x, w.detach()))  # fmt: skip
     for how in ((5,), (5, -4, 4)):
         yield f"histc {how}", [numbers((3, 4))], lambda F, x, how=how: F.histc(x.detach(), *how)
-    for name, kind in itertools.product(("unique", "unique_consecutive"), test_distinct.INPUTS):
-        x = test_distinct.INPUTS[kind]
+    for name, kind in itertools.product(("unique", "unique_consecutive"), test_unique.INPUTS):
+        x = test_unique.INPUTS[kind]
         yield f"{name} {kind}", [x], op(name, return_inverse=True, return_counts=True)
         if x.size and x.ndim:
             yield f"{name} {kind} dim", [x], op(name, return_inverse=True, return_counts=True, dim=-1)

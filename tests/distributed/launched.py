@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mytorch.distributed import environment, starters
+from mytorch.distributed import environment, launcher_command
 
 ROOT = Path(__file__).parents[2]
 STEP = 0.25  # seconds
@@ -23,8 +23,8 @@ def why_no_mpi():
     if not environment.is_available():
         return "mpi4py is not installed: pip install 'mytorch[mpi]'"
     try:
-        starters.find_mpiexec()
-    except starters.LaunchError as error:
+        launcher_command.find_mpiexec()
+    except launcher_command.LaunchError as error:
         return str(error)
     return ""
 

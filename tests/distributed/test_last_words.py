@@ -1,6 +1,6 @@
 """Ranks that end in a way that says little: what the root cause is then."""
 
-from mytorch.distributed import blame
+from mytorch.distributed import root_cause
 from tests.distributed.launched import launch, needs_mpi
 
 LEFT = """prterun has exited due to process rank 1 with PID 15325 on node vm exiting
@@ -9,7 +9,7 @@ improperly. There are three reasons this could occur:
 
 
 def test_a_rank_that_leaves_with_code_0(tmp_path):
-    cause = blame.find(tmp_path, LEFT, 1)
+    cause = root_cause.find(tmp_path, LEFT, 1)
     assert (cause.text, cause.code) == ("rank 1 ended with exit code 0, and said nothing (os._exit?)", 1)
 
 

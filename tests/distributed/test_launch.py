@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from mytorch.cli import main
-from mytorch.distributed import job, launch, recorder, starters
+from mytorch.distributed import job, launch, launcher_command, recorder
 
 from .launched import (
     PROGRAMS,
@@ -117,7 +117,7 @@ def test_without_the_launcher(tmp_path):
     )
     flags = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     command = [
-        starters.find_mpiexec(),
+        launcher_command.find_mpiexec(),
         *flags,
         "--map-by",
         ":OVERSUBSCRIBE",
@@ -159,7 +159,7 @@ os.execv(mpiexec, [mpiexec, *flags, "--map-by", ":OVERSUBSCRIBE", "-n", os.envir
 def test_under_slurm(tmp_path):
     """It takes the number of tasks from Slurm, and srun as the starter (here one that calls mpiexec)."""
     srun, log = tmp_path / "srun", tmp_path / "log"
-    srun.write_text(SRUN.format(python=sys.executable, log=str(log), mpiexec=starters.find_mpiexec()))
+    srun.write_text(SRUN.format(python=sys.executable, log=str(log), mpiexec=launcher_command.find_mpiexec()))
     srun.chmod(0o755)
     slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "1"}
     code, out, err = run(TELL, PATH=f"{tmp_path}:{os.environ['PATH']}", **slurm)
@@ -176,11 +176,11 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_
 def test_a_task_of_slurm_is_not_a_launcher_of_tasks(monkeypatch):
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
-    assert not starters.under_slurm()
+    assert not launcher_command.under_slurm()
     monkeypatch.delenv("SLURM_STEP_ID")
-    assert starters.under_slurm() and starters.slurm_tasks() == (4, 4)
+    assert launcher_command.under_slurm() and launcher_command.slurm_tasks() == (4, 4)
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
-    assert starters.slurm_tasks() == (4, 2)
+    assert launcher_command.slurm_tasks() == (4, 2)
 
 
 COUNTS = {
@@ -200,7 +200,7 @@ def test_how_many_ranks(name, monkeypatch):
     arguments, gpus, expected = COUNTS[name]
     monkeypatch.setattr(launch, "device_count", lambda: gpus)
     if isinstance(expected, str):
-        with pytest.raises(starters.LaunchError, match=expected):
+        with pytest.raises(launcher_command.LaunchError, match=expected):
             launch.count_ranks(options(*arguments))
     else:
         assert launch.count_ranks(options(*arguments)) == expected
@@ -252,13 +252,13 @@ def test_several_machines(tmp_path, monkeypatch):
     """Ranks elsewhere inherit nothing, so what they need is named; shared memory settings are left alone."""
     hosts = tmp_path / "hosts"
     hosts.write_text("a slots=2\nb slots=2\n")
-    monkeypatch.setattr(starters, "is_available", lambda: True)
-    monkeypatch.setattr(starters, "find_mpiexec", lambda: "mpiexec")
-    monkeypatch.setattr(starters, "is_open_mpi", lambda path: True)
+    monkeypatch.setattr(launcher_command, "is_available", lambda: True)
+    monkeypatch.setattr(launcher_command, "find_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(launcher_command, "is_open_mpi", lambda path: True)
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     asked = options("-n", 4, "--nnodes", 2, "--hostfile", hosts, "--timeout", 9)
-    environment = starters.rank_environment(asked, 4, 2, tmp_path)
-    command = starters.command(asked, 4, environment)
+    environment = launcher_command.rank_environment(asked, 4, 2, tmp_path)
+    command = launcher_command.command(asked, 4, environment)
     text = " ".join(command)
     assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
     assert f"--hostfile {hosts} -n 4 {sys.executable} -u -m mytorch.distributed.entry script.py" in text
@@ -273,8 +273,8 @@ def test_several_machines(tmp_path, monkeypatch):
     assert not {"OMPI_MCA_pml", "OMPI_MCA_btl", "PRTE_MCA_plm_ssh_agent"} & (
         set(environment) - set(os.environ)
     )
-    monkeypatch.setattr(starters, "is_open_mpi", lambda path: False)
-    text = " ".join(starters.command(asked, 4, environment))
+    monkeypatch.setattr(launcher_command, "is_open_mpi", lambda path: False)
+    text = " ".join(launcher_command.command(asked, 4, environment))
     assert text.startswith(f"mpiexec -f {hosts} -bind-to none -n 4 ")
 
 

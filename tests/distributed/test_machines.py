@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mytorch.distributed import link, machines, starters
+from mytorch.distributed import launcher_command, link, machines
 
 from .launched import PROGRAMS, finish, launch, needs_mpi, start, wait_for
 from .test_failures import cause_in
@@ -22,13 +22,13 @@ TELL = PROGRAMS / "tell.py"
 
 def test_what_machine_0_starts(tmp_path, monkeypatch):
     """Each has its own environment; what stands for ssh leaves the daemon's command in the run's folder."""
-    monkeypatch.setattr(starters, "is_available", lambda: True)
-    monkeypatch.setattr(starters, "find_mpiexec", lambda: "mpiexec")
-    monkeypatch.setattr(starters, "is_open_mpi", lambda path: True)
+    monkeypatch.setattr(launcher_command, "is_available", lambda: True)
+    monkeypatch.setattr(launcher_command, "find_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(launcher_command, "is_open_mpi", lambda path: True)
     monkeypatch.setenv("MYTORCH_NODE_RANK", "0")
     asked = options("-n", 4, "--nnodes", 2, "--master_addr", "a")
-    environment = starters.rank_environment(asked, 4, 2, tmp_path)
-    text = " ".join(starters.command(asked, 4, environment, Path("/the/hosts")))
+    environment = launcher_command.rank_environment(asked, 4, 2, tmp_path)
+    text = " ".join(launcher_command.command(asked, 4, environment, Path("/the/hosts")))
     assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
     assert "--hostfile /the/hosts -n 4 " in text and " -x " not in text
     words = ["PRTE_PREFIX=/o;export PRTE_PREFIX;/o/bin/prted", "--daemonize", "--prtemca", "a", '"b c;d"']

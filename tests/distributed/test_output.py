@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from mytorch.distributed import blame, failure, output
+from mytorch.distributed import failure, output, root_cause
 
 RULE = "-" * 74 + "\n"
 
@@ -106,5 +106,5 @@ def test_an_error_from_another_machine(tmp_path, monkeypatch, capsys):
     failure.report(ValueError("from far"))
     shown, _ = passed_on("before\n" + capsys.readouterr().err + "after\n", tmp_path)
     assert shown.split() == ["before", "after"]
-    (facts,) = blame.errors(tmp_path)
+    (facts,) = root_cause.errors(tmp_path)
     assert (facts["rank"], facts["message"], facts["kind"]) == (5, "from far", "exception")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mytorch.device import device_count
+from mytorch.backends.device import device_count
 from tests.distributed.launched import ROOT, surroundings
 
 GPUS = min(device_count(), 3)

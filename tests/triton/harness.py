@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mytorch import Tensor
-from mytorch.autograd.pending import Pending
+from mytorch.core.lazy_grad import LazyGrad
 from mytorch.nn import functional  # noqa: F401 - it fills the registry
 from mytorch.nn.functional.composite import REGISTRY
 from mytorch.nn.fused_ops import registry
@@ -110,7 +110,7 @@ def gradients(name: str, vjp: Any, gs: list, count: int) -> list:
     else:
         found = vjp(g)
         found = list(found) if isinstance(found, tuple) else [found]
-    found = [d.array() if isinstance(d, Pending) else d for d in found]
+    found = [d.array() if isinstance(d, LazyGrad) else d for d in found]
     return found + [None] * (count - len(found))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mytorch.device import CPU
+from mytorch.backends.device import CPU
 from mytorch.nn.functional import philox
 from mytorch.nn.functional.composite import REGISTRY
 from tests.nn.functional.oracles import ORACLES

@@ -8,11 +8,11 @@ Engines: what moves the numbers. All have the same methods, on raw C-contiguous 
     all_to_all(out, x, out_counts, counts)                           flat; counts in elements
     send(x, peer, tag)  recv(x, peer, tag)
 
-Each starts the operation and returns a `Pending`. Ranks are those of the group.
+Each starts the operation and returns a `Request`. Ranks are those of the group.
 """
 
 from __future__ import annotations
 
-from .pending import Pending
+from .request import Request
 
-__all__ = ["Pending"]
+__all__ = ["Request"]

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...device import CPU, device_of, move
+from ...backends.device import CPU, device_of, move
 from ..environment import mpi
 from ..errors import DistError, DistMismatch
 from ..polling import wait_until
 from ..reduce_op import ReduceOp, math_dtype
-from .pending import Pending
+from .request import Request
 
 _OPS = {
     ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PRODUCT: "PROD", ReduceOp.MIN: "MIN",
@@ -37,18 +37,18 @@ class MpiEngine:
         self.comm, self.size, self.rank = comm, comm.size, comm.rank
         self._mpi = mpi()
 
-    def all_reduce(self, x: Any, op: ReduceOp) -> Pending:
+    def all_reduce(self, x: Any, op: ReduceOp) -> Request:
         values = _for_maths(x)
         request = self.comm.Iallreduce(self._mpi.IN_PLACE, values, op=self._op(op, x.dtype))
-        return Pending(request.Test, lambda: self._store(values, x, op), values)
+        return Request(request.Test, lambda: self._store(values, x, op), values)
 
-    def reduce(self, x: Any, root: int, op: ReduceOp) -> Pending:
+    def reduce(self, x: Any, root: int, op: ReduceOp) -> Request:
         values, here = _for_maths(x), self.rank == root
         send, out = (self._mpi.IN_PLACE, values) if here else (values, None)
         request = self.comm.Ireduce(send, out, op=self._op(op, x.dtype), root=root)
-        return Pending(request.Test, (lambda: self._store(values, x, op)) if here else _nothing, values)
+        return Request(request.Test, (lambda: self._store(values, x, op)) if here else _nothing, values)
 
-    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Pending:
+    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Request:
         values = _for_maths(x)
         result = np.empty(out.shape, values.dtype)
         mpi_op = self._op(op, x.dtype)
@@ -56,14 +56,14 @@ class MpiEngine:
             request = self.comm.Ireduce_scatter_block(values, result, op=mpi_op)
         else:
             request = self.comm.Ireduce_scatter(values, result, counts, op=mpi_op)
-        return Pending(request.Test, lambda: self._store(result, out, op), (values, result))
+        return Request(request.Test, lambda: self._store(result, out, op), (values, result))
 
-    def broadcast(self, x: Any, root: int) -> Pending:
+    def broadcast(self, x: Any, root: int) -> Request:
         values = _on_host(x)
         request = self.comm.Ibcast(self._bytes(values), root=root)
-        return Pending(request.Test, _copy_back(values, x), values)
+        return Request(request.Test, _copy_back(values, x), values)
 
-    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Pending:
+    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Request:
         values, result = _on_host(x), _on_host(out)
         if np.may_share_memory(values, result):  # MPI forbids it
             values = values.copy()
@@ -71,21 +71,21 @@ class MpiEngine:
             request = self.comm.Iallgather(self._bytes(values), self._bytes(result))
         else:
             request = self.comm.Iallgatherv(self._bytes(values), self._pieces(result, counts, x.itemsize))
-        return Pending(request.Test, _copy_back(result, out), (values, result))
+        return Request(request.Test, _copy_back(result, out), (values, result))
 
-    def gather(self, out: Any, x: Any, root: int) -> Pending:
+    def gather(self, out: Any, x: Any, root: int) -> Request:
         values, result = _on_host(x), None if out is None else _on_host(out)
         to = None if out is None else self._bytes(result)
         request = self.comm.Igather(self._bytes(values), to, root=root)
-        return Pending(request.Test, _copy_back(result, out), (values, result))
+        return Request(request.Test, _copy_back(result, out), (values, result))
 
-    def scatter(self, out: Any, x: Any, root: int) -> Pending:
+    def scatter(self, out: Any, x: Any, root: int) -> Request:
         values, result = None if x is None else _on_host(x), _on_host(out)
         send = None if x is None else self._bytes(values)
         request = self.comm.Iscatter(send, self._bytes(result), root=root)
-        return Pending(request.Test, _copy_back(result, out), (values, result))
+        return Request(request.Test, _copy_back(result, out), (values, result))
 
-    def all_to_all(self, out: Any, x: Any, out_counts: list[int], counts: list[int]) -> Pending:
+    def all_to_all(self, out: Any, x: Any, out_counts: list[int], counts: list[int]) -> Request:
         values, result = _on_host(x), _on_host(out)
         if np.may_share_memory(values, result):
             values = values.copy()
@@ -106,14 +106,14 @@ class MpiEngine:
                 )
             return request.Test()
 
-        return Pending(test, _copy_back(result, out), (values, result, announced))
+        return Request(test, _copy_back(result, out), (values, result, announced))
 
-    def send(self, x: Any, peer: int, tag: int) -> Pending:
+    def send(self, x: Any, peer: int, tag: int) -> Request:
         values = _on_host(x)
         request = self.comm.Isend(self._bytes(values), dest=peer, tag=tag)
-        return Pending(request.Test, keep=values)
+        return Request(request.Test, keep=values)
 
-    def recv(self, x: Any, peer: int | None, tag: int) -> Pending:
+    def recv(self, x: Any, peer: int | None, tag: int) -> Request:
         """`pending.keep` is the rank that it came from, once it is over."""
         result = _on_host(x)
         source = self._mpi.ANY_SOURCE if peer is None else peer
@@ -124,7 +124,7 @@ class MpiEngine:
             store()
             pending.keep = receive.status.Get_source()
 
-        pending = Pending(receive.test, finish, receive, cancel=receive.cancel)
+        pending = Request(receive.test, finish, receive, cancel=receive.cancel)
         return pending
 
     def _op(self, op: ReduceOp, dtype: np.dtype) -> Any:

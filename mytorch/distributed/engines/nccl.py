@@ -1,7 +1,7 @@
 """The engine on NCCL: arrays on GPUs, one GPU a rank.
 
 Every operation runs in a stream of its own, behind the work that made its input. Nothing waits on the CPU:
-`Pending.queue` makes the current stream wait for the operation, so later work finds the result.
+`Request.queue` makes the current stream wait for the operation, so later work finds the result.
 
 NCCL adds halves in their own dtype from hop to hop.
 
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.device import cupy
 from ...cuda.devices import on_gpu
 from ...cuda.streams import Event, Stream, current_stream
-from ...device import cupy
 from ..errors import DistError
 from ..reduce_op import ReduceOp
-from .pending import Pending
+from .request import Request
 
 # ncclDataType_t and ncclRedOp_t; CuPy has no names for the newest of them.
 _DTYPES = {
@@ -52,17 +52,17 @@ class NcclEngine:
         self._stream: Stream | None = None
         self._batch: list[Event] | None = None
 
-    def all_reduce(self, x: Any, op: ReduceOp) -> Pending:
+    def all_reduce(self, x: Any, op: ReduceOp) -> Request:
         count, dtype, nccl_op = _reduction(x, op)
         return self._start(x, lambda c, s: c.allReduce(x.data.ptr, x.data.ptr, count, dtype, nccl_op, s), x)
 
-    def reduce(self, x: Any, root: int, op: ReduceOp) -> Pending:
+    def reduce(self, x: Any, root: int, op: ReduceOp) -> Request:
         count, dtype, nccl_op = _reduction(x, op)
         return self._start(
             x, lambda c, s: c.reduce(x.data.ptr, x.data.ptr, count, dtype, nccl_op, root, s), x
         )
 
-    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Pending:
+    def reduce_scatter(self, out: Any, x: Any, op: ReduceOp, counts: list[int] | None = None) -> Request:
         count, dtype, nccl_op = _reduction(out, op)
         numbers = 2 if x.dtype.kind == "c" else 1  # of an element
 
@@ -77,10 +77,10 @@ class NcclEngine:
 
         return self._start(x, at_once if counts is None else self._grouped(one_by_one), (x, out))
 
-    def broadcast(self, x: Any, root: int) -> Pending:
+    def broadcast(self, x: Any, root: int) -> Request:
         return self._start(x, lambda c, s: c.broadcast(x.data.ptr, x.data.ptr, x.nbytes, _BYTE, root, s), x)
 
-    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Pending:
+    def all_gather(self, out: Any, x: Any, counts: list[int] | None = None) -> Request:
         def one_by_one(comm, stream):
             target = out.data.ptr
             for root, size in enumerate(counts):
@@ -93,7 +93,7 @@ class NcclEngine:
 
         return self._start(x, at_once if counts is None else self._grouped(one_by_one), (x, out))
 
-    def gather(self, out: Any, x: Any, root: int) -> Pending:
+    def gather(self, out: Any, x: Any, root: int) -> Request:
         def issue(comm, stream):
             comm.send(x.data.ptr, x.nbytes, _BYTE, root, stream)
             for peer in range(self.size) if out is not None else ():
@@ -101,7 +101,7 @@ class NcclEngine:
 
         return self._start(x, self._grouped(issue), (x, out))
 
-    def scatter(self, out: Any, x: Any, root: int) -> Pending:
+    def scatter(self, out: Any, x: Any, root: int) -> Request:
         def issue(comm, stream):
             for peer in range(self.size) if x is not None else ():
                 comm.send(x.data.ptr + peer * out.nbytes, out.nbytes, _BYTE, peer, stream)
@@ -109,7 +109,7 @@ class NcclEngine:
 
         return self._start(out, self._grouped(issue), (x, out))
 
-    def all_to_all(self, out: Any, x: Any, out_counts: list[int], counts: list[int]) -> Pending:
+    def all_to_all(self, out: Any, x: Any, out_counts: list[int], counts: list[int]) -> Request:
         size = x.dtype.itemsize
 
         def issue(comm, stream):
@@ -121,10 +121,10 @@ class NcclEngine:
 
         return self._start(x, self._grouped(issue), (x, out))
 
-    def send(self, x: Any, peer: int, tag: int) -> Pending:
+    def send(self, x: Any, peer: int, tag: int) -> Request:
         return self._start(x, lambda c, s: c.send(x.data.ptr, x.nbytes, _BYTE, peer, s), x)
 
-    def recv(self, x: Any, peer: int | None, tag: int) -> Pending:
+    def recv(self, x: Any, peer: int | None, tag: int) -> Request:
         if peer is None:
             raise ValueError("recv(): NCCL can't receive from any rank: src must be given")
         return self._start(x, lambda c, s: c.recv(x.data.ptr, x.nbytes, _BYTE, peer, s), peer)
@@ -166,7 +166,7 @@ class NcclEngine:
         if self._comm is not None:
             self._comm.abort()
 
-    def _start(self, x: Any, issue: Callable[[Any, int], None], keep: Any) -> Pending:
+    def _start(self, x: Any, issue: Callable[[Any, int], None], keep: Any) -> Request:
         self.connect(x)
         event, index = Event(), x.device.id
         with on_gpu(index):
@@ -176,7 +176,7 @@ class NcclEngine:
                 event.record(self._stream)
             else:  # it begins when the batch does
                 self._batch.append(event)
-        return Pending(
+        return Request(
             lambda: event._raw is not None and event.query(),
             keep=keep,
             queue=lambda: current_stream(index).wait_event(event),

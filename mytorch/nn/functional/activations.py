@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import get_default_dtype, is_floating_point
+from ...backends.dtypes import get_default_dtype, is_floating_point
+from ...core.tensor import Tensor
 from ...ops import where
-from ...tensor import Tensor
 from .composite import composite
 
 

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from .batch_norm import batch_norm, check_instances, follow_instances, group_norm
 from .composite import Composite, composite
 from .normalization import layer_norm, rms_norm

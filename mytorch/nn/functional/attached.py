@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ... import methods
+from ...core.tensor import Tensor
 from ...ops.dims import numpy_names
-from ...tensor import Tensor
 from . import shrink
 from .elu import celu, celu_, selu, selu_
 from .rectifiers import prelu as _prelu

@@ -8,9 +8,9 @@ import math
 import numpy as np
 
 from ...backends.blas import add_product, column_sums, dots, product
-from ...device import array_module, device_of, on
+from ...backends.device import array_module, device_of, on
+from ...core.tensor import Tensor, from_raw
 from ...ops import ones, where
-from ...tensor import Tensor, from_raw
 from .activations import require_float
 from .composite import composite
 from .dropout import Draw, check_probability, scale_of_kept

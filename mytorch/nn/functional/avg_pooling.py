@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...dtypes import is_floating_point
-from ...ops.op import op
-from ...tensor import Tensor
+from ...backends.dtypes import is_floating_point
+from ...core.op import op
+from ...core.tensor import Tensor
 from .composite import composite
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bins, resample

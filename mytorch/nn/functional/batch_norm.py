@@ -9,11 +9,11 @@ import numpy as np
 
 from ...autograd import no_grad
 from ...backends.blas import column_sums, dots, row_sums, rows
-from ...device import on
+from ...backends.device import on
+from ...core.op import op
+from ...core.tensor import Tensor, raw_of
+from ...core.upcast import upcast
 from ...ops.inplace import write
-from ...ops.op import op
-from ...tensor import Tensor, raw_of
-from ...widened import widened
 from .activations import require_float
 from .composite import composite
 from .normalization import Over, pull_back, same_dtype, scale_and_shift, standardize
@@ -308,6 +308,6 @@ def follow_instances(
 @op(bfloat16=True)
 def _moments(x):
     """The mean and variance of each channel of (N, C, L), in float32 for half precision."""
-    x = widened(x)
+    x = upcast(x)
     _, mean, variance = _centred(x, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1)))
     return (mean[:, 0], variance[:, 0]), None

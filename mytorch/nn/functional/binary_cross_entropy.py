@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops.op import op
-from ...tensor import Tensor
+from ...core.op import op
+from ...core.tensor import Tensor
 from .activations import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 
 from ...autograd import is_grad_enabled
-from ...device import array_module, device_of, on
+from ...backends.device import array_module, device_of, on
+from ...core.tensor import Tensor
 from ...ops import ones
-from ...tensor import Tensor
 from .activations import require_float
 from .attention import attention_by_hand, batch_shape, default_scale, scaled_dot_product_attention
 from .composite import composite

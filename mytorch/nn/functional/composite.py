@@ -28,11 +28,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ...dtypes import is_half
+from ...backends.dtypes import is_half
+from ...core.op import op
+from ...core.tensor import Tensor
+from ...core.upcast import downcast, in_float32, upcast
 from ...ops.inplace import inplace
-from ...ops.op import op
-from ...tensor import Tensor
-from ...widened import in_single, rounded, widened
 
 REGISTRY: dict[str, Composite] = {}
 
@@ -209,15 +209,15 @@ def _in_single(forward: Callable) -> Callable:
         half = _half(args)
         if half is None:
             return forward(*args)
-        result, vjp = in_single(forward, args, {})
-        return rounded(result, half), vjp
+        result, vjp = in_float32(forward, args, {})
+        return downcast(result, half), vjp
 
     return call
 
 
 def _reference_in_single(reference: Callable, args: tuple) -> Any:
     half = _half(args)
-    return reference(*args) if half is None else rounded(reference(*map(widened, args)), half)
+    return reference(*args) if half is None else downcast(reference(*map(upcast, args)), half)
 
 
 def _half(args: tuple) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...core.op import require_tensor
+from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
-from ...ops.op import require_tensor
-from ...tensor import Tensor
 from .composite import composite
 from .im2col import Geometry, conv_input_gradient, convolution, geometry
 from .windows import ntuple, read_padding

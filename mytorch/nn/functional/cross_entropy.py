@@ -8,9 +8,9 @@ import numpy as np
 
 from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
-from ...dtypes import is_floating_point
+from ...backends.dtypes import is_floating_point
+from ...core.tensor import Tensor
 from ...ops import where
-from ...tensor import Tensor
 from .composite import composite
 from .loss import read_reduction, reduced
 from .softmax import log_softmax, shifted

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ...dtypes import is_floating_point, promote_types
+from ...backends.dtypes import is_floating_point, promote_types
+from ...core.tensor import Tensor
+from ...core.upcast import rounds_once
 from ...ops import broadcast_tensors, norm
-from ...tensor import Tensor
-from ...widened import with_one_rounding
 from .loss import at_least, check_broadcast
 
 
-@with_one_rounding
+@rounds_once
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2, broadcast, along a dim.
 

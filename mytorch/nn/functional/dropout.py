@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...device import device_of, on, thread
-from ...dtypes import is_floating_point
+from ...backends.device import device_of, on, thread
+from ...backends.dtypes import is_floating_point
+from ...core.tensor import Tensor, from_raw
 from ...ops.inplace import inplace as in_place
 from ...random import generator_on
-from ...tensor import Tensor, from_raw
 from . import philox
 from .composite import Unsupported, composite
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...core.tensor import Tensor
 from ...ops import where
 from ...ops.inplace import inplace
-from ...tensor import Tensor
 from .activations import floats_only, require_float
 from .composite import composite
 

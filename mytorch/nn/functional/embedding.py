@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ...autograd import is_grad_enabled, no_grad
-from ...device import on
+from ...backends.device import on
+from ...core.op import require_tensor
+from ...core.tensor import Tensor
 from ...ops import arange, where
-from ...ops.accumulate import pick_sum
+from ...ops.gather_scatter import pick_sum
 from ...ops.inplace import write
-from ...ops.op import require_tensor
-from ...tensor import Tensor
 from .composite import composite
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...core.tensor import Tensor
 from ...ops import minimum, where, zeros_like
-from ...tensor import Tensor
 from .distance import pairwise_distance
 from .loss import check_broadcast, read_reduction, reduced
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...core.tensor import Tensor
 from ...ops import chunk
 from ...ops.dims import canonical_dim
-from ...tensor import Tensor
 from .activations import raw_sigmoid, require_float, sigmoid, silu
 from .composite import composite
 from .gelu import check_approximate, gelu, gelu_by_hand

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from ...autograd import is_grad_enabled
+from ...core.tensor import Tensor
 from ...ops.special import erfc
-from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
 

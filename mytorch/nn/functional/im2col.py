@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends.blas import product
-from ...ops.op import op
+from ...core.op import op
 from .windows import Ints, inner, output_size, overlap_add, padded, windows
 
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)

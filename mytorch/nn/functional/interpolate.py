@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_floating_point, is_half
+from ...backends.dtypes import is_floating_point, is_half
+from ...core.tensor import Tensor
 from ...ops import clamp, floor
-from ...tensor import Tensor
 from .composite import composite
 from .resample import Taps, bins, resample
 

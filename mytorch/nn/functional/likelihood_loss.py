@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 
-from ...dtypes import is_floating_point
+from ...backends.dtypes import is_floating_point
+from ...core.tensor import Tensor
+from ...core.upcast import rounds_once
 from ...ops import where, xlogy
-from ...tensor import Tensor
-from ...widened import with_one_rounding
 from .loss import REDUCTIONS, at_least, check_broadcast, is_visible, read_reduction, reduced
 
 
@@ -50,7 +50,7 @@ def kl_div(
     return reduced(loss, reduction)
 
 
-@with_one_rounding
+@rounds_once
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...autograd.pending import Pending
 from ...backends.blas import add_product, column_sums, product, rows
-from ...dtypes import is_half
+from ...backends.dtypes import is_half
+from ...core.lazy_grad import LazyGrad
+from ...core.tensor import Tensor
 from ...ops import matmul, permute, reshape
 from ...ops import sum as sum_
-from ...tensor import Tensor
 from .activations import silu
 from .composite import composite
 from .gelu import gelu
@@ -87,7 +87,7 @@ def _linear(x, weight, bias):
         def compute(out, beta):
             add_product(flat(g).T, rows(x), out if out.ndim == 2 else out[None], beta)
 
-        return Pending(shape, g, compute)
+        return LazyGrad(shape, g, compute)
 
     def grad_bias(g):
         return column_sums(flat(g)) if simple else g

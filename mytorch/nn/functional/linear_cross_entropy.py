@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...autograd import is_grad_enabled
-from ...autograd.pending import Pending
 from ...backends.blas import add_product, column_sums, row_sums, rows
-from ...device import is_raw
-from ...dtypes import is_floating_point
-from ...tensor import Tensor
+from ...backends.device import is_raw
+from ...backends.dtypes import is_floating_point
+from ...core.lazy_grad import LazyGrad
+from ...core.tensor import Tensor
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
 from .loss import read_reduction, reduced
@@ -237,9 +237,9 @@ def by_chunks(row_losses: RowLosses, *arguments: Any) -> tuple[Any, Callable]:
     return finished(losses), lambda g: _as(x, gradients, scale(g))
 
 
-def _as(like: Any, gradients: Sequence[Any], scale: Any) -> tuple[Pending | None, ...]:
+def _as(like: Any, gradients: Sequence[Any], scale: Any) -> tuple[LazyGrad | None, ...]:
     """The gradients, scaled and in the dtype of `like`, where they will stay."""
-    return tuple([None if d is None else Pending(d.shape, like, _scaled(d, scale)) for d in gradients])
+    return tuple([None if d is None else LazyGrad(d.shape, like, _scaled(d, scale)) for d in gradients])
 
 
 def _scaled(d: Any, scale: Any) -> Callable:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_floating_point, promote_types
+from ...backends.dtypes import is_floating_point, promote_types
+from ...core.tensor import Tensor
 from ...ops import where
-from ...tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.tensor import Tensor
 from ...ops import arange, logaddexp, relu, where
-from ...tensor import Tensor
 from .activations import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced
 

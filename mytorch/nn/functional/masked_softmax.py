@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.tensor import Tensor
 from ...ops import ones, where
-from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
 from .softmax import log_softmax, shifted, softmax, total

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_floating_point
-from ...ops.accumulate import pick_sum, place
-from ...ops.op import op, require_tensor
-from ...tensor import Tensor
+from ...backends.dtypes import is_floating_point
+from ...core.op import op, require_tensor
+from ...core.tensor import Tensor
+from ...ops.gather_scatter import pick_sum, place
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bin_index
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ...dtypes import is_floating_point
+from ...backends.dtypes import is_floating_point
+from ...core.tensor import Tensor
 from ...ops import cat, chunk, flatten, matmul, mean, permute, reshape, unflatten, where, zeros
-from ...tensor import Tensor
 from .attention import scaled_dot_product_attention
 from .dropout import dropout
 from .linear import linear

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends.blas import column_sums, dots, row_sums
-from ...dtypes import is_floating_point, is_half
+from ...backends.dtypes import is_floating_point, is_half
+from ...core.tensor import Tensor
 from ...ops import cat, norm
-from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
 

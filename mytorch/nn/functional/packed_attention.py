@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.pieces import joined
-from ...tensor import Tensor, from_raw
+from ...core.tensor import Tensor, from_raw
+from ...ops.split import joined
 from .activations import require_float
 from .attention import attention_by_hand, check_options, scaled_dot_product_attention
 from .cached_attention import cached_attention

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ...ops.op import op, require_tensor
-from ...tensor import Tensor
+from ...core.op import op, require_tensor
+from ...core.tensor import Tensor
 from .resample import Taps, resample
 from .windows import inner, padded
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device import array_module, device, on
+from ...backends.device import array_module, device, on
 
 ROUNDS = 10
 FACTORS = (0xD2511F53, 0xCD9E8D57)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 
+from ...core.op import require_tensor
+from ...core.tensor import Tensor
 from ...ops import permute, reshape
-from ...ops.op import require_tensor
-from ...tensor import Tensor
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:

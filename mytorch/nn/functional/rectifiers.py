@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import is_floating_point
+from ...backends.dtypes import is_floating_point
+from ...core.tensor import Tensor
+from ...core.upcast import call_upcast
 from ...ops import elementwise, rand_like, reshape, where
 from ...ops.inplace import inplace
-from ...ops.numbers import as_number
-from ...tensor import Tensor
-from ...widened import call_widened
+from ...ops.scalars import as_number
 from .activations import floats_only, require_float
 from .composite import composite
 
@@ -30,7 +30,7 @@ def _check_relu(input, inplace):
 
 @relu.manual(half=True)
 def _relu(x, inplace):
-    return call_widened(elementwise.relu.forward, (x,), {})
+    return call_upcast(elementwise.relu.forward, (x,), {})
 
 
 @composite

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...backends.blas import column_sums, product
+from ...core.tensor import Tensor
 from ...ops import cat, split
-from ...tensor import Tensor
 from .composite import composite
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_floating_point
+from ...backends.dtypes import is_floating_point
+from ...core.tensor import Tensor
 from ...ops import where
-from ...tensor import Tensor
 from .activations import require_float
 from .composite import Unsupported, composite
 from .loss import one_dtype, read_reduction, reduced, same_shape, warn_if_broadcast

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...core.tensor import Tensor
 from ...ops import reshape, squeeze, sum
-from ...ops.accumulate import pick
-from ...tensor import Tensor
+from ...ops.gather_scatter import pick
 
 
 @dataclass(frozen=True, eq=False)

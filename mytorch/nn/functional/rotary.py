@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.engine import unbroadcast
-from ...dtypes import is_half
+from ...backends.dtypes import is_half
+from ...core.engine import unbroadcast
+from ...core.tensor import Tensor
 from ...ops import cat, chunk, stack
-from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...core.tensor import Tensor
 from ...ops import where
-from ...tensor import Tensor
 from .activations import floats_only, require_float
 from .composite import composite
 

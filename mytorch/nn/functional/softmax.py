@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...backends.blas import row_sums
+from ...core.tensor import Tensor
 from ...ops.dims import canonical_dim
-from ...tensor import Tensor
 from .activations import require_float
 from .composite import composite
 

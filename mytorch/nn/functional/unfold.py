@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ...core.op import op, require_tensor
+from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
-from ...ops.op import op, require_tensor
-from ...tensor import Tensor
 from .im2col import Geometry, from_columns, raw, to_columns
 from .windows import Ints, ntuple
 from .windows import output_size as count_windows

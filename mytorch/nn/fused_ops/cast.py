@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_half
+from ...backends.dtypes import is_half
 from . import registry
 
 

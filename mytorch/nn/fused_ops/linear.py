@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.pending import Pending
 from ...backends.blas import add_product, product
+from ...core.lazy_grad import LazyGrad
 from ..functional.composite import Unsupported
 
 
@@ -42,7 +42,7 @@ def gradients(x: Any, weight: Any, bias: Any | None, x_shape: tuple, backward: C
 
     def grad_weight(g):
         d, _ = before(g)
-        return Pending(w_shape, d, lambda out, beta: add_product(d.T, x, out, beta))
+        return LazyGrad(w_shape, d, lambda out, beta: add_product(d.T, x, out, beta))
 
     def grad_bias(g):
         _, sums = before(g)

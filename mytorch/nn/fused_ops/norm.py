@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_bfloat16, is_half
+from ...backends.dtypes import is_bfloat16, is_half
 from . import registry
 
 SHORTEST = 1 << 16  # elements from which a compiled loop is worth its call on the CPU

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...backends import threads
-from ...device import device_of
+from ...backends.device import device_of
 from ..functional.composite import REGISTRY, Unsupported, use_fused
 
 FOLDERS = {"cpu": "numba", "cuda": "triton"}

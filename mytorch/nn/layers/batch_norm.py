@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ...core.tensor import Tensor
 from ...ops import ones, zeros
-from ...tensor import Tensor
 from .. import functional as F
 from .normalization import _Affine
 

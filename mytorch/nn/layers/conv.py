@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.tensor import Tensor
 from ...ops import empty
-from ...tensor import Tensor
 from .. import functional as F
 from .. import init
 from ..functional.windows import ntuple, read_padding

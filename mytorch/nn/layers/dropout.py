@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.dropout import check_probability
 from ..module import Module

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.linear_cross_entropy import LinearCrossEntropyOptions
 from ..functional.loss import REDUCTIONS, read_reduction

@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.tensor import Tensor
 from ...ops import cat, empty, stack, zeros
-from ...tensor import Tensor
 from .. import functional as F
 from .. import init
 from ..functional.recurrent import split_steps

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...core.tensor import Tensor
 from ...ops import empty, zeros
-from ...tensor import Tensor
 from .. import init
 from ..functional.recurrent import split_steps
 from ..module import Module

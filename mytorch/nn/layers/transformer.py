@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ...core.tensor import Tensor
 from ...ops import full
-from ...tensor import Tensor
 from .. import functional as F
 from .. import init
 from ..container import ModuleList

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..._array import Array
-from ...device import device_of, move, on
-from ...dtypes import is_half
-from ...ops.op import as_raw
-from ...tensor import Tensor, from_raw, raw_of
+from ...backends.device import device_of, move, on
+from ...backends.dtypes import is_half
+from ...core.array import Array
+from ...core.op import as_raw
+from ...core.tensor import Tensor, from_raw, raw_of
 from ..fused_ops import norm
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...autograd import no_grad
+from ...core.tensor import Tensor
 from ...ops import cat
 from ...ops.inplace import write
-from ...tensor import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

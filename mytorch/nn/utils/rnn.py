@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.tensor import Tensor, from_raw
 from ...ops import cat, full, stack
-from ...tensor import Tensor, from_raw
 
 
 class _Packed(NamedTuple):

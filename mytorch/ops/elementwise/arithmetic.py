@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
-from ...tensor import Tensor
-from ...widened import widened
+from ...backends import dtypes
+from ...core.op import NUMBERS, common_dtype, op, require_tensor
+from ...core.tensor import Tensor
+from ...core.upcast import upcast
 from ..cast import astype
-from ..numbers import as_number
-from ..op import NUMBERS, common_dtype, op, require_tensor
 from ..reduce import cast
+from ..scalars import as_number
 from .operands import check_divisor, dtype_of, factor, log_of, refuse, zero_gradient
 
 __all__ = [
@@ -87,7 +87,7 @@ def addcmul(x, tensor1, tensor2, *, value=1):
     """x + value * tensor1 * tensor2"""
     refuse("b", "addcmul", x)
     dtype, value = x.dtype, factor(value, x.dtype, "addcmul", "value")
-    x, tensor1, tensor2 = widened(x), widened(tensor1), widened(tensor2)
+    x, tensor1, tensor2 = upcast(x), upcast(tensor1), upcast(tensor2)
     scaled = tensor1 if _is_one(value) else value * tensor1
     z = cast(x + scaled * tensor2, dtype)
     return z, (lambda g: g, lambda g: g * (value * tensor2), lambda g: g * scaled)
@@ -123,10 +123,10 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     Raises:
         RuntimeError: another rounding_mode; integers are divided by zero, with a rounding_mode.
     """
-    rounded = {None: _true_divide, "floor": _floor_divide, "trunc": _trunc_divide}
-    if rounding_mode not in rounded:
+    quotients = {None: _true_divide, "floor": _floor_divide, "trunc": _trunc_divide}
+    if rounding_mode not in quotients:
         raise RuntimeError(f"div(): rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
-    return rounded[rounding_mode](input, other)
+    return quotients[rounding_mode](input, other)
 
 
 @op(promote="common", numbers=True)
@@ -163,7 +163,7 @@ def reciprocal(x):
 @op(promote="common")
 def _addcdiv(x, tensor1, tensor2, *, value):
     dtype, value = x.dtype, factor(value, x.dtype, "addcdiv", "value")
-    x, tensor1, tensor2 = widened(x), widened(tensor1), widened(tensor2)
+    x, tensor1, tensor2 = upcast(x), upcast(tensor1), upcast(tensor2)
     quotient = tensor1 / tensor2 if _is_one(value) else value * tensor1 / tensor2
     z = cast(x + quotient, dtype)
     return z, (lambda g: g, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
@@ -241,7 +241,7 @@ def _as_double(x):
 @op
 def _lerp(x, y, weight):
     refuse("biu", "lerp", x)
-    dtype, x, y = x.dtype, widened(x), widened(y)
+    dtype, x, y = x.dtype, upcast(x), upcast(y)
     z = cast(_between(x, y, weight), dtype)
     return z, (lambda g: g * (1 - weight), lambda g: g * weight, lambda g: g * (y - x))
 

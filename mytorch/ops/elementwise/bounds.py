@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...tensor import Tensor
-from ..numbers import as_number
-from ..op import NUMBERS, common_dtype, op, require_tensor
+from ...core.op import NUMBERS, common_dtype, op, require_tensor
+from ...core.tensor import Tensor
+from ..scalars import as_number
 from .operands import refuse
 
 __all__ = ["maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "relu"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...device import is_raw
-from ..op import op
+from ...backends.device import is_raw
+from ...core.op import op
 from .operands import zero_gradient
 
 __all__ = ["fill", "zero"]

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ...tensor import Tensor
-from ...widened import widened
-from ..op import op
+from ...core.op import op
+from ...core.tensor import Tensor
+from ...core.upcast import upcast
 from ..reduce import cast
 from .operands import log_of, refuse
 
@@ -106,7 +106,7 @@ def rsqrt(x):
 def sigmoid(x):
     """1 / (1 + exp(-x))"""
     # On a Tensor for a second derivative: where exp(-x) is infinite the formula's would be NaN.
-    y = sigmoid(x) if isinstance(x, Tensor) else cast(1 / (1 + np.exp(-widened(x))), x.dtype)
+    y = sigmoid(x) if isinstance(x, Tensor) else cast(1 / (1 + np.exp(-upcast(x))), x.dtype)
     return y, lambda g: g * (y * (1 - y))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
-from ...device import is_raw
-from ..op import NUMBERS
+from ...backends import dtypes
+from ...backends.device import is_raw
+from ...core.op import NUMBERS
 
 
 def zero_gradient(g: Any) -> Any:

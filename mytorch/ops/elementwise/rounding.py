@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import finfo, is_floating_point
-from ..op import op
+from ...backends.dtypes import finfo, is_floating_point
+from ...core.op import op
 from ..reduce import cast
 from .operands import refuse, zero_gradient
 

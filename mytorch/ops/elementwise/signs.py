@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..op import op
+from ...core.op import op
 from .operands import refuse, zero_gradient
 
 __all__ = ["neg", "positive", "abs", "sign", "signbit", "copysign"]

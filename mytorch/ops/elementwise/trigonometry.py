@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..op import op
+from ...core.op import op
 from .operands import refuse
 
 __all__ = [

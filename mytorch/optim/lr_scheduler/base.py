@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from ..optimizer import Optimizer
 from ..options import as_number
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..._array import Array
-from ...device import is_raw
+from ...backends.device import is_raw
+from ...core.array import Array
+from ...core.tensor import Tensor, from_raw
 from ...ops.join import stack
-from ...tensor import Tensor, from_raw
 
 _EXPECTED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists"
 _empty: Callable[[tuple, np.dtype], np.ndarray] = np.empty

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import cuda
-from ..._array import Array, wrap
-from ...device import CPU, as_device, cupy, is_available
-from ...tensor import Tensor, from_raw
+from ...backends.device import CPU, as_device, cupy, is_available
+from ...core.array import Array, wrap
+from ...core.tensor import Tensor, from_raw
 from .collate import rebuilt
 
 if TYPE_CHECKING:

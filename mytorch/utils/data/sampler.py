@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ...device import CPU
+from ...backends.device import CPU
 from ...random import Generator, generator_on
 
 T = TypeVar("T", covariant=True)

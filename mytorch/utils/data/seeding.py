@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...device import CPU
+from ...backends.device import CPU
 from ...random import Generator, _default, default_generator
 from .shared_generators import SharedGenerators
 

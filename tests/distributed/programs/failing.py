@@ -39,8 +39,8 @@ def leave_a_child():
 
 
 def nan_loss():
-    from mytorch import tensor
     from mytorch.accelerate import Accelerator
+    from mytorch.core import tensor
 
     Accelerator(cpu=True).backward(tensor(float("nan"), requires_grad=True))
 

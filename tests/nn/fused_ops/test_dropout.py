@@ -7,8 +7,8 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import grad
-from mytorch.autograd.captured import captured
-from mytorch.device import CPU
+from mytorch.backends.device import CPU
+from mytorch.core.closure import closure_arrays
 from mytorch.nn import functional as F
 from mytorch.nn.functional import philox
 from mytorch.nn.functional.dropout import Draw
@@ -108,9 +108,9 @@ def test_what_is_kept_for_backward():
     F.dropout(x, fused=True)
     draw = Draw(x)
     _, vjp = F.dropout.kernels["cpu"].forward(x.numpy(), 0.5, draw, False)
-    assert captured(vjp) == []
+    assert closure_arrays(vjp) == []
     _, vjp = F.dropout.by_hand.forward(x.numpy(), 0.5, draw, False)
-    assert [a.nbytes for a in captured(vjp) if a.ndim] == [1000]
+    assert [a.nbytes for a in closure_arrays(vjp) if a.ndim] == [1000]
 
 
 @EVERY
@@ -154,7 +154,7 @@ def test_module():
 
 def test_a_captured_graph_has_masks_of_its_own(monkeypatch):
     """It would repeat a seed with everything else; what it draws from the generator is new each time."""
-    from mytorch.device import thread
+    from mytorch.backends.device import thread
 
     x = mytorch.ones(50)
     monkeypatch.setattr(thread, "is_capturing", True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mytorch.device import CPU, as_device
+from mytorch.backends.device import CPU, as_device
 from mytorch.nn.functional import philox
 
 M, W, LOW = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), 2**32 - 1

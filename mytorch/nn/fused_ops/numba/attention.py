@@ -19,8 +19,6 @@ import math
 
 import numpy as np
 
-from ....autograd.engine import unbroadcast
-from ....autograd.pending import Pending
 from ....backends.address import address_of
 from ....backends.gemm import (
     ONE,
@@ -32,6 +30,8 @@ from ....backends.gemm import (
     set_blas_threads,
 )
 from ....backends.jit import kernel, prange
+from ....core.engine import unbroadcast
+from ....core.lazy_grad import LazyGrad
 from ...functional.attention import batch_shape, scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.dropout import scale_of_kept
@@ -193,7 +193,7 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, posi
             gradients(g, address_of(d))
             np.add(unbroadcast(d, mask.shape), out if beta else 0, out=out)
 
-        return *parts, Pending(mask.shape, mask, mask_gradient)
+        return *parts, LazyGrad(mask.shape, mask, mask_gradient)
 
     _forward(*inputs())
     return _like_input(y, lead), grad

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....autograd.pending import Pending
 from ....backends import threads
 from ....backends.jit import kernel, prange
+from ....core.lazy_grad import LazyGrad
 from ...functional.composite import Unsupported
 from ...functional.embedding import embedding
 
@@ -30,7 +30,7 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
         def compute(out, beta):
             add_rows(index, g, out, padding_idx, scale_grad_by_freq, beta)
 
-        return Pending(shape, g, compute)
+        return LazyGrad(shape, g, compute)
 
     return y, (None, grad)
 

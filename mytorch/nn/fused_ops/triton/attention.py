@@ -18,8 +18,8 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from ....autograd.engine import unbroadcast
-from ....autograd.pending import Pending
+from ....core.engine import unbroadcast
+from ....core.lazy_grad import LazyGrad
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.packed_attention import packed, self_attention
@@ -138,7 +138,7 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
             d = mask_backward(arrays, lse, log_total, numbers, meta).reshape(*batch, *bias.shape[2:])
             np.add(unbroadcast(d, mask.shape), out if beta else 0, out=out, casting="same_kind")
 
-        return *parts, Pending(mask.shape, mask, add_mask_gradient)
+        return *parts, LazyGrad(mask.shape, mask, add_mask_gradient)
 
     return y.reshape(*batch, *y.shape[2:]), grad
 

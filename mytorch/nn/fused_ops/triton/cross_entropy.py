@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from ....backends.blas import rows
-from ....dtypes import is_floating_point
+from ....backends.dtypes import is_floating_point
 from ...functional.composite import Unsupported
 from ...functional.cross_entropy import class_back, class_last, cross_entropy
 from .launch import launch, require_dtypes

@@ -11,7 +11,7 @@ from typing import Any
 from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
 from triton.runtime import driver as active
 
-from ....device import cupy
+from ....backends.device import cupy
 from .chips import Chip
 from .pointer import Pointer
 

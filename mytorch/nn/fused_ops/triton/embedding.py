@@ -8,7 +8,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from ....autograd.pending import Pending
+from ....core.lazy_grad import LazyGrad
 from ...functional.embedding import embedding
 from .launch import launch, require_dtypes
 
@@ -30,7 +30,7 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
         def compute(out, beta):
             add_rows(index, g, out, padding_idx, scale_grad_by_freq, beta)
 
-        return Pending((count, width), g, compute)
+        return LazyGrad((count, width), g, compute)
 
     return y, (None, grad)
 

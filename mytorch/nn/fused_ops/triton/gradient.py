@@ -7,7 +7,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ....device import is_raw
+from ....backends.device import is_raw
 from .launch import launch
 
 BLOCK = 512

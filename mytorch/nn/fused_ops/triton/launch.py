@@ -17,7 +17,7 @@ from typing import Any
 from triton import knobs
 from triton.runtime.jit import mangle_type
 
-from ....device import is_raw
+from ....backends.device import is_raw
 from ...functional.composite import Unsupported
 from .chips import CHIPS, Chip
 from .pointer import Pointer

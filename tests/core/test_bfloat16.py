@@ -15,9 +15,10 @@ import safetensors.torch
 import torch
 
 import mytorch
-from mytorch import Array, Tensor, dtypes, nn, optim
-from mytorch.device import device as Device
-from mytorch.ops.op import common_dtype
+from mytorch import Array, Tensor, nn, optim
+from mytorch.backends import dtypes
+from mytorch.backends.device import device as Device
+from mytorch.core.op import common_dtype
 from mytorch.optim import fused
 from tests.oracle import check, numpy_of, torch_of
 
@@ -47,7 +48,7 @@ assert "ml_dtypes" not in sys.modules
 w = mytorch.load({str(tmp_path / "file")!r})["w"]
 assert "ml_dtypes" in sys.modules and w.dtype == mytorch.bfloat16 and (w + 1).tolist() == [2.5, -1], w
 """
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "torch.bfloat16", ml_dtypes.bfloat16, np.dtype("bfloat16")])

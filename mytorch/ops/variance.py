@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
-from ..widened import widened
+from ..core.op import op
+from ..core.tensor import Tensor
+from ..core.upcast import upcast
 from .dims import axes_of, count, numpy_names, restored
-from .op import op
 from .reduce import cast, float_dtype, mean, total
 
 __all__ = ["var", "std", "var_mean", "std_mean"]
@@ -80,6 +80,6 @@ def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> 
     center = total(x, axes, True) / n
 
     def pull(g):
-        return (x - center) * (2 * widened(restored(g, axes, keepdim)) / freedom)
+        return (x - center) * (2 * upcast(restored(g, axes, keepdim)) / freedom)
 
     return total(np.square(x - center), axes, keepdim) / freedom, pull

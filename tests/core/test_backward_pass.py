@@ -3,7 +3,7 @@
 import pytest
 
 import mytorch
-from mytorch.autograd.walk import current_walk
+from mytorch.core.backward_pass import current_backward_pass
 
 
 def test_a_walk_knows_where_it_goes_and_says_when_it_is_over():
@@ -11,14 +11,14 @@ def test_a_walk_knows_where_it_goes_and_says_when_it_is_over():
     said = []
 
     def seen(p):
-        walk = current_walk()
+        walk = current_backward_pass()
         said.append([q.node in walk.nodes for q in (x, y, z)])
         walk.at_end.append(lambda: said.append((x.grad.item(), y.grad.item())))
 
     x.register_post_accumulate_grad_hook(seen)
     (x * y * 3).sum().backward()
     assert said == [[True, True, False], (6.0, 6.0)]
-    assert current_walk() is None
+    assert current_backward_pass() is None
 
 
 def test_a_walk_inside_another_has_its_own_end():
@@ -26,10 +26,10 @@ def test_a_walk_inside_another_has_its_own_end():
     said = []
 
     def inner(p):
-        current_walk().at_end.append(lambda: said.append("inner"))
+        current_backward_pass().at_end.append(lambda: said.append("inner"))
 
     def outer(p):
-        current_walk().at_end.append(lambda: said.append("outer"))
+        current_backward_pass().at_end.append(lambda: said.append("outer"))
         (y * 2).sum().backward()
         said.append("still in the outer one")
 
@@ -43,10 +43,10 @@ def test_an_error_is_no_end():
     x, said = mytorch.tensor([1.0], requires_grad=True), []
 
     def fails(p):
-        current_walk().at_end.append(lambda: said.append("end"))
+        current_backward_pass().at_end.append(lambda: said.append("end"))
         raise ZeroDivisionError
 
     x.register_post_accumulate_grad_hook(fails)
     with pytest.raises(ZeroDivisionError):
         (x * 2).sum().backward()
-    assert said == [] and current_walk() is None
+    assert said == [] and current_backward_pass() is None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 
-def is_sole(array: Any) -> bool:
+def is_owned(array: Any) -> bool:
     """Is the caller's local variable all that leads to this NumPy array and its memory?
 
     A view counts, too, if it is all that is left of the array that it is a view of.
@@ -32,7 +32,7 @@ def is_sole(array: Any) -> bool:
 
 
 def _references(array: np.ndarray) -> tuple[int, int]:
-    """What `is_sole` counts for an array and for its base."""
+    """What `is_owned` counts for an array and for its base."""
     base = array.base
     return sys.getrefcount(array), sys.getrefcount(base)
 

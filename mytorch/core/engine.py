@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.blas import column_sums
-from ..device import CPU, device, move, on
-from ..dtypes import is_half
-from .anomaly import check_gradients
-from .captured import holds
+from ..backends.device import CPU, device, move, on
+from ..backends.dtypes import is_half
+from .backward_pass import under_way
+from .closure import holds
 from .grad_mode import _state
-from .pending import Pending
-from .sole import is_sole
-from .walk import under_way
+from .lazy_grad import LazyGrad
+from .owned import is_owned
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -52,13 +51,13 @@ class Node:
     tensor:  weak reference to the Tensor that this node made, or that is this leaf.
     retain:  keep the gradient in that tensor's `.grad`.
     hooks:   called with the complete gradient; may return another.
-    again:   how to run the forward pass of this step once more, for gradients of gradients.
+    recompute: how to run the forward pass of this step once more, for gradients of gradients.
     trace:   where in the user's program it was made; only while anomalies are looked for.
     """
 
     __slots__ = (
-        "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks", "again",
-        "trace", "__weakref__",
+        "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
+        "recompute", "trace", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=()):
@@ -72,14 +71,14 @@ class Node:
         self.tensor: weakref.ref | None = None
         self.retain = False
         self.hooks: dict[int, Callable] | None = None
-        self.again: Again | None = None
+        self.recompute: Recompute | None = None
         self.trace: str | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.shape}>"
 
 
-class Again(NamedTuple):
+class Recompute(NamedTuple):
     """The call that made a node, without the tensors that other nodes can make again.
 
     call:     the op, a function of Tensors; None if `args` holds the raw result itself.
@@ -154,16 +153,16 @@ def backward(
                 if grad is not None:
                     accumulate(node, grad, node.retain or retain_graph, own)
                 for parent, part, sole in pull(node, grad, wanted):
-                    if type(part) is Pending:
+                    if type(part) is LazyGrad:
                         _collect_pending(arrived, owned, parent, part, place_of)
                     elif part is not None:
                         _collect(arrived, owned, parent, part, raw, sole)
-                    part = None  # a Pending holds activations: not until the next node is done
+                    part = None  # a LazyGrad holds activations: not until the next node is done
                     waiting_for[parent] -= 1
                     if waiting_for[parent] == 0:
                         ready.append(parent)
             if not retain_graph and node.parents:
-                node.vjp = node.again = None  # let go of the saved activations
+                node.vjp = node.recompute = None  # let go of the saved activations
                 node.saved = ()
 
 
@@ -213,7 +212,7 @@ def _collect(arrived: dict, owned: set, node: Node, part: Any, raw: bool, sole: 
                 owned.add(node)
 
 
-def _collect_pending(arrived: dict, owned: set, node: Node, part: Pending, place_of: Callable) -> None:
+def _collect_pending(arrived: dict, owned: set, node: Node, part: LazyGrad, place_of: Callable) -> None:
     """The same for a gradient that is still to be computed: in its final place, if it has one."""
     if node in arrived:
         if node in owned:
@@ -252,7 +251,7 @@ def pull_raw(node: Node, grad: Any, wanted: set[Node] | None) -> Iterator[tuple[
         part = parts.pop() if parts else None  # now the list doesn't hold it any more
         if parent is not None and (wanted is None or parent in wanted):
             part = None if part is None else fit(part, parent)
-            sole = is_sole(part)
+            sole = is_owned(part)
             yield parent, part, sole
 
 
@@ -279,9 +278,9 @@ def parts_of(node: Node, grad: Any, wanted: set[Node] | None = None, vjp: Any = 
     else:
         parts = vjp(grad)
         parts = parts if isinstance(parts, tuple) else (parts,)
-    if _state.anomaly:
-        parts = tuple([part.array() if type(part) is Pending else part for part in parts])
-        check_gradients(node, parts)
+    if _state.anomaly is not None:
+        parts = tuple([part.array() if type(part) is LazyGrad else part for part in parts])
+        _state.anomaly.check_gradients(node, parts)
     return parts
 
 
@@ -300,7 +299,7 @@ def fit(grad: Any, node: Node) -> Any:
     """`grad` in the shape, dtype and device of the node's output: broadcasting and casting undone."""
     if node.shape is None:
         return grad
-    if type(grad) is Pending:
+    if type(grad) is LazyGrad:
         if not node.parents and grad.shape == node.shape and grad.like.dtype == node.dtype:
             return grad
         grad = grad.array()

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..dtypes import finfo, is_floating_point
-from ..tensor import Tensor
-from .op import NUMBERS
+from ..backends.dtypes import finfo, is_floating_point
+from ..core.array import Array
+from ..core.op import NUMBERS
+from ..core.tensor import Tensor
 
 
 def integer(x: Any, name: str) -> int:

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from ..backends.address import address_of
-from ..device import is_raw
+from ..backends.device import is_raw
 
 _PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
 
 
-def captured(vjp: Any) -> list:
+def closure_arrays(vjp: Any) -> list:
     """The raw arrays that a vjp holds on to."""
     held: list = []
     for f in vjp if isinstance(vjp, tuple) else (vjp,):
         if f is not None:
-            _captured(f, held)
+            _add_arrays(f, held)
     return held
 
 
-def _captured(f: Any, held: list) -> None:
+def _add_arrays(f: Any, held: list) -> None:
     """Append the arrays that `f` holds: in its closure, as defaults, or as arguments of a partial."""
     if type(f) is functools.partial:
         values = [f.func, *f.args, *f.keywords.values()]
@@ -42,7 +42,7 @@ def _captured(f: Any, held: list) -> None:
             continue
         elif kind is FunctionType or kind is functools.partial:
             if value is not f:
-                _captured(value, held)
+                _add_arrays(value, held)
         elif kind is tuple or kind is list:
             for v in value:
                 if type(v) not in _PLAIN and is_raw(v):
@@ -68,7 +68,7 @@ def extent(x: Any) -> tuple[int, int]:
 def holds(vjp: Any, place: tuple[int, int]) -> bool:
     """Does a vjp hold on to an array that lies there, or partly there?"""
     low, high = place
-    for held in captured(vjp):
+    for held in closure_arrays(vjp):
         if is_raw(held):
             first, end = extent(held)
             if first < high and low < end:

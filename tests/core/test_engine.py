@@ -11,7 +11,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor, no_grad
-from mytorch.ops.op import op
+from mytorch.core.op import op
 
 
 def leaf(*values, dtype="float64"):

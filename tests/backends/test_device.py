@@ -8,7 +8,7 @@ import pytest
 
 import mytorch
 from mytorch import device
-from mytorch.device import CPU, as_device, device_count, is_available
+from mytorch.backends.device import CPU, as_device, device_count, is_available
 from tests import strict_cupy
 
 NAMES = {

@@ -1,11 +1,11 @@
-"""Pending: an operation of an engine that has begun."""
+"""Request: an operation of an engine that has begun."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 
-class Pending:
+class Request:
     """An operation that has begun, and is over at once by default.
 
     Args:

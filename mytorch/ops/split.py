@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..autograd.captured import owner_of
 from ..backends.address import address_of
-from ..tensor import Tensor
+from ..core.closure import owner_of
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
 from .index import getitem
-from .op import op, require_tensor
 from .shape import as_sizes
 
 __all__ = [

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._array import Array
-from ..device import is_raw
-from ..tensor import Tensor
+from ..backends.device import is_raw
+from ..core.array import Array
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .dims import axes_of, canonical_dim, canonical_dims, numpy_names, reduced, restored
 from .elementwise import maximum, minimum
-from .op import op, require_tensor
 from .reduce import total
 
 __all__ = ["max", "min", "amax", "amin", "aminmax", "argmax", "argmin"]

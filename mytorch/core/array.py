@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
-from .device import CPU, array_module, as_device, device, device_of, is_raw, move, on
+from ..backends import dtypes
+from ..backends.device import CPU, array_module, as_device, device, device_of, is_raw, move, on
 from .printing import array_text
-from .widened import with_one_rounding
+from .upcast import rounds_once
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -323,7 +323,7 @@ def _dispatch(function, args, kwargs, like=None, computes=False):
     elif (where := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
         args = [x[()] if isinstance(x, np.ndarray) else x for x in args]
     if computes and "ml_dtypes" in sys.modules and kwargs.get("dtype") is None:  # else there is no bfloat16
-        function = with_one_rounding(function, dtypes.is_bfloat16)
+        function = rounds_once(function, dtypes.is_bfloat16)
     with on(where):
         return _wrap(function(*args, **kwargs))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 
-class Pending:
+class LazyGrad:
     """What a vjp may return for a leaf's gradient; everywhere else it becomes an array at once.
 
     Args:

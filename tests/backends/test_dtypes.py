@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mytorch
-from mytorch.dtypes import SUPPORTED, as_dtype
-from mytorch.ops.op import common_dtype
+from mytorch.backends.dtypes import SUPPORTED, as_dtype
+from mytorch.core.op import common_dtype
 
 NAMES = [str(dtype) for dtype in SUPPORTED]
 PYTORCH_REFUSES = {"uint16", "uint32", "uint64"}  # it promotes them with nothing but themselves and floats

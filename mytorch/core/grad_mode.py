@@ -10,7 +10,7 @@ from typing import Any
 
 class _State(threading.local):
     recording = True
-    anomaly = False  # see `anomaly`
+    anomaly: Any = None  # what checks the forward and backward pass for NaNs; see `autograd.anomaly`
     tape: list | None = None  # the nodes made while a checkpoint runs; see `checkpoint`
     walk: Any = None  # the backward pass that is under way; see `walk`
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
-from .device import CPU, move
+from ..backends import dtypes
+from ..backends.device import CPU, move
 
 
 def array_text(x: Any) -> str:

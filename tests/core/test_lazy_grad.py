@@ -6,9 +6,9 @@ import torch
 
 import mytorch
 from mytorch import nn
-from mytorch.autograd.pending import Pending
+from mytorch.core.lazy_grad import LazyGrad
+from mytorch.core.op import op
 from mytorch.nn import functional as F
-from mytorch.ops.op import op
 
 rng = np.random.default_rng(0)
 
@@ -26,7 +26,7 @@ def twice(x, seen):
             seen.append((id(out), beta))
             out[...] = 2 * g + beta * out
 
-        return Pending(g.shape, g, compute)
+        return LazyGrad(g.shape, g, compute)
 
     return 2 * x, (grad,)
 
@@ -120,7 +120,7 @@ def test_another_dtype_or_shape_is_fitted():
     @op(promote="common")
     def plus(x, y):
         def grad(g):
-            return Pending(g.shape, g, lambda out, beta: np.add(g, beta * out, out=out))
+            return LazyGrad(g.shape, g, lambda out, beta: np.add(g, beta * out, out=out))
 
         return x + y, (grad, None)
 
@@ -132,7 +132,7 @@ def test_another_dtype_or_shape_is_fitted():
 def test_anomalies_are_found(parameter):
     @op
     def bad(x):
-        return x * 1, (lambda g: Pending(g.shape, g, lambda out, beta: out.fill(np.nan)),)
+        return x * 1, (lambda g: LazyGrad(g.shape, g, lambda out, beta: out.fill(np.nan)),)
 
     with pytest.raises(RuntimeError, match="bad.*nan"), mytorch.autograd.detect_anomaly():
         bad(parameter).sum().backward()

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .._array import Array
-from ..device import is_raw
-from ..tensor import Tensor
-from .accumulate import FULL, pick
+from ..backends.device import is_raw
+from ..core.array import Array
+from ..core.op import op, require_tensor
+from ..core.tensor import Tensor
 from .cast import clone
 from .compare import logical_xor
 from .dims import canonical_dim, numpy_names
 from .elementwise import sub
+from .gather_scatter import FULL, pick
 from .index import getitem
 from .join import cat
-from .op import op, require_tensor
 from .shape import as_sizes, dims_in_order, reshape, transpose
 
 __all__ = [

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ._array import Array, wrap
-from .autograd import engine
-from .autograd.grad_mode import enable_grad
-from .autograd.hook import RemovableHandle
-from .autograd.view import View, replay_views
-from .device import CPU, as_device, device, device_of, is_raw, move
-from .dtypes import is_inexact
+from ..backends.device import CPU, as_device, device, device_of, is_raw, move
+from ..backends.dtypes import is_inexact
+from . import engine
+from .array import Array, wrap
+from .grad_mode import enable_grad
+from .hook import RemovableHandle
 from .printing import tensor_text
 from .size import Size
+from .view import View, replay_views
 
 _new = object.__new__
 

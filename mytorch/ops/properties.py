@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..device import CPU
-from ..tensor import Tensor
-from .op import common_dtype
+from ..backends import dtypes
+from ..backends.device import CPU
+from ..core.op import common_dtype
+from ..core.tensor import Tensor
 
 __all__ = [
     "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "numel",

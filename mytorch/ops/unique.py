@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from ..core.op import op
+from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
-from .op import op
 
 __all__ = ["unique", "unique_consecutive"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_half
-from .op import op
+from ..backends.dtypes import is_half
+from ..core.op import op
 
 FULL = slice(None)
 

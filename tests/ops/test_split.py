@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mytorch
-from mytorch.ops.op import op
-from mytorch.ops.pieces import joined
+from mytorch.core.op import op
+from mytorch.ops.split import joined
 
 
 def buffer(*shape):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mytorch
-from mytorch.autograd.sole import is_sole
-from mytorch.ops.op import op
+from mytorch.core.op import op
+from mytorch.core.owned import is_owned
 
 whole = np.ones((2, 3))
 KEPT = {
@@ -28,21 +28,21 @@ FRESH = {
 @pytest.mark.parametrize("make", KEPT.values(), ids=KEPT)
 def test_what_others_hold(make):
     x = make()
-    assert not is_sole(x)
+    assert not is_owned(x)
 
 
 @pytest.mark.parametrize("make", FRESH.values(), ids=FRESH)
 def test_what_nobody_else_holds(make):
     x = make()
-    assert is_sole(x)
+    assert is_owned(x)
     other = x
-    assert not is_sole(x)
+    assert not is_owned(x)
     del other
-    assert is_sole(x)
+    assert is_owned(x)
     part = x[0]
-    assert not is_sole(part)
+    assert not is_owned(part)
     if x.base is not None:  # now two views lead to the memory
-        assert not is_sole(x)
+        assert not is_owned(x)
 
 
 def made_by(vjp):

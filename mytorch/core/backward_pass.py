@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .grad_mode import _state
 
 
-class Walk(NamedTuple):
+class BackwardPass(NamedTuple):
     """A backward pass that is under way.
 
     nodes:  those below the roots: it will come to all of them.
@@ -20,7 +20,7 @@ class Walk(NamedTuple):
     at_end: list[Callable[[], None]]
 
 
-def current_walk() -> Walk | None:
+def current_backward_pass() -> BackwardPass | None:
     """The backward pass that this thread is in, the innermost one."""
     return _state.walk
 
@@ -28,7 +28,7 @@ def current_walk() -> Walk | None:
 @contextmanager
 def under_way(nodes: Container[Any]) -> Iterator[None]:
     """Around a backward pass."""
-    outer, _state.walk = _state.walk, Walk(nodes, [])
+    outer, _state.walk = _state.walk, BackwardPass(nodes, [])
     try:
         yield
         for call in _state.walk.at_end:

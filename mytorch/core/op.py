@@ -1,0 +1,324 @@
+"""
+`@op` turns a function on raw arrays into a differentiable function on Tensors.
+
+The function returns its result and its *vjp*, which takes the gradient of the result back to the inputs:
+either one function for each input, called only for inputs that want a gradient, or a single function that
+returns all the gradients together, when they share work. It is None for an op without a derivative. Tensors
+are passed by position, in the order of the gradients.
+
+    @op(promote="common")
+    def mul(x, y):
+        return x * y, (lambda g: g * y, lambda g: g * x)
+
+That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing broadcasting, matching
+dtypes, noticing overwritten arrays and adding gradients up are done once, here and in the engine.
+
+Rules for authors: never write into `g`; capture shapes where shapes are enough; accumulate half precision in
+float32 (bfloat16 comes as float32, see `upcast`); write `np.` functions, which run on every device.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from ..backends import dtypes
+from ..backends.device import CPU, device, device_of, is_raw, move, on
+from . import engine
+from .array import Array
+from .closure import extent, shares_memory
+from .grad_mode import _state
+from .tensor import Tensor, View, from_raw
+from .upcast import FLOAT32, call_upcast
+
+NUMBERS = (bool, int, float, complex, np.generic)
+_PROMOTE = (None, "common", "float")
+_NOTHING_TO_DO = nullcontext()
+
+
+def op(
+    forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
+    tensors: int = 0, numbers: bool = False, bfloat16: bool = False,
+) -> Callable:  # fmt: skip
+    """Make a differentiable function of Tensors from a function of raw arrays.
+
+    Args:
+        forward: `(raw arrays…) -> (result, vjp)`.
+        promote: how the positional tensors and numbers are cast before the call. None: not at all; "common":
+            to the dtype of PyTorch's promotion; "float": the same, and integers to the default float dtype.
+        view: the result may share memory with the first input.
+        outputs: the result is a tuple of arrays, all differentiable; the vjp gets a list with a gradient or
+            None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
+        tensors: so many of the first arguments have to be tensors, not numbers.
+        numbers: they may all be numbers.
+        bfloat16: it takes bfloat16 as it is, which others get as float32 (see `upcast`); so does a view.
+
+    Raises (when called):
+        RuntimeError: tensors on different devices.
+        TypeError: an argument that isn't a tensor, or dtypes that can't be promoted.
+    """
+    if forward is None:
+        kinds = {"view": view, "outputs": outputs, "tensors": tensors, "numbers": numbers}
+        return functools.partial(op, promote=promote, bfloat16=bfloat16, **kinds)
+    if promote not in _PROMOTE:
+        raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
+
+    upcasts = not (bfloat16 or view)
+    names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
+
+    @functools.wraps(forward)
+    def call(*args, **kwargs):
+        if kwargs:
+            args, kwargs = _by_position(names, args, kwargs)
+        if tensors:
+            for x in args[:tensors]:
+                require_tensor(x, call.__name__)
+        raws, where = unwrap(args, call.__name__, numbers)
+        try:
+            # Inf and NaN are values here, as in PyTorch; a view computes nothing.
+            with _NOTHING_TO_DO if view else np.errstate(all="ignore"), on(where):
+                if promote is not None:
+                    raws = promoted(raws, promote == "float")
+                if upcasts and "ml_dtypes" in sys.modules:  # else there is no bfloat16
+                    result, vjp = call_upcast(forward, raws, kwargs)
+                else:
+                    result, vjp = forward(*raws, **kwargs)
+        except ValueError as error:
+            if promote is None:
+                raise
+            raise RuntimeError(f"{call.__name__}(): {error}") from None  # shapes that don't broadcast
+        if outputs:
+            return _several(call, args, kwargs, result, vjp, view)
+        if isinstance(result, tuple):
+            outs = tuple([from_raw(as_raw(r)) for r in result])
+            connect(call, args, kwargs, outs, vjp)
+            return outs
+        out = from_raw(result if type(result) is np.ndarray else as_raw(result))
+        connect(call, args, kwargs, (out,), vjp)
+        if view:
+            _mark_view(out, args[0], (call, args[1:], kwargs))
+        return out
+
+    call.forward, call.promote, call.dual, call.tensors = forward, promote, _dual(call), tensors
+    call.upcasts = upcasts
+    return call
+
+
+def _dual(call: Callable) -> Callable:
+    """The op for other ops' vjps: of raw arrays a raw array, of Tensors one that is recorded."""
+
+    def dual(*args, **kwargs):
+        if any([isinstance(a, Tensor) for a in args]):
+            return call(*args, **kwargs)
+        return call.forward(*args, **kwargs)[0]
+
+    return dual
+
+
+def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Arguments given by name as positional ones, up to the first gap; PyTorch's `input` is our x."""
+    rest = dict(kwargs)
+    for theirs, ours in (("input", "x"), ("other", "y")):
+        if theirs in rest and theirs not in names and ours in names:
+            rest[ours] = rest.pop(theirs)
+    for name in names[len(args) :]:
+        if name not in rest:
+            break
+        args = (*args, rest.pop(name))
+    return args, rest
+
+
+def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list, device]:
+    """The raw arrays of the arguments, other arguments as they are, and the one device of the arrays.
+
+    With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
+    """
+    raws, where = [], None
+    for a in args:
+        if isinstance(a, Tensor):
+            raw = a.data._array
+        elif isinstance(a, Array):
+            raw = a._array
+        elif is_raw(a):
+            raw = a
+        else:
+            raws.append(a)
+            continue
+        raws.append(raw)
+        here = CPU if type(raw) is np.ndarray else device_of(raw)
+        if where is None:
+            where = here
+        elif here is not where:
+            return _mixed(args, name)
+    if where is None:
+        if numbers and args and all(isinstance(a, NUMBERS) for a in args):
+            return [np.asarray(a, dtypes.dtype_of_number(a)) for a in args], CPU
+        raise TypeError(
+            f"{name}(): expected a Tensor, got {', '.join(type(a).__name__ for a in args) or 'nothing'}"
+        )
+    return raws, where
+
+
+def require_tensor(x: Any, name: str) -> None:
+    """Raise TypeError unless `x` is what an op takes for a tensor: a Tensor, an Array or a raw array."""
+    if not isinstance(x, (Tensor, Array)) and not is_raw(x):
+        raise TypeError(f"{name}(): expected a Tensor, got {type(x).__name__}")
+
+
+def _mixed(args: Sequence[Any], name: str) -> tuple[list, device]:
+    """Arguments on several devices: an array without dims goes from the CPU to the others, as a number would;
+    any other mixture is an error."""
+    raws = [a.data._array if isinstance(a, Tensor) else a._array if isinstance(a, Array) else a for a in args]
+    places = {device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))}
+    if len(places) > 1:
+        raise RuntimeError(
+            f"{name}(): expected all tensors to be on the same device, got {' and '.join(sorted(places))}"
+        )
+    (where,) = places
+    return [move(r, where) if is_raw(r) else r for r in raws], where
+
+
+def promoted(raws: list, to_float: bool = False) -> list:
+    """Cast raw arrays (not numbers, which adapt by themselves) to the dtype that PyTorch's rules give."""
+    dtype, mixed = None, False
+    for r in raws:
+        if isinstance(r, NUMBERS):
+            mixed = mixed or dtype is None or type(r) not in (float, int)
+        elif is_raw(r):
+            mixed = mixed or (dtype is not None and r.dtype != dtype)
+            dtype = r.dtype
+        elif r is not None:
+            raise TypeError(f"expected a Tensor or a number, got {type(r).__name__} {r!r}")
+    if mixed or dtype.kind != "f":
+        dtype = common_dtype(raws)
+        if to_float and dtype.kind in "biu":
+            dtype = dtypes.get_default_dtype()
+        raws = [_cast(r, dtype) for r in raws]
+    return raws
+
+
+def common_dtype(raws: Sequence[Any]) -> np.dtype:
+    """The dtype of an operation on these arrays and numbers; None is passed over."""
+    found = []
+    for r in raws:
+        if is_raw(r) or isinstance(r, (Tensor, Array)):
+            found.append((r.dtype, 2 if r.ndim else 1))
+        elif isinstance(r, NUMBERS):
+            found.append((dtypes.dtype_of_number(r), 0))
+        elif r is not None:
+            raise TypeError(f"expected a Tensor or a number, got {type(r).__name__}")
+    return dtypes.result_dtype(found)
+
+
+def _cast(r: Any, dtype: np.dtype) -> Any:
+    if r is None:
+        return r
+    if isinstance(r, NUMBERS):
+        try:
+            dtype = FLOAT32 if dtype.kind == "V" else dtype  # what the arrays will be
+            return dtype.type(r) if dtype.kind != "c" or isinstance(r, np.generic) else r
+        except OverflowError:  # PyTorch keeps the low bits
+            return np.asarray(r).astype(dtype)[()]
+    return r if r.dtype == dtype else r.astype(dtype)
+
+
+def as_raw(result: Any) -> Any:
+    """NumPy returns scalars where an array has no dimensions: make them 0-d arrays again."""
+    return result if is_raw(result) else np.asarray(result)
+
+
+def connect(
+    call: Callable, args: Sequence[Any], kwargs: dict, outs: Sequence[Tensor], vjp: Any, several: bool = False
+) -> engine.Node | None:
+    """Give the outputs their node, if an input wants a gradient.
+
+    With `several`, all outputs are differentiable: each has a node of its own that hands its gradient over to
+    the op's node, whose vjp gets the list of them. Without, only the first is.
+    """
+    if vjp is None or not _state.recording or not outs:
+        return None
+    if not several and outs[0].data._array.dtype.kind not in "fcV":  # integers have no gradient
+        return None
+    node = record(call, args, kwargs, outs[0].data._array, vjp)
+    if _state.anomaly is not None:
+        _state.anomaly.check_forward(call.__name__.lstrip("_"), node, args, outs)
+    if node is None:
+        return None
+    for out in outs:
+        version = out._version
+        node.saved.append((version, version.count, extent(out.data._array)))
+    if not several:
+        outs[0]._watch(node)
+        return node
+    count = len(outs)
+    node.shape, node.vjp = None, lambda parts: vjp([parts.get(i) for i in range(count)])
+    for i, out in enumerate(outs):
+        raw = out.data._array
+        if dtypes.is_inexact(raw.dtype):
+            give = functools.partial(_part, i)
+            out._watch(engine.Node(f"{node.name}[{i}]", (node,), give, raw.shape, raw.dtype, node.device))
+            out._node.recompute = engine.Recompute(operator.itemgetter(i), (None,), {}, ())
+    return node
+
+
+def _part(i: int, g: Any) -> engine.Parts:
+    return engine.Parts({i: g})
+
+
+def record(call: Callable, args: Sequence[Any], kwargs: dict, raw: Any, vjp: Any) -> engine.Node | None:
+    """The node that leads from `raw` back to the tensors among `args`; None if none wants a gradient."""
+    parents = [a.node if isinstance(a, Tensor) else None for a in args]
+    for parent in parents:
+        if parent is not None:
+            break
+    else:
+        return None
+    kept, versions, saved = [], [], []
+    for a, parent in zip(args, parents, strict=True):
+        kept.append(None if parent is not None and parent.parents else a)
+        if isinstance(a, Tensor):
+            version = a._version
+            versions.append((version, version.count))
+            saved.append((version, version.count, extent(a.data._array)))
+        else:
+            versions.append(None)
+    if isinstance(vjp, tuple):  # drop what nobody will call, and the arrays it holds
+        vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])
+    where = CPU if type(raw) is np.ndarray else device_of(raw)
+    node = engine.Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, where, saved)
+    node.recompute = engine.Recompute(call, tuple(kept), kwargs, tuple(versions))
+    if _state.tape is not None:
+        _state.tape.append(node)
+    return node
+
+
+def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
+    """If `out` shares memory with `x`, let it share its version, and know its base."""
+    if isinstance(x, Tensor) and shares_memory(out.data._array, x.data._array):
+        out._version = x._version
+        above = x._view
+        base, replay = (x, ()) if above is None else (above.base, above.replay)
+        out._view = View(base, (*replay, step), above is not None and above.multiple)
+
+
+def _several(
+    call: Callable, args: Sequence[Any], kwargs: dict, raws: Sequence[Any], vjp: Any, view: bool
+) -> tuple:
+    outs = tuple([from_raw(as_raw(r)) for r in raws])
+    connect(call, args, kwargs, outs, vjp, several=True)
+    if view:
+        for i, out in enumerate(outs):
+            _mark_view(out, args[0], (_nth(call, i), args[1:], kwargs))
+            if out._view is not None:
+                out._view.multiple = True
+    return outs
+
+
+def _nth(call: Callable, i: int) -> Callable:
+    return lambda *args, **kwargs: call(*args, **kwargs)[i]
