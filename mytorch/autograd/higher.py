@@ -110,7 +110,7 @@ class Graph:
         found = None if node.tensor is None else node.tensor()
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
             self.made[node] = found
-        elif node.recompute is not None and node.recompute.call is None:  # a write: the result is in the memory
+        elif node.recompute is not None and node.recompute.call is None:  # a write: its result is the memory
             _check_version(node, node.recompute.versions[0])
             self.made[node] = from_raw(node.recompute.args[0])
             self.made[node]._node = node
