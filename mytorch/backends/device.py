@@ -6,9 +6,11 @@ import importlib
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
 
 
 class device(str):  # noqa: N801 - PyTorch's name
