@@ -37,7 +37,7 @@ class Tensor:
         grad: the gradient, an Array of the same shape, or None.
     """
 
-    __slots__ = ("data", "_grad", "_node", "_version", "_view", "_slot", "_post_hooks", "__weakref__")
+    __slots__ = ("data", "_grad", "_node", "_version", "_view", "grad_slot", "_post_hooks", "__weakref__")
     __array_priority__ = 200
 
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None):
@@ -50,7 +50,7 @@ class Tensor:
 
     def _set(self, data: Array) -> None:
         self.data = data
-        self._grad = self._node = self._view = self._slot = self._post_hooks = None
+        self._grad = self._node = self._view = self.grad_slot = self._post_hooks = None
         self._version = engine.Version()
 
     shape = property(lambda self: Size(self.data._array.shape))
@@ -154,8 +154,8 @@ class Tensor:
         if self._grad is not None:
             if raw is not self._grad._array:  # else it was added where it lies: see `_grad_place`
                 self._grad._array[...] += raw
-        elif self._slot is not None:
-            self._grad = self._slot.take(raw)
+        elif self.grad_slot is not None:
+            self._grad = self.grad_slot.take(raw)
         else:
             self._grad = wrap(raw if own else np.array(raw) if device_of(raw) is CPU else raw.copy())
         if self._post_hooks:
@@ -166,7 +166,7 @@ class Tensor:
         """The raw array that will be `.grad`, if that is known, and 1 if there is something in it already."""
         if self._grad is not None:
             return self._grad._array, 1
-        return (None, 0) if self._slot is None else (self._slot.reserve(), 0)
+        return (None, 0) if self.grad_slot is None else (self.grad_slot.reserve(), 0)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call `hook(gradient)` when the gradient is complete; what it returns, if anything, replaces it."""
@@ -304,7 +304,7 @@ def from_raw(raw: Any) -> Tensor:
         data = wrap(raw)
     out = _new(Tensor)
     out.data = data  # what `_set` does, without a call
-    out._grad = out._node = out._view = out._slot = out._post_hooks = None
+    out._grad = out._node = out._view = out.grad_slot = out._post_hooks = None
     out._version = engine.Version()
     return out
 
