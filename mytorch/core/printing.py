@@ -38,7 +38,7 @@ def tensor_text(x: Any, marks: list[str]) -> str:
 def _values(x: Any, prefix: str) -> str:
     """The elements, floats with five digits, continuation lines aligned after `prefix`."""
     raw = move(x._array, CPU)
-    if dtypes.is_half(raw.dtype):  # NumPy prints float16 with exponents from 1000 on, and bfloat16 with six digits
+    if dtypes.is_half(raw.dtype):  # else float16 has exponents from 1000 on
         raw = raw.astype(dtypes.float32)
     with np.printoptions(precision=5, floatmode="fixed", suppress=_fits_fixed(raw)):
         return np.array2string(raw, prefix=prefix)
