@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from ..backends.dtypes import is_half
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from ..core.upcast import rounds_once
 from .broadcast import expand
-from .cast import astype
 from .linalg import bmm, expect_dims, mm, mv, outer
 from .scalars import as_number
 from .shape import permute, reshape
@@ -71,13 +68,11 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
     return _added("addr", input, outer, vec1, vec2, beta, alpha)
 
 
+@rounds_once
 def _added(
     name: str, input: Tensor, multiply: Callable, x: Tensor, y: Tensor, beta: float, alpha: float
 ) -> Tensor:
     require_tensor(input, name)
-    if is_half(input.dtype) and input.dtype == x.dtype == y.dtype:  # one rounding, at the end
-        single = [astype(t, np.float32) for t in (x, y)]
-        return astype(_added(name, astype(input, np.float32), multiply, *single, beta, alpha), input.dtype)
     product = multiply(x, y)
     if input.dtype != product.dtype and multiply is not outer:
         raise RuntimeError(f"{name}(): expected one dtype, got {input.dtype} and {product.dtype}")

@@ -17,7 +17,7 @@ from ..core.tensor import Tensor
 from .cast import to
 from .elementwise import mul
 from .linalg import check_dtypes
-from .reduce import total
+from .reduce import cast, total
 from .shape import dims_in_order
 
 __all__ = ["einsum", "tensordot", "inner"]
@@ -110,7 +110,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
-@op
+@op(half="float16")
 def _einsum(*operands, equation):
     if len(operands) > 1:
         check_dtypes("einsum", *operands)
@@ -252,9 +252,8 @@ def _summed(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
     axes = tuple(axis for axis, name in enumerate(names) if name not in keep)
     if not axes:
         return x, names
-    y = total(x, axes, True, int64 if x.dtype.kind in "biu" else None)
-    if x.dtype == np.float16:
-        y = y.astype(x.dtype)
+    dtype = int64 if x.dtype.kind in "biu" else x.dtype
+    y = cast(total(x, axes, True, None if dtype == x.dtype else dtype), dtype)
     kept = [axis for axis in range(len(names)) if axis not in axes]
     return np.reshape(y, [x.shape[axis] for axis in kept]), tuple([names[axis] for axis in kept])
 

@@ -23,7 +23,7 @@ from .shape import reshape
 __all__ = ["gather", "take_along_dim"]
 
 
-@op(bfloat16=True)
+@op(half=True)
 def gather(input, dim, index, *, sparse_grad=False):
     """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on: y has the shape of `index`.
 

@@ -28,7 +28,7 @@ def view_at(x, index):
     return x[index], lambda g: place.dual(g, index, shape)
 
 
-@op(bfloat16=True)
+@op(half=True)
 def place(g, index, shape):
     """Zeros of `shape` with `g` at `index`, which names no place twice."""
     whole = np.zeros(shape, g.dtype, like=g)
@@ -36,7 +36,7 @@ def place(g, index, shape):
     return whole, lambda gg: view_at.dual(gg, index)
 
 
-@op(bfloat16=True)
+@op(half=True)
 def pick(x, *indices, dims):
     """x[…, i, …, j, …] for arrays of integers at `dims`: what an embedding does."""
     shape = x.shape
@@ -50,7 +50,7 @@ def pick(x, *indices, dims):
     return y, lambda g: pick_sum.dual(g, indices, dims, shape)
 
 
-@op(bfloat16=True)
+@op(half=True)
 def pick_sum(g, indices, dims, shape):
     """Zeros of `shape` with each element of `g` added where `pick` would take it from."""
     return scatter_sum(g, indices, dims, shape), lambda gg: pick.dual(gg, *indices, dims=dims)

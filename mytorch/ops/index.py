@@ -122,7 +122,7 @@ def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
 # The ops.
 
 
-@op(bfloat16=True)
+@op(half=True)
 def mask_at(x, mask, dim):
     """x[:, …, mask] for a mask of the dims from `dim` on: the elements where it is True, in order."""
     shape = x.shape

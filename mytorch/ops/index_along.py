@@ -41,7 +41,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _index_select(input, canonical_dim(dim, input.ndim), index)
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _index_select(x, dim, index):
     check_bounds("index_select", index, dim, x.shape[dim], IndexError)
     y, vjp = pick.forward(x, index.reshape(-1), dims=(dim,))
@@ -88,7 +88,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _index_copy(input, dim, index, source)
 
 
-@op
+@op(half="float16")
 def _index_copy(x, dim, index, source):
     check_bounds("index_copy", index, dim, x.shape[dim], IndexError)
     index, y = index.reshape(-1), np.copy(x)

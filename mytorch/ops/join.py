@@ -35,7 +35,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 concat = concatenate = cat
 
 
-@op(promote="common", bfloat16=True)
+@op(promote="common", half=True)
 def _cat(*xs, dim):
     _check_cat(xs, dim)
     joined = [x for x in xs if x.shape != (0,)] or xs[:1]
@@ -88,7 +88,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return _stack(*tensors, dim=dim)
 
 
-@op(promote="common", bfloat16=True)
+@op(promote="common", half=True)
 def _stack(*xs, dim):
     for i, x in enumerate(xs):
         if x.shape != xs[0].shape:

@@ -36,7 +36,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     return _where(input, other, condition)
 
 
-@op
+@op(half="float16")
 def _where(x, y, condition):
     if condition.dtype == np.uint8:  # PyTorch's bools before there was a bool
         condition = np.not_equal(condition, 0)
@@ -49,7 +49,7 @@ def _where(x, y, condition):
     return chosen, (lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
 
 
-@op
+@op(half="float16")
 def masked_fill(x, mask, value):
     """`value`, a number or a 0-d tensor, where the mask is True, else x; mask and x are broadcast together.
 
@@ -133,14 +133,14 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 argwhere = nonzero
 
 
-@op
+@op(half="float16")
 def _nonzero(x):
     if x.ndim == 0:
         return np.zeros((int(x != 0), 0), np.int64, like=x), None
     return np.stack(np.nonzero(x), axis=1), None
 
 
-@op
+@op(half="float16")
 def _nonzero_each_dim(x):
     return tuple(np.nonzero(x)), None
 
@@ -160,7 +160,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     return _isin(elements, test_elements, bool(invert))
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _isin(elements, others, invert):
     if elements.dtype == np.bool:
         raise RuntimeError("isin(): not for bools")

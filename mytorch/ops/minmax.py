@@ -100,27 +100,27 @@ def _smallest(x, keepdim):
     return _extreme(np.min, _equal_or_nan, x, None, keepdim)
 
 
-@op
+@op(half="float16")
 def _largest_along(x, dim, keepdim):
     _check_any("max", x, dim, RuntimeError)
     return _extreme_along(np.argmax, x, dim, keepdim)
 
 
-@op
+@op(half="float16")
 def _smallest_along(x, dim, keepdim):
     _check_any("min", x, dim, RuntimeError)
     return _extreme_along(np.argmin, x, dim, keepdim)
 
 
 @numpy_names
-@op
+@op(half="float16")
 def argmax(x, dim=None, keepdim=False):
     """Where the largest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
     return _position("argmax", np.argmax, x, dim, keepdim), None
 
 
 @numpy_names
-@op
+@op(half="float16")
 def argmin(x, dim=None, keepdim=False):
     """Where the smallest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
     return _position("argmin", np.argmin, x, dim, keepdim), None

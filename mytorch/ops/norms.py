@@ -10,7 +10,6 @@ import numpy as np
 
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
 from .dims import axes_of, canonical_dims, count, numpy_names, reduced, restored
 from .minmax import amax, amin
 from .reduce import cast, float_dtype, sum, total
@@ -50,6 +49,10 @@ def vector_norm(x: Tensor, ord: float = 2, dim=None, keepdim: bool = False, *, d
     """
     if not isinstance(ord, (int, float)):
         raise TypeError(f"vector_norm(): the order is a number, got {ord!r}")
+    require_tensor(x, "vector_norm")
+    float_dtype("norm", x)
+    if float_dtype("norm", x, dtype).itemsize < x.dtype.itemsize:
+        raise RuntimeError(f"norm(): dtype {dtype} is narrower than that of the tensor, {x.dtype}")
     return _vector_norm(x, ord=ord, dim=dim, keepdim=keepdim, dtype=dtype)
 
 
@@ -92,22 +95,18 @@ def matrix_norm(x: Tensor, ord: Any = "fro", dim=(-2, -1), keepdim: bool = False
 
 @op
 def _vector_norm(x, *, ord, dim, keepdim, dtype):
-    float_dtype("norm", x)
-    dtype = float_dtype("norm", x, dtype)
-    if dtype.itemsize < x.dtype.itemsize:
-        raise RuntimeError(f"norm(): dtype {dtype} is narrower than that of the tensor, {x.dtype}")
     axes = axes_of(dim, x.ndim)
     if (ord < 0 or ord == math.inf) and count(x.shape, axes) == 0:
         raise RuntimeError(
             f"norm(): the {ord}-norm of no elements is not defined: shape {list(x.shape)}, dim {dim}"
         )
-    x = upcast(cast(x, dtype))
+    x = cast(x, float_dtype("norm", x, dtype))
     y = _length(x, ord, axes)
 
     def pull(g):
-        return upcast(restored(g, axes, keepdim)) * _slope(x, y, ord, axes)
+        return restored(g, axes, keepdim) * _slope(x, y, ord, axes)
 
-    return cast(reduced(y, axes, keepdim), dtype), pull
+    return reduced(y, axes, keepdim), pull
 
 
 def _length(x: Any, p: float, axes: Any) -> Any:

@@ -63,7 +63,7 @@ def _median_of_all(x, *, skip_nan):
     return y, shared(x, y, None, True)
 
 
-@op
+@op(half="float16")
 def _median(x, *, dim, keepdim, skip_nan):
     _check_numbers("median", x)
     line, axis = _lines("median", x, dim)
@@ -94,7 +94,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
 
 
-@op
+@op(half="float16")
 def _kthvalue(x, *, k, dim, keepdim):
     _check_numbers("kthvalue", x)
     line, axis = _lines("kthvalue", x, dim)
@@ -117,7 +117,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     return ValuesIndices(*_mode(x, dim=dim, keepdim=keepdim))
 
 
-@op
+@op(half="float16")
 def _mode(x, *, dim, keepdim):
     line, axis = _lines("mode", x, dim)
     line = np.moveaxis(line, axis, -1)

@@ -18,6 +18,7 @@ from .elementwise import sub
 from .gather_scatter import FULL, pick
 from .index import getitem
 from .join import cat
+from .reduce import total
 from .shape import as_sizes, dims_in_order, reshape, transpose
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@op
+@op(half="float16")
 def repeat(x, *sizes, repeats=None):
     """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims give new dims in front."""
     counts = as_sizes(sizes if repeats is None else repeats, "repeat")
@@ -34,7 +35,7 @@ def repeat(x, *sizes, repeats=None):
     return _tiled(x, counts)
 
 
-@op
+@op(half="float16")
 def tile(input, *sizes, dims=None):
     """As `repeat`, but counts may be missing in front: these dims stay."""
     counts = as_sizes(sizes if dims is None else dims, "tile")
@@ -47,11 +48,7 @@ def _tiled(x, counts):
     before = (1,) * (len(counts) - x.ndim) + x.shape
     apart = [n for pair in zip(counts, before, strict=True) for n in pair]
     copies = tuple(range(0, len(apart), 2))
-    return np.tile(x, counts), lambda g: _sum(g.reshape(apart), copies)
-
-
-def _sum(g, dims):
-    return np.sum(g, dims, dtype=np.float32 if g.dtype == np.float16 else None)
+    return np.tile(x, counts), lambda g: total(g.reshape(apart), copies)
 
 
 @numpy_names
@@ -99,16 +96,15 @@ def _origins(repeats, total):
     return origins.astype(repeats.dtype, copy=False), None
 
 
-@op
+@op(half="float16")
 def _repeat_each(x, repeats, dim):
     if repeats < 0 or not x.ndim:
         raise RuntimeError(f"repeat_interleave(): {repeats} repeats of a tensor with shape {list(x.shape)}")
     apart = (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :])
-    wide = np.float32 if x.dtype == np.float16 else None
-    return np.repeat(x, repeats, axis=dim), lambda g: np.sum(g.reshape(apart), dim + 1, dtype=wide)
+    return np.repeat(x, repeats, axis=dim), lambda g: total(g.reshape(apart), (dim + 1,))
 
 
-@op
+@op(half="float16")
 def flip(x, *sizes, dims=None):
     """The order of the elements along `dims` reversed, a copy."""
     dims = dims_in_order(as_sizes(sizes if dims is None else dims, "flip"), x.ndim, "flip")[: x.ndim]
@@ -154,7 +150,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     return transpose(flip(input, a), a, b) if k % 4 == 3 else flip(input, ())
 
 
-@op
+@op(half="float16")
 def roll(x, shifts, dims=None):
     """Elements moved by `shifts` along `dims` (None: flattened), and from one end to the other."""
     shifts = as_sizes((shifts,), "roll")

@@ -10,11 +10,10 @@ import numpy as np
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
 from .dims import canonical_dim, numpy_names
 from .gather_scatter import along, scatter_sum
 from .minmax import ValuesIndices
-from .reduce import cast, sum_dtype
+from .reduce import sum_dtype
 
 __all__ = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
 
@@ -28,13 +27,13 @@ def cumsum(x, dim, *, dtype=None):
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
-    y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=np.float32 if dtype == np.float16 else dtype)
+    y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=dtype)
 
     def pull(g):
-        g = upcast(np.reshape(g, shape or 1))
+        g = np.reshape(g, shape or 1)
         return np.reshape(np.flip(np.cumsum(np.flip(g, axis), axis), axis), shape)
 
-    return cast(np.reshape(y, shape), dtype), pull
+    return np.reshape(y, shape), pull
 
 
 @numpy_names
@@ -47,16 +46,16 @@ def cumprod(x, dim, *, dtype=None):
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     x = np.reshape(x, shape or 1)
-    y = np.cumprod(x, axis, dtype=np.float32 if dtype == np.float16 else dtype)
+    y = np.cumprod(x, axis, dtype=dtype)
 
     def pull(g):
-        wide, first = upcast(x), _part(axis, 0, 1)
-        before = np.concatenate([np.ones_like(wide[first]), wide[_part(axis, 0, -1)]], axis)
-        after = wide[_part(axis, 1, None)]
-        sums = _weighted_sums(upcast(np.reshape(g, x.shape)), after, axis)
+        first = _part(axis, 0, 1)
+        before = np.concatenate([np.ones_like(x[first]), x[_part(axis, 0, -1)]], axis)
+        after = x[_part(axis, 1, None)]
+        sums = _weighted_sums(np.reshape(g, x.shape), after, axis)
         return np.reshape(np.cumprod(before, axis) * sums, shape)
 
-    return cast(np.reshape(y, shape), dtype), pull
+    return np.reshape(y, shape), pull
 
 
 @numpy_names
@@ -67,18 +66,18 @@ def logcumsumexp(x, dim):
     Raises:
         NotImplementedError: `x` isn't floating-point.
     """
-    axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, x.dtype
-    if not is_floating_point(dtype):
-        raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {dtype}")
-    x = upcast(np.reshape(x, shape or 1))
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    if not is_floating_point(x.dtype):
+        raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {x.dtype}")
+    x = np.reshape(x, shape or 1)
     y = running(np.logaddexp, x, axis)
 
     def pull(g):  # exp(x[k] - y[k]) times the sum of g[i] exp(y[k] - y[i]) over i >= k: nothing overflows
         steps = np.exp(y[_part(axis, 0, -1)] - y[_part(axis, 1, None)])
-        sums = _weighted_sums(upcast(np.reshape(g, x.shape)), steps, axis)
+        sums = _weighted_sums(np.reshape(g, x.shape), steps, axis)
         return np.reshape(np.exp(x - y) * sums, shape)
 
-    return cast(np.reshape(y, shape), dtype), pull
+    return np.reshape(y, shape), pull
 
 
 @numpy_names
@@ -96,7 +95,7 @@ def cummin(x: Tensor, dim: int) -> ValuesIndices:
     return ValuesIndices(*_running_extreme(x, np.minimum, dim))
 
 
-@op
+@op(half="float16")
 def _running_extreme(x, function, dim):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x, whole = np.reshape(x, shape or 1), shape or (1,)
@@ -107,7 +106,7 @@ def _running_extreme(x, function, dim):
     return (np.reshape(y, shape), np.reshape(index, shape)), lambda g: _add_along.dual(g, index, axis)
 
 
-@op
+@op(half="float16")
 def _add_along(g, index, axis):
     """The gradients back to where their elements were taken from along the axis, added up."""
     shape, whole = g.shape, index.shape

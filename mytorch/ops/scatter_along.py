@@ -56,7 +56,7 @@ def scatter(
     return scatter_prod(input, dim, index, src, include_self=True)
 
 
-@op
+@op(half="float16")
 def _scatter(x, dim, index, src):
     shape, y = x.shape, np.copy(x)
     places = places_of("scatter", at_least_1d(y), dim, index)

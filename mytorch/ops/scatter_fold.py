@@ -10,7 +10,6 @@ import numpy as np
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor, raw_of
-from ..core.upcast import upcast
 from .gather_along import at_least_1d, places_of
 from .gather_scatter import linear, marked, pick, pick_sum
 
@@ -74,14 +73,14 @@ def scatter_prod(x, dim, index, src, include_self):
 
 def _folded(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
     """`x` with all that `src` sends to a place combined with it, or without it."""
-    y, src = upcast(np.copy(x)), upcast(src)
+    y = np.copy(x)
     if not include_self:
         y[places] = _neutral(fold, y.dtype)
     if isinstance(y, np.ndarray):
         fold.at(y, places, src)
     else:
         y = _fold_sorted(fold, y, places, src)
-    return y.astype(x.dtype, copy=False)
+    return y
 
 
 def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:

@@ -66,7 +66,7 @@ def bucketize(
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _search(sequence, x, *, right, dtype):
     """Binary search in all rows at once."""
     reached = np.greater if right else np.greater_equal  # NaN in the sequence is passed by, as in PyTorch
@@ -127,7 +127,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return _bincount(input, weights, minlength=minlength)
 
 
-@op
+@op(half=True)
 def _bincount(x, weights, *, minlength):
     x = x.astype(np.int64)
     if x.shape[0] and int(x.min()) < 0:

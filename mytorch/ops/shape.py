@@ -235,7 +235,7 @@ def _windows(x, axis, count, size, step):
     return windows[(*(FULL,) * axis, slice(None, None, step))]
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _contiguous(x):
     return x.copy(), lambda g: g  # in C order, unlike np.copy
 

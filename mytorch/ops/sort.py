@@ -25,7 +25,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = Fals
 
 
 @numpy_names
-@op
+@op(half="float16")
 def argsort(x, dim=-1, descending=False, stable=False):
     """The indices that put `x` in order along `dim`, see `sort`."""
     axis, shape = canonical_dim(dim, x.ndim), x.shape
@@ -50,7 +50,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return ValuesIndices(*_topk(x, k=operator.index(k), dim=dim, largest=largest, ordered=sorted))
 
 
-@op
+@op(half="float16")
 def _sort(x, *, dim, descending):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)
@@ -59,7 +59,7 @@ def _sort(x, *, dim, descending):
     return (np.reshape(values, shape), np.reshape(index, shape)), _giver_back(index, axis, shape)
 
 
-@op
+@op(half="float16")
 def _topk(x, *, k, dim, largest, ordered):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)

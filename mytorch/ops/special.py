@@ -66,13 +66,11 @@ def _erfinv_slope(g, x):
 
 @op
 def by_blocks(x, function):
-    """`function(x)`, element by element, a cacheful at a time; half precision is computed in float32."""
+    """`function(x)`, element by element, a cacheful at a time."""
     return _by_blocks(x, function), None
 
 
 def _by_blocks(x: Any, function: Callable) -> Any:
-    if x.dtype == np.float16:
-        return _by_blocks(x.astype(np.float32), function).astype(np.float16)
     if x.size <= BLOCK or not isinstance(x, np.ndarray):
         return function(x)
     flat, out = x.reshape(-1), np.empty(x.size, x.dtype)

@@ -19,7 +19,7 @@ def svdvals(x: Tensor) -> Tensor:
     return svd(x)[1]
 
 
-@op(outputs=True, bfloat16=True)
+@op(outputs=True, half=True)
 def svd(x):
     """(U, s, Vᵀ) with x = U diag(s) Vᵀ, U (..., m, k), s (..., k), Vᵀ (..., k, n), k = min(m, n).
 

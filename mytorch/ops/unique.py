@@ -51,7 +51,7 @@ def _asked_for(outs: tuple, inverse: bool, counts: bool) -> Any:
     return found if len(found) > 1 else values
 
 
-@op
+@op(half="float16")
 def _distinct(x, *, name, dim, ordered):
     """(values, inverse, counts) of the rows that the elements are, or the slices along `dim`."""
     if dim is None:

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..core.op import op
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
 from .dims import axes_of, count, numpy_names, restored
-from .reduce import cast, float_dtype, mean, total
+from .reduce import float_dtype, mean, total
 
 __all__ = ["var", "std", "var_mean", "std_mean"]
 
@@ -60,15 +59,14 @@ def _spread(op, x, dim, unbiased, keepdim, correction):
 
 @op
 def _var(x, *, dim, correction, keepdim):
-    y, pull = _variance("var", x, dim, correction, keepdim)
-    return cast(y, x.dtype), pull
+    return _variance("var", x, dim, correction, keepdim)
 
 
 @op
 def _std(x, *, dim, correction, keepdim):
     y, pull = _variance("std", x, dim, correction, keepdim)
     y = np.sqrt(y)
-    return cast(y, x.dtype), lambda g: pull(np.where(np.equal(y, 0), 0, g / (2 * y)))
+    return y, lambda g: pull(np.where(np.equal(y, 0), 0, g / (2 * y)))
 
 
 def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> tuple:
@@ -80,6 +78,6 @@ def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> 
     center = total(x, axes, True) / n
 
     def pull(g):
-        return (x - center) * (2 * upcast(restored(g, axes, keepdim)) / freedom)
+        return (x - center) * (2 * restored(g, axes, keepdim) / freedom)
 
     return total(np.square(x - center), axes, keepdim) / freedom, pull

@@ -111,7 +111,7 @@ def _adaptive_max_pool(dims, input, output_size, return_indices):
     return _maximum(input, tables=tables) if return_indices else _maximum(input, tables=tables)[0]
 
 
-@op
+@op(half="float16")
 def _maximum(x, *, tables):
     """(maxima, their numbers in the flattened last dims).
 

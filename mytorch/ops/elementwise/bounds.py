@@ -19,19 +19,19 @@ def _shared(g, mine, other, lost):
     return np.where(np.equal(mine, other), g / 2, np.where(lost(mine, other), 0, g))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def maximum(x, y):
     """The larger of the two; NaN wins. Where they are equal, each gets half of the gradient."""
     return np.maximum(x, y), (lambda g: _shared(g, x, y, np.less), lambda g: _shared(g, y, x, np.less))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def minimum(x, y):
     """The smaller of the two; NaN wins. Where they are equal, each gets half of the gradient."""
     return np.minimum(x, y), (lambda g: _shared(g, x, y, np.greater), lambda g: _shared(g, y, x, np.greater))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def fmax(x, y):
     """The larger of the two; NaN loses. Where they are equal, x gets the gradient."""
 
@@ -41,7 +41,7 @@ def fmax(x, y):
     return np.fmax(x, y), (lambda g: np.where(first(), g, 0), lambda g: np.where(first(), 0, g))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def fmin(x, y):
     """The smaller of the two; NaN loses. Where they are equal, x gets the gradient."""
 
@@ -51,7 +51,7 @@ def fmin(x, y):
     return np.fmin(x, y), (lambda g: np.where(first(), g, 0), lambda g: np.where(first(), 0, g))
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _clamp(x, low, high):
     y = x if low is None else np.maximum(x, low)
     y = y if high is None else np.minimum(y, high)
@@ -114,7 +114,7 @@ def _bounded(name, x, low, high):
     return _clamp(x, low, high)
 
 
-@op
+@op(half="float16")
 def relu(x):
     """max(x, 0); its gradient at 0 is 0."""
     refuse("b", "relu", x)

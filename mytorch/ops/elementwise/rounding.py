@@ -21,19 +21,19 @@ def _rounded(function, x, name):
     return function(x) if is_floating_point(x.dtype) else x.copy(), zero_gradient
 
 
-@op
+@op(half="float16")
 def floor(x):
     """The largest integer that is not above x."""
     return _rounded(np.floor, x, "floor")
 
 
-@op
+@op(half="float16")
 def ceil(x):
     """The smallest integer that is not below x."""
     return _rounded(np.ceil, x, "ceil")
 
 
-@op
+@op(half="float16")
 def trunc(x):
     """The integer next to x on the side of 0."""
     return _rounded(np.trunc, x, "trunc")
@@ -47,7 +47,7 @@ def round(x, *, decimals=0):
     return _rounded(lambda x: np.round(x, decimals), x, "round")
 
 
-@op
+@op(half="float16")
 def frac(x):
     """x - trunc(x)"""
     refuse("biu", "frac", x)
