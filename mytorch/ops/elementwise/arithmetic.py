@@ -97,7 +97,7 @@ def _true_divide(x, y):
     return x / y, (lambda g: g / y, lambda g: -g * (x / y) / y)
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def _trunc_divide(x, y):
     check_divisor(x, y, "div")
     refuse("b", "div", x, y)
