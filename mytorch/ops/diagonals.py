@@ -83,7 +83,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     require_tensor(input, "diag")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"diag(): expects a 1-D or 2-D tensor, got {input.ndim}-D")
-    return diag_embed(input, diagonal) if input.ndim == 1 else _of_matrix(input, diagonal)
+    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal_copy(input, diagonal)
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
@@ -92,7 +92,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 
 @op(half="float16")
-def _of_matrix(x, offset):
+def _diagonal_copy(x, offset):
     shape = x.shape
     return _diagonal(x, offset, 0, 1).copy(), lambda g: _on_diagonal.dual(g, shape, offset, 0, 1)
 

@@ -11,7 +11,7 @@ from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import broadcast_tensors, expand
 from .cast import clone
-from .gather_scatter import pick
+from .gather_scatter import gather_nd
 from .index import mask_at
 from .scalars import as_number
 from .shape import reshape
@@ -102,14 +102,14 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.dtype != input.dtype:
         raise RuntimeError(f"masked_scatter(): expected a source of {input.dtype}, got {source.dtype}")
     input, mask = broadcast_tensors(input, mask)
-    order = _order_of_true(mask, source.numel())
+    order = _rank_of_true(mask, source.numel())
     if source.numel() == 0:
         return clone(input)
-    return where(mask, pick(reshape(source, -1), order, dims=(0,)), input)
+    return where(mask, gather_nd(reshape(source, -1), order, dims=(0,)), input)
 
 
 @op
-def _order_of_true(mask, limit):
+def _rank_of_true(mask, limit):
     """How many are True before each element that is."""
     order = np.cumsum(mask).reshape(mask.shape)
     if isinstance(order, np.ndarray) and order.size and order.reshape(-1)[-1] > limit:

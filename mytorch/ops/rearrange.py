@@ -15,7 +15,7 @@ from .cast import clone
 from .compare import logical_xor
 from .dims import canonical_dim, numpy_names
 from .elementwise import sub
-from .gather_scatter import FULL, pick
+from .gather_scatter import FULL, gather_nd
 from .index import getitem
 from .join import cat
 from .reduce import total
@@ -32,17 +32,17 @@ def repeat(x, *sizes, repeats=None):
     counts = as_sizes(sizes if repeats is None else repeats, "repeat")
     if len(counts) < x.ndim:
         raise RuntimeError(f"repeat(): {len(counts)} counts {list(counts)} for a {x.ndim}-d tensor")
-    return _tiled(x, counts)
+    return _tile(x, counts)
 
 
 @op(half="float16")
 def tile(input, *sizes, dims=None):
     """As `repeat`, but counts may be missing in front: these dims stay."""
     counts = as_sizes(sizes if dims is None else dims, "tile")
-    return _tiled(input, (1,) * (input.ndim - len(counts)) + counts)
+    return _tile(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
-def _tiled(x, counts):
+def _tile(x, counts):
     if any(n < 0 for n in counts):
         raise RuntimeError(f"repeat(): a count can't be negative, got {list(counts)}")
     before = (1,) * (len(counts) - x.ndim) + x.shape
@@ -69,7 +69,7 @@ def repeat_interleave(
     """
     require_tensor(input, "repeat_interleave")
     if repeats is None:
-        return _origins(input, output_size)
+        return _source_indices(input, output_size)
     input, dim = (reshape(input, -1), 0) if dim is None else (input, canonical_dim(dim, input.ndim))
     if isinstance(repeats, (list, tuple)) or is_raw(repeats):
         repeats = Tensor(repeats, device=input.device)
@@ -77,12 +77,12 @@ def repeat_interleave(
         if repeats.shape != (input.shape[dim],):
             wanted = f"{input.shape[dim]} slices along dim {dim}"
             raise RuntimeError(f"repeat_interleave(): repeats of shape {list(repeats.shape)} for {wanted}")
-        return pick(input, _origins(repeats, output_size), dims=(dim,))
+        return gather_nd(input, _source_indices(repeats, output_size), dims=(dim,))
     return _repeat_each(input, operator.index(repeats), dim)
 
 
 @op
-def _origins(repeats, total):
+def _source_indices(repeats, total):
     look = total is None or isinstance(repeats, np.ndarray)  # with a total, a GPU needn't be waited for
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave(): repeats must be int64 or int32, got {repeats.dtype}")

@@ -165,5 +165,5 @@ def _histc(x, *, bins, low, high):
     if not np.isfinite(high - low):
         raise RuntimeError(f"histc(): the range from {low} to {high} is not finite")
     x = x[(x >= low) & (x <= high)]
-    place = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)
-    return np.bincount(place, None, bins).astype(dtype), None
+    position = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)
+    return np.bincount(position, None, bins).astype(dtype), None

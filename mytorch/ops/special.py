@@ -56,10 +56,10 @@ def erfinv(x):
     A closed form that is good to three digits (S. Winitzki, "A handy approximation for the error function and
     its inverse", 2008), then Halley's iteration with the error function itself.
     """
-    return by_blocks.dual(x, _erfinv), lambda g: _erfinv_slope(g, x)
+    return by_blocks.dual(x, _erfinv), lambda g: _erfinv_vjp(g, x)
 
 
-def _erfinv_slope(g, x):
+def _erfinv_vjp(g, x):
     y = erfinv.dual(x)  # again, and not what the forward pass has: on a Tensor it brings its history
     return g * (math.sqrt(math.pi) / 2 * np.exp(y * y))
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...backends.dtypes import is_floating_point
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
-from ...ops.gather_scatter import pick_sum, place
+from ...ops.gather_scatter import scatter_nd, slice_scatter
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bin_index
 
@@ -126,7 +126,7 @@ def _maximum(x, *, tables):
 
     def pull(g):
         g = np.reshape(g, -1)
-        whole = place.dual(g, flat, (size,)) if apart else pick_sum.dual(g, (flat,), (0,), (size,))
+        whole = slice_scatter.dual(g, flat, (size,)) if apart else scatter_nd.dual(g, (flat,), (0,), (size,))
         return np.reshape(whole, shape)
 
     return (y, number), pull

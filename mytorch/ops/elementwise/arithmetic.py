@@ -222,10 +222,10 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 def float_power(input: Any, exponent: Any) -> Tensor:
     """input ** exponent in float64"""
-    return pow(_as_double(input), _as_double(exponent))
+    return pow(_to_float64(input), _to_float64(exponent))
 
 
-def _as_double(x):
+def _to_float64(x):
     return float(x) if isinstance(x, NUMBERS) else astype(x, dtypes.float64)
 
 

@@ -14,7 +14,7 @@ from .operands import refuse
 __all__ = ["maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "relu"]
 
 
-def _shared(g, mine, other, lost):
+def _split_ties(g, mine, other, lost):
     """The gradient of one of two: half of it where they are equal, none where it `lost`."""
     return np.where(np.equal(mine, other), g / 2, np.where(lost(mine, other), 0, g))
 
@@ -22,13 +22,15 @@ def _shared(g, mine, other, lost):
 @op(promote="common", tensors=2, half="float16")
 def maximum(x, y):
     """The larger of the two; NaN wins. Where they are equal, each gets half of the gradient."""
-    return np.maximum(x, y), (lambda g: _shared(g, x, y, np.less), lambda g: _shared(g, y, x, np.less))
+    z = np.maximum(x, y)
+    return z, (lambda g: _split_ties(g, x, y, np.less), lambda g: _split_ties(g, y, x, np.less))
 
 
 @op(promote="common", tensors=2, half="float16")
 def minimum(x, y):
     """The smaller of the two; NaN wins. Where they are equal, each gets half of the gradient."""
-    return np.minimum(x, y), (lambda g: _shared(g, x, y, np.greater), lambda g: _shared(g, y, x, np.greater))
+    z = np.minimum(x, y)
+    return z, (lambda g: _split_ties(g, x, y, np.greater), lambda g: _split_ties(g, y, x, np.greater))
 
 
 @op(promote="common", tensors=2, half="float16")
@@ -85,24 +87,24 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """
     if min is None and max is None:
         raise RuntimeError("clamp(): at least one of min and max must not be None")
-    return _bounded("clamp", input, min, max)
+    return _clamp_by("clamp", input, min, max)
 
 
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """max(input, min); see `clamp`."""
     if min is None:
         raise TypeError("clamp_min(): min must be a number or a tensor, got None")
-    return _bounded("clamp_min", input, min, None)
+    return _clamp_by("clamp_min", input, min, None)
 
 
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """min(input, max); see `clamp`."""
     if max is None:
         raise TypeError("clamp_max(): max must be a number or a tensor, got None")
-    return _bounded("clamp_max", input, None, max)
+    return _clamp_by("clamp_max", input, None, max)
 
 
-def _bounded(name, x, low, high):
+def _clamp_by(name, x, low, high):
     require_tensor(x, name)
     for bound in (low, high):
         if isinstance(bound, NUMBERS):

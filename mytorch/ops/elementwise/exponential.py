@@ -114,8 +114,8 @@ def logit(x, eps=None):
     low, high = (0, 1) if eps is None else (eps, 1 - eps)
     inside = x if eps is None else np.where(np.less(x, low), low, np.where(np.greater(x, high), high, x))
 
-    def pull(g):
+    def vjp(g):
         outside = np.less(x, low) | np.greater(x, high)
         return np.where(outside, math.nan if eps is None else 0, g / (x * (1 - x)))
 
-    return np.log(inside / (1 - inside)), (pull, None)
+    return np.log(inside / (1 - inside)), (vjp, None)

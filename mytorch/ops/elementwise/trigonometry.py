@@ -100,11 +100,11 @@ def sinc(x):
     angle = math.pi * x
     safe = np.where(np.equal(x, 0), 1, angle)
 
-    def pull(g):
+    def vjp(g):
         slope = (np.cos(angle) - np.sin(angle) / safe) / safe
         return g * np.where(np.equal(x, 0), 0, math.pi * slope)
 
-    return np.where(np.equal(x, 0), 1, np.sin(safe) / safe), pull
+    return np.where(np.equal(x, 0), 1, np.sin(safe) / safe), vjp
 
 
 @op(promote="common", tensors=2, half="float16")
