@@ -9,8 +9,8 @@ improperly. There are three reasons this could occur:
 
 
 def test_a_rank_that_leaves_with_code_0(tmp_path):
-    cause = root_cause.find(tmp_path, LEFT, 1)
-    assert (cause.text, cause.code) == ("rank 1 ended with exit code 0, and said nothing (os._exit?)", 1)
+    cause = root_cause.find_root_cause(tmp_path, LEFT, 1)
+    assert (cause.text, cause.code) == ("rank 1 ended with exit code 0, without an error report (os._exit?)", 1)
 
 
 @needs_mpi
@@ -26,7 +26,7 @@ def test_a_rank_that_really_leaves(tmp_path):
         "dist.all_reduce(mytorch.ones(1))\n"
     )
     code, _, err = launch("-n", 2, script)
-    assert code == 1 and "rank 1 ended with exit code 0, and said nothing (os._exit?)" in err
+    assert code == 1 and "rank 1 ended with exit code 0, without an error report (os._exit?)" in err
     assert "prterun" not in err
 
 

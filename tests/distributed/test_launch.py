@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from mytorch.cli import main
-from mytorch.distributed import job, launch, launcher_command, recorder
+from mytorch.distributed import flight_recorder, job, launch, launcher_command
 
 from .launched import (
     PROGRAMS,
@@ -167,7 +167,7 @@ def test_under_slurm(tmp_path):
     assert [seen["RANK"] for seen in told(out)] == ["0", "1"]
     assert {"--ntasks=2", "--mpi=pmix", "--kill-on-bad-exit=1"} <= set(json.loads(log.read_text()))
     code, out, err = run(TELL, PATH=os.path.dirname(sys.executable), **slurm)
-    assert code == 2 and "no srun" in err
+    assert code == 2 and "srun is not on the PATH" in err
 
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
@@ -190,8 +190,8 @@ COUNTS = {
     "some GPUs": (["--num_gpus", 2], 4, (2, 2)),
     "each machine": (["--nproc_per_node", 2, "--nnodes", 3], 2, (6, 2)),
     "processes": (["-n", 6, "--nnodes", 2], 0, (6, 3)),
-    "more than GPUs": (["--num_gpus", 3], 2, "3 GPUs were asked for, and there are 2"),
-    "not even": (["-n", 5, "--nnodes", 2], 0, "5 processes on 2 machines"),
+    "more than GPUs": (["--num_gpus", 3], 2, "--num_gpus 3, but only 2 were found"),
+    "not even": (["-n", 5, "--nnodes", 2], 0, "5 processes can't be divided evenly among 2 machines"),
 }
 
 
@@ -207,20 +207,20 @@ def test_how_many_ranks(name, monkeypatch):
 
 
 WRONG = {
-    "no script": (["-n", "2", "no_such.py"], "no script no_such.py"),
+    "no script": (["-n", "2", "no_such.py"], "script no_such.py doesn't exist"),
     "brackets": (["--nnodes", "2", "--master_addr", "[fd00::1]", TELL], "without brackets, got [fd00::1]"),
     "link-local": (["--nnodes", "2", "--master_addr", "FE80::1%eth0", TELL], "is a link-local address"),
-    "loopback": (["--nnodes", "2", "--master_addr", "::1", TELL], "that of machine 0, not ::1"),
+    "loopback": (["--nnodes", "2", "--master_addr", "::1", TELL], "--master_addr of machine 0, not ::1"),
     "timeout": (["--timeout", "0", TELL], "positive number of seconds, got 0"),
     "restarts": (["--max_restarts", "-1", TELL], "got -1"),
     "ranks": (["-n", "0", TELL], "expected a positive number, got 0"),
     "both": (["-n", "2", "--num_gpus", "2", TELL], "not allowed with"),
     "nothing": ([], "SCRIPT"),
     "no list of machines": (["-n", "4", "--nnodes", "2", TELL], "2 machines: list them in a --hostfile"),
-    "no address": (["--nnodes", "2", "--node_rank", "1", TELL], "that of machine 0, not 127.0.0.1"),
+    "no address": (["--nnodes", "2", "--node_rank", "1", TELL], "--master_addr of machine 0, not 127.0.0.1"),
     "not machine 0": (
         ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", TELL], "machine 0 starts the ranks of all"),
-    "hostfile": (["-n", "2", "--hostfile", "no_such_file", TELL], "no hostfile no_such_file"),
+    "hostfile": (["-n", "2", "--hostfile", "no_such_file", TELL], "hostfile no_such_file doesn't exist"),
 }  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def test_several_machines(tmp_path, monkeypatch):
     command = launcher_command.command(asked, 4, environment)
     text = " ".join(command)
     assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
-    assert f"--hostfile {hosts} -n 4 {sys.executable} -u -m mytorch.distributed.entry script.py" in text
+    assert f"--hostfile {hosts} -n 4 {sys.executable} -u -m mytorch.distributed.run_script script.py" in text
     for name in (
         "NCCL_DEBUG",
         "MASTER_ADDR",
@@ -283,5 +283,5 @@ def test_folders_of_killed_launchers_are_removed(tmp_path, monkeypatch):
     other = tmp_path / "somebodys"
     for folder in (gone, here, other):
         folder.mkdir()
-    recorder._sweep(tmp_path)
+    flight_recorder._remove_stale_folders(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([here.name, other.name])

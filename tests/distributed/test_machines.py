@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mytorch.distributed import launcher_command, link, machines
+from mytorch.distributed import launcher_command, node_connection, rendezvous
 
 from .launched import PROGRAMS, finish, launch, needs_mpi, start, wait_for
 from .test_failures import cause_in
@@ -61,7 +61,7 @@ def ends(limit=10.0):
     """Two links that are joined."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
-        return link.Link(near, limit), link.Link(server.accept()[0], limit)
+        return node_connection.NodeConnection(near, limit), node_connection.NodeConnection(server.accept()[0], limit)
 
 
 def come(end, count=1):
@@ -94,7 +94,7 @@ def lost(end):
     def look():
         try:
             end.receive()
-        except link.LinkLost as error:
+        except node_connection.ConnectionLost as error:
             found.append(str(error))
         return bool(found)
 
@@ -116,8 +116,8 @@ def test_silence_is_noticed():
 
 
 def test_signs_of_life_keep_a_link(monkeypatch):
-    assert link._ALIVE <= machines._SHORTEST / 3  # one or two may come late
-    monkeypatch.setattr(link, "_ALIVE", 0.3)
+    assert node_connection.HEARTBEAT_SECONDS <= rendezvous.SHORTEST_LIMIT / 3  # one or two may come late
+    monkeypatch.setattr(node_connection, "HEARTBEAT_SECONDS", 0.3)
     near, far = ends(limit=1.0)
     rounds = [0, 0]
 
@@ -143,14 +143,14 @@ class Waiting:
 
     def __init__(self, port, nnodes=2):
         self.options = options("-n", nnodes, "--nnodes", nnodes, "--master_port", port)
-        self.machines, self.over = machines.Machines(self.options, 1), False
+        self.machines, self.over = rendezvous.Rendezvous(self.options, 1), False
         self.thread = threading.Thread(target=self.machines.gather, args=(lambda: self.over,))
         self.thread.start()
 
     def hello(self, at="127.0.0.1", **changes):
         """Somebody says who it is; the link, and the answer."""
-        end = link.Link(socket.create_connection((at, self.options.master_port)), 10.0)
-        facts = {**machines.facts(self.options, 1), **changes.pop("facts", {})}
+        end = node_connection.NodeConnection(socket.create_connection((at, self.options.master_port)), 10.0)
+        facts = {**rendezvous.job_settings(self.options, 1), **changes.pop("facts", {})}
         end.send(**{"node_rank": 1, "host": "b", "facts": facts, **changes})
         return end, come(end)[0]
 
@@ -221,7 +221,7 @@ def test_a_stranger_at_the_port(waiting):
     stranger.sendall(b'GET / HTTP/1.0\r\n\r\n{"a": 1}\n')
     with stranger.makefile() as said:
         assert not said.read().replace("{}\n", "")  # signs of life, no answer, and the end
-    liar = link.Link(socket.create_connection(("127.0.0.1", waiting.options.master_port)), 10.0)
+    liar = node_connection.NodeConnection(socket.create_connection(("127.0.0.1", waiting.options.master_port)), 10.0)
     liar.send(node_rank=[1], facts=3)
     assert "--nnodes is None there" in come(liar)[0]["refused"]
     _, answer = waiting.hello()
@@ -257,11 +257,11 @@ def test_a_machine_is_lost_between_two_starts(port):
     """The test is machines 1 and 2. Machine 0 waits for the one that is gone, says so, and all end alike."""
     asked = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
     job = start(*asked, TELL, MYTORCH_JOIN_TIMEOUT="5")
-    told = {name: value for name, value in machines.facts(options(), 1).items() if name != "script"}
+    told = {name: value for name, value in rendezvous.job_settings(options(), 1).items() if name != "script"}
     facts = {**told, "--nnodes": 3, "script": str(TELL)}
     others = []
     for rank in (1, 2):
-        others.append(link.Link(connected(port), 60.0))
+        others.append(node_connection.NodeConnection(connected(port), 60.0))
         others[-1].send(node_rank=rank, host=f"machine{rank}", facts=facts)
     lost, stays = others
     until(lost, "stop")  # the first start is over, for mpiexec sees that these are no other machines

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from mytorch.distributed import failure, output, root_cause
+from mytorch.distributed import error_report, output, root_cause
 
 RULE = "-" * 74 + "\n"
 
@@ -54,7 +54,7 @@ SHOWN = {
 def passed_on(text, folder, tagged=False):
     """What is shown of a stream, and what is held back."""
     shown = io.StringIO()
-    reader = output.Output(io.BytesIO(text.encode()), shown, tagged, folder)
+    reader = output.OutputFilter(io.BytesIO(text.encode()), shown, tagged, folder)
     reader.run()
     return shown.getvalue(), reader.held
 
@@ -95,16 +95,16 @@ def test_output_that_nobody_reads(tmp_path):
             raise BrokenPipeError
 
     source = io.BytesIO(b"a\nb\n")
-    output.Output(source, Closed(), False, tmp_path).run()
+    output.OutputFilter(source, Closed(), False, tmp_path).run()
     assert source.read() == b""
 
 
 def test_an_error_from_another_machine(tmp_path, monkeypatch, capsys):
     """There is no run folder there: the error comes as a line of stderr."""
     monkeypatch.setenv("MYTORCH_RUN_FOLDER", str(tmp_path / "not_here"))
-    monkeypatch.setitem(failure._state, "rank", 5)
-    failure.report(ValueError("from far"))
+    monkeypatch.setattr(error_report._state, "rank", 5)
+    error_report.report(ValueError("from far"))
     shown, _ = passed_on("before\n" + capsys.readouterr().err + "after\n", tmp_path)
     assert shown.split() == ["before", "after"]
-    (facts,) = root_cause.errors(tmp_path)
+    (facts,) = root_cause.read_errors(tmp_path)
     assert (facts["rank"], facts["message"], facts["kind"]) == (5, "from far", "exception")

@@ -39,8 +39,8 @@ def test_who_began_it(name, tmp_path):
     reports, messages, says, code = BLAMED[name]
     for rank, kind, time in reports:
         error(tmp_path, rank, kind, time)
-    assert root_cause.failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
-    cause = root_cause.find(tmp_path, messages, 4)
+    assert root_cause.has_failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
+    cause = root_cause.find_root_cause(tmp_path, messages, 4)
     assert says in cause.text and cause.code == code
 
 
@@ -57,22 +57,22 @@ ENDED = {
 @pytest.mark.parametrize("name", ENDED)
 def test_a_signal_is_named_alike_whoever_saw_it(name, tmp_path):
     code, says, expected = ENDED[name]
-    alone = root_cause.find(tmp_path, "", code, alone=123)
+    alone = root_cause.find_root_cause(tmp_path, "", code, single=123)
     assert alone.text == f"rank 0 on {socket.gethostname()} (process 123), {says}"
     noticed = f"process rank 2 with PID 12 on node vm exited on signal {-code} (Text)."
-    among = root_cause.find(tmp_path, noticed, 1)
+    among = root_cause.find_root_cause(tmp_path, noticed, 1)
     assert among.text == f"rank 2 on vm (process 12), {says}"
-    starter = root_cause.find(tmp_path, "", code)
-    assert starter.text.strip() == says.replace("signal:\n", "what started the ranks (mpiexec, srun) was ")
+    starter = root_cause.find_root_cause(tmp_path, "", code)
+    assert starter.text.strip() == says.replace("signal:\n", "the launcher command (mpiexec, srun) was ")
     assert alone.code == among.code == starter.code == expected
 
 
 def test_a_single_process_that_said_something_is_not_blamed_for_its_end(tmp_path):
     error(tmp_path, 0, "timeout", 1, code=5)
-    cause = root_cause.find(tmp_path, "", -9, alone=123)
+    cause = root_cause.find_root_cause(tmp_path, "", -9, single=123)
     assert "of 0" in cause.text and "SIGKILL" not in cause.text and cause.code == 5
 
 
 def test_a_single_process_that_said_nothing(tmp_path):
-    cause = root_cause.find(tmp_path, "", 3, alone=123)
-    assert (cause.text, cause.code) == ("rank 0 ended with exit code 3, and said nothing (os._exit?)", 3)
+    cause = root_cause.find_root_cause(tmp_path, "", 3, single=123)
+    assert (cause.text, cause.code) == ("rank 0 ended with exit code 3, without an error report (os._exit?)", 3)

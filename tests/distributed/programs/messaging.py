@@ -20,9 +20,9 @@ def batch():
 
 
 def wait_for_the_end_of_rank_1():
-    channel = dist.group.WORLD.channel
-    channel.ask(1)
-    while not channel.has_ended(1):
+    checker = dist.group.WORLD.checker
+    checker.query_finished(1)
+    while not checker.has_finished(1):
         pass
 
 
@@ -31,7 +31,7 @@ def sent_before_the_end():
     wait_for_the_end_of_rank_1()
     assert dist.recv(x, 1, tag=2) == 1 and x.tolist() == [5, 5]
     work = dist.irecv(large, 1, tag=1)
-    assert not work._pending.cancel()  # it is coming
+    assert not work._request.cancel()  # it is coming
     assert work.wait() and large.min() == 7
 
 

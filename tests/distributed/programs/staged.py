@@ -8,7 +8,7 @@ strict_cupy.install(device_count=1)
 
 import mytorch  # noqa: E402
 import mytorch.distributed as dist  # noqa: E402
-from mytorch.distributed import session  # noqa: E402
+from mytorch.distributed import mpi_context  # noqa: E402
 
 dist.init_process_group("mpi")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -41,6 +41,6 @@ elif rank == 1:
     assert dist.recv(z) == 0
     np.testing.assert_array_equal(host(z), np.ones(4, np.float32))
 unique_id = bytes(range(128)) if rank == 0 else None
-assert session.share(session.session().comm, unique_id, 10.0) == bytes(range(128))
+assert mpi_context.broadcast_bytes(mpi_context.mpi_context().comm, unique_id, 10.0) == bytes(range(128))
 dist.barrier()
 print("well")
