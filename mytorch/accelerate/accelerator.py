@@ -9,7 +9,7 @@ from .. import distributed as dist
 from ..backends.device import as_device, device, is_available
 from ..core.array import Array
 from ..core.tensor import Tensor
-from ..distributed.ddp import DistributedDataParallel, check_same_model, broadcast_tensors
+from ..distributed.ddp import DistributedDataParallel, broadcast_tensors, check_same_model
 from ..nn.module import Module
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..optim.optimizer import Optimizer

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd import is_grad_enabled
 from ..backends.device import CPU, device, on
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, increment_version
 from ..nn.module import Module
 from .bucket import give_slots
 from .collectives import all_reduce, broadcast
@@ -325,5 +325,6 @@ def broadcast_tensors(
                 stop = start + t.data.size
                 if not is_source:
                     t.data._array[...] = vector[start:stop].reshape(t.data.shape)
-                t._version.count += bump_version
+                if bump_version:
+                    increment_version(t)
                 start = stop

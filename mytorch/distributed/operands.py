@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.device import RawArray, array_module, device_of, is_raw, on
 from ..core.array import Array
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, increment_version
 from .process_group import ProcessGroup
 from .work import TensorLike, Work
 from .world import as_group
@@ -67,7 +67,7 @@ class Operand:
             with on(device_of(self.array)):
                 self.array[...] = self.raw
         if isinstance(self._tensor, Tensor):
-            self._tensor._version.count += 1
+            increment_version(self._tensor)
 
 
 def operands(

@@ -244,3 +244,30 @@ def test_exit_codes_are_never_0():
     }
     for error, code in codes.items():
         assert error_report.exit_code(error) == code
+
+
+def test_what_the_ranks_must_agree_on():
+    """The fingerprint of an operation is made of its name, shape, dtype, device and arguments."""
+    dist.init_process_group("fake", rank=0, world_size=2)
+    seen = []
+
+    class Recorded:
+        def start(self, description, seq, site):
+            seen.append(description)
+
+    dist.group.WORLD.checker = Recorded()
+    x = np.ones(8, np.float32)
+    dist.all_reduce(x)
+    dist.all_reduce(x[:5])
+    dist.all_reduce(x.astype(np.float64))
+    dist.all_reduce(x, dist.ReduceOp.MAX)
+    dist.broadcast(x, 1)
+    dist.all_gather([np.ones(1), np.ones(3)], np.ones(1))
+    assert seen == [
+        "all_reduce((8,), float32, cpu, sum)",
+        "all_reduce((5,), float32, cpu, sum)",
+        "all_reduce((8,), float64, cpu, sum)",
+        "all_reduce((8,), float32, cpu, max)",
+        "broadcast((8,), float32, cpu, src=1)",
+        "all_gather(any shape, float64, cpu, shapes=[(1,), (3,)])",
+    ]

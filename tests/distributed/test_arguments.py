@@ -9,7 +9,11 @@ from mytorch.distributed import ReduceOp
 pytestmark = pytest.mark.usefixtures("alone")
 
 WRONG = {
-    "backend": ({"backend": "gloo"}, ValueError, "unknown backend 'gloo', expected one of mpi, nccl, single, fake"),
+    "backend": (
+        {"backend": "gloo"},
+        ValueError,
+        "unknown backend 'gloo', expected one of mpi, nccl, single, fake",
+    ),
     "rank": ({"backend": "fake", "rank": 3, "world_size": 3}, ValueError, "rank 3 is not in"),
     "single": ({"backend": "single", "world_size": 2}, ValueError, "rank 0 of 1, but"),
     "init_method": ({"init_method": "tcp://a:1"}, ValueError, "tcp://a:1"),

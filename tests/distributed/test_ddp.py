@@ -14,7 +14,7 @@ from tests.distributed.on_ranks import results_of
 from tests.distributed.training import same
 
 pytest.importorskip("mpi4py")
-WORLDS = [1, 2, 3, 4]
+WORLDS = [1, 3]  # 3: odd, and not a divisor of the sizes
 
 
 @pytest.fixture(scope="session")

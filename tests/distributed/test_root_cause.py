@@ -67,12 +67,26 @@ def test_a_signal_is_named_alike_whoever_saw_it(name, tmp_path):
     assert alone.code == among.code == starter.code == expected
 
 
-def test_a_single_process_that_said_something_is_not_blamed_for_its_end(tmp_path):
+def test_a_report_of_a_single_process_comes_before_its_end(tmp_path):
     error(tmp_path, 0, "timeout", 1, code=5)
     cause = root_cause.find_root_cause(tmp_path, "", -9, single=123)
     assert "of 0" in cause.text and "SIGKILL" not in cause.text and cause.code == 5
 
 
-def test_a_single_process_that_said_nothing(tmp_path):
+def test_a_single_process_without_a_report(tmp_path):
     cause = root_cause.find_root_cause(tmp_path, "", 3, single=123)
-    assert (cause.text, cause.code) == ("rank 0 ended with exit code 3, without an error report (os._exit?)", 3)
+    assert (cause.text, cause.code) == (
+        "rank 0 ended with exit code 3, without an error report (os._exit?)",
+        3,
+    )
+
+
+LEFT = """prterun has exited due to process rank 1 with PID 15325 on node vm exiting
+improperly. There are three reasons this could occur:
+"""
+
+
+def test_a_rank_that_exits_with_code_0_but_not_through_mpi(tmp_path):
+    cause = root_cause.find_root_cause(tmp_path, LEFT, 1)
+    text = "rank 1 ended with exit code 0, without an error report (os._exit?)"
+    assert (cause.text, cause.code) == (text, 1)
