@@ -170,7 +170,7 @@ class _NodeAgent:
     def _report_lost_connection(self, lost: ConnectionLost) -> int:
         """Prints the root cause that is known on this node; returns the exit code."""
         self._folder = self._folder or flight_recorder.new_folder(1)
-        text = f"the launcher there is lost: {lost}"
+        text = f"its launcher is lost: {lost}"
         error_report.write_machine_error(
             self._folder, 0, self._connection.remote_address, "connection", text, 1
         )

@@ -1,8 +1,8 @@
 """
 NodeConnection: messages and heartbeats between the launchers of two nodes, as lines of JSON.
 
-Messages are checked text, never pickles. The connection is not encrypted, and whoever connects to node 0
-before the right node takes its place, as with torchrun.
+Messages are checked text, never pickles. The connection is not encrypted, and node 0 admits
+whoever connects first, as with torchrun.
 """
 
 from __future__ import annotations

@@ -108,9 +108,9 @@ def scatter_object_list(
     longest = int(sizes.max())
     if is_root:
         buffers = [np.pad(buffer, (0, longest - buffer.size)) for buffer in buffers]
-    mine = np.empty(longest, np.uint8)
-    scatter(mine, buffers, group=pg, group_src=root)
-    scatter_object_output_list[0] = pickle.loads(mine[: sizes[pg.rank()]])
+    received = np.empty(longest, np.uint8)
+    scatter(received, buffers, group=pg, group_src=root)
+    scatter_object_output_list[0] = pickle.loads(received[: sizes[pg.rank()]])
 
 
 def send_object_list(

@@ -16,7 +16,7 @@ _LAUNCHER_MESSAGES = (
     "prterun ", "prte ", "PRTE ", "mpiexec ", "MPI_ABORT ", "Primary job ", "A process or daemon", "PMIx ",
 )  # fmt: skip
 # Open MPI warns when the remote shell exits quickly, and of the delay that launcher_command.py sets. The last
-# two come from a rank's MPI when the ranks disagree, before our error explains it.
+# two come from a rank's MPI when the ranks disagree, before our own error explains that.
 _NOISE = re.compile(
     r"^\[[^]]*\] (?:plm:ssh: Warning: setpgid|Delaying for \d+ seconds before aborting)"
     r"|^MPI Error in NBC subrequest |^NBC_Progress: an error "

@@ -165,7 +165,7 @@ class Rendezvous:
             self._nodes.pop(rank).close()
             self._lost[rank] = str(lost)
             if folder is not None:
-                self._write_error(rank, folder, "connection", f"the launcher there is lost: {lost}", 1)
+                self._write_error(rank, folder, "connection", f"its launcher is lost: {lost}", 1)
             return []
 
     def _handle(self, rank: int, message: Message, folder: Path | None) -> None:
@@ -177,10 +177,10 @@ class Rendezvous:
             error_report.write_error(folder, message["error"])
         elif "signal" in message:
             number = signal.Signals(message["signal"])
-            self._write_error(rank, folder, "signal", f"the launcher there got {number.name}", 128 + number)
+            self._write_error(rank, folder, "signal", f"its launcher got {number.name}", 128 + number)
         elif message.get("daemon_exit"):
             exit_text = root_cause.describe_exit(message["daemon_exit"])
-            text = f"Open MPI's daemon there {exit_text}\n{message['output']}"
+            text = f"Open MPI's daemon {exit_text}\n{message['output']}"
             self._write_error(rank, folder, "daemon", text.strip(), 1)
 
     def _write_error(self, rank: int, folder: Path, kind: str, text: str, code: int) -> None:
@@ -223,7 +223,7 @@ class Rendezvous:
         for name, own in self._settings.items():
             other = settings.get(name) if isinstance(settings, dict) else None
             if other != own:
-                return f"{name} is {other!r} there and {own!r} on machine 0"
+                return f"{name} is {other!r}, and {own!r} on machine 0"
         if type(rank) is not int or not 0 < rank < self._count:
             return f"its --node_rank {rank} is not in 1 … {self._count - 1}"
         if rank in self._nodes:

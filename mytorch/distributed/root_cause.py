@@ -130,7 +130,7 @@ def _lost_machine(messages: str, folder: Path) -> ErrorReport | None:
     match = _LOST_DAEMON.search(messages)
     if match is None:
         return None
-    text = "Open MPI lost its daemon there: the machine, the network or the daemon is gone"
+    text = "Open MPI lost its daemon: the machine, the network or the daemon is gone"
     return machine_report(folder, f"machine {match[1]}", "connection", text, 1)
 
 

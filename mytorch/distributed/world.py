@@ -61,9 +61,9 @@ def init_process_group(
     backend = _backend_name(backend, world_size)
     limit = environment.seconds(timeout)
     if backend in ("single", "fake"):
-        size, mine = (max(world_size, 1), max(rank, 0)) if backend == "fake" else (1, 0)
-        _check_rank(world_size, rank, size, mine)
-        GroupMember.WORLD = _local_group("WORLD", tuple(range(size)), mine, backend, limit)
+        size, own_rank = (max(world_size, 1), max(rank, 0)) if backend == "fake" else (1, 0)
+        _check_rank(world_size, rank, size, own_rank)
+        GroupMember.WORLD = _local_group("WORLD", tuple(range(size)), own_rank, backend, limit)
     else:
         context = mpi_context()
         _check_rank(world_size, rank, context.size, context.rank)
@@ -88,13 +88,13 @@ def _backend_name(backend: str | None, world_size: int) -> str:
     return name
 
 
-def _check_rank(world_size: int, rank: int, size: int, mine: int) -> None:
-    if world_size not in (-1, size) or rank not in (-1, mine):
+def _check_rank(world_size: int, rank: int, size: int, own_rank: int) -> None:
+    if world_size not in (-1, size) or rank not in (-1, own_rank):
         raise ValueError(
-            f"init_process_group(): this is rank {mine} of {size}, but rank={rank}, world_size={world_size}"
+            f"init_process_group(): this is rank {own_rank} of {size}, but rank={rank}, world_size={world_size}"
         )
-    if not 0 <= mine < size:
-        raise ValueError(f"init_process_group(): rank {mine} is not in 0 … {size - 1}")
+    if not 0 <= own_rank < size:
+        raise ValueError(f"init_process_group(): rank {own_rank} is not in 0 … {size - 1}")
 
 
 def _local_group(name: str, ranks: tuple[int, ...], rank: int, backend: str, timeout: float) -> ProcessGroup:

@@ -150,7 +150,7 @@ os.execv(mpiexec, [mpiexec, *flags, "--map-by", ":OVERSUBSCRIBE", "-n", os.envir
 
 @needs_mpi
 def test_under_slurm(tmp_path):
-    """It takes the number of tasks from Slurm, and srun as the launcher command (here one that calls mpiexec)."""
+    """It takes the number of tasks from Slurm, and srun as the launcher command, here a fake."""
     srun, log = tmp_path / "srun", tmp_path / "log"
     srun.write_text(SRUN.format(python=sys.executable, log=str(log), mpiexec=launcher_command.find_mpiexec()))
     srun.chmod(0o755)

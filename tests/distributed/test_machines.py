@@ -173,13 +173,13 @@ def waiting(monkeypatch, port):
 
 # How a node differs from what machine 0 expects: why it is refused.
 REFUSED = {
-    "nnodes": ({"settings": {"--nnodes": 2}}, "--nnodes is 2 there and 3 on machine 0"),
-    "processes": ({"settings": {"processes on each machine": 4}}, "machine is 4 there and 1 on machine 0"),
+    "nnodes": ({"settings": {"--nnodes": 2}}, "--nnodes is 2, and 3 on machine 0"),
+    "processes": ({"settings": {"processes on each machine": 4}}, "machine is 4, and 1 on machine 0"),
     "script": (
         {"settings": {"script": "a.py --b"}},
-        "script is 'a.py --b' there and 'script.py' on machine 0",
+        "script is 'a.py --b', and 'script.py' on machine 0",
     ),
-    "Python": ({"settings": {"Python": "/x"}}, f"Python is '/x' there and '{sys.executable}' on machine 0"),
+    "Python": ({"settings": {"Python": "/x"}}, f"Python is '/x', and '{sys.executable}' on machine 0"),
     "node_rank 0": ({"node_rank": 0}, "its --node_rank 0 is not in 1 … 2"),
     "node_rank 3": ({"node_rank": 3}, "its --node_rank 3 is not in 1 … 2"),
     "node_rank x": ({"node_rank": "x"}, "its --node_rank x is not in 1 … 2"),
@@ -227,7 +227,7 @@ def test_a_stranger_at_the_port(waiting):
     connection = socket.create_connection(("127.0.0.1", waiting.options.master_port))
     liar = node_connection.NodeConnection(connection, 10.0)
     liar.send(node_rank=[1], settings=3)
-    assert "--nnodes is None there" in come(liar)[0]["refused"]
+    assert "--nnodes is None, and" in come(liar)[0]["refused"]
     _, answer = waiting.hello()
     assert "welcome" in answer
 
@@ -258,8 +258,8 @@ def test_the_port_is_taken():
 
 @needs_mpi
 def test_a_machine_is_lost_between_two_starts(port):
-    """The test is machines 1 and 2. Machine 0 waits for the one that is gone, says so, and all end alike."""
-    asked = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
+    """The test is machines 1 and 2. Machine 0 waits for the lost one and prints that; all end alike."""
+    opts = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
     job = start(*opts, TELL, MYTORCH_JOIN_TIMEOUT="5")
     common = {
         name: value for name, value in rendezvous.job_settings(options(), 1).items() if name != "script"
@@ -280,7 +280,7 @@ def test_a_machine_is_lost_between_two_starts(port):
     code, out, err = finish(job, 40)
     assert (code, out) == (2, "")
     assert cause_in(err).endswith(
-        "Open MPI's daemon there was killed by SIGKILL (signal 9); the system does that "
+        "Open MPI's daemon was killed by SIGKILL (signal 9); the system does that "
         "when memory runs out\nno room"
     )
     assert "restart 1 of 3" in err and "restart 2" not in err

@@ -29,7 +29,7 @@ BLAMED = {
     "a timeout if nothing else": ([(1, "timeout", 2), (0, "timeout", 1)], "", "rank 0 on", 1),
     "a label of Slurm": ([], "srun: error: node1: task 3: Killed", "rank 3 on", 137),
     "an exit code": ([], "Process name: [prterun-vm-1@1,2]\n  Exit code:    9\n", "rank 2 ended with", 9),
-    "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon there", 1),
+    "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon", 1),
     "what the starter says": ([], "no route to host b", "no route to host b", 4),
 }  # fmt: skip
 

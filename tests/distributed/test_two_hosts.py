@@ -119,7 +119,7 @@ def test_a_job_that_is_launched_on_each(network, tmp_path):
         first = node(hosts, 0, *arguments)
         if ways:
             code, _, err = finish(node(hosts, 1, PROGRAMS / "failing.py"), 2 * START)
-            assert code == 2 and re.search("machine 0 refused this one: script is '.*failing.py' there", err)
+            assert code == 2 and re.search("machine 0 refused this one: script is '.*failing.py', and", err)
         ends = [finish(job, START * (2 + len(ways))) for job in (first, node(hosts, 1, *arguments))]
         assert [code for code, _, _ in ends] == [0, 0], ends
         check_across(ends[0][1], ["0", "1"])
@@ -142,7 +142,7 @@ def test_a_job_by_ssh(hosts, tmp_path):
     check_across(out, [None, None])
     raised, lost = causes_in(err)
     assert re.search(FAILURES["exception"], raised)
-    assert "machine host1, connection:\nOpen MPI lost its daemon there" in lost
+    assert "machine host1, connection:\nOpen MPI lost its daemon" in lost
     for host, count in zip(hosts, before, strict=True):
         assert host.received() - count > BYTES
     check_nothing_left(hosts)
@@ -185,7 +185,7 @@ def test_node_1_is_lost_and_comes_again(hosts, tmp_path):
     (code, _, err), (other_code, _, _) = [finish(job, START) for job in (first, second)]
     assert (code, other_code) == (130, 130), err
     daemon, killed, interrupted = causes_in(err)
-    assert "machine host1, connection:\nOpen MPI lost its daemon there" in daemon
+    assert "machine host1, connection:\nOpen MPI lost its daemon" in daemon
     assert re.search("machine 1 .*, connection:\n.*lost: it closed", killed)
     assert re.search("machine 1 .*, signal:\n.*got SIGINT", interrupted)
     check_nothing_left(hosts)
