@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nnodes", type=positive, default=1, help="machines (default 1)")
     parser.add_argument("--node_rank", type=int, default=0, help="which of them this is (default 0)")
     parser.add_argument("--master_addr", default="127.0.0.1", help="address of machine 0")
-    parser.add_argument("--master_port", type=int, default=29500, help="a free port on machine 0 (default 29500)")
+    parser.add_argument("--master_port", type=int, default=29500, help="a port of machine 0 (default 29500)")
     parser.add_argument("--hostfile", help="the machines, in mpiexec's format: `host slots=8` per line")
     parser.add_argument("--cpu", action="store_true", help="use no GPU")
     parser.add_argument("--max_restarts", type=int, default=0, help="restarts after a failure (default 0)")

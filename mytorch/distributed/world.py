@@ -91,7 +91,7 @@ def _backend_name(backend: str | None, world_size: int) -> str:
 def _check_rank(world_size: int, rank: int, size: int, own_rank: int) -> None:
     if world_size not in (-1, size) or rank not in (-1, own_rank):
         raise ValueError(
-            f"init_process_group(): this is rank {own_rank} of {size}, but rank={rank}, world_size={world_size}"
+            f"init_process_group(): rank={rank}, world_size={world_size} on rank {own_rank} of {size}"
         )
     if not 0 <= own_rank < size:
         raise ValueError(f"init_process_group(): rank {own_rank} is not in 0 … {size - 1}")

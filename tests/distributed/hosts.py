@@ -107,7 +107,7 @@ class Host:
 
 
 def pair(network="10.77.0."):
-    """Two hosts that see each other, over a cable that belongs to nobody else.
+    """Two hosts that see each other, over a cable of their own.
 
     Args:
         network: what their addresses begin with.

@@ -15,7 +15,7 @@ WRONG = {
         "unknown backend 'gloo', expected one of mpi, nccl, single, fake",
     ),
     "rank": ({"backend": "fake", "rank": 3, "world_size": 3}, ValueError, "rank 3 is not in"),
-    "single": ({"backend": "single", "world_size": 2}, ValueError, "rank 0 of 1, but"),
+    "single": ({"backend": "single", "world_size": 2}, ValueError, "world_size=2 on rank 0 of 1"),
     "init_method": ({"init_method": "tcp://a:1"}, ValueError, "tcp://a:1"),
     "store": ({"store": object()}, ValueError, "store"),
     "timeout": ({"timeout": 0}, ValueError, "positive number of seconds, got 0"),
@@ -24,8 +24,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments(name):
-    arguments, kind, says = WRONG[name]
-    with pytest.raises(kind, match=says):
+    arguments, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
         dist.init_process_group(**arguments)
     assert not dist.is_initialized()
 
@@ -72,7 +72,7 @@ REFUSED = {
     "two srcs": (ValueError, "either a global rank or", lambda: dist.broadcast(X, 1, group_src=1)),
     "tag": (ValueError, "a tag is an int of at least 0, got -1", lambda: dist.send(X, 1, tag=-1)),
     "operation of a pair": (ValueError, "isend or irecv", lambda: dist.P2POp(dist.send, X, 1)),
-    "nobody": (ValueError, "either a global rank or", lambda: dist.P2POp(dist.isend, X)),
+    "no peer": (ValueError, "either a global rank or", lambda: dist.P2POp(dist.isend, X)),
     "two peers": (ValueError, "either a global rank or", lambda: dist.P2POp(dist.isend, X, 1, group_peer=1)),
     "no tensor to send": (TypeError, "got int", lambda: dist.P2POp(dist.isend, 3, 1)),
     "no pairs": (ValueError, "a list of P2POp", lambda: dist.batch_isend_irecv([])),
@@ -98,7 +98,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_arguments_that_do_not_fit(name):
-    kind, says, call = REFUSED[name]
+    kind, message, call = REFUSED[name]
     dist.init_process_group("fake", rank=0, world_size=2)
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=message):
         call()

@@ -32,7 +32,7 @@ def two_sites(way, call):
     ]
 
 
-# How rank 1 fails: the exit code, and what the root cause says.
+# How rank 1 fails: the exit code, and what the root cause message.
 FAILURES = {
     "exception": (
         1,
@@ -144,7 +144,7 @@ def test_one_rank_fails(way, failures):
 
 
 def started(size, way, folder, *options):
-    """A job whose ranks have begun what `way` says; several may run at the same time."""
+    """A job whose ranks have started; several may run at the same time."""
     process = start("-n", size, *options, PROGRAM, folder, way)
     file = "ready-?" if way in ("until_signal", "ignore_signals") else "pid-?"
     wait_for(lambda: len(list(folder.glob(f"0/{file}"))) == size, START)

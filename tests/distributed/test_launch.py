@@ -23,7 +23,7 @@ from .launched import (
 )
 from .launched import launch as run
 
-TELL = PROGRAMS / "tell.py"
+PROGRAM = PROGRAMS / "print_environment.py"
 
 
 def options(*arguments):
@@ -40,7 +40,9 @@ def seen_by(out):
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=needs_mpi)])
 def test_what_a_rank_sees(size):
     before = segments()
-    code, out, err = run("-n", size, "--master_port", 1234, TELL, "--flag", "a b", "-n", OMP_NUM_THREADS="")
+    code, out, err = run(
+        "-n", size, "--master_port", 1234, PROGRAM, "--flag", "a b", "-n", OMP_NUM_THREADS=""
+    )
     assert code == 0, err
     for rank, seen in enumerate(seen_by(out)):
         assert (seen["RANK"], seen["LOCAL_RANK"]) == (str(rank), str(rank))
@@ -48,7 +50,7 @@ def test_what_a_rank_sees(size):
         assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("127.0.0.1", "1234")
         assert seen["CUDA_VISIBLE_DEVICES"] == ""
         assert seen["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // size))
-        assert seen["argv"] == [str(TELL), "--flag", "a b", "-n"]
+        assert seen["argv"] == [str(PROGRAM), "--flag", "a b", "-n"]
         assert seen["name"] == "__main__" and seen["is_main"] and seen["path"] == str(PROGRAMS)
     assert len(seen_by(out)) == size
     check_no_segments_left(before)
@@ -61,7 +63,9 @@ def test_a_module_instead_of_a_script(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MYTORCH_NUM_PROCESSES", "many")
     monkeypatch.setenv("WORLD_SIZE", "7")
-    code, out, err = run("-n", 1, "-m", "tests.distributed.programs.tell", "x", OMP_NUM_THREADS="5")
+    code, out, err = run(
+        "-n", 1, "-m", "tests.distributed.programs.print_environment", "x", OMP_NUM_THREADS="5"
+    )
     assert code == 0, err
     (seen,) = seen_by(out)
     assert seen["name"] == "__main__" and seen["argv"][1:] == ["x"] and seen["OMP_NUM_THREADS"] == "5"
@@ -74,7 +78,12 @@ def test_a_module_instead_of_a_script(tmp_path, monkeypatch):
 def test_as_a_module_of_the_package(arguments):
     command = [sys.executable, "-m", "mytorch.distributed.launch", *arguments]
     done = subprocess.run(
-        [*command, "--cpu", TELL], cwd=ROOT, env=surroundings(), capture_output=True, text=True, timeout=120
+        [*command, "--cpu", PROGRAM],
+        cwd=ROOT,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert [seen["MASTER_PORT"] for seen in seen_by(done.stdout)] == ["13333"]
@@ -102,7 +111,7 @@ def test_arrays_on_gpus_over_mpi():
 
 @needs_mpi
 def test_without_the_launcher(tmp_path):
-    """Plain mpiexec: an exception still ends all ranks, and says what it was."""
+    """Plain mpiexec: an exception still ends all ranks, with its traceback on stderr."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import mytorch.distributed as dist\ndist.init_process_group()\n"
@@ -155,11 +164,11 @@ def test_under_slurm(tmp_path):
     srun.write_text(SRUN.format(python=sys.executable, log=str(log), mpiexec=launcher_command.find_mpiexec()))
     srun.chmod(0o755)
     slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "1"}
-    code, out, err = run(TELL, PATH=f"{tmp_path}:{os.environ['PATH']}", **slurm)
+    code, out, err = run(PROGRAM, PATH=f"{tmp_path}:{os.environ['PATH']}", **slurm)
     assert code == 0, err
     assert [seen["RANK"] for seen in seen_by(out)] == ["0", "1"]
     assert {"--ntasks=2", "--mpi=pmix", "--kill-on-bad-exit=1"} <= set(json.loads(log.read_text()))
-    code, out, err = run(TELL, PATH=os.path.dirname(sys.executable), **slurm)
+    code, out, err = run(PROGRAM, PATH=os.path.dirname(sys.executable), **slurm)
     assert code == 2 and "srun is not on the PATH" in err
 
 
@@ -201,19 +210,19 @@ def test_how_many_ranks(name, monkeypatch):
 
 WRONG = {
     "no script": (["-n", "2", "no_such.py"], "script no_such.py doesn't exist"),
-    "brackets": (["--nnodes", "2", "--master_addr", "[fd00::1]", TELL], "without brackets, got [fd00::1]"),
-    "link-local": (["--nnodes", "2", "--master_addr", "FE80::1%eth0", TELL], "is a link-local address"),
-    "loopback": (["--nnodes", "2", "--master_addr", "::1", TELL], "--master_addr of machine 0, not ::1"),
-    "timeout": (["--timeout", "0", TELL], "positive number of seconds, got 0"),
-    "restarts": (["--max_restarts", "-1", TELL], "got -1"),
-    "ranks": (["-n", "0", TELL], "expected a positive number, got 0"),
-    "both": (["-n", "2", "--num_gpus", "2", TELL], "not allowed with"),
+    "brackets": (["--nnodes", "2", "--master_addr", "[fd00::1]", PROGRAM], "without brackets, got [fd00::1]"),
+    "link-local": (["--nnodes", "2", "--master_addr", "FE80::1%eth0", PROGRAM], "is a link-local address"),
+    "loopback": (["--nnodes", "2", "--master_addr", "::1", PROGRAM], "--master_addr of machine 0, not ::1"),
+    "timeout": (["--timeout", "0", PROGRAM], "positive number of seconds, got 0"),
+    "restarts": (["--max_restarts", "-1", PROGRAM], "got -1"),
+    "ranks": (["-n", "0", PROGRAM], "expected a positive number, got 0"),
+    "both": (["-n", "2", "--num_gpus", "2", PROGRAM], "not allowed with"),
     "nothing": ([], "SCRIPT"),
-    "no list of machines": (["-n", "4", "--nnodes", "2", TELL], "2 machines: list them in a --hostfile"),
-    "no address": (["--nnodes", "2", "--node_rank", "1", TELL], "--master_addr of machine 0, not 127.0.0.1"),
+    "no list of machines": (["-n", "4", "--nnodes", "2", PROGRAM], "2 machines: list them in a --hostfile"),
+    "no address": (["--nnodes", "2", "--node_rank", "1", PROGRAM], "of machine 0, not 127.0.0.1"),
     "not machine 0": (
-        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", TELL], "machine 0 starts the ranks of all"),
-    "hostfile": (["-n", "2", "--hostfile", "no_such_file", TELL], "hostfile no_such_file doesn't exist"),
+        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", PROGRAM], "machine 0 starts the ranks"),
+    "hostfile": (["-n", "2", "--hostfile", "no_such_file", PROGRAM], "hostfile no_such_file doesn't exist"),
 }  # fmt: skip
 
 
@@ -230,7 +239,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_options(name, here, capfd):
-    arguments, says = WRONG[name]
+    arguments, message = WRONG[name]
     if name in ("hostfile", "no list of machines") and why_no_mpi():
         pytest.skip(why_no_mpi())
     try:
@@ -238,7 +247,7 @@ def test_wrong_options(name, here, capfd):
     except SystemExit as end:  # argparse
         code = end.code
     out, err = capfd.readouterr()
-    assert (code, out) == (2, "") and says in err
+    assert (code, out) == (2, "") and message in err
 
 
 def test_several_machines(tmp_path, monkeypatch):

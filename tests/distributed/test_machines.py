@@ -17,7 +17,7 @@ from .launched import PROGRAMS, finish, launch, needs_mpi, start, wait_for
 from .test_failures import cause_in
 from .test_launch import options
 
-TELL = PROGRAMS / "tell.py"
+SCRIPT = PROGRAMS / "print_environment.py"
 
 
 def test_what_machine_0_starts(tmp_path, monkeypatch):
@@ -50,7 +50,7 @@ def test_what_machine_0_starts(tmp_path, monkeypatch):
 
 @pytest.fixture
 def port():
-    """A port on which nobody listens, reserved while the test lasts."""
+    """A free port, reserved while the test lasts."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the launcher may listen on it
         holder.bind(("", 0))
@@ -188,7 +188,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_who_does_not_belong_is_refused(name, waiting, capfd):
+def test_other_machines_are_refused(name, waiting, capfd):
     changes, why = REFUSED[name]
     _, answer = waiting.hello(**changes)
     assert why in answer["refused"]
@@ -222,8 +222,8 @@ def test_machines_come_by_ipv4_and_ipv6(others, waiting, tmp_path):
 def test_a_stranger_at_the_port(waiting):
     stranger = socket.create_connection(("127.0.0.1", waiting.options.master_port))
     stranger.sendall(b'GET / HTTP/1.0\r\n\r\n{"a": 1}\n')
-    with stranger.makefile() as said:
-        assert not said.read().replace("{}\n", "")  # heartbeats, no answer, and the end
+    with stranger.makefile() as answer:
+        assert not answer.read().replace("{}\n", "")  # heartbeats, no answer, and the end
     connection = socket.create_connection(("127.0.0.1", waiting.options.master_port))
     liar = node_connection.NodeConnection(connection, 10.0)
     liar.send(node_rank=[1], settings=3)
@@ -240,11 +240,11 @@ ALONE = {
 
 @needs_mpi
 @pytest.mark.parametrize("name", ALONE)
-def test_nobody_comes(name, port):
-    rank, says = ALONE[name]
+def test_the_other_machine_does_not_come(name, port):
+    rank, message = ALONE[name]
     at = ["--nnodes", 2, "--node_rank", rank, "--master_addr", "127.0.0.9", "--master_port", port]
-    code, out, err = launch("-n", 2, *at, TELL, MYTORCH_JOIN_TIMEOUT="1")
-    assert (code, out) == (2, "") and says.format(port=port) in err
+    code, out, err = launch("-n", 2, *at, SCRIPT, MYTORCH_JOIN_TIMEOUT="1")
+    assert (code, out) == (2, "") and message.format(port=port) in err
 
 
 @needs_mpi
@@ -252,7 +252,7 @@ def test_the_port_is_taken():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         at = ["--nnodes", 2, "--master_addr", "127.0.0.9", "--master_port", port]
-        code, out, err = launch("-n", 2, *at, TELL)
+        code, out, err = launch("-n", 2, *at, SCRIPT)
     assert (code, out) == (2, "") and f"can't wait for the other machines at --master_port {port}" in err
 
 
@@ -260,11 +260,11 @@ def test_the_port_is_taken():
 def test_a_machine_is_lost_between_two_starts(port):
     """The test is machines 1 and 2. Machine 0 waits for the lost one and prints that; all end alike."""
     opts = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
-    job = start(*opts, TELL, MYTORCH_JOIN_TIMEOUT="5")
+    job = start(*opts, SCRIPT, MYTORCH_JOIN_TIMEOUT="5")
     common = {
         name: value for name, value in rendezvous.job_settings(options(), 1).items() if name != "script"
     }
-    settings = {**common, "--nnodes": 3, "script": str(TELL)}
+    settings = {**common, "--nnodes": 3, "script": str(SCRIPT)}
     others = []
     for rank in (1, 2):
         others.append(node_connection.NodeConnection(connected(port), 60.0))

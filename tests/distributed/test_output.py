@@ -41,7 +41,7 @@ SHOWN = {
     "a table of one line": RULE,
     "a table without an end": RULE + "name  value\nx     1\n",
     "a rule that is too short": "-" * 69 + "\nMPI_ABORT was\n" + "-" * 69 + "\n",
-    "about MPI": "prterun is what starts us\nMPI_ABORT was invoked, says the log\n",
+    "about MPI": "prterun is what starts us\nMPI_ABORT was invoked, in the log\n",
     "about libnbc": "see NBC_Progress: an error\nError: MPI Error in NBC subrequest\n",
     "about setpgid": "log: [a] plm:ssh: Warning: setpgid(1,1)\nlog: [a:1] Delaying for 1 seconds\n",
     "in brackets": "[vm:1] Delaying the start\n[1] plm: none\n",
@@ -89,7 +89,7 @@ def test_lines_with_the_starters_tag(tmp_path):
     assert passed_on("2: not a label\n", tmp_path)[0] == "2: not a label\n"
 
 
-def test_output_that_nobody_reads(tmp_path):
+def test_a_closed_output(tmp_path):
     class Closed(io.StringIO):
         def write(self, text):
             raise BrokenPipeError

@@ -95,7 +95,7 @@ def check_across(out, variables):
     assert sorted(out.splitlines()) == [f"host{k} {k} 0 {variables[k]} right" for k in (0, 1)]
 
 
-# How rank 1, on node 1, fails: what node 0's root cause says.
+# How rank 1, on node 1, fails: what node 0's root cause message.
 FAILURES = {
     "exception": "rank 1 on host1 .*, exception:\nValueError: boom on rank 1",
     "kill": r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)",
@@ -191,16 +191,16 @@ def test_node_1_is_lost_and_comes_again(hosts, tmp_path):
     check_nothing_left(hosts)
 
 
-@pytest.mark.parametrize("number, codes, says", [
+@pytest.mark.parametrize("number, codes, messages", [
     (signal.SIGKILL, [-9, 1], ["", "machine 0 .*, connection:\n.*lost: it closed"]),
     (signal.SIGINT, [130, 130], ["got SIGINT: all ranks were ended", "machine 0"]),
 ])  # fmt: skip
-def test_node_0_gets_a_signal(number, codes, says, hosts, tmp_path):
+def test_node_0_gets_a_signal(number, codes, message, hosts, tmp_path):
     jobs = on_each(hosts, tmp_path, PROGRAMS / "failing.py", tmp_path, "forever")
     wait_for_ranks(tmp_path)
     jobs[0].send_signal(number)
     ends = [finish(job, START) for job in jobs]
     assert [code for code, _, _ in ends] == codes, ends
-    for (_, _, err), text in zip(ends, says, strict=True):
+    for (_, _, err), text in zip(ends, message, strict=True):
         assert re.search(text, err), err
     wait_for(lambda: not any(host.processes() for host in hosts), START)
