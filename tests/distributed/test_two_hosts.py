@@ -195,12 +195,12 @@ def test_node_1_is_lost_and_comes_again(hosts, tmp_path):
     (signal.SIGKILL, [-9, 1], ["", "machine 0 .*, connection:\n.*lost: it closed"]),
     (signal.SIGINT, [130, 130], ["got SIGINT: all ranks were ended", "machine 0"]),
 ])  # fmt: skip
-def test_node_0_gets_a_signal(number, codes, message, hosts, tmp_path):
+def test_node_0_gets_a_signal(number, codes, messages, hosts, tmp_path):
     jobs = on_each(hosts, tmp_path, PROGRAMS / "failing.py", tmp_path, "forever")
     wait_for_ranks(tmp_path)
     jobs[0].send_signal(number)
     ends = [finish(job, START) for job in jobs]
     assert [code for code, _, _ in ends] == codes, ends
-    for (_, _, err), text in zip(ends, message, strict=True):
-        assert re.search(text, err), err
+    for (_, _, err), message in zip(ends, messages, strict=True):
+        assert re.search(message, err), err
     wait_for(lambda: not any(host.processes() for host in hosts), START)
