@@ -43,8 +43,8 @@ def run_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
                 if code == 0 or signals.caught:
                     break
                 if attempt < options.max_restarts:
-                    restart = f"restart {attempt + 1} of {options.max_restarts}"
-                    print(f"mytorchrun: exit code {code}, {restart}", file=sys.stderr)
+                    restart = f"restart {attempt + 1} of {options.max_restarts} after exit code {code}"
+                    print(f"mytorchrun: {restart}", file=sys.stderr)
     finally:
         if rendezvous is not None:
             rendezvous.close(code)

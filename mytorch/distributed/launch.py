@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         LaunchError: it can't be started: the script, MPI, or GPUs are missing, or options don't fit.
     """
     if not options.module and not os.path.isfile(options.script):
-        raise LaunchError(f"the script {options.script} doesn't exist")
+        raise LaunchError(f"there is no script {options.script}")
     if options.timeout is not None and not options.timeout > 0:
         raise LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
     if options.max_restarts < 0:

@@ -126,7 +126,7 @@ def failures(tmp_path_factory):
     assert code == 0, err
     assert sorted(out.splitlines()) == ["rank 0 is done", "rank 1 is done"]
     causes = causes_in(err)
-    codes = [int(code) for code in re.findall(r"exit code (\d+), restart \d+ of", err)]
+    codes = [int(code) for code in re.findall(r"restart \d+ of \d+ after exit code (\d+)", err)]
     assert len(causes) == len(codes) == len(ways), err
     started = [way for way in ways if way != "before_the_group"]
     assert len(pids(folder)) == 2 * len(started) + 2
