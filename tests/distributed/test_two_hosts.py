@@ -97,10 +97,13 @@ def check_across(out, variables):
 
 # How rank 1, on node 1, fails: what node 0's root cause message.
 FAILURES = {
-    "exception": "rank 1 on host1 .*, exception:\nValueError: boom on rank 1",
-    "kill": r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)",
-    "os_exit_3": "rank 1 ended with exit code 3",
-    "stop": f"rank 0 on host0 .*, timeout:\n.*all_reduce #3 of group WORLD not complete after {TIMEOUT} s",
+    "exception": (1, "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"),
+    "kill": (137, r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)"),
+    "os_exit_3": (3, "rank 1 ended with exit code 3"),
+    "stop": (
+        1,
+        f"rank 0 on host0 .*, timeout:\n.*all_reduce #3 of group WORLD not complete after {TIMEOUT} s",
+    ),
 }
 
 
@@ -124,7 +127,9 @@ def test_a_job_that_is_launched_on_each(network, tmp_path):
         assert [code for code, _, _ in ends] == [0, 0], ends
         check_across(ends[0][1], ["0", "1"])
         for cause, way in zip(causes_in(ends[0][2]), ways, strict=True):
-            assert re.search(FAILURES[way], cause), cause
+            assert re.search(FAILURES[way][1], cause), cause
+        codes = re.findall(r"restart \d of \d after exit code (\d+)", ends[0][2])
+        assert [int(code) for code in codes] == [FAILURES[way][0] for way in ways]
         assert "root cause" not in ends[1][2]
         for host, count in zip(hosts, before, strict=True):
             assert host.received() - count > BYTES
@@ -141,7 +146,7 @@ def test_a_job_by_ssh(hosts, tmp_path):
     assert code == 0, err
     check_across(out, [None, None])
     raised, lost = causes_in(err)
-    assert re.search(FAILURES["exception"], raised)
+    assert re.search(FAILURES["exception"][1], raised)
     assert "machine host1, connection:\nOpen MPI lost its daemon" in lost
     for host, count in zip(hosts, before, strict=True):
         assert host.received() - count > BYTES
