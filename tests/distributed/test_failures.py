@@ -32,7 +32,7 @@ def two_sites(way, call):
     ]
 
 
-# How rank 1 fails: the exit code, and what the root cause message.
+# How rank 1 fails: the exit code, and patterns in the root cause.
 FAILURES = {
     "exception": (
         1,

@@ -95,7 +95,7 @@ def check_across(out, variables):
     assert sorted(out.splitlines()) == [f"host{k} {k} 0 {variables[k]} right" for k in (0, 1)]
 
 
-# How rank 1, on node 1, fails: what node 0's root cause message.
+# How rank 1, on node 1, fails: the exit code, and a pattern in node 0's root cause.
 FAILURES = {
     "exception": (1, "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"),
     "kill": (137, r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)"),
