@@ -22,7 +22,7 @@ from ..optim.fused import Clip
 from ..optim.optimizer import Optimizer, _copied
 from .collectives import broadcast
 from .join import Join, Joinable, JoinHook
-from .objects import gather_object
+from .object_collectives import gather_object
 from .world import get_global_rank, get_rank, get_world_size, is_initialized
 from .world import group as default_group
 

@@ -14,7 +14,7 @@ from tests.distributed.on_ranks import results_of
 from tests.distributed.training import same
 
 pytest.importorskip("mpi4py")
-WORLDS = [1, 2, 3, 4]
+WORLDS = [1, 3]  # 3: odd, and not a divisor of the sizes
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def grads_of_steps(steps, make=training.network, **options):
     return training.grads_of(model)
 
 
-GRADIENTS = ["gradients", "gradients_in_the_optimizers_vector", "gradients_of_ones_own", "small_buckets"]
+GRADIENTS = ["gradients", "gradients_in_the_optimizers_vector", "gradients_assigned_before", "small_buckets"]
 
 
 @pytest.mark.parametrize("case", GRADIENTS)
@@ -159,7 +159,7 @@ def test_buffers_may_be_each_ranks_own(results):
         assert found["mine"].tolist() == [rank] * (rank + 1)
 
 
-def test_a_hook_of_ones_own(results):
+def test_a_custom_hook(results):
     same(results["own_hook"], grads_of_steps([0]))
     for rank in results["own_hook"]:
         assert rank["seen"].all()

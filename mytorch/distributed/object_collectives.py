@@ -1,4 +1,4 @@
-"""Collectives on Python objects: pickled, moved as bytes, unpickled; among ranks that trust each other.
+"""Collectives on Python objects, which are pickled; only for ranks that trust each other.
 
 Source: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_gather_object
 """
@@ -6,13 +6,16 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from .collectives import all_gather_into_tensor, broadcast, gather, scatter
-from .operands import members, root_of
+from .operands import group_of, root_of
 from .point_to_point import recv, send
+from .process_group import ProcessGroup
 
 __all__ = [
     "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
@@ -20,9 +23,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
-    """object_list[r] = the object of rank r, on every rank."""
-    if (pg := members("all_gather_object", group)) is None:
+def all_gather_object(object_list: list, obj: Any, group: ProcessGroup | None = None) -> None:
+    """Copies the object of rank r to `object_list[r]` on every rank."""
+    if (pg := group_of("all_gather_object", group)) is None:
         return
     _check_list("all_gather_object", object_list, pg.size())
     data, sizes = _padded(obj, pg)
@@ -35,44 +38,44 @@ def gather_object(
     obj: Any,
     object_gather_list: list | None = None,
     dst: int | None = None,
-    group: Any = None,
+    group: ProcessGroup | None = None,
     group_dst: int | None = None,
 ) -> None:
-    """object_gather_list[r] = the object of rank r, on rank `dst` (0 by default)."""
-    if (pg := members("gather_object", group)) is None:
+    """Copies the object of rank r to `object_gather_list[r]` on rank `dst` (0 by default)."""
+    if (pg := group_of("gather_object", group)) is None:
         return
     root = _root("gather_object", pg, dst, group_dst)
-    here = root == pg.rank()
-    if here:
+    is_root = root == pg.rank()
+    if is_root:
         _check_list("gather_object", object_gather_list, pg.size())
     elif object_gather_list:
         raise ValueError("gather_object(): object_gather_list is for rank dst alone")
     data, sizes = _padded(obj, pg)
-    parts = [np.empty_like(data) for _ in range(pg.size())] if here else None
-    gather(data, parts, group=pg, group_dst=root)
-    if here:
-        object_gather_list[:] = _objects(parts, sizes)
+    buffers = [np.empty_like(data) for _ in range(pg.size())] if is_root else None
+    gather(data, buffers, group=pg, group_dst=root)
+    if is_root:
+        object_gather_list[:] = _objects(buffers, sizes)
 
 
 def broadcast_object_list(
     object_list: list,
     src: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: object = None,
     group_src: int | None = None,
 ) -> None:
-    """object_list[i] = that of rank `src` (0 by default), for every i, on every rank."""
-    if (pg := members("broadcast_object_list", group)) is None:
+    """Copies the objects in the list of rank `src` (0 by default) to `object_list` on every rank."""
+    if (pg := group_of("broadcast_object_list", group)) is None:
         return
     root = _root("broadcast_object_list", pg, src, group_src)
-    here = root == pg.rank()
-    data = _pickled(list(object_list)) if here else None
-    size = np.array([data.size if here else 0])
+    is_root = root == pg.rank()
+    data = _pickled(list(object_list)) if is_root else None
+    size = np.array([data.size if is_root else 0])
     broadcast(size, group=pg, group_src=root)
-    if not here:
+    if not is_root:
         data = np.empty(size[0], np.uint8)
     broadcast(data, group=pg, group_src=root)
-    if not here:
+    if not is_root:
         found = pickle.loads(data)
         if len(found) != len(object_list):
             raise ValueError(
@@ -86,62 +89,62 @@ def scatter_object_list(
     scatter_object_output_list: list,
     scatter_object_input_list: list | None = None,
     src: int | None = None,
-    group: Any = None,
+    group: ProcessGroup | None = None,
     group_src: int | None = None,
 ) -> None:
-    """scatter_object_output_list[0] = the object at this rank's place in the list of rank `src`."""
-    if (pg := members("scatter_object_list", group)) is None:
+    """Copies the r-th object in the list of rank `src` to `scatter_object_output_list[0]` of rank r."""
+    if (pg := group_of("scatter_object_list", group)) is None:
         return
     root = _root("scatter_object_list", pg, src, group_src)
-    here = root == pg.rank()
+    is_root = root == pg.rank()
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
-        raise ValueError("scatter_object_list(): the output list must have a place for the object")
-    parts, sizes = None, np.zeros(pg.size(), np.int64)
-    if here:
+        raise ValueError("scatter_object_list(): the output list must have at least one element")
+    buffers, sizes = None, np.zeros(pg.size(), np.int64)
+    if is_root:
         _check_list("scatter_object_list", scatter_object_input_list, pg.size())
-        parts = [_pickled(obj) for obj in scatter_object_input_list]
-        sizes[:] = [part.size for part in parts]
+        buffers = [_pickled(obj) for obj in scatter_object_input_list]
+        sizes[:] = [buffer.size for buffer in buffers]
     broadcast(sizes, group=pg, group_src=root)
-    room = int(sizes.max())
-    if here:
-        parts = [np.pad(part, (0, room - part.size)) for part in parts]
-    mine = np.empty(room, np.uint8)
-    scatter(mine, parts, group=pg, group_src=root)
-    scatter_object_output_list[0] = pickle.loads(mine[: sizes[pg.rank()]])
+    longest = int(sizes.max())
+    if is_root:
+        buffers = [np.pad(buffer, (0, longest - buffer.size)) for buffer in buffers]
+    received = np.empty(longest, np.uint8)
+    scatter(received, buffers, group=pg, group_src=root)
+    scatter_object_output_list[0] = pickle.loads(received[: sizes[pg.rank()]])
 
 
 def send_object_list(
     object_list: list,
     dst: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: object = None,
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
-    """Send the objects to rank `dst`, which calls `recv_object_list`."""
-    if (pg := members("send_object_list", group)) is None:
+    """Sends the objects to rank `dst`, which calls `recv_object_list`."""
+    if (pg := group_of("send_object_list", group)) is None:
         return
     if not object_list:
         raise ValueError("send_object_list(): expected a list with at least one object")
     peer = root_of("send_object_list", pg, dst, group_dst)
-    parts = [_pickled(obj) for obj in object_list]
-    send(np.array([part.size for part in parts]), group=pg, group_dst=peer)
-    send(np.concatenate(parts), group=pg, group_dst=peer)
+    buffers = [_pickled(obj) for obj in object_list]
+    send(np.array([buffer.size for buffer in buffers]), group=pg, group_dst=peer)
+    send(np.concatenate(buffers), group=pg, group_dst=peer)
 
 
 def recv_object_list(
     object_list: list,
     src: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: object = None,
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """object_list[i] = the i-th of as many objects of rank `src`; returns that rank, -1 outside."""
-    if (pg := members("recv_object_list", group)) is None:
+    """Receives as many objects as the list has from `src`; returns that rank, -1 outside the group."""
+    if (pg := group_of("recv_object_list", group)) is None:
         return -1
     if not object_list:
-        raise ValueError("recv_object_list(): expected a list with a place for each object")
+        raise ValueError("recv_object_list(): expected a list with an element for each object")
     peer = root_of("recv_object_list", pg, src, group_src)
     sizes = np.empty(len(object_list), np.int64)
     recv(sizes, group=pg, group_src=peer)
@@ -156,23 +159,23 @@ def _pickled(obj: Any) -> np.ndarray:
     return np.frombuffer(bytearray(pickle.dumps(obj)), np.uint8)
 
 
-def _padded(obj: Any, pg: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The object as bytes, padded to the longest of all ranks; and how long each is."""
+def _padded(obj: Any, pg: ProcessGroup) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the object as bytes, padded to the longest of all ranks, and the length of each."""
     data = _pickled(obj)
     sizes = np.empty(pg.size(), np.int64)
     all_gather_into_tensor(sizes, np.array([data.size]), pg)
     return np.pad(data, (0, int(sizes.max()) - data.size)), sizes
 
 
-def _objects(table: Any, sizes: np.ndarray) -> list:
+def _objects(table: Sequence[RawArray], sizes: np.ndarray) -> list:
     return [pickle.loads(row[:size]) for row, size in zip(table, sizes, strict=True)]
 
 
-def _root(where: str, pg: Any, rank: int | None, group_rank: int | None) -> int:
-    return root_of(where, pg, 0 if rank is None and group_rank is None else rank, group_rank)
+def _root(function: str, pg: ProcessGroup, rank: int | None, group_rank: int | None) -> int:
+    return root_of(function, pg, 0 if rank is None and group_rank is None else rank, group_rank)
 
 
-def _check_list(where: str, objects: Any, size: int) -> None:
+def _check_list(function: str, objects: object, size: int) -> None:
     if not isinstance(objects, list) or len(objects) != size:
         found = f"{len(objects)}" if isinstance(objects, list) else type(objects).__name__
-        raise ValueError(f"{where}(): expected a list of {size} objects, one a rank, got {found}")
+        raise ValueError(f"{function}(): expected a list of {size} objects, one per rank, got {found}")

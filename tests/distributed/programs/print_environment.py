@@ -1,4 +1,4 @@
-"""Says what it sees of its environment, as one line of JSON a rank."""
+"""Prints its environment as one line of JSON per rank."""
 
 import json
 import os
