@@ -118,7 +118,8 @@ class Tensor:
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is not None:
-            value = value.data if isinstance(value, Tensor) else Array(value)
+            if not isinstance(value, Array):
+                value = value.data if isinstance(value, Tensor) else Array(value)
             if value.shape != self.data.shape or value.dtype != self.dtype or value.device is not self.device:
                 raise RuntimeError(
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
@@ -319,4 +320,17 @@ def raw_of(x: Any, where: Any = None) -> Any:
     return raw if where is None else move(raw, as_device(where))
 
 
-__all__ = ["RemovableHandle", "Size", "Tensor", "View", "from_raw", "raw_of", "replay_views"]
+def increment_version(tensor: Tensor) -> None:
+    """Counts a write into a tensor's memory: backward raises if a graph needs the old values."""
+    tensor._version.count += 1
+
+
+def version_of(tensor: Tensor) -> int:
+    """Returns how often the tensor's memory has been written in place."""
+    return tensor._version.count
+
+
+__all__ = [
+    "RemovableHandle", "Size", "Tensor", "View", "from_raw", "increment_version", "raw_of", "replay_views",
+    "version_of",
+]  # fmt: skip

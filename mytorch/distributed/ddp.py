@@ -12,7 +12,7 @@ from ..autograd import is_grad_enabled
 from ..backends.device import CPU, device, on
 from ..core.tensor import Tensor
 from ..nn.module import Module
-from .bucket import give_slots
+from ..optim.flat_buffer import bind_gradients
 from .collectives import all_reduce, broadcast
 from .join import Join, Joinable, JoinHook
 from .objects import all_gather_object
@@ -113,7 +113,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        give_slots(self.reducer.params)  # now: in the middle of backward gradients must not move
+        bind_gradients(self.reducer.params)  # now: in the middle of backward gradients must not move
         if is_grad_enabled():
             self._begin_iteration()
         return self.module(*args, **kwargs)

@@ -7,11 +7,11 @@ import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import as_number, check_lr, check_not_negative
+from .options import checked_options
 
 
 class Adadelta(Optimizer):
-    """Adadelta: steps in the unit of the parameters, by the root mean square of the steps before.
+    """Adadelta: steps in the unit of the parameters, scaled by the root mean square of past steps.
 
         g <- g + weight_decay p                     (-g for g if maximize)
         v <- rho v + (1 - rho) g^2
@@ -39,16 +39,7 @@ class Adadelta(Optimizer):
         weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
         maximize: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        if not 0 <= as_number(rho) <= 1:
-            raise ValueError(f"Invalid rho value: {rho}")
-        check_not_negative("epsilon value", eps)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-            "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("square_avg", "acc_delta")

@@ -8,15 +8,16 @@ import numpy as np
 
 from ..core.tensor import Tensor
 from .chunk import Chunk
+from .flat_state import FlatState
 from .optimizer import Optimizer
-from .options import as_number, check_lr, check_not_negative
+from .options import as_number, checked_options
 
 
 class Adagrad(Optimizer):
-    """Adagrad: coordinates that have seen large gradients move less.
+    """Adagrad: the larger the past gradients of a coordinate, the smaller its steps.
 
         g <- g + weight_decay p                     (-g for g if maximize)
-        s <- s + g^2                                (s begins as initial_accumulator_value)
+        s <- s + g^2                                (s is initial_accumulator_value at first)
         p <- p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)
 
     Args:
@@ -25,7 +26,7 @@ class Adagrad(Optimizer):
         fused: not True; there is no kernel.
         differentiable: not available.
 
-    State: `step` (t), `sum` (s); they are there from the beginning.
+    State: `step` (t), `sum` (s); both exist before the first step.
 
     Raises:
         ValueError: a negative option.
@@ -38,28 +39,18 @@ class Adagrad(Optimizer):
         initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("lr_decay value", lr_decay)
-        check_not_negative("weight_decay value", weight_decay)
-        check_not_negative("initial_accumulator_value value", initial_accumulator_value)
-        check_not_negative("epsilon value", eps)
-        defaults = {
-            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
-            "differentiable": differentiable, "fused": fused,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("sum",)
 
-    def _lay_out(self) -> list:
+    def _flat_states(self) -> list[tuple[dict[str, Any], FlatState]]:
         start = as_number(self.defaults["initial_accumulator_value"])
         for p in chain.from_iterable(group["params"] for group in self.param_groups):
             if not self.state.get(p):
                 total = Tensor(np.full_like(p.data, start))
                 self.state[p] = {"step": Tensor(np.zeros((), np.float32)), "sum": total}
-        return super()._lay_out()
+        return super()._flat_states()
 
     def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
         s, t = x.state["sum"], x.scratch

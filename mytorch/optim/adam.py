@@ -8,7 +8,7 @@ import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_betas, check_lr, check_not_negative
+from .options import check_not_tensors, checked_options
 
 
 class Adam(Optimizer):
@@ -25,7 +25,7 @@ class Adam(Optimizer):
         eps: added to the denominator.
         decoupled_weight_decay: p <- (1 - lr weight_decay) p instead of the first line: AdamW.
         foreach, capturable: without effect; all parameters are updated at once in any case.
-        fused: True demands the kernel, False forbids it; None takes it where it can be had.
+        fused: True demands the kernel, False forbids it; None uses it where it is available.
         differentiable: not available.
 
     State: `step` (t), `exp_avg` (m), `exp_avg_sq` (v), with amsgrad `max_exp_avg_sq`.
@@ -46,16 +46,10 @@ class Adam(Optimizer):
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        check_lr(lr, foreach, capturable)
-        check_betas(betas, foreach, capturable)
-        check_not_negative("epsilon value", eps)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize, "foreach": foreach, "capturable": capturable, "fused": fused,
-            "differentiable": differentiable, "decoupled_weight_decay": decoupled_weight_decay,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        options = checked_options(locals())
+        if foreach and not capturable:
+            check_not_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]})
+        super().__init__(params, options)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
@@ -68,7 +62,7 @@ class Adam(Optimizer):
         x.average_square(v, g, beta2)
         if group["amsgrad"]:
             v = np.maximum(x.state["max_exp_avg_sq"], v, out=x.state["max_exp_avg_sq"])
-        # lr m_hat / (sqrt(v_hat) + eps) with the corrections pulled out: they cost no pass of their own.
+        # lr m_hat / (sqrt(v_hat) + eps), with the bias corrections in the scalars: no pass of their own.
         correction = math.sqrt(1 - beta2**step)
         np.sqrt(v, out=t)
         t += group["eps"] * correction

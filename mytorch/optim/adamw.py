@@ -7,14 +7,14 @@ from .adam import Adam
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: the weights shrink by themselves, not through the gradient.
+    """Adam with decoupled weight decay: the weights shrink directly, not through the gradient.
 
         p <- (1 - lr weight_decay) p
         m <- beta1 m + (1 - beta1) g                m_hat = m / (1 - beta1^t)      (-g for g if maximize)
         v <- beta2 v + (1 - beta2) g^2              v_hat = v / (1 - beta2^t); of the largest v if amsgrad
         p <- p - lr m_hat / (sqrt(v_hat) + eps)
 
-    It is `Adam` with `decoupled_weight_decay=True`; arguments, state and errors are described there.
+    It is `Adam` with `decoupled_weight_decay=True`; see it for arguments, state and errors.
 
     Source: Loshchilov & Hutter, 2019, algorithm 2. https://arxiv.org/abs/1711.05101
     """

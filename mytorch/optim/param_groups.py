@@ -1,7 +1,8 @@
-"""What is in a group of parameters, and whether it can be optimized."""
+"""Parameter groups: their parameters and names, and checks that they can be optimized."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..backends.dtypes import is_floating_point
@@ -9,11 +10,12 @@ from ..core.tensor import Tensor
 
 
 def names_of(group: dict[str, Any]) -> dict[str, list]:
+    """Returns the "param_names" of a group, if it has any."""
     return {name: group[name] for name in ("param_names",) if name in group}
 
 
-def params_of(params: Any) -> dict[str, list]:
-    """The "params" of a group as a list, and the "param_names" if they came as (name, Tensor) pairs."""
+def params_of(params: Tensor | Iterable[Any]) -> dict[str, list]:
+    """Returns "params" as a list, and "param_names" if they are (name, Tensor) pairs."""
     if isinstance(params, set):
         raise TypeError("parameters in a set have no order that is the same in the next run; use a list")
     params = [params] if isinstance(params, Tensor) else list(params)
@@ -29,6 +31,7 @@ def params_of(params: Any) -> dict[str, list]:
 
 
 def check_param(p: Any) -> None:
+    """Raises unless `p` is a leaf tensor of a floating-point dtype."""
     if not isinstance(p, Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
     if not p.is_leaf:

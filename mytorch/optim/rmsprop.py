@@ -7,7 +7,7 @@ import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_lr, check_not_negative
+from .options import checked_options
 
 
 class RMSprop(Optimizer):
@@ -41,22 +41,15 @@ class RMSprop(Optimizer):
         weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("epsilon value", eps)
-        check_not_negative("momentum value", momentum)
-        check_not_negative("weight_decay value", weight_decay)
-        check_not_negative("alpha value", alpha)
-        defaults = {
-            "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
-            "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach,
-            "maximize": maximize, "differentiable": differentiable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        names = ("square_avg", "momentum_buffer", "grad_avg")
-        has = (True, group["momentum"] > 0, group["centered"])
-        return tuple([name for name, there in zip(names, has, strict=True) if there])
+        names = ["square_avg"]
+        if group["momentum"] > 0:
+            names.append("momentum_buffer")
+        if group["centered"]:
+            names.append("grad_avg")
+        return tuple(names)
 
     def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
         v, t, alpha = x.state["square_avg"], x.scratch, group["alpha"]

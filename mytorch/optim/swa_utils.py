@@ -78,8 +78,8 @@ class AveragedModel(Module):
         averaged(x)
 
     Args:
-        model: what is copied.
-        device: where the copy is.
+        model: the model to copy.
+        device: of the copy; by default the model's.
         avg_fn: from (average, current value, how many were averaged) to the new average; if neither it nor
             multi_avg_fn is given, the equal mean.
         multi_avg_fn: the same for lists of all parameters, in place.
@@ -113,7 +113,7 @@ class AveragedModel(Module):
 
     @no_grad()
     def update_parameters(self, model: Module) -> None:
-        """Add the parameters that the model has now to the mean."""
+        """Updates the mean with the model's current parameters."""
         mine, theirs = ([t.detach() for t in self._averaged(m)] for m in (self.module, model))
         theirs = [t.to(own.device) for own, t in zip(mine, theirs, strict=True)]
         if self.n_averaged == 0:
@@ -133,7 +133,7 @@ class AveragedModel(Module):
 
 
 def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Both lists, divided by device and dtype."""
+    """Returns both lists, divided by device and dtype."""
     kinds: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
     for own, t in zip(mine, theirs, strict=True):
         some, others = kinds.setdefault((own.device, own.dtype), ([], []))
@@ -144,11 +144,11 @@ def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of all batch norms anew: averaged weights need their own.
+    """Recomputes the running statistics of all batch norms, which averaged weights need.
 
     Args:
         loader: batches, each a tensor, or a list or tuple whose first item is one.
-        device: where they are moved.
+        device: the batches are moved to it.
     """
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     if not norms:
@@ -168,7 +168,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """lr goes from where it is to `swa_lr` within `anneal_epochs`, and stays there.
+    """lr changes from its current value to `swa_lr` within `anneal_epochs` epochs, and then stays constant.
 
     Args:
         swa_lr: a number, or a list with one for each group.
@@ -199,7 +199,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How much of swa_lr is in the rate after so many steps."""
+        """Returns the weight of swa_lr in the rate after `step` steps."""
         t = max(0, min(1, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 

@@ -86,8 +86,8 @@ def test_gaps_stay_zero():
         for step in range(2):
             give(params, step)
             optimizer.step()
-        ((_, flat),) = optimizer._lay_out()
-        for vector in (flat.data, flat.grad, *flat.state.values()):
+        (flat,) = optimizer.flat_buffers()
+        for vector in (flat.data, flat.grad, *flat.moments.values()):
             for p, (start, stop) in zip(flat.params, flat.spans, strict=True):
                 assert not vector[start + p.data.size : stop].any()
 
@@ -171,7 +171,7 @@ def test_another_formula_isn_t_taken_for_the_kernel_s():
             x.data += group["lr"] * x.grad
 
     class Cautious(optim.Adam):
-        def prepare(self, numbers, step, group):
+        def prepare(self, scalars, step, group):
             return {**group, "lr": 0}
 
     class Renamed(optim.SGD):

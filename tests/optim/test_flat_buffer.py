@@ -1,4 +1,4 @@
-"""Flat parameters: where things lie, and that nobody can pull them apart unnoticed."""
+"""FlatBuffer: the layout of values, gradients and moments, and updates of whole vectors."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,15 @@ import torch
 
 import mytorch
 from mytorch import optim
-from mytorch.optim.flat import CHUNK
-from tests.optim.flat_cases import SHAPES, flat_of, offset, parameters, same, train, twins
+from mytorch.optim.chunk import CHUNK
+from tests.optim.flat_cases import SHAPES, offset, parameters, same, train, twins
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_values_and_gradients_lie_end_to_end(dtype):
     params = parameters(dtype=dtype)
     values = [p.data.numpy().copy() for p in params]
-    flat = flat_of(params)
+    flat = optim.FlatBuffer(params)
     end = 0
     for p, value, (start, stop) in zip(params, values, flat.spans, strict=True):
         assert start == end and stop - start < p.numel() + 64
@@ -26,19 +26,19 @@ def test_values_and_gradients_lie_end_to_end(dtype):
             assert p.data.numpy().ctypes.data % 64 == 0
             assert offset(p.data, flat.data) == offset(p.grad, flat.grad) == start
     assert len(flat.data) == len(flat.grad) == flat.size == end
-    assert flat.grad.sum() == 2 * sum(p.numel() for p in params)  # the gaps are zero
+    assert flat.grad.sum() == 2 * sum(p.numel() for p in params)  # the padding is zero
 
 
 def test_gaps_stay_zero():
     ours = parameters(shapes=[(3,), (5, 5), (1,)])
     optimizer = optim.AdamW(ours, lr=0.1, weight_decay=0.1)
     train(optimizer, torch.optim.AdamW(twins(ours)), ours, twins(ours))
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     gaps = np.ones(flat.size, bool)
     for p, (start, _) in zip(ours, flat.spans, strict=True):
         gaps[start : start + p.numel()] = False
     assert gaps.sum() == 13 + 7 + 15
-    for vector in (flat.data, flat.grad, *flat.state.values()):
+    for vector in (flat.data, flat.grad, *flat.moments.values()):
         assert not vector[gaps].any() and vector[~gaps].all()
 
 
@@ -46,7 +46,7 @@ def test_any_memory_layout_goes_in():
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     arrays = [a.T, a[::-1, ::-2], np.broadcast_to(np.float32(3), (2, 2)), np.asfortranarray(a)]
     params = [mytorch.Tensor(x, requires_grad=True) for x in arrays]
-    flat_of(params)
+    optim.FlatBuffer(params)
     for p, x in zip(params, arrays, strict=True):
         np.testing.assert_array_equal(p.data.numpy(), x)
         assert p.is_contiguous()
@@ -57,10 +57,10 @@ def test_state_is_a_view_of_the_vectors():
     optimizer = optim.AdamW(ours)
     assert not optimizer.state
     train(optimizer, torch.optim.AdamW(twins(ours)), ours, twins(ours), steps=1)
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     for name in ("exp_avg", "exp_avg_sq"):
-        assert offset(optimizer.state[ours[3]][name].data, flat.state[name]) == flat.spans[3][0]
-    assert flat.numbers["step"].tolist() == [1] * len(ours)
+        assert offset(optimizer.state[ours[3]][name].data, flat.moments[name]) == flat.spans[3][0]
+    assert [optimizer.state[p]["step"].item() for p in ours] == [1] * len(ours)
 
 
 def test_dtypes_have_vectors_of_their_own():
@@ -68,7 +68,7 @@ def test_dtypes_have_vectors_of_their_own():
     theirs = twins(ours)
     optimizer, oracle = optim.AdamW(ours), torch.optim.AdamW(theirs)
     train(optimizer, oracle, ours, theirs)
-    assert [flat.dtype for _, flat in optimizer._lay_out()] == [np.float32, np.float64]
+    assert [flat.dtype for flat in optimizer.flat_buffers()] == [np.float32, np.float64]
     same(ours, theirs)
 
 
@@ -95,28 +95,33 @@ def test_all_parameters_are_updated_at_once(monkeypatch):
         p.backward(np.ones(p.shape, np.float32))
     for _ in range(3):
         optimizer.step()
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     assert sizes == [flat.size] * 3
 
 
 def test_neighbours_with_gradients_are_updated_together(monkeypatch):
     ours = parameters()
-    optimizer = optim.AdamW(ours)
+    optimizer = optim.AdamW(ours, fused=False)
+    sizes = updates(optimizer, monkeypatch)
+
+    def updated():
+        sizes.clear()
+        optimizer.step()
+        return sizes
+
     for i in (0, 1, 3, 4, 5):
         ours[i].backward(np.ones(ours[i].shape, np.float32))
-    ((_, flat),) = optimizer._lay_out()
-    assert list(flat.runs()) == [(0, 2), (3, 6)]
-    optimizer.step()
+    assert updated() == [16 + 16, 16 + 0 + 80]  # 5 x 3 and 7 elements; 4 x 4, 0 and 65
     ours[2].backward(np.float32(1))
-    assert list(flat.runs()) == [(0, 2), (2, 3), (3, 6)]  # the middle one is at another step
+    assert updated() == [32, 16, 96]  # the middle one is at another step
     ours[5].grad = None
-    assert list(flat.runs()) == [(0, 2), (2, 3), (3, 5)]
+    assert updated() == [32, 16, 16]
 
 
 def test_backward_writes_into_the_vector():
     ours = parameters()
     optimizer = optim.AdamW(ours)
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     for _ in range(2):
         for p in ours:
             p.backward(np.ones(p.shape, np.float32))
@@ -184,7 +189,7 @@ def test_on_a_gpu(fake_cuda, name, device):
 def test_backward_on_a_gpu_writes_into_the_vector(fake_cuda):
     p = mytorch.Tensor([1.0, 2.0], requires_grad=True, device="cuda:0")
     optimizer = optim.SGD([p], lr=1.0)
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     (p * 3).backward(mytorch.Tensor([1.0, 1.0], device="cuda:0"))
     optimizer.step()
     assert p.cpu().tolist() == [-2, -1]
