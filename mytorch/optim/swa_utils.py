@@ -198,7 +198,7 @@ class SWALR(LRScheduler):
         self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
         super().__init__(optimizer, last_epoch)
 
-    def _share(self, step: int) -> float:
+    def _fraction(self, step: int) -> float:
         """Returns the weight of swa_lr in the rate after `step` steps."""
         t = max(0, min(1, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
@@ -208,7 +208,7 @@ class SWALR(LRScheduler):
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)
-        before, now = self._share(step - 1), self._share(step)
+        before, now = self._fraction(step - 1), self._fraction(step)
         rates = []
         for group, lr in zip(self.optimizer.param_groups, self._current(), strict=True):
             target = group["swa_lr"]
