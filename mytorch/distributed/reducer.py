@@ -26,6 +26,7 @@ from .bucket import GradBucket, make_buckets
 from .collectives import all_reduce
 from .comm_hooks import allreduce_hook
 from .reduce_op import ReduceOp
+from .work import Future
 from .world import get_world_size
 
 if TYPE_CHECKING:
@@ -63,10 +64,10 @@ class Reducer:
         self._hook: Callable = allreduce_hook
         self._buckets: list[GradBucket] = []
         self._bucket_of: dict[int, GradBucket] = {}
-        self._works: list[Any] | None = None  # of the buckets in flight; None between two backward passes
+        self._works: list[Future | None] | None = None  # of the buckets in flight; None between two backward passes
         self._handles = [p.register_post_accumulate_grad_hook(self._on_grad) for p in self.params]
 
-    def set_hook(self, state: Any, hook: Callable[[Any, GradBucket], Any]) -> None:
+    def set_hook(self, state: Any, hook: Callable[[Any, GradBucket], Future]) -> None:
         """Sets the communication hook and its state."""
         self._state, self._hook, self.has_own_hook = state, hook, True
 

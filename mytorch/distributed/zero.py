@@ -10,8 +10,8 @@ https://arxiv.org/abs/1910.02054, section 5.1 (P_os)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..backends.device import on
 from ..core.grad_mode import enable_grad
@@ -21,11 +21,15 @@ from ..optim.flat_buffer import FlatBuffer, FlatGroup
 from ..optim.flat_state import FlatState
 from ..optim.fused import Clip
 from ..optim.optimizer import Optimizer, copied
+from ..optim.param_groups import ParamGroup, Params
 from .collectives import broadcast
 from .join import Join, Joinable, JoinHook
 from .objects import gather_object
 from .world import get_global_rank, get_rank, get_world_size, is_initialized
 from .world import group as default_group
+
+if TYPE_CHECKING:
+    from .group import ProcessGroup
 
 
 class ZeroRedundancyOptimizer(Optimizer, Joinable):
@@ -49,9 +53,9 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         optimizer_class: type[Optimizer],
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
         parameters_as_bucket_view: bool = True,
         overlap_with_ddp: bool = False,
         **defaults: Any,
@@ -90,7 +94,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             for name, value in local.items():
                 group.setdefault(name, value)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Adds a group, on all ranks; the other groups' parameters stay with their ranks.
 
         Raises:
@@ -120,7 +124,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         """Returns the vectors of all ranks' shards, laid out alike on all ranks."""
         return [buffer for rank in range(self.world_size) for buffer in self._buffers_of(rank)]
 
-    def _flat_states(self) -> list[tuple[dict[str, Any], FlatState]]:
+    def _flat_states(self) -> list[tuple[ParamGroup, FlatState]]:
         return []  # `optim` has them
 
     def _buffers_of(self, rank: int) -> list[FlatBuffer]:
@@ -176,7 +180,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return _JoinedOptimizer(self)
 
     @property
-    def join_process_group(self) -> Any:
+    def join_process_group(self) -> ProcessGroup | None:
         return self.process_group
 
     def clip_grad_norm(
@@ -287,7 +291,7 @@ class _JoinedOptimizer(JoinHook):
         self.optimizer.step()
 
 
-def partition(groups: list[dict[str, Any]], ranks: int) -> list[list[list[Tensor]]]:
+def partition(groups: list[ParamGroup], ranks: int) -> list[list[list[Tensor]]]:
     """Returns the parameters by rank and group: largest first, each to the rank with the fewest elements."""
     owner, loads = {}, [0] * ranks
     for group in groups:
@@ -297,7 +301,7 @@ def partition(groups: list[dict[str, Any]], ranks: int) -> list[list[list[Tensor
     return [[[p for p in group["params"] if owner[p] == rank] for group in groups] for rank in range(ranks)]
 
 
-def _with_params(group: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+def _with_params(group: ParamGroup, params: list[Tensor]) -> ParamGroup:
     """Returns the group with some of its parameters, and their names."""
     shard = {**group, "params": params}
     if "param_names" in group:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from .chunk import Chunk
 from .flat_state import FlatState
 from .optimizer import Optimizer
 from .options import as_number, checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Adagrad(Optimizer):
@@ -35,16 +34,16 @@ class Adagrad(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        self, params: Params, lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
         initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("sum",)
 
-    def _flat_states(self) -> list[tuple[dict[str, Any], FlatState]]:
+    def _flat_states(self) -> list[tuple[ParamGroup, FlatState]]:
         start = as_number(self.defaults["initial_accumulator_value"])
         for p in chain.from_iterable(group["params"] for group in self.param_groups):
             if not self.state.get(p):
@@ -52,7 +51,7 @@ class Adagrad(Optimizer):
                 self.state[p] = {"step": Tensor(np.zeros((), np.float32)), "sum": total}
         return super()._flat_states()
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         s, t = x.state["sum"], x.scratch
         g = x.penalized_grad(group)
         s += np.multiply(g, g, out=t)

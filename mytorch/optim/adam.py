@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import check_not_tensors, checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Adam(Optimizer):
@@ -41,7 +40,7 @@ class Adam(Optimizer):
     kernel = "adam"
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None, decoupled_weight_decay: bool = False,
@@ -51,10 +50,10 @@ class Adam(Optimizer):
             check_not_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]})
         super().__init__(params, options)
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), t = group["betas"], x.scratch
         m, v = x.state["exp_avg"], x.state["exp_avg_sq"]
         g = x.penalized_grad(group)

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
+from ..backends.device import RawArray
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class ASGD(Optimizer):
@@ -34,19 +33,19 @@ class ASGD(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        self, params: Params, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False, capturable: bool = False,
     ):  # fmt: skip
         super().__init__(params, checked_options(locals(), unchecked=("alpha",)))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("ax",)
 
-    def state_scalars(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {"step": 0.0, "eta": 0.0, "mu": 1.0}
 
-    def prepare(self, scalars: dict[str, Any], step: int, group: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, scalars: dict[str, RawArray], step: int, group: ParamGroup) -> ParamGroup:
         if step == 1:
             scalars["eta"].fill(group["lr"])
         current = {name: float(scalars[name][0]) for name in ("eta", "mu")}
@@ -54,7 +53,7 @@ class ASGD(Optimizer):
         scalars["mu"].fill(1 / max(1, step - group["t0"]))
         return {**group, **current}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         ax, eta, t = x.state["ax"], group["eta"], x.scratch
         g = x.penalized_grad(group)
         np.multiply(g, eta, out=t)

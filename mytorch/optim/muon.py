@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from ..backends.device import RawArray
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 RATIOS = {  # factor of the learning rate by adjust_lr_fn, from the weight's shape
     "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),
@@ -45,7 +44,7 @@ class Muon(Optimizer):
     by_parameter = True
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
+        self, params: Params, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True, ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
         eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None,
     ):  # fmt: skip
@@ -59,20 +58,20 @@ class Muon(Optimizer):
             raise ValueError(f"ns_steps must be less than 100, got {ns_steps}")
         super().__init__(params, checked_options(locals(), unchecked=("eps",)))
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
             if p.ndim != 2:
                 self.param_groups.pop()
                 raise ValueError(f"Muon only supports 2D parameters, got one of shape {tuple(p.shape)}")
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("momentum_buffer",)
 
-    def state_scalars(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         b, t, lr, momentum = x.state["momentum_buffer"], x.scratch, group["lr"], group["momentum"]
         x.average(b, x.grad, momentum)
         u = b

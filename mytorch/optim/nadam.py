@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class NAdam(Optimizer):
@@ -36,20 +36,20 @@ class NAdam(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False,
         capturable: bool = False, differentiable: bool = False,
     ):  # fmt: skip
         super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
-    def state_scalars(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {"step": 0.0, "mu_product": 1.0}
 
-    def prepare(self, scalars: dict[str, Any], step: int, group: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, scalars: dict[str, RawArray], step: int, group: ParamGroup) -> ParamGroup:
         mu, mu_next = (
             group["betas"][0] * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1)
         )
@@ -59,7 +59,7 @@ class NAdam(Optimizer):
         mean_factor = group["lr"] * mu_next / (1 - product * mu_next)
         return {**group, "grad_factor": grad_factor, "mean_factor": mean_factor}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), t = group["betas"], x.scratch
         m, v = x.state["exp_avg"], x.state["exp_avg_sq"]
         g = x.penalized_grad(group)

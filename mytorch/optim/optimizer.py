@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -23,7 +23,7 @@ from .flat_state import FlatState, GroupState
 from .fused import Clip, Scaling
 from .hooks import Hooked
 from .options import as_numbers
-from .param_groups import check_param, names_of, params_of
+from .param_groups import ParamGroup, Params, check_param, names_of, params_of
 
 
 class Optimizer(Hooked):
@@ -57,7 +57,7 @@ class Optimizer(Hooked):
         if {"update", "prepare"} & {*cls.__dict__} and "kernel" not in cls.__dict__:
             cls.kernel = None  # the kernel computes another formula
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
+    def __init__(self, params: Params, defaults: ParamGroup):
         if isinstance(params, (Tensor, Array)):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
@@ -71,7 +71,7 @@ class Optimizer(Hooked):
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self.param_groups: list[dict[str, Any]] = []
+        self.param_groups: list[ParamGroup] = []
         self._group_states: list[GroupState] = []
         self.pending_clip: Clip | None = None
         self._forget_hooks()
@@ -83,7 +83,7 @@ class Optimizer(Hooked):
         for group in groups:
             self.add_param_group(group)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Adds a group `{"params": [...], option: value}`, for parameters that are trained from now on.
 
         Raises:
@@ -117,15 +117,15 @@ class Optimizer(Hooked):
 
     # What a subclass defines.
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         """Returns the tensors in a parameter's state, each shaped as the parameter and initially zero."""
         return ()
 
-    def state_scalars(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         """Returns the scalars in a parameter's state with their initial values; "step" counts the updates."""
         return {"step": 0.0}
 
-    def prepare(self, scalars: dict[str, RawArray], step: int, group: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, scalars: dict[str, RawArray], step: int, group: ParamGroup) -> ParamGroup:
         """Returns the `group` that `update` gets, with what is the same for all elements computed once.
 
         Args:
@@ -134,7 +134,7 @@ class Optimizer(Hooked):
         """
         return group
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         """Updates `x.data` and `x.state` in place by the gradient `x.grad`, which is left as it is.
 
         Args:
@@ -172,7 +172,7 @@ class Optimizer(Hooked):
         """Whether step() divides by `grad_scale` and heeds `found_inf`; the name is PyTorch's."""
         return type(self).step is Optimizer.step
 
-    def _step_flat(self, group: dict[str, Any], flat: FlatState, scaling: Scaling) -> None:
+    def _step_flat(self, group: ParamGroup, flat: FlatState, scaling: Scaling) -> None:
         update = self._fused_update(group, flat)
         runs_ahead = (  # Python needn't know the step, nor whether it is skipped
             update is not None and flat.device is not CPU and (flat.counts_on_device or flat.is_initialized())
@@ -198,7 +198,7 @@ class Optimizer(Hooked):
         if scaling.grad_scale is not None:
             flat.buffer.return_grads()
 
-    def _fused_update(self, group: dict[str, Any], flat: FlatState) -> Callable | None:
+    def _fused_update(self, group: ParamGroup, flat: FlatState) -> Callable | None:
         try:
             return fused.find(self.kernel, flat.buffer.dtype, flat.device, group.get("fused"))
         except Unsupported as reason:
@@ -243,7 +243,7 @@ class Optimizer(Hooked):
         """
         return [flat.buffer for _, flat in self._flat_states()]
 
-    def _flat_states(self) -> list[tuple[dict[str, Any], FlatState]]:
+    def _flat_states(self) -> list[tuple[ParamGroup, FlatState]]:
         states = self._group_states
         del states[len(self.param_groups) :]
         for i, group in enumerate(self.param_groups):

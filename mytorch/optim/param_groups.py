@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..backends.dtypes import is_floating_point
 from ..core.tensor import Tensor
 
+ParamGroup: TypeAlias = dict[str, Any]  # "params" and options
+Params: TypeAlias = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[ParamGroup]
 
-def names_of(group: dict[str, Any]) -> dict[str, list]:
+
+def names_of(group: ParamGroup) -> ParamGroup:
     """Returns the "param_names" of a group, if it has any."""
     return {name: group[name] for name in ("param_names",) if name in group}
 
 
-def params_of(params: Tensor | Iterable[Any]) -> dict[str, list]:
+def params_of(params: Tensor | Params) -> ParamGroup:
     """Returns "params" as a list, and "param_names" if they are (name, Tensor) pairs."""
     if isinstance(params, set):
         raise TypeError("parameters in a set have no order that is the same in the next run; use a list")

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class RAdam(Optimizer):
@@ -37,17 +36,17 @@ class RAdam(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
         foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False,
     ):  # fmt: skip
         super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), t = group["betas"], x.scratch
         m, v = x.state["exp_avg"], x.state["exp_avg_sq"]
         g = x.penalized_grad(group)

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class SGD(Optimizer):
@@ -37,7 +35,7 @@ class SGD(Optimizer):
     kernel = "sgd"
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
+        self, params: Params, lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
         foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
@@ -48,13 +46,13 @@ class SGD(Optimizer):
             )
         super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
 
-    def state_scalars(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         p, t, momentum = x.data, x.scratch, group["momentum"]
         g = x.penalized_grad(group)
         if momentum != 0:

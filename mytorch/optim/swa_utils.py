@@ -17,15 +17,15 @@ from ..nn.module import Module
 from .lr_scheduler.base import LRScheduler, check_optimizer, for_each_group
 from .optimizer import Optimizer
 
-AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
-AverageAll = Callable[[list[Tensor], list[Tensor], Any], None]
+AverageOne = Callable[[Tensor, Tensor, Tensor], Tensor]
+AverageAll = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
 def get_swa_avg_fn() -> AverageOne:
     """The equal mean: average + (current - average) / (n + 1)."""
 
     @no_grad()
-    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
+    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor) -> Tensor:
         return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
 
     return swa_update
@@ -40,7 +40,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     _check_decay(decay)
 
     @no_grad()
-    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
+    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor) -> Tensor:
         return decay * ema_param + (1 - decay) * current_param
 
     return ema_update
@@ -58,7 +58,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
 
 def _for_all(average: AverageOne) -> AverageAll:
     @no_grad()
-    def update(averaged_params: list[Tensor], current_params: list[Tensor], num_averaged: Any) -> None:
+    def update(averaged_params: list[Tensor], current_params: list[Tensor], num_averaged: Tensor) -> None:
         for averaged, current in zip(averaged_params, current_params, strict=True):
             averaged.copy_(average(averaged, current, num_averaged))
 
@@ -96,7 +96,7 @@ class AveragedModel(Module):
     """
 
     def __init__(
-        self, model: Module, device: Any = None, avg_fn: AverageOne | None = None,
+        self, model: Module, device: str | None = None, avg_fn: AverageOne | None = None,
         multi_avg_fn: AverageAll | None = None, use_buffers: bool = False,
     ):  # fmt: skip
         super().__init__()
@@ -134,7 +134,7 @@ class AveragedModel(Module):
 
 def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor], list[Tensor]]]:
     """Returns both lists, divided by device and dtype."""
-    kinds: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+    kinds: dict[tuple[str, np.dtype], tuple[list[Tensor], list[Tensor]]] = {}
     for own, t in zip(mine, theirs, strict=True):
         some, others = kinds.setdefault((own.device, own.dtype), ([], []))
         some.append(own)
@@ -143,7 +143,7 @@ def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor
 
 
 @no_grad()
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -> None:
     """Recomputes the running statistics of all batch norms, which averaged weights need.
 
     Args:

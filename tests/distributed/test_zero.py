@@ -11,7 +11,7 @@ from tests.distributed.on_ranks import results_of
 from tests.distributed.training import adamw, network, same, train, weights_of
 
 pytest.importorskip("mpi4py")
-WORLDS = [1, 2, 3, 4]
+WORLDS = [1, 2, 3]
 
 
 @pytest.fixture(scope="session")

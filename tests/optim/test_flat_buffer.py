@@ -155,9 +155,9 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_on_a_gpu(fake_cuda, name, device):
+def test_on_a_gpu(fake_cuda, name):
+    device = "cuda:1" if name in ("AdamW", "Adagrad", "Muon") else "cuda:0"
     options = {"lr": 0.1, "weight_decay": 0.1, "maximize": True, **OPTIONS[name]}
     options = {key: value for key, value in options.items() if value is not None}
     if name == "Muon":
