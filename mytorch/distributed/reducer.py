@@ -64,7 +64,7 @@ class Reducer:
         self._hook: Callable = allreduce_hook
         self._buckets: list[GradBucket] = []
         self._bucket_of: dict[int, GradBucket] = {}
-        self._works: list[Future | None] | None = None  # of the buckets in flight; None between two backward passes
+        self._works: list[Future | None] | None = None  # None between backward passes
         self._handles = [p.register_post_accumulate_grad_hook(self._on_grad) for p in self.params]
 
     def set_hook(self, state: Any, hook: Callable[[Any, GradBucket], Future]) -> None:
