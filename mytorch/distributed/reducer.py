@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends.device import device_of, on
-from ..core.backward_pass import current_backward_pass
+from ..core.engine import current_backward_pass
 from ..core.tensor import Tensor, raw_of
 from ..nn.fused_ops.norm import scale
 from .bucket import GradBucket, make_buckets
