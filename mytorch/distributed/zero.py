@@ -212,7 +212,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             ValueError: no such rank.
         """
         if not 0 <= to < self.world_size:
-            raise ValueError(f"consolidate_state_dict(): there is no rank {to} among {self.world_size}")
+            raise ValueError(f"consolidate_state_dict(): no rank {to} among {self.world_size}")
         index = {p: i for i, p in enumerate(self._all())}
         mine = {
             index[p]: {name: _to_numpy(value) for name, value in entry.items()}

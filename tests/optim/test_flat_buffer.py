@@ -52,6 +52,71 @@ def test_any_memory_layout_goes_in():
         assert p.is_contiguous()
 
 
+def test_gradients_alone_in_the_layout_of_another_buffer():
+    single, half = parameters(), parameters(dtype="float16")
+    values = [p.data for p in half]
+    spans = optim.FlatBuffer(single).spans
+    flat = optim.FlatBuffer(half, spans, values=False)
+    assert flat.spans == spans and flat.data is None
+    assert all(p.data is value for p, value in zip(half, values, strict=True))
+    half[1].backward(np.ones(7, np.float16))
+    assert offset(half[1].grad, flat.grad) == spans[1][0]
+
+
+def test_foreign_gradients_are_copied_or_bound():
+    params = parameters(shapes=[(3,), (2,), (4,)])
+    flat = optim.FlatBuffer(params)
+    params[1].backward(np.ones(2, np.float32))
+    foreign = params[0].grad = mytorch.Array([1.0, 2.0, 3.0])
+    flat.collect_grads()
+    assert params[0].grad is foreign and flat.grad[:3].tolist() == [1, 2, 3]
+    flat.grad *= 2
+    flat.return_grads()
+    assert foreign.tolist() == [2, 4, 6] and params[1].grad.tolist() == [2, 2]
+    flat.bind_grads()
+    assert params[0].grad is not foreign and offset(params[0].grad, flat.grad) == 0
+    assert params[2].grad is None
+    flat.zero_grad()  # not all parameters have one
+    assert params[0].grad.tolist() == [0, 0, 0] and foreign.tolist() == [2, 4, 6]
+    params[2].backward(np.ones(4, np.float32))
+    flat.zero_grad()
+    assert not flat.grad.any() and not params[2].grad.numpy().any()
+
+
+def test_sections_are_the_longest_ones():
+    flat = optim.FlatBuffer(parameters())  # 15, 7, 1, 16, 0 and 65 elements, in sections of 16, 0 and 80
+    everything = flat.sections([True] * 6)
+    assert list(everything) == [slice(0, flat.size)] and flat.size == 16 * 4 + 80
+    assert list(flat.sections([True, False, True, True, True, False])) == [slice(0, 16), slice(32, 64)]
+    assert list(flat.sections([False] * 4 + [True, False])) == []  # no elements
+    assert flat.section(1, 3) == slice(16, 48)
+
+
+def test_moments_by_name():
+    params = parameters(dtype="float16")
+    flat = optim.FlatBuffer(params)
+    flat.add_moments(("exp_avg",), np.dtype("float32"))
+    (vector,) = flat.moments.values()
+    assert vector.dtype == np.float32 and vector.shape == flat.data.shape and not vector.any()
+    for view, p in zip(flat.views(vector), params, strict=True):
+        assert view.shape == p.data.shape
+        view[...] = 1
+    assert vector.sum() == sum(p.numel() for p in params)
+
+
+def test_a_buffer_notices_what_is_assigned():
+    for assign in (
+        lambda p: setattr(p, "data", p.data.clone()),
+        lambda p: setattr(p, "grad_slot", None),
+    ):
+        params = parameters()
+        flat = optim.FlatBuffer(params)
+        params[0].grad = mytorch.Array(np.ones((5, 3), np.float32))
+        assert flat.is_current()
+        assign(params[3])
+        assert not flat.is_current()
+
+
 def test_state_is_a_view_of_the_vectors():
     ours = parameters()
     optimizer = optim.AdamW(ours)
@@ -163,8 +228,8 @@ def test_on_a_gpu(fake_cuda, name):
     if name == "Muon":
         options["adjust_lr_fn"] = "match_rms_adamw"
     ours = parameters(shapes=[(5, 3), (3, 4), (7, 7), (1, 3)] if name == "Muon" else SHAPES)
-    there = [mytorch.Tensor(p.data, requires_grad=True, device=device) for p in ours]
-    pairs = [(ours, getattr(optim, name)(ours, **options)), (there, getattr(optim, name)(there, **options))]
+    on_gpu = [mytorch.Tensor(p.data, requires_grad=True, device=device) for p in ours]
+    pairs = [(ours, getattr(optim, name)(ours, **options)), (on_gpu, getattr(optim, name)(on_gpu, **options))]
     for params, optimizer in pairs:
         rng = np.random.default_rng(0)
         for step in range(4):
@@ -175,12 +240,12 @@ def test_on_a_gpu(fake_cuda, name):
                         np.asarray(rng.standard_normal(p.shape), np.float32), device=p.device
                     )
             optimizer.step()
-    for p, q in zip(ours, there, strict=True):
+    for p, q in zip(ours, on_gpu, strict=True):
         assert q.device == device
         np.testing.assert_allclose(p.data.numpy(), q.data.cpu().numpy(), rtol=1e-6, atol=1e-6)
     resumed = getattr(optim, name)(ours, **options)
     resumed.load_state_dict(pairs[1][1].state_dict())
-    for p, q in zip(ours, there, strict=True):
+    for p, q in zip(ours, on_gpu, strict=True):
         for key, value in resumed.state[p].items():
             assert value.device == "cpu"
             np.testing.assert_array_equal(value.numpy(), pairs[1][1].state[q][key].cpu().numpy())

@@ -1,4 +1,4 @@
-"""Vectors of parameters when somebody else exchanges gradients, values, states, dtypes or groups."""
+"""Vectors of parameters when the user assigns other gradients, values, states, dtypes or groups."""
 
 import copy
 
@@ -104,7 +104,7 @@ def test_whatever_is_exchanged_counts(exchange):
     assert all(a is b for a, b in zip(before, optimizer.flat_buffers(), strict=True))
 
 
-def test_a_gradient_that_somebody_else_owns_stays_theirs():
+def test_a_gradient_in_memory_of_the_user_stays_there():
     (p,) = parameters(shapes=[(3,)])
     optimizer = optim.SGD([p], lr=1.0)
     mine = mytorch.Array([1.0, 2.0, 3.0])

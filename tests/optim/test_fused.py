@@ -11,7 +11,7 @@ from mytorch import Tensor, optim, use_fused
 from mytorch.backends import threads
 from mytorch.nn.fused_ops import registry
 from mytorch.optim import fused
-from tests.optim.fused_cases import CASES, NEEDS_KERNELS, give, make, parameters, runs_of, same, values
+from tests.optim.fused_cases import CASES, NEEDS_KERNELS, make, parameters, runs_of, same, set_grads, values
 
 pytestmark = NEEDS_KERNELS
 
@@ -52,7 +52,7 @@ def test_the_number_of_threads_changes_nothing(case):
             params = parameters(shapes=[(1000, 37), (11,)])
             optimizer = make(case, params, fused=True)
             for step in range(3):
-                give(params, step)
+                set_grads(params, step)
                 optimizer.step()
             results.append(values(params, optimizer))
     finally:
@@ -67,7 +67,7 @@ def test_gaps_stay_zero():
         params = parameters()
         optimizer = make(case, params, fused=True)
         for step in range(2):
-            give(params, step)
+            set_grads(params, step)
             optimizer.step()
         (flat,) = optimizer.flat_buffers()
         for vector in (flat.data, flat.grad, *flat.moments.values()):
@@ -82,7 +82,7 @@ def test_groups_have_options_of_their_own():
         groups = [{"params": [a], "weight_decay": 0.5}, {"params": [b], "lr": 0.5, "amsgrad": True}]
         optimizer = optim.AdamW(groups, fused=choice)
         for step in range(3):
-            give([a, b], step)
+            set_grads([a, b], step)
             optimizer.step()
         results.append(values([a, b], optimizer))
     same(*results, 3e-6, 1e-7)
@@ -100,7 +100,7 @@ def test_fused_chooses(monkeypatch, case):
     params = parameters()
     optimizer = make(case, params)
     seen = calls(monkeypatch, optimizer)
-    give(params, 0)
+    set_grads(params, 0)
     optimizer.step()
     assert not seen  # the kernel is the default
     with use_fused(False):
@@ -118,7 +118,7 @@ def test_fused_chooses(monkeypatch, case):
 def test_float64_is_left_to_numpy_unless_the_kernel_is_demanded():
     params = parameters("float64")
     optimizer = optim.AdamW(params)
-    give(params, 0)
+    set_grads(params, 0)
     optimizer.step()
     with pytest.raises(RuntimeError, match="AdamW: fused=True, but its kernel computes in float32.*float64"):
         optim.AdamW(params, fused=True)
@@ -141,7 +141,7 @@ def test_without_numba(monkeypatch):
     params = parameters()
     optimizer = optim.SGD(params, lr=1.0)
     seen = calls(monkeypatch, optimizer)
-    give(params, 0)
+    set_grads(params, 0)
     optimizer.step()
     assert seen
     with pytest.raises(RuntimeError, match="SGD: fused=True, but Numba is not installed"):
@@ -176,7 +176,7 @@ def test_another_formula_isn_t_taken_for_the_kernel_s():
 def test_a_copy_of_an_optimizer_works():
     params = parameters()
     optimizer = make("AdamW", params, fused=True)
-    give(params, 0)
+    set_grads(params, 0)
     optimizer.clip_grad_norm(1.0)
     twin = copy.deepcopy(optimizer)
     twin.step()
