@@ -49,7 +49,7 @@ class GradSlot:
     def reserve(self) -> RawArray:
         """Returns the section, to be overwritten; a gradient that is still referenced moves to a copy."""
         last = self._last and self._last()
-        if last is not None and raw_of(last) is self.raw:
+        if last is not None and last._array is self.raw:
             last._array = self.raw.copy()
         return self.raw
 
@@ -67,12 +67,13 @@ class GradSlot:
 
     def holds(self, grad: Array | None) -> bool:
         """Returns whether this gradient is the one in the section."""
-        return grad is not None and raw_of(grad) is self.raw
+        return grad is not None and grad._array is self.raw
 
     def bind(self, p: Tensor) -> None:
         """Moves the gradient of `p`, if it has one elsewhere, into the section."""
-        if p.grad is not None and not self.holds(p.grad):
-            p.grad = self.take(raw_of(p.grad, device_of(self.raw)))
+        grad = p.grad
+        if grad is not None and grad._array is not self.raw:
+            p.grad = self.take(raw_of(grad, device_of(self.raw)))
 
 
 class FlatBuffer:
@@ -166,17 +167,17 @@ class FlatBuffer:
 
     def collect_grads(self) -> None:
         """Copies gradients that lie elsewhere into the vector; each `.grad` stays what it is."""
-        for p, slot in self._foreign_grads():
-            slot.raw[...] = raw_of(p.grad)
+        for grad, slot in self._foreign_grads():
+            slot.raw[...] = raw_of(grad)
 
     def return_grads(self) -> None:
         """Copies gradients that lie elsewhere back, after the vector has changed: what was unscaled, say."""
-        for p, slot in self._foreign_grads():
-            raw_of(p.grad)[...] = slot.raw
+        for grad, slot in self._foreign_grads():
+            raw_of(grad)[...] = slot.raw
 
-    def _foreign_grads(self) -> list[tuple[Tensor, GradSlot]]:
-        pairs = zip(self.params, self.grad_slots, strict=True)
-        return [(p, slot) for p, slot in pairs if p.grad is not None and not slot.holds(p.grad)]
+    def _foreign_grads(self) -> list[tuple[Array, GradSlot]]:
+        pairs = zip([p.grad for p in self.params], self.grad_slots, strict=True)
+        return [(grad, slot) for grad, slot in pairs if grad is not None and grad._array is not slot.raw]
 
     def zero_grad(self) -> None:
         """Fills the gradients with zeros; those that are None stay None."""

@@ -48,7 +48,7 @@ class FlatState:
         kernel = None if self.device is CPU or not scalars else kernel
         self.counts_on_device = not fused.why_not(kernel, buffer.dtype, self.device)
         count = len(buffer.params)
-        self._initialized = [False] * count  # whose state is in the optimizer's dict
+        self._initialized = [False] * count
         with on(self.device):
             module = array_module(self.device if self.counts_on_device else CPU)
             self.scalars = {name: module.full(count, start, np.float32) for name, start in scalars.items()}
@@ -59,6 +59,7 @@ class FlatState:
             }
             for name in names:
                 self._tensors[name] = [from_raw(view) for view in buffer.views(buffer.moments[name])]
+            self._stored = {name: [None] * count for name in self._tensors}  # what the optimizer's dict has
             self._load(state)
             self._chunk_size = min(buffer.size, CHUNK if self.device is CPU else CHUNK_CUDA)
             if by_parameter:
@@ -94,19 +95,15 @@ class FlatState:
     def _store_entry(self, i: int, entry: dict[str, Any]) -> None:
         self._initialized[i] = True
         for name, tensors in self._tensors.items():
-            entry[name] = tensors[i]
+            entry[name] = self._stored[name][i] = tensors[i]
 
     def is_current(self, state: StateDict, names: Sequence[str]) -> bool:
         """Returns whether the optimizer's state still is these views; anyone may assign other tensors."""
         if tuple(self.buffer.moments) != tuple(names):
             return False
         entries = [state.get(p, {}) for p in self.buffer.params]
-        for name, tensors in self._tensors.items():
-            pairs = zip(tensors, self._initialized, strict=True)
-            expected = [tensor if initialized else None for tensor, initialized in pairs]
-            if not identical([entry.get(name) for entry in entries], expected):
-                return False
-        return True
+        pairs = self._stored.items()
+        return all([identical([entry.get(name) for entry in entries], stored) for name, stored in pairs])
 
     # An update.
 
