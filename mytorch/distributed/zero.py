@@ -21,7 +21,7 @@ from ..optim.flat_buffer import FlatBuffer, FlatGroup
 from ..optim.flat_state import FlatState
 from ..optim.fused import Clip
 from ..optim.optimizer import Optimizer, copied
-from ..optim.param_groups import ParamGroup, Params
+from ..optim.param_groups import ParamGroup, Params, check_sizes
 from .collectives import broadcast
 from .join import Join, Joinable, JoinHook
 from .objects import gather_object
@@ -250,11 +250,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         """
         state_dict = self._run_hooks("before loading", dict(state_dict))
         saved = state_dict["param_groups"]
-        ours, theirs = ([len(g["params"]) for g in groups] for groups in (self.param_groups, saved))
-        if ours != theirs:
-            raise ValueError(
-                f"the groups of the loaded state dict have {theirs} parameters, the optimizer's {ours}"
-            )
+        check_sizes(self.param_groups, saved)
         keys = [key for group in saved for key in group["params"]]
         key_of = dict(zip(self._all(), keys, strict=True))
         mine = [p for params in self._shards[self.rank] for p in params]

@@ -23,7 +23,7 @@ from .flat_state import FlatState, GroupState
 from .fused import Clip, Scaling
 from .hooks import Hooked
 from .options import as_numbers
-from .param_groups import ParamGroup, Params, check_param, names_of, params_of
+from .param_groups import ParamGroup, Params, check_param, check_sizes, names_of, params_of
 
 
 class Optimizer(Hooked):
@@ -302,15 +302,7 @@ class Optimizer(Hooked):
         """
         state_dict = self._run_hooks("before loading", dict(state_dict))
         saved = state_dict["param_groups"]
-        ours, theirs = ([len(g["params"]) for g in groups] for groups in (self.param_groups, saved))
-        if len(ours) != len(theirs):
-            raise ValueError(
-                f"the loaded state dict has {len(theirs)} parameter groups, the optimizer {len(ours)}"
-            )
-        if ours != theirs:
-            raise ValueError(
-                f"the groups of the loaded state dict have {theirs} parameters, the optimizer's {ours}"
-            )
+        check_sizes(self.param_groups, saved)
         params = {}
         for group, other in zip(self.param_groups, saved, strict=True):
             params.update(zip(other["params"], group["params"], strict=True))

@@ -41,3 +41,16 @@ def check_param(p: Any) -> None:
         raise ValueError(f"can't optimize a non-leaf Tensor (shape {p.data.shape}, made by {p.grad_fn.name})")
     if p.requires_grad and not is_floating_point(p.dtype):
         raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones")
+
+
+def check_sizes(groups: list[ParamGroup], saved: list[ParamGroup]) -> None:
+    """Raises ValueError unless a state dict has as many groups, with as many parameters, as an optimizer."""
+    ours, theirs = ([len(group["params"]) for group in some] for some in (groups, saved))
+    if len(ours) != len(theirs):
+        raise ValueError(
+            f"the loaded state dict has {len(theirs)} parameter groups, the optimizer {len(ours)}"
+        )
+    if ours != theirs:
+        raise ValueError(
+            f"the groups of the loaded state dict have {theirs} parameters, the optimizer's {ours}"
+        )
