@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import functools
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -71,8 +73,24 @@ class Processes:
         """Tell all processes something, to be seen by `check_trigger`: that this one wants to stop, say."""
         self._triggers += 1
 
+    def set_trigger_on_signals(self) -> None:
+        """Makes Ctrl-C (SIGINT) and SIGTERM call `set_trigger`; a second signal raises KeyboardInterrupt.
+
+        The training loop can then save a checkpoint, on all processes, before it ends.
+        """
+        received: list[int] = []
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if received:
+                raise KeyboardInterrupt
+            received.append(number)
+            self.set_trigger()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handle)
+
     def check_trigger(self) -> bool:
-        """Did any process call `set_trigger` since the last time? All processes must ask together."""
+        """Returns whether any process called `set_trigger` since the last check; a collective."""
         count = self._triggers
         flag = np.array([float(count > self._seen_triggers)], np.float32)
         self._seen_triggers = count
