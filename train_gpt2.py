@@ -85,7 +85,7 @@ def random_windows(windows, accelerator, args, *key):
 
 
 def training_loader(windows, accelerator, args, start):
-    """Returns a loader without an end: `gradient_accumulation_steps` batches for each iteration from `start`."""
+    """Returns an endless loader, of `gradient_accumulation_steps` batches an iteration from `start` on."""
     batches = (
         random_windows(windows, accelerator, args, 0, iteration, micro_step)
         for iteration in count(start)

@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "notebooks" / "gpt_shakespeare.ipynb"
-ITERATIONS = 40
+ITERATIONS = 24
 TEXT = "".join(f"{n} times {m} is {n * m}.\n" for n in range(30) for m in range(30))
 
 
