@@ -8,7 +8,7 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..nn.module import Module
 from ..serialization import save
-from . import process
+from . import world
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
 
@@ -34,7 +34,7 @@ class Weights:
 
     def save(self, obj: Any, f: Any) -> None:
         """`mytorch.save`, by the main process only."""
-        if process.rank() == 0:
+        if world.rank() == 0:
             save(obj, f)
 
     def save_model(self, model: Module, save_directory: Any) -> None:
@@ -48,4 +48,4 @@ class Weights:
             folder.mkdir(parents=True, exist_ok=True)
             save(state, folder / "model.safetensors")
 
-        process.on_main(write)
+        world.on_main(write)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..accelerate.process import is_true
+from ..accelerate.world import is_true
 from ..distributed.environment import TIMEOUT, TIMEOUT_VARIABLE
 from ..utils import atomic_write
 

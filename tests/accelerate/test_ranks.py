@@ -15,7 +15,7 @@ import pytest
 import mytorch
 from mytorch import optim
 from mytorch.accelerate import launchers, notebook_launcher
-from mytorch.accelerate.scaler import MAX_STUCK
+from mytorch.accelerate.grad_scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, deal
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from tests.accelerate import ranks_program as program

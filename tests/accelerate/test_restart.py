@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from mytorch.accelerate import checkpoint, process
+from mytorch.accelerate import checkpoint, world
 from tests.accelerate import train_and_save as program
 from tests.distributed.launched import launch, needs_mpi, surroundings
 
@@ -82,11 +82,11 @@ def test_a_restart_goes_on_from_the_last_good_one(tmp_path):
 
 def test_the_others_wait_for_the_main_process_longer_than_for_a_collective(monkeypatch):
     waited = []
-    monkeypatch.setattr(process, "rank", lambda group=None: 1)
-    monkeypatch.setattr(process, "world_size", lambda group=None: 2)
-    monkeypatch.setattr(process, "broadcast_object", lambda obj, src=0: ("result of rank 0", None))
-    monkeypatch.setattr(process.dist, "barrier", lambda timeout=None: waited.append(timeout))
+    monkeypatch.setattr(world, "rank", lambda group=None: 1)
+    monkeypatch.setattr(world, "world_size", lambda group=None: 2)
+    monkeypatch.setattr(world, "broadcast_object", lambda obj, src=0: ("result of rank 0", None))
+    monkeypatch.setattr(world.dist, "barrier", lambda timeout=None: waited.append(timeout))
     for limit, expected in ((3.0, 600.0), (1000.0, 1000.0)):
-        monkeypatch.setattr(process, "seconds", lambda limit=limit: limit)
-        assert process.on_main(lambda: pytest.fail("it runs on rank 0 only")) == "result of rank 0"
+        monkeypatch.setattr(world, "seconds", lambda limit=limit: limit)
+        assert world.on_main(lambda: pytest.fail("it runs on rank 0 only")) == "result of rank 0"
         assert waited.pop() == expected
