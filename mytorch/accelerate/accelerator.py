@@ -27,8 +27,9 @@ from .optimizer import AcceleratedOptimizer
 from .precision import cast_around, half_dtype, half_parameters, read_precision
 from .processes import Processes
 from .saving import Saving
-from .scheduler import AcceleratedScheduler, Schedule
+from .scheduler import AcceleratedScheduler
 from .shared_grad_scaler import SharedScaler
+from .stateful import Schedule
 from .tracking import LogWith, Tracking
 from .weights import Weights
 

@@ -25,6 +25,7 @@ from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..optim.optimizer import Optimizer
 from . import world
+from .stateful import StateDict
 
 if TYPE_CHECKING:
     from ..distributed import ProcessGroup
@@ -271,7 +272,7 @@ class GradScaler:
     def is_enabled(self) -> bool:
         return self._enabled
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Returns scale, factors and the steps since the last change, in PyTorch's format."""
         if not self._enabled:
             return {}
@@ -281,7 +282,7 @@ class GradScaler:
             "_growth_tracker": int(self._good_steps.item()),
         }  # fmt: skip
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restores a `state_dict()`.
 
         Raises:

@@ -18,6 +18,7 @@ from .optimizer import AcceleratedOptimizer
 from .saving import copied
 from .scheduler import AcceleratedScheduler
 from .shared_grad_scaler import SharedScaler
+from .stateful import StateDict
 
 
 class Joining:
@@ -123,7 +124,7 @@ class _Followers(Joinable, JoinHook):
             if masters is not None:
                 optimizer.load_masters(masters)
 
-    def _states(self) -> dict[str, Any]:
+    def _states(self) -> StateDict:
         optimizers, scaler = self._optimizers, self.accelerator.scaler
         return {
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
@@ -139,7 +140,7 @@ class _Followers(Joinable, JoinHook):
         for model in self.models:
             model.zero_grad()
 
-    def _load(self, states: dict[str, Any]) -> None:
+    def _load(self, states: StateDict) -> None:
         for optimizer, state in zip(self._optimizers, states["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         for scheduler, state in zip(self.accelerator._schedulers, states["schedulers"], strict=True):

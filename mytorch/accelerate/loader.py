@@ -12,6 +12,7 @@ from . import world
 from .gradient_state import GradientState
 from .operations import map_tensors
 from .shard import ShardedBatchSampler, ShardedStream, WithDuplicates, part_of_batch
+from .stateful import StateDict
 
 
 class PreparedLoader:
@@ -133,7 +134,7 @@ class PreparedLoader:
         self._synchronize_seeds()
         self.loader.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Returns the position: see `DataLoader.state_dict`; the same for any number of processes.
 
         "num_processes" is the number of those that get a batch each: with `split_batches` 1.
@@ -144,7 +145,7 @@ class PreparedLoader:
             state["streams"] = _scaled(state["streams"], world.world_size(), 1)
         return state
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Makes the next pass start after the last batch before `state_dict()`.
 
         Raises:

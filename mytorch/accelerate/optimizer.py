@@ -15,6 +15,7 @@ from ..optim.optimizer import Optimizer
 from .gradient_state import GradientState
 from .mixed_precision import MixedPrecisionOptimizer
 from .shared_grad_scaler import SharedScaler
+from .stateful import StateDict
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -51,7 +52,7 @@ class AcceleratedOptimizer(Optimizer):
     def step_was_skipped(self) -> bool:
         return self._found_inf is not None and bool(self._found_inf.item())
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: StateDict) -> None:
         """Adds a group to the optimizer; with mixed precision, of parameters of a prepared model."""
         self.optimizer.add_param_group(param_group)
 
@@ -110,10 +111,10 @@ class AcceleratedOptimizer(Optimizer):
         self.unscale()
         return self.optimizer.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self.optimizer.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         self.optimizer.load_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 
 from ..random import default_generator, manual_seed, rng_states
 from . import world
+from .stateful import StateDict
 
 
 def set_seed(seed: int, device_specific: bool = False) -> None:
@@ -24,7 +24,7 @@ def set_seed(seed: int, device_specific: bool = False) -> None:
     manual_seed(seed)
 
 
-def random_states() -> dict[str, Any]:
+def random_states() -> StateDict:
     """Returns the states of the generators of Python, NumPy and mytorch."""
     return {
         "python": random.getstate(),
@@ -33,7 +33,7 @@ def random_states() -> dict[str, Any]:
     }
 
 
-def set_random_states(states: dict[str, Any]) -> None:
+def set_random_states(states: StateDict) -> None:
     """Restores `random_states`, except those of devices that this machine doesn't have."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])

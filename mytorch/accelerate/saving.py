@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,13 +22,9 @@ from .grad_scaler import GradScaler
 from .gradient_state import GradientState
 from .mixed_precision import MixedPrecisionOptimizer
 from .random_state import random_states, set_random_states
+from .stateful import StateDict, Stateful
 
-
-class Stateful(Protocol):
-    """Any object whose state a checkpoint can hold."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+T = TypeVar("T")
 
 
 class Saving:
@@ -110,7 +106,7 @@ class Saving:
             raise ValueError(f"{caller}(): name a folder, or give the Accelerator a project_dir")
         return self.project_dir / "checkpoints" if folder is None else Path(folder)
 
-    def _write_later(self, write: Callable[[dict], None], files: dict[str, Any]) -> None:
+    def _write_later(self, write: Callable[[dict], None], files: StateDict) -> None:
         try:
             write(files)
         except BaseException as error:
@@ -126,9 +122,9 @@ class Saving:
         if error is not None:
             raise error
 
-    def _collect(self) -> dict[str, Any]:
+    def _collect(self) -> StateDict:
         """Returns the content of each file, by name."""
-        files: dict[str, Any] = {}
+        files: StateDict = {}
         for i, model in enumerate(self._models):
             files[_numbered("model", i, "safetensors")] = self.unwrap_model(model).state_dict()
         masters = []
@@ -219,14 +215,14 @@ class Saving:
         self.gradient_state.step = files["accelerator.bin"]["step"]
         return str(folder)
 
-    def _load_mixed_precision(self, state: dict[str, Any]) -> None:
+    def _load_mixed_precision(self, state: StateDict) -> None:
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
         halves = [w.optimizer for w in self._optimizers if isinstance(w.optimizer, MixedPrecisionOptimizer)]
         for optimizer, values in zip(halves, state["float32_weights"], strict=True):
             optimizer.load_masters(list(values.values()))
 
-    def _check_fits(self, folder: Path, files: dict[str, Any]) -> None:
+    def _check_fits(self, folder: Path, files: StateDict) -> None:
         saved_in = files["mp_config.bin"].get("precision", "fp16") if "mp_config.bin" in files else "no"
         if saved_in != self.mixed_precision:
             mode = "without mixed precision" if saved_in == "no" else f"with mixed precision {saved_in!r}"
@@ -265,7 +261,7 @@ class Saving:
             )
 
 
-def _write(folder: Path, files: dict[str, Any], replace: bool, keep_last: int | None) -> None:
+def _write(folder: Path, files: StateDict, replace: bool, keep_last: int | None) -> None:
     checkpoint.write(folder, files, replace)
     if keep_last is not None:
         checkpoint.clean(folder.parent, keep_last)
@@ -280,7 +276,7 @@ def _numbered(kind: str, i: int, suffix: str) -> str:
     return f"{kind}.{suffix}" if i == 0 else f"{kind}_{i}.{suffix}"
 
 
-def copied(value: Any) -> Any:
+def copied(value: T) -> T:
     """Returns nested containers with copies of all arrays, on the CPU; shared memory stays shared."""
     seen: dict[tuple, Tensor] = {}
 

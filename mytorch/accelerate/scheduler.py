@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from .gradient_state import GradientState
 from .optimizer import AcceleratedOptimizer
-
-
-class Schedule(Protocol):
-    """Any schedule of a learning rate, such as an LRScheduler."""
-
-    def step(self, *args: Any, **kwargs: Any) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+from .stateful import Schedule, StateDict
 
 
 class AcceleratedScheduler:
@@ -48,10 +41,10 @@ class AcceleratedScheduler:
     def get_last_lr(self) -> list[float]:
         return self.scheduler.get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self.scheduler.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         self.scheduler.load_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:

@@ -8,6 +8,7 @@ from ..backends.device import RawArray
 from ..core.tensor import Tensor
 from . import world
 from .grad_scaler import STEPPED, UNSCALED, AnyOptimizer, GradScaler, Losses
+from .stateful import StateDict
 
 
 class SharedScaler(GradScaler):
@@ -56,7 +57,7 @@ class SharedScaler(GradScaler):
         if self.is_unscaled(optimizer):
             del self._stages[id(optimizer)], self._found[id(optimizer)]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         self._update_if_stepped()
         return super().state_dict()
 

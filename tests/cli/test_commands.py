@@ -41,7 +41,7 @@ WRONG = {  # what is called: what it says
     "config: no terminal": (["config"], "no terminal to ask on; use --default"),
     "config: uneven": (
         ["config", "--num_processes", "3", "--nnodes", "2"],
-        "num_processes=3 (what was chosen) can't be shared out evenly among nnodes=2"),
+        "num_processes=3 (what was chosen) is no multiple of nnodes=2"),
     "show: no file": (["config", "--show", "--config_file", "no.yaml"], "can't read no.yaml"),
     "launch: no script": (["launch"], "required: SCRIPT"),
     "launch: no such script": (["launch", "no.py"], "there is no script no.py"),

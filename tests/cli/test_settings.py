@@ -87,7 +87,7 @@ def test_two_ways_to_count_ranks_do_not_mix(tmp_path):
 
 
 WRONG = {  # file: message
-    "num_procs: 4": "unknown key 'num_procs' (value 4); there are nnodes, node_rank",
+    "num_procs: 4": "unknown key 'num_procs' (value 4); the settings are nnodes, node_rank",
     "num_processes: four": "num_processes is of type int, got 'four' of type str",
     "num_processes: true": "num_processes is of type int, got True of type bool",
     "num_processes: 2.0": "num_processes is of type int, got 2.0 of type float",
@@ -102,7 +102,7 @@ WRONG = {  # file: message
     "timeout: .inf": "timeout must be a positive number of seconds, got inf",
     "timeout: .nan": "timeout must be a positive number of seconds, got nan",
     "max_restarts: -1": "max_restarts must be a number that isn't negative, got -1",
-    "cpu: true\ncpu: false": "cpu stands there 2 times",
+    "cpu: true\ncpu: false": "cpu is set 2 times",
     "- 1": "expected lines of the form `name: value`, got [1]",
     "cpu: [": "is no YAML",
     "nnodes: 2\nnode_rank: 2": "node_rank=2 (file",
