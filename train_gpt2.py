@@ -40,10 +40,10 @@ def arguments():
     parser = ArgumentParser(description="Train a GPT-2.", formatter_class=ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("--project_name", default="gpt2-small-shakespeare", help="folder of the run in working_directory")
-    add("--working_directory", default="work_dir", help="where runs are kept")
+    add("--working_directory", default="work_dir", help="parent folder of runs")
     add("--path_to_data", default="data/shakespeare", help="holds train.bin, val.bin and tokenizer.json")
     add("--model_size", default="nano", choices=SIZES, help="base is GPT-2 with 124 M parameters")
-    add("--context_length", type=int, default=64, help="tokens the model sees at once")
+    add("--context_length", type=int, default=64, help="tokens in a sequence")
     add("--dropout_p", type=float, default=0.0, help="probability of dropping an activation")
     add("--train_iterations", type=int, default=2000, help="optimizer steps")
     add("--batch_size", type=int, default=12, help="sequences in a batch of each process")
@@ -60,9 +60,9 @@ def arguments():
     add("--log_iter", type=int, default=10, help="iterations between two lines of metrics.jsonl")
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
-    add("--fused", action="store_true", help="fail where there are no fused kernels")
+    add("--fused", action="store_true", help="fail without fused kernels")
     add("--mixed_precision", nargs="?", const="fp16", choices=("no", "fp16", "bf16"),
-        help="train in half precision, with float32 weights behind it; alone it is fp16")  # fmt: skip
+        help="train in half precision, with float32 master weights; without a value fp16")  # fmt: skip
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
@@ -113,7 +113,7 @@ def build(accelerator, vocab_size, args):
 
 def build_scheduler(optimizer, iteration, args):
     """Returns the schedule of the learning rate, after `iteration` steps."""
-    for group in optimizer.param_groups:  # the rates of a checkpoint may be those of other options
+    for group in optimizer.param_groups:  # a checkpoint has those of its own options
         group["lr"] = group["initial_lr"] = args.max_lr
     decay_steps = max(args.train_iterations, args.warmup_steps)
     return WarmupCosineLR(optimizer, args.warmup_steps, decay_steps, args.min_lr, last_epoch=iteration - 1)
@@ -137,7 +137,7 @@ class Run:
 
 
 def resume(accelerator, run, folder, is_restarted):
-    """Loads the last checkpoint; a run restarted by the launcher takes the last good one, if there is one."""
+    """Loads the last checkpoint; a run restarted by the launcher loads the last good one, if any."""
     try:
         accelerator.load_state(folder / "checkpoints", last_good=is_restarted)
     except RuntimeError:  # its message lists all parameters
@@ -252,7 +252,7 @@ def main():
             cpu=mytorch.device(args.device).type == "cpu",
         )  # fmt: skip
         data = {s: TokenWindows(args.path_to_data, s, args.context_length) for s in ("train", "val")}
-    except (ImportError, FileNotFoundError, ValueError) as error:  # what the user has to know, in one line
+    except (ImportError, FileNotFoundError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
     if ":" in args.device:
         if accelerator.num_processes > 1:

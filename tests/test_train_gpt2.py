@@ -38,7 +38,7 @@ def run(*command, cwd):
 
 
 def options_of(folder, name, *options):
-    """The options of a short run; `name` of a folder that has checkpoints continues it if options say so."""
+    """The options of a short run; `name` is the folder of the run."""
     return ["--path_to_data", str(folder / "data"), "--working_directory", str(folder / "work_dir"), *SHORT,
             "--project_name", name, *map(str, options)]  # fmt: skip
 
