@@ -55,7 +55,7 @@ class GPT2Config:
 
     @classmethod
     def of_size(cls, size: str, **changes) -> GPT2Config:
-        """Returns the configuration nano, small, base (GPT-2, 124 million parameters), medium, large or xl."""
+        """Returns the configuration nano, small, base (GPT-2 with 124 M parameters), medium, large or xl."""
         if size not in SIZES:
             raise ValueError(f"model size {size!r} is unknown; the sizes are {', '.join(SIZES)}")
         n_layer, n_head, n_embd = SIZES[size]
