@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ..distributed import ProcessGroup
     from .mixed_precision import MixedPrecisionOptimizer
 
-    AnyOptimizer = Optimizer | MixedPrecisionOptimizer
-else:
-    AnyOptimizer = Optimizer
+AnyOptimizer: TypeAlias = "Optimizer | MixedPrecisionOptimizer"
 Losses = TypeVar("Losses")  # a Tensor, or nested lists and tuples of Tensors
 
 MAX_STUCK = 20  # steps skipped in a row at the smallest scale, after which `update` raises
@@ -46,7 +44,7 @@ class GradScaler:
     """Scales losses, unscales gradients, and skips steps whose gradients aren't finite.
 
         scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)      # only to clip or look at the gradients; step() does it otherwise
+        scaler.unscale_(optimizer)      # only to clip or read the gradients; else step() does it
         scaler.step(optimizer)
         scaler.update()
 

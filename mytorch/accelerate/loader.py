@@ -210,7 +210,7 @@ def loader_of_rank(
         options["collate_fn"] = WithDuplicates(loader.collate_fn, stream)
         return DataLoader(stream, size, drop_last=loader.drop_last, **options)
     if loader.batch_sampler is None:
-        raise ValueError("prepare(): a DataLoader with batch_size=None can't be shared out")
+        raise ValueError("prepare(): a DataLoader with batch_size=None can't be distributed")
     sampler = ShardedBatchSampler(loader.batch_sampler, world_size, rank, split_batches, even_batches)
     return DataLoader(loader.dataset, batch_sampler=sampler, **options)
 

@@ -10,7 +10,7 @@ from ..utils.data import BatchSampler, IterableDataset, Sampler
 from ..utils.data.sampler import load_state, set_epoch, state_of
 
 
-def deal(groups: list[list], world_size: int, rank: int, even: bool = True) -> tuple[list, int]:
+def distribute(groups: list[list], world_size: int, rank: int, even: bool = True) -> tuple[list, int]:
     """Returns one process's part of up to `world_size` batches, and the number of repeated samples in all.
 
     Each process gets one of `world_size` whole batches. Of fewer, the samples are split into equal parts, for
@@ -30,7 +30,7 @@ def deal(groups: list[list], world_size: int, rank: int, even: bool = True) -> t
     return samples[rank * each : (rank + 1) * each], repeated
 
 
-def cut(samples: list, each: int) -> list[list]:
+def chunks(samples: list, each: int) -> list[list]:
     """Returns contiguous parts of `each` samples; the last one may be shorter."""
     return [samples[i : i + each] for i in range(0, len(samples), each)]
 
@@ -42,10 +42,10 @@ def part_of_batch(batch_size: int | None, world_size: int) -> int:
         ValueError: the batch size is no multiple of the number of processes, or unknown.
     """
     if batch_size is None:
-        raise ValueError("split_batches=True: the batch sampler has no batch_size that could be shared out")
+        raise ValueError("split_batches=True: the batch sampler has no batch_size that could be divided")
     if batch_size % world_size:
         raise ValueError(
-            f"split_batches=True: a batch of {batch_size} can't be shared out evenly over {world_size} "
+            f"split_batches=True: a batch of {batch_size} can't be divided evenly over {world_size} "
             "processes"
         )
     return batch_size // world_size
@@ -85,7 +85,7 @@ class ShardedBatchSampler(Sampler[list]):
         self.duplicates = 0
         while group := self._group(batches):
             if len(group) == self.world_size or not self.drop_last:
-                mine, self.duplicates = deal(group, self.world_size, self.rank, self.even_batches)
+                mine, self.duplicates = distribute(group, self.world_size, self.rank, self.even_batches)
                 if mine:
                     yield mine
 
@@ -93,7 +93,7 @@ class ShardedBatchSampler(Sampler[list]):
         """Returns the next batches of all processes: one for each, or fewer at the end."""
         if self._part is None:
             return [list(batch) for batch in islice(batches, self.world_size)]
-        return cut(list(next(batches, [])), self._part)
+        return chunks(list(next(batches, [])), self._part)
 
     def __len__(self) -> int:
         whole, rest = divmod(self._count(), self.world_size)
@@ -145,8 +145,8 @@ class ShardedStream(IterableDataset):
         samples, together = iter(self.dataset), self.batch_size * self.world_size
         while group := list(islice(samples, together)):
             if len(group) == together or not self.drop_last:
-                parts = cut(group, self.batch_size)
-                mine, self.duplicates = deal(parts, self.world_size, self.rank, self.even_batches)
+                parts = chunks(group, self.batch_size)
+                mine, self.duplicates = distribute(parts, self.world_size, self.rank, self.even_batches)
                 yield from mine
 
     def set_epoch(self, epoch: int) -> None:

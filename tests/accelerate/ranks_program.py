@@ -231,7 +231,7 @@ def collectives():
 
 
 def checkpoints(make=adamw, precision="no"):
-    """Two epochs, against one epoch, a checkpoint, and another run that goes on from it."""
+    """Two epochs, against one epoch, a checkpoint, and another run that resumes from it."""
     folder = Path(sys.argv[1]) / f"{make.__name__}-{precision}"
     whole = start(make=make, precision=precision)
     train(*whole, epochs=1)

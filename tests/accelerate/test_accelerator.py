@@ -190,7 +190,7 @@ def test_tokens_weigh_losses_when_windows_differ():
         same(weights(model), weights(reference), rtol=tolerance, atol=tolerance)
 
 
-def test_windows_can_be_changed_by_hand():
+def test_windows_can_be_changed_manually():
     accelerator = Accelerator(cpu=True)
     model = network()
     model, optimizer = accelerator.prepare(model, sgd(model))

@@ -263,10 +263,10 @@ WRONG = {
     "no batches": (lambda: prepared(batch_size=None), ValueError, "batch_size=None"),
     "split": (
         lambda: prepared_with(dict(split_batches=True), batch_size=5), ValueError,
-        "a batch of 5 can't be shared out evenly over 2 processes"),
+        "a batch of 5 can't be divided evenly over 2 processes"),
     "split stream": (
         lambda: Accelerator(cpu=True, split_batches=True).prepare(DataLoader(Stream(), 3)), ValueError,
-        "a batch of 3 can't be shared out evenly over 2 processes"),
+        "a batch of 3 can't be divided evenly over 2 processes"),
     "split without a size": (
         lambda: prepared_with(dict(split_batches=True), batch_sampler=[[0, 1]]), ValueError,
         "the batch sampler has no batch_size"),

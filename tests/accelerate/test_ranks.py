@@ -16,7 +16,7 @@ import mytorch
 from mytorch import optim
 from mytorch.accelerate import launchers, notebook_launcher
 from mytorch.accelerate.grad_scaler import MAX_STUCK
-from mytorch.accelerate.shard import ShardedBatchSampler, deal
+from mytorch.accelerate.shard import ShardedBatchSampler, distribute
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from tests.accelerate import ranks_program as program
 from tests.distributed.launched import needs_mpi, surroundings
@@ -79,7 +79,7 @@ def test_metrics_see_each_sample_once_and_in_order(results):
             assert seen.tolist() == list(range(whole if kind == "drop" else int(samples))), name
 
 
-def uneven_by_hand(n):
+def uneven_reference(n):
     """Every update is from a batch of each rank that has one; its gradients are divided by all ranks."""
     model = program.network(0)
     optimizer = program.adamw(model)
@@ -103,13 +103,13 @@ def uneven_by_hand(n):
 )
 def test_ranks_with_other_numbers_of_batches(results, case, tolerance):
     found = results[case]
-    model, optimizer = uneven_by_hand(len(found))
+    model, optimizer = uneven_reference(len(found))
     expected = np.concatenate([value.ravel() for value in program.weights(model).values()])
     for rank in found:
         assert np.linalg.norm(rank["weights"] - expected) < tolerance * np.linalg.norm(expected)
         assert rank["lr"] == [optimizer.param_groups[0]["lr"]]
         for name in rank.keys() & {"weights", "exp_avg", "masters", "scale"}:
-            assert (rank[name] == found[0][name]).all(), name  # bit for bit: training goes on together
+            assert (rank[name] == found[0][name]).all(), name  # bit for bit: all ranks have the same weights
         if "masters" in rank:
             assert 0 < abs(rank["masters"] - rank["rounded"]).max() < 5e-3
         assert rank["is_even"]
@@ -285,12 +285,12 @@ def test_the_debug_launcher_is_the_other_one_on_cpus(monkeypatch):
     called.assert_called_once_with(print, ("a",), 2, use_cpu=True)
 
 
-def test_deal():
-    assert deal([[0, 1], [2, 3]], 2, 1) == ([2, 3], 0)
-    assert [deal([[0, 1], [2]], 2, r) for r in range(2)] == [([0, 1], 1), ([2, 0], 1)]
-    assert [deal([[5, 6]], 5, r)[0] for r in range(5)] == [[5], [6], [5], [6], [5]]
-    assert [deal([[5]], 3, r) for r in range(3)] == [([5], 2)] * 3
-    assert [deal([[0, 1], [2, 3]], 4, r)[0] for r in range(4)] == [[0], [1], [2], [3]]
+def test_distribute():
+    assert distribute([[0, 1], [2, 3]], 2, 1) == ([2, 3], 0)
+    assert [distribute([[0, 1], [2]], 2, r) for r in range(2)] == [([0, 1], 1), ([2, 0], 1)]
+    assert [distribute([[5, 6]], 5, r)[0] for r in range(5)] == [[5], [6], [5], [6], [5]]
+    assert [distribute([[5]], 3, r) for r in range(3)] == [([5], 2)] * 3
+    assert [distribute([[0, 1], [2, 3]], 4, r)[0] for r in range(4)] == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
