@@ -37,7 +37,7 @@ WRONG = {  # what is called: what it says
     "config: zero": (["config", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
     "config: fp8": (["config", "--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
     "config: two ways": (
-        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 say the same"),
+        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 set the same"),
     "config: no terminal": (["config"], "no terminal to ask on; use --default"),
     "config: uneven": (
         ["config", "--num_processes", "3", "--nnodes", "2"],
