@@ -5,7 +5,7 @@
 Each implementation lives in a process of its own; they take turns at every kernel, on the same arrays, in
 float32. Times are medians over the rounds during which no other program used the processor (all of them where
 there is no such round). --out writes the figures to a JSON file; --readme writes the table from
-benchmarks/results/kernels-cpu.json into docs/kernels.md and measures nothing. Exit code 1: results differ or a
+benchmarks/results/kernels-cpu.json into docs/kernels.md. Exit code 1: the results differ, or a
 worker ended early.
 """
 
