@@ -1,14 +1,16 @@
 """
 The calls that every Triton kernel is tested with. To test a kernel, add rows here; there is no more to do.
 
-- `CASES[name]`: small calls of a composite. The interpreter compares results and gradients with the float64
-  reference: of the first rows in float32 (see `rows_of`), of row 0 in float16, and of row 1 in bfloat16. Row 0
-  also runs in other layouts of memory. The first rows have several blocks along every axis, a partial block, and
-  each option; the others NaN, inf, and empty arrays. At most 64 programs: each of a program's operations takes
-  0.1 ms. The first case of tests/nn/functional/cases.py that the kernel supports runs, too.
-- `COMPILED[name]`: calls of real size, made with `empty`, which are compiled in one dtype for sm_90 in each tuned
-  configuration; the first row of those in `EVERY_GPU` for sm_80 and sm_100 as well. A kernel may use 255
-  registers, no stack, and no more shared memory than the GPU has. Each row adds a kernel or its costliest variant.
+- `CASES[name]`: small calls of a composite. The interpreter compares results and gradients with the
+  float64 reference: of the rows in `CHOSEN` (else the first four) in float32, of the first of these in
+  float16, of the second in bfloat16. Row 0 also runs in other layouts of memory, and the first case that the
+  kernel supports of tests/nn/functional/cases.py runs, too. At most 64 programs, each of whose operations
+  takes 0.1 ms; several blocks along every axis, a partial block, each option, NaN, inf, masked rows, and
+  empty arrays.
+- `COMPILED[name]`: calls of real size, made with `empty`, compiled in one dtype for sm_90 in each tuned
+  configuration; the first row of a few also for those of `OTHER_GPUS`. A kernel may use 255
+  registers, no stack, and no more shared memory than the GPU has. Each row adds a kernel, or the variant that
+  needs most.
 - MYTORCH_TEST_ALL=1 runs every row in every dtype, and compiles it for every GPU.
 - A row is `case(*arguments, **keywords)` of the public function. Float32 arrays are cast to the dtype that is
   tested; other arrays stay. `normal`, `positive`, `integers` and `mask` make arrays.
@@ -436,8 +438,34 @@ COMPILED: dict[str, list] = {
     "unscale_and_check": [case(empty(1 << 22), empty(1), empty(1))],
 }
 
-ROWS = {"scaled_dot_product_attention": 4, "self_attention": 1, "cached_attention": 3, "conv2d": 5}
-EVERY_GPU = {"scaled_dot_product_attention", "layer_norm", "cross_entropy", "linear", "gelu"}
+CHOSEN = {
+    "softmax": (0, 4, 6, 8),
+    "log_softmax": (0, 4, 6, 8),
+    "layer_norm": (0, 1, 5, 7, 9, 11),
+    "rms_norm": (0, 1, 5, 7, 9, 11),
+    "add_layer_norm": (0, 1, 5, 7, 9, 11),
+    "group_norm": (0, 1, 4, 6, 7),
+    "batch_norm": (0, 1, 2, 4, 11, 13),
+    "conv2d": (0, 1, 3, 4, 9, 10),
+    "linear": (0, 1, 4, 5),
+    "cross_entropy": (3, 6, 0, 13, 15, 16, 18, 20),
+    "linear_cross_entropy": (6, 13, 30, 32, 34),
+    "scaled_dot_product_attention": (0, 1, 2, 3, 7, 10, 14),
+    "self_attention": (0,),
+    "cached_attention": (0, 3, 1, 5),
+    "rotary_embedding": (0, 7, 2, 3, 5),
+    "geglu": (0, 7, 2, 4),
+    "gelu": (0, 4, 2, 6, 3),
+    "leaky_relu": (0, 4, 2, 3),
+    "dropout": (0, 4, 2, 3),
+    "sum_of_squares": (0, 4, 2, 3),
+    "unscale_and_check": (0, 4, 2, 3),
+    "cast_and_check": (0, 10, 4, 7),
+}
+OTHER_GPUS = {
+    "scaled_dot_product_attention": [80], "cached_attention": [100], "layer_norm": [80, 100],
+    "cross_entropy": [80, 100], "linear": [80, 100], "gelu": [80, 100],
+}  # fmt: skip
 
 
 def rows_of(name: str, dtype: str) -> list[int]:
@@ -445,9 +473,10 @@ def rows_of(name: str, dtype: str) -> list[int]:
     count = len(CASES[name])
     if EVERYTHING:
         return [*range(count)]
-    if dtype != "float32":
-        return [min(DTYPES.index(dtype) - 1, count - 1)]
-    return [*range(min(count, ROWS.get(name, 4)))]
+    chosen = CHOSEN.get(name, range(min(4, count)))
+    if dtype == "float32":
+        return [*chosen]
+    return [chosen[0] if dtype == "float16" else chosen[min(1, len(chosen) - 1)]]
 
 
 CONSTANT: dict[str, set[str]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mytorch.nn.fused_ops.triton.chips import CHIPS
-from tests.triton.cases import COMPILED, DTYPES, EVERY_GPU, EVERYTHING, FUNCTIONS
+from tests.triton.cases import COMPILED, DTYPES, EVERYTHING, FUNCTIONS, OTHER_GPUS
 from tests.triton.compile import compiling
 from tests.triton.harness import arguments, gradients, kernel
 
@@ -17,7 +17,7 @@ HALF = {"scaled_dot_product_attention", "cached_attention", "conv2d"}
 def chosen():
     for name in COMPILED:
         for dtype in DTYPES if EVERYTHING else ["float16" if name in HALF else "float32"]:
-            for capability in CHIPS if EVERYTHING or name in EVERY_GPU else [90]:
+            for capability in CHIPS if EVERYTHING else [90, *OTHER_GPUS.get(name, [])]:
                 yield name, dtype, capability
 
 
