@@ -21,7 +21,7 @@ def chosen():
                 yield name, dtype, capability
 
 
-@pytest.mark.parametrize(("name", "dtype", "capability"), chosen())
+@pytest.mark.parametrize(("name", "dtype", "capability"), [*chosen()])
 def test_resources(name, dtype, capability):
     for row in COMPILED[name] if EVERYTHING or capability == 90 else COMPILED[name][:1]:
         raws = arguments(name, row, dtype)
