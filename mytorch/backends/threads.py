@@ -20,8 +20,8 @@ import threading
 from collections.abc import Iterator
 from types import ModuleType
 
-SPIN_COUNT = "20000"  # an OpenMP thread spins for about 50 µs before it sleeps: longer than between ops
-ops _SETTINGS = {"NUMBA_THREADING_LAYER": "omp", "GOMP_SPINCOUNT": SPIN_COUNT}
+SPIN_COUNT = "20000"  # of an OpenMP thread before it sleeps, about 50 µs: longer than between ops
+_SETTINGS = {"NUMBA_THREADING_LAYER": "omp", "GOMP_SPINCOUNT": SPIN_COUNT}
 
 _pool: str | None = None  # why there is none; "" if it runs; None before the first check
 _wanted: int | None = None  # the number of threads, once it is set or the pool runs

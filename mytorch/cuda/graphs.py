@@ -51,8 +51,9 @@ class CUDAGraph:
         if self._graph is not None:
             raise RuntimeError("this CUDAGraph has been captured: reset() it, or make a new one")
         pool = graph_pool_handle() if pool is None else pool
-        default_generator("cuda").rng  # noqa: B018 - created now, since in the graph it would be seeded in
-        every replay capture = graphs.capture(pool, capture_error_mode) self._captured = capture.__enter__()
+        default_generator("cuda").rng  # noqa: B018 - created now: in the graph each replay would seed it
+        capture = graphs.capture(pool, capture_error_mode)
+        self._captured = capture.__enter__()
         self._capture, self._pool, self._device = capture, pool, current_device()
 
     def capture_end(self) -> None:

@@ -18,8 +18,8 @@ import triton
 import triton.language as tl
 
 from ....backends.device import RawArray
-from ....core.engine import unbroadcast
 from ....core.lazy_grad import LazyGrad
+from ....core.unbroadcast import unbroadcast
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.packed_attention import packed, self_attention
