@@ -34,7 +34,7 @@ def two_sites(way, call):
 
 # How rank 1 fails: the exit code, and patterns in the root cause.
 FAILURES = {
-    "exception": (
+    "leave_a_child": (
         1,
         [
             "rank 1 on .*, exception:",

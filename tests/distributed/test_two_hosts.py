@@ -95,9 +95,10 @@ def check_across(out, variables):
     assert sorted(out.splitlines()) == [f"host{k} {k} 0 {variables[k]} right" for k in (0, 1)]
 
 
+RAISED = "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"
 # How rank 1, on node 1, fails: the exit code, and a pattern in node 0's root cause.
 FAILURES = {
-    "exception": (1, "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"),
+    "leave_a_child": (1, RAISED),
     "kill": (137, r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)"),
     "os_exit_3": (3, "rank 1 ended with exit code 3"),
     "stop": (
@@ -146,7 +147,7 @@ def test_a_job_by_ssh(hosts, tmp_path):
     assert code == 0, err
     check_across(out, [None, None])
     raised, lost = causes_in(err)
-    assert re.search(FAILURES["exception"][1], raised)
+    assert re.search(RAISED, raised)
     assert "machine host1, connection:\nOpen MPI lost its daemon" in lost
     for host, count in zip(hosts, before, strict=True):
         assert host.received() - count > BYTES
