@@ -12,7 +12,7 @@ from ..autograd import is_grad_enabled
 from ..backends.device import CPU, device, on
 from ..core.tensor import Tensor, increment_version
 from ..nn.module import Module
-from .bucket import give_slots
+from ..optim.flat_buffer import bind_gradients
 from .collectives import all_reduce, broadcast
 from .join import Join, Joinable, JoinHook
 from .object_collectives import all_gather_object
@@ -114,7 +114,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        give_slots(self.reducer.params)  # now: gradients must not move during the backward pass
+        bind_gradients(self.reducer.params)  # now: gradients must not move during the backward pass
         if is_grad_enabled():
             self._begin_iteration()
         return self.module(*args, **kwargs)

@@ -40,7 +40,7 @@ def gradients_in_the_optimizers_vector():
     optimizer.add_param_group({"params": [mytorch.ones(1, requires_grad=True)]})
     optimizer.param_groups[0]["params"].reverse()  # the vector is laid out anew, in another order
     optimizer.zero_grad()
-    optimizer._lay_out()
+    optimizer.flat_buffers()
     loss_of(model, 0).backward()
     in_place = all(p.grad_slot.holds(p.grad) for p in model.parameters())
     return {

@@ -90,7 +90,7 @@ def test_parameters_that_no_rank_used_have_no_gradient(results):
 
 
 ERRORS = {
-    "unfinished": ["no gradient to", "right.weight", "find_unused_parameters=True"],
+    "unfinished": ["no gradient for", "right.weight", "find_unused_parameters=True"],
     "twice": ["left.", "twice in one backward"],
 }
 
@@ -166,8 +166,8 @@ def test_a_custom_hook(results):
 
 
 REFUSED = {
-    "failing_hook": "the last backward didn't come to its end",
-    "wrong_hook": "wait() that gives a Tensor of shape", "wrong_result": "got shape (2,)",
+    "failing_hook": "the last backward didn't finish",
+    "wrong_hook": "wait() that returns a Tensor of shape", "wrong_result": "got shape (2,)",
     "wrong_buffer": "and dtype float32, got", "unfrozen": "0.bias required no gradient",
     "copy_with_hook": "can't be copied", "join_skips": "skip_all_reduce_unused_params",
     "join_groups": "different process groups", "join_nothing": "at least one joinable",

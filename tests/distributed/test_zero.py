@@ -84,7 +84,7 @@ def test_hooks_of_the_state_are_called(results):
 
 
 ERRORS = {
-    "overlap": "overlap_with_ddp=True", "no such rank": "there is no rank", "copy": "can't be copied",
+    "overlap": "overlap_with_ddp=True", "no such rank": "no rank", "copy": "can't be copied",
     "not consolidated": "doesn't have the whole state", "after a step": "doesn't have the whole state",
     "other groups": "have [1] parameters, the optimizer's [5]",
 }  # fmt: skip

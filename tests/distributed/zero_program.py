@@ -116,9 +116,9 @@ def memory(sizes):
     for p in params:
         p.grad = np.ones(tuple(p.shape), np.float32)
     optimizer.step()
-    flats = [flat for _, flat in optimizer.optim._lay_out()]
+    buffers = optimizer.optim.flat_buffers()
     return {
-        "bytes": sum(vector.nbytes for flat in flats for vector in flat.state.values()),
+        "bytes": sum(vector.nbytes for buffer in buffers for vector in buffer.moments.values()),
         "updated": [float(p.detach().numpy().max()) for p in params],
     }
 

@@ -1,11 +1,12 @@
-"""One pass over the data in this process."""
+"""One pass over the data: what `iter(loader)` returns."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
+from .dataset import IterableDataset
 from .fetch import Recipe, StreamEnded, make_fetcher
 from .seeding import Seeder
 from .state import Position
@@ -17,17 +18,17 @@ class Pass(Iterator[Any]):
     """The batches of one pass, one after the other.
 
     Args:
-        order: what gives the indices; of a stream, which has none, nobody knows the number of batches.
+        order: the sampler or batch sampler; None for a stream, whose number of batches isn't known.
     """
 
-    def __init__(self, order: Any):
+    def __init__(self, order: Sized | None):
         self._order = order
 
     def __len__(self) -> int:
-        """How many batches a whole pass has.
+        """Returns the number of batches of a whole pass.
 
         Raises:
-            TypeError: it goes over an IterableDataset, or its sampler has no length.
+            TypeError: it is a pass over an IterableDataset, or its sampler has no length.
         """
         if self._order is None:
             raise TypeError("a pass over an IterableDataset has no len(): how many batches come isn't known")
@@ -35,14 +36,14 @@ class Pass(Iterator[Any]):
 
 
 class Counted(Pass):
-    """A pass over a stream that warns when there is more than was told by `len(loader)`.
+    """A pass over a stream that warns about more samples than `len(loader)` has promised.
 
     Args:
-        length: samples that the dataset said it has. With several workers, or `drop_last`, nobody knows the
-            number of batches; it can't be larger than this.
+        length: the dataset's `len`. With several workers, or `drop_last`, the number of batches isn't known;
+            it can't be larger than this.
     """
 
-    def __init__(self, batches: Iterator[Any], position: Position, length: int, dataset: Any):
+    def __init__(self, batches: Pass, position: Position, length: int, dataset: IterableDataset):
         super().__init__(None)
         self._batches, self._position = batches, position
         self._length, self._dataset = length, dataset
@@ -56,27 +57,28 @@ class Counted(Pass):
                 f"(when accessing len(dataloader)), but {count} samples have been fetched."
             )
             if len(self._position.streams) > 1:
-                text += " Does the dataset give each worker its share, by get_worker_info()?"
+                text += " Does the dataset split its samples over the workers, by get_worker_info()?"
             warnings.warn(text, stacklevel=2)
         return batch
 
 
 class SingleProcess(Pass):
-    """Loads a batch when it is asked for.
+    """Loads each batch in this process, when it is taken.
 
     Args:
         order: see `Pass`.
         requests: what to load.
-        finish: called with each batch, before it is given out.
+        finish: called with each batch.
     """
 
     def __init__(
-        self, order: Any, recipe: Recipe, position: Position, requests: Requests, finish: Callable[[Any], Any]
+        self, order: Sized | None, recipe: Recipe, position: Position, requests: Requests,
+        finish: Callable[[Any], Any],
     ):  # fmt: skip
         super().__init__(order)
         self._position, self._requests, self._finish = position, requests, finish
-        self._seeder = Seeder(position.seed, position.epoch)
-        with self._seeder:
+        self._seeder = Seeder(position.seed, position.epoch, recipe.is_random)
+        with self._seeder.isolated():
             self._fetch = make_fetcher(recipe, self._seeder, 0, position.streams[0])
 
     def __next__(self) -> Any:
@@ -84,7 +86,7 @@ class SingleProcess(Pass):
             raise StopIteration
         for number, indices in self._requests:
             try:
-                with self._seeder:
+                with self._seeder.isolated():
                     batch = self._fetch(number, indices)
             except StreamEnded:
                 break
