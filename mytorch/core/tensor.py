@@ -1,4 +1,4 @@
-"""Tensor: an Array that remembers how it was made.
+"""Tensor: an Array that records how it was computed.
 
 Its operators and methods, `backward` among them, are listed in `methods.py`.
 """
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, as_device, device, device_of, is_raw, move
+from ..backends.device import CPU, RawArray, as_device, device, device_of, is_raw, move
 from ..backends.dtypes import is_inexact
-from . import engine
 from .array import Array, wrap
 from .grad_mode import enable_grad
+from .graph import Node, Version
 from .hook import RemovableHandle
 from .printing import tensor_text
 from .size import Size
@@ -25,7 +25,7 @@ _new = object.__new__
 
 
 class Tensor:
-    """An n-dimensional array with a gradient.
+    """An n-dimensional array that supports automatic differentiation.
 
     Args:
         data: whatever `Array` takes; an Array, NumPy or CuPy array is not copied.
@@ -37,7 +37,7 @@ class Tensor:
         grad: the gradient, an Array of the same shape, or None.
     """
 
-    __slots__ = ("data", "_grad", "_node", "_version", "_view", "_slot", "_post_hooks", "__weakref__")
+    __slots__ = ("data", "_grad", "_node", "_version", "_view", "grad_slot", "_post_hooks", "__weakref__")
     __array_priority__ = 200
 
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None):
@@ -50,8 +50,8 @@ class Tensor:
 
     def _set(self, data: Array) -> None:
         self.data = data
-        self._grad = self._node = self._view = self._slot = self._post_hooks = None
-        self._version = engine.Version()
+        self._grad = self._node = self._view = self.grad_slot = self._post_hooks = None
+        self._version = Version()
 
     shape = property(lambda self: Size(self.data._array.shape))
     dtype = property(lambda self: self.data._array.dtype)
@@ -65,11 +65,11 @@ class Tensor:
     def device(self) -> device:
         return device_of(self.data._array)
 
-    # How it was made.
+    # The graph.
 
     @property
-    def node(self) -> engine.Node | None:
-        """The step of the graph that made this tensor; None if no gradient is wanted."""
+    def node(self) -> Node | None:
+        """The node of the graph that made this tensor; None if it requires no gradient."""
         view = self._view
         if view is not None:
             now = view.base._node
@@ -82,7 +82,7 @@ class Tensor:
 
     grad_fn = property(lambda self: self.node if self.node is not None and self.node.parents else None)
 
-    def _watch(self, node: engine.Node | None) -> None:
+    def _watch(self, node: Node | None) -> None:
         self._node = node
         if node is not None:
             node.tensor = weakref.ref(self)
@@ -96,7 +96,7 @@ class Tensor:
         self.requires_grad_(mode)
 
     def requires_grad_(self, mode: bool = True) -> Tensor:
-        """Ask for a gradient, or no longer, in place.
+        """Sets `requires_grad` in place and returns the tensor.
 
         Raises:
             RuntimeError: the dtype has no gradient; `mode` is False and the tensor is an operation's result.
@@ -108,7 +108,7 @@ class Tensor:
         elif self.node is None:
             if not is_inexact(self.dtype):
                 raise RuntimeError(f"only floating-point tensors can require gradients, got {self.dtype}")
-            self._watch(engine.Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
+            self._watch(Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
         return self
 
     @property
@@ -118,7 +118,8 @@ class Tensor:
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is not None:
-            value = value.data if isinstance(value, Tensor) else Array(value)
+            if not isinstance(value, Array):
+                value = value.data if isinstance(value, Tensor) else Array(value)
             if value.shape != self.data.shape or value.dtype != self.dtype or value.device is not self.device:
                 raise RuntimeError(
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
@@ -127,49 +128,26 @@ class Tensor:
         self._grad = value
 
     def retain_grad(self) -> None:
-        """Keep the `.grad` of this tensor although it is the result of an operation."""
+        """Keeps the `.grad` of this tensor although it is the result of an operation."""
         if self.node is None:
             raise RuntimeError("can't retain_grad() on a tensor that has requires_grad=False")
         self.node.retain = True
 
     def detach(self) -> Tensor:
-        """The same memory without history; writes through either are seen, and counted, by both."""
+        """Returns a tensor that shares the memory, without history; in-place writes to either change both."""
         out = from_raw(self.data._array)
         out._version = self._version
         return out
 
     def detach_(self) -> Tensor:
-        """Forget the history, in place."""
+        """Removes the history, in place."""
         if self._view is not None:
             raise RuntimeError("can't detach a view in place; use detach()")
         self._node = None
         return self
 
-    def _accumulate_grad(self, raw: Any, own: bool = False) -> None:
-        """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer.
-
-        Args:
-            own: nobody else holds `raw`, so it need not be copied.
-        """
-        if self._grad is not None:
-            if raw is not self._grad._array:  # else it was added where it lies: see `_grad_place`
-                self._grad._array[...] += raw
-        elif self._slot is not None:
-            self._grad = self._slot.take(raw)
-        else:
-            self._grad = wrap(raw if own else np.array(raw) if device_of(raw) is CPU else raw.copy())
-        if self._post_hooks:
-            for hook in list(self._post_hooks.values()):
-                hook(self)
-
-    def _grad_place(self) -> tuple[Any, int]:
-        """The raw array that will be `.grad`, if that is known, and 1 if there is something in it already."""
-        if self._grad is not None:
-            return self._grad._array, 1
-        return (None, 0) if self._slot is None else (self._slot.reserve(), 0)
-
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-        """Call `hook(gradient)` when the gradient is complete; what it returns, if anything, replaces it."""
+        """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it."""
         if self.node is None:
             raise RuntimeError("can't register a hook on a tensor that doesn't require gradient")
         if self.node.hooks is None:
@@ -188,17 +166,17 @@ class Tensor:
         return RemovableHandle(self.node.hooks, on_raw)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call `hook(tensor)` after a backward has added to this leaf's `.grad`."""
+        """Calls `hook(tensor)` after a backward pass has added to this leaf's `.grad`."""
         if self.node is None or not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks are for leaf tensors that require grad")
         if self._post_hooks is None:
             self._post_hooks = {}
         return RemovableHandle(self._post_hooks, hook)
 
-    # Out of the graph.
+    # Conversions.
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
-        """The NumPy array behind this tensor, sharing its memory; of bfloat16, one of ml_dtypes' dtype.
+        """Returns the NumPy array that holds the data, not a copy; bfloat16 has ml_dtypes' dtype.
 
         Raises:
             RuntimeError: it requires grad (use `detach()`), unless `force`.
@@ -214,7 +192,7 @@ class Tensor:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def item(self) -> int | float | bool | complex:
-        """The one element, as a Python number."""
+        """Returns the only element as a Python number."""
         if self.data.size != 1:
             count, shape = self.data.size, self.data.shape
             raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
@@ -295,8 +273,8 @@ class Tensor:
         return tensor_text(self.data, marks)
 
 
-def from_raw(raw: Any) -> Tensor:
-    """A Tensor around a raw array, without history."""
+def from_raw(raw: RawArray) -> Tensor:
+    """Returns a Tensor around a raw array, without history."""
     if type(raw) is np.ndarray:
         data = _new(Array)
         data._array = raw
@@ -304,19 +282,33 @@ def from_raw(raw: Any) -> Tensor:
         data = wrap(raw)
     out = _new(Tensor)
     out.data = data  # what `_set` does, without a call
-    out._grad = out._node = out._view = out._slot = out._post_hooks = None
-    out._version = engine.Version()
+    out._grad = out._node = out._view = out.grad_slot = out._post_hooks = None
+    out._version = Version()
     return out
 
 
-def raw_of(x: Any, where: Any = None) -> Any:
-    """The raw array in a Tensor, an Array, a raw array or numbers; on device `where` if given."""
+def increment_version(x: Tensor) -> None:
+    """Counts an in-place write to the memory of `x`: a graph that needs the old values must raise."""
+    base = x if x._view is None else x._view.base
+    x._version.bump(base.data._array)
+
+
+def version_of(x: Tensor) -> int:
+    """Returns how often the memory of `x` was written in place."""
+    return x._version.count
+
+
+def raw_of(x: Any, device: Any = None) -> RawArray:
+    """Returns the raw array of a Tensor, an Array, a raw array or numbers; moved to `device` if given."""
     if isinstance(x, Tensor):
         x = x.data
     raw = x._array if isinstance(x, Array) else x
     if not is_raw(raw):
         raw = Array(raw)._array
-    return raw if where is None else move(raw, as_device(where))
+    return raw if device is None else move(raw, as_device(device))
 
 
-__all__ = ["RemovableHandle", "Size", "Tensor", "View", "from_raw", "raw_of", "replay_views"]
+__all__ = [
+    "RemovableHandle", "Size", "Tensor", "View", "from_raw", "increment_version", "raw_of", "replay_views",
+    "version_of",
+]  # fmt: skip

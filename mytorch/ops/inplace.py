@@ -18,10 +18,10 @@ import numpy as np
 
 from ..backends.device import CPU, is_raw, move, on
 from ..backends.dtypes import as_dtype, can_cast, is_inexact
-from ..core import engine
 from ..core.grad_mode import _state, is_grad_enabled
+from ..core.graph import Node, new_recompute
 from ..core.op import NUMBERS, as_raw
-from ..core.tensor import Tensor, from_raw, raw_of, replay_views
+from ..core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from .cast import clone
 
 
@@ -77,7 +77,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
             raise RuntimeError(
                 f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
             ) from None
-    x._version.count += 1
+    increment_version(x)
     if wanted:
         _record_write(x, value, index, name)
     return x
@@ -95,7 +95,7 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
         """What was overwritten gets no gradient, the value that of the part where it is now."""
         if isinstance(g, Tensor):
             return vjp_with_graph(g)
-        g = _copied(g, order)
+        g = _copy_in_order(g, order)
         part = replay_views(replay, from_raw(g)).data._array
         to_value = None
         if value_wanted:
@@ -115,8 +115,8 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
 
     if before is not None:
         before.tensor = None
-    node = engine.Node(name, parents, vjp, raw.shape, raw.dtype, owner.device)
-    node.recompute = engine.Recompute(None, (raw,), {}, ((owner._version, owner._version.count),))
+    node = Node(name, parents, vjp, raw.shape, raw.dtype, owner.device)
+    node.recompute = new_recompute((None, (raw,), {}, [(owner._version, owner._version.count)]))
     if _state.tape is not None:
         _state.tape.append(node)
     owner._watch(node)
@@ -127,7 +127,7 @@ def _memory_order(raw: Any) -> list[int]:
     return sorted(range(raw.ndim), key=lambda d: -abs(raw.strides[d]))
 
 
-def _copied(g: Any, order: list[int]) -> Any:
+def _copy_in_order(g: Any, order: list[int]) -> Any:
     """A copy of `g`, in memory its dims in this order: then views of the tensor are views of its gradient."""
     return np.transpose(np.transpose(g, order).copy(), _inverse(order))
 

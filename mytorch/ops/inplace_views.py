@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core.tensor import Tensor, from_raw
+from ..core.tensor import Tensor, from_raw, increment_version
 from .inplace import check_history, recorded
 
 
@@ -29,19 +29,19 @@ def inplace_view(function: Callable) -> Callable:
         if recorded((x,)):
             check_history(x, name)
         before = x.node
-        out = function(_former_self(x) if x._view is None else x, *args, **kwargs)
+        out = function(_alias_of(x) if x._view is None else x, *args, **kwargs)
         if before is not None and x._view is not None:
             before.tensor = None  # its gradient has another shape
         x.data, x._view = out.data, out._view
         x._watch(out._node)
-        x._version.count += 1
+        increment_version(x)
         return x.requires_grad_() if before is not None and out._node is None else x  # a leaf, not recorded
 
     call.__name__ = call.__qualname__ = name
     return call
 
 
-def _former_self(x: Tensor) -> Tensor:
+def _alias_of(x: Tensor) -> Tensor:
     former = from_raw(x.data._array)
     former._version = x._version
     former._watch(x._node)

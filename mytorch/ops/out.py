@@ -12,7 +12,7 @@ import numpy as np
 from ..backends import dtypes
 from ..core.closure import shares_memory
 from ..core.grad_mode import is_grad_enabled
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, increment_version
 from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.
@@ -86,13 +86,13 @@ def accepts_out(function: Callable) -> Callable:
             raise TypeError(f"{name}(): out has {len(targets)} tensors for {len(results)} results")
         for target, value in zip(targets, results, strict=True):
             _check_overlap(target, value, inputs, whole, name)
-            _give(target, value, name)
+            _write_out(target, value, name)
         return type(result)(*targets) if hasattr(result, "_fields") else tuple(targets) if several else out
 
     return call
 
 
-def _give(out: Tensor, value: Tensor, name: str) -> None:
+def _write_out(out: Tensor, value: Tensor, name: str) -> None:
     if out.device is not value.device:
         raise RuntimeError(f"{name}(): out is on {out.device}, the result on {value.device}")
     if name in EXACT and out.dtype != value.dtype:
@@ -109,7 +109,7 @@ def _give(out: Tensor, value: Tensor, name: str) -> None:
             stacklevel=4,
         )
     out.data = value.data.astype(out.dtype) if value.dtype != out.dtype else value.data.clone()
-    out._version.count += 1
+    increment_version(out)
 
 
 def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: Any, name: str) -> None:

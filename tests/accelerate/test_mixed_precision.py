@@ -1,4 +1,4 @@
-"""A float16 model with float32 weights behind it."""
+"""A half-precision model with float32 masters."""
 
 import copy
 
@@ -94,7 +94,7 @@ def test_an_unused_parameter_is_left_alone_with_what_lies_in_its_place():
     first, *_, last = params = list(model.parameters())
     give_grads(params, 0)
     optimizer.step()
-    first_slot = first._slot.raw
+    first_slot = first.grad_slot.raw
     first_slot[...] = np.inf  # from an earlier step that overflowed
     optimizer.zero_grad()
     before = [p.data.numpy().copy() for p in params]
@@ -111,8 +111,8 @@ def test_an_unused_parameter_is_left_alone_with_what_lies_in_its_place():
 def test_gradients_are_computed_where_they_are_cast_from():
     model, optimizer = pair()
     model(mytorch.ones(2, 6).half()).sum().backward()
-    vectors = {id(p._slot.vector) for p in model.parameters()}
-    assert len(vectors) == 1 and all(p._slot.holds(p.grad) for p in model.parameters())
+    vectors = {id(p.grad_slot.vector) for p in model.parameters()}
+    assert len(vectors) == 1 and all(p.grad_slot.holds(p.grad) for p in model.parameters())
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
 
@@ -223,11 +223,11 @@ def test_one_optimizer_has_one_kind_of_half():
 
 
 def losses(dtype, steps=30):
-    """Of a nano GPT that learns text that repeats itself."""
+    """Of a tiny GPT that learns text that repeats itself."""
     mytorch.manual_seed(0)
-    config = GPT2Config.of_size("nano", vocab_size=32, context_length=32)
+    config = GPT2Config(vocab_size=32, context_length=32, n_layer=2, n_head=2, n_embd=32)
     model = GPT2(config)
-    optimizer = optim.AdamW(model.parameter_groups(0.1), lr=1e-3, betas=(0.9, 0.99))
+    optimizer = optim.AdamW(model.parameter_groups(0.1), lr=2e-3, betas=(0.9, 0.99))
     scaler = GradScaler(enabled=dtype == "float16", init_scale=2.0**15)
     if dtype != "float32":
         optimizer = MixedPrecisionOptimizer(optimizer, half_parameters(model, dtype))
@@ -250,8 +250,8 @@ def losses(dtype, steps=30):
 
 
 def test_a_gpt_learns_as_in_float32():
-    """Within 0.02 % in float16, and 0.12 % in bfloat16, which has an eighth of its precision."""
+    """bfloat16 has an eighth of float16's precision."""
     single = losses("float32")
     assert single[-1] < 0.8 * single[0]
-    for dtype in HALVES:
-        np.testing.assert_allclose(losses(dtype), single, rtol=0.01, err_msg=dtype)
+    for dtype, tolerance in {"float16": 2e-4, "bfloat16": 4e-3}.items():
+        np.testing.assert_allclose(losses(dtype), single, rtol=tolerance, err_msg=dtype)

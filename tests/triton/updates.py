@@ -38,7 +38,7 @@ class Run:
         self.wide = self.data.astype(float)
         self.wide_state = {name: np.zeros(size) for name in self.names}
         self.dtype, self.count = dtype, np.zeros(1, np.float32)
-        self.on_the_device = bool(self.optimizer.state_numbers(self.options) and self.names)
+        self.on_the_device = bool(self.optimizer.state_scalars(self.options) and self.names)
 
     def gradient(self):
         return self.random.standard_normal(self.data.size).astype(self.data.dtype)

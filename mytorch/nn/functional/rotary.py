@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...backends.dtypes import is_half
-from ...core.engine import unbroadcast
 from ...core.tensor import Tensor
+from ...core.unbroadcast import unbroadcast
 from ...ops import cat, chunk, stack
 from .activations import require_float
 from .composite import composite
