@@ -17,6 +17,7 @@ from . import hooks
 from .parameter import Parameter, replace_data
 from .registered import Registered
 from .state import IncompatibleKeys, entries, load
+from .types import DeviceLike, DTypeLike
 
 
 class Module(Registered):
@@ -178,8 +179,8 @@ class Module(Registered):
     def to(
         self,
         *args: Any,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike = None,
+        device: DeviceLike = None,
         non_blocking: bool = False,
         memory_format: Any = None,
     ) -> Module:

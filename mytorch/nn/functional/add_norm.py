@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
-from .batch_norm import batch_norm, check_instances, follow_instances, group_norm
+from .batch_norm import batch_norm, check_instances, group_norm, update_with_instances
 from .composite import Composite, composite
 from .normalization import layer_norm, rms_norm
 
@@ -171,7 +171,7 @@ def add_instance_norm(
         arguments = (running_mean, running_var, weight, bias, False, momentum, eps)
         return add_batch_norm(input, residual, *arguments, **choice)
     y, total = add_group_norm(input, residual, input.shape[1], weight, bias, eps, **choice)
-    follow_instances(total.detach(), running_mean, running_var, momentum)
+    update_with_instances(total.detach(), running_mean, running_var, momentum)
     return y, total
 
 
@@ -195,7 +195,7 @@ def _complete(composite: Composite, norm: Composite) -> None:
     @composite.manual
     def manual(x, residual, *rest):
         total = x + residual
-        y, backward = norm.by_hand.forward(total, *rest)
+        y, backward = norm.manual_variant.forward(total, *rest)
         return (y, total), of_sum(functools.partial(_all, *backward))
 
 

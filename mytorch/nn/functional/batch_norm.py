@@ -1,4 +1,4 @@
-"""Normalization of images and the like, (N, C, ...), over the batch, groups of channels or instances."""
+"""Batch norm, group norm and instance norm of (N, C, ...)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 from ...autograd import no_grad
 from ...backends.blas import column_sums, dots, row_sums, rows
-from ...backends.device import on
+from ...backends.device import RawArray, on
 from ...core.op import op
 from ...core.tensor import Tensor, raw_of
 from ...core.upcast import upcast
 from ...ops.inplace import write
 from .activations import require_float
 from .composite import composite
-from .normalization import Over, pull_back, same_dtype, scale_and_shift, standardize
+from .normalization import Over, same_dtype, scale_and_shift, standardize, x_hat_vjp
 
 
-def _channel_sums(x: Any) -> Any:
+def _channel_sums(x: RawArray) -> Any:
     n, channels, length = x.shape
     x = x if length == 1 else row_sums(rows(x))
     return column_sums(np.reshape(x, (n, channels)))[:, None]
@@ -39,28 +39,28 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalize each channel over the batch, then scale and shift it.
+    """Normalizes each channel over the batch, then scales and shifts it.
 
         y = (x - mean) / sqrt(variance + eps) * weight + bias
 
     Args:
         input: (N, C, ...)
-        running_mean, running_var: (C,); without `training` they are the mean and the variance. In training
-            those of the batch are, and they follow along:
-            running = (1 - momentum) running + momentum batch, where the batch's variance is the unbiased one.
+        running_mean, running_var: (C,), used without `training`. With `training` the batch's statistics are
+            used, and the running ones are updated: running = (1 - momentum) running + momentum batch, where
+            the batch's variance is the unbiased one.
         weight, bias: (C,) or None
 
     Raises:
-        ValueError: one value a channel in training; eps is not positive; one of the two running ones.
-        RuntimeError: shapes or dtypes don't fit; no running statistics without training.
+        ValueError: one value per channel in training; eps is not positive; only one running statistic.
+        RuntimeError: shapes or dtypes do not match; no running statistics without training.
     Source: Ioffe & Szegedy, "Batch Normalization", 2015, https://arxiv.org/abs/1502.03167
     """
     dims, each = (0, *range(2, input.ndim)), (-1, *[1] * (input.ndim - 2))
     if training:
-        running = running_mean  # see the check
+        running = running_mean  # the checker replaces it by a `Running`
         mean = input.mean(dims, True)
         variance = (input - mean).square().mean(dims, True)
-        running.follow(mean.detach().flatten(), variance.detach().flatten())
+        running.update(mean.detach().flatten(), variance.detach().flatten())
     else:
         mean, variance = running_mean.reshape(each), running_var.reshape(each)
     y = (input - mean) * (variance + eps).rsqrt()
@@ -70,8 +70,8 @@ def batch_norm(
 
 @batch_norm.check
 def _check_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    """In training the variants get a `Running` in place of running_mean, and None for running_var."""
-    if input.data.shape == (0,):  # no channels, but PyTorch lets it pass
+    """Raises the errors of a wrong call; in training running_mean becomes a `Running`, running_var None."""
+    if input.data.shape == (0,):  # no channels; PyTorch accepts it
         return input.clone()
     if training:
         _check_values("batch_norm", input)
@@ -117,32 +117,32 @@ def _three_dims(x):
 
 
 class Running:
-    """The running statistics in training, which follow those of the batch in place.
+    """The running statistics in training, which the batch's statistics update in place.
 
-    They do so once: for a second derivative the reference runs again.
+    They are updated once: a second derivative runs the reference again.
 
     Args:
         mean, variance: (C,) or None.
         momentum: the weight of the batch.
-        count: how many elements of the batch share a mean.
+        count: the number of elements per mean.
     """
 
     def __init__(self, mean: Tensor | None, variance: Tensor | None, momentum: float, count: int):
         self.mean, self.variance, self.momentum, self.count = mean, variance, momentum, count
         self.waiting = mean is not None and count > 0
 
-    def follow(self, mean: Any, variance: Any) -> None:
-        """Take in the batch's mean and its biased variance, (C,), Tensors or raw arrays."""
+    def update(self, mean: RawArray, variance: RawArray) -> None:
+        """Updates with the batch's mean and biased variance, (C,)."""
         if not self.waiting:
             return
         self.waiting = False
-        of_variance = self.momentum * self.count / max(self.count - 1, 1)
+        unbiased = self.momentum * self.count / max(self.count - 1, 1)
         with no_grad(), on(self.mean.device):
-            for running, batch, share in (
+            for running, batch, factor in (
                 (self.mean, mean, self.momentum),
-                (self.variance, variance, of_variance),
+                (self.variance, variance, unbiased),
             ):
-                write(running, running.data._array * (1 - self.momentum) + raw_of(batch) * share)
+                write(running, running.data._array * (1 - self.momentum) + raw_of(batch) * factor)
 
 
 @batch_norm.manual
@@ -150,25 +150,25 @@ def _batch_norm(x, mean, variance, weight, bias, training, momentum, eps):
     shape, x = x.shape, _three_dims(x)
     weight, bias = (None if p is None else np.reshape(p, (-1, 1)) for p in (weight, bias))
     if training:
-        running, share = mean, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1))
-        x_hat, mean, variance = _centred(x, share)
-        running.follow(mean[:, 0], variance[:, 0])
+        running, inv_n = mean, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1))
+        x_hat, mean, variance = _centred(x, inv_n)
+        running.update(mean[:, 0], variance[:, 0])
     else:
         x_hat, variance = x - np.reshape(mean, (-1, 1)), np.reshape(variance, (-1, 1))
     rstd = 1 / np.sqrt(variance + variance.dtype.type(eps))
     x_hat *= rstd
-    pull = pull_back(x_hat, rstd, CHANNELS, share) if training else lambda d: d * rstd
-    y, grad_x, grad_weight, grad_bias = scale_and_shift(
-        x_hat, weight, bias, pull, CHANNELS, shape, x.shape[1:2]
+    vjp = x_hat_vjp(x_hat, rstd, CHANNELS, inv_n) if training else lambda d: d * rstd
+    y, dx, dweight, dbias = scale_and_shift(
+        x_hat, weight, bias, vjp, CHANNELS, shape, x.shape[1:2]
     )
-    return y, (grad_x, None, None, grad_weight, grad_bias)
+    return y, (dx, None, None, dweight, dbias)
 
 
-def _centred(x, share):
-    """(x - mean, mean, variance) of the channels of (N, C, L); share is 1 / (N L)."""
-    mean = CHANNELS.total(x) * share
+def _centred(x, inv_n):
+    """Returns (x - mean, mean, variance) of the channels of (N, C, L); inv_n is 1 / (N L)."""
+    mean = CHANNELS.total(x) * inv_n
     centred = x - mean
-    return centred, mean, CHANNELS.dot(centred, centred) * share
+    return centred, mean, CHANNELS.dot(centred, centred) * inv_n
 
 
 @composite
@@ -179,7 +179,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalize groups of channels, each sample for itself, then scale and shift each channel.
+    """Normalizes groups of channels of each sample, then scales and shifts each channel.
 
         y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, the statistics over C / num_groups channels
 
@@ -188,8 +188,8 @@ def group_norm(
         weight, bias: (C,) or None
 
     Raises:
-        ValueError: one value a group.
-        RuntimeError: num_groups doesn't divide C; shapes or dtypes don't fit.
+        ValueError: one value per group.
+        RuntimeError: num_groups doesn't divide C; shapes or dtypes do not match.
     Source: Wu & He, "Group Normalization", 2018, https://arxiv.org/abs/1803.08494
     """
     shape, each = input.shape, (-1, *[1] * (input.ndim - 2))
@@ -223,14 +223,14 @@ def _check_group_norm(input, num_groups, weight, bias, eps):
 def _group_norm(x, num_groups, weight, bias, eps):
     shape, x = x.shape, _three_dims(x)
     groups = x.shape[0] * num_groups
-    x_hat, pull_rows = standardize(np.reshape(x, (groups, x.size // max(groups, 1))), eps)
+    x_hat, vjp_of_rows = standardize(np.reshape(x, (groups, x.size // max(groups, 1))), eps)
     matrix = x_hat.shape
     weight, bias = (None if p is None else p[:, None] for p in (weight, bias))
-    y, grad_x, grad_weight, grad_bias = scale_and_shift(
-        np.reshape(x_hat, x.shape), weight, bias, lambda d: pull_rows(np.reshape(d, matrix)),
+    y, dx, dweight, dbias = scale_and_shift(
+        np.reshape(x_hat, x.shape), weight, bias, lambda d: vjp_of_rows(np.reshape(d, matrix)),
         CHANNELS, shape, x.shape[1:2],
     )  # fmt: skip
-    return y, (grad_x, None, grad_weight, grad_bias)
+    return y, (dx, None, dweight, dbias)
 
 
 def instance_norm(
@@ -246,25 +246,25 @@ def instance_norm(
     auto: bool = False,
     fused: bool | None = None,
 ) -> Tensor:
-    """Normalize each channel of each sample, then scale and shift it: `group_norm`, a channel a group.
+    """Normalizes each channel of each sample, then scales and shifts it: `group_norm` with C groups.
 
     Args:
         input: (N, C, ...)
-        running_mean, running_var: (C,) or None; they follow the means over the batch, as in `batch_norm`.
-            Without `use_input_stats` they are the mean and the variance.
+        running_mean, running_var: (C,) or None; updated with the batch's means, as in `batch_norm`. Without
+            `use_input_stats` they are the mean and the variance.
         weight, bias: (C,) or None
         auto, fused: which variant of `group_norm` runs, or of `batch_norm` without `use_input_stats`.
 
     Raises:
-        ValueError: one value a channel; one of the two running ones.
-        RuntimeError: shapes or dtypes don't fit; no running statistics without `use_input_stats`.
+        ValueError: one value per channel; only one running statistic.
+        RuntimeError: shapes or dtypes do not match; no running statistics without `use_input_stats`.
     Source: Ulyanov, Vedaldi & Lempitsky, "Instance Normalization", 2016, https://arxiv.org/abs/1607.08022
     """
-    choice: Any = {"auto": auto, "fused": fused}
+    choice = {"auto": auto, "fused": fused}
     check_instances("instance_norm", input, running_mean, running_var, weight, bias, use_input_stats)
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps, **choice)
-    follow_instances(input, running_mean, running_var, momentum)
+    update_with_instances(input, running_mean, running_var, momentum)
     return group_norm(input, input.shape[1], weight, bias, eps, **choice)
 
 
@@ -277,7 +277,7 @@ def check_instances(
     bias: Tensor | None,
     use_input_stats: bool,
 ) -> None:
-    """Raise the errors of a wrong call of `instance_norm`."""
+    """Raises the errors of a wrong call of `instance_norm`."""
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError(
@@ -294,20 +294,20 @@ def check_instances(
     _check_channels(name, input, running_mean, running_var, weight, bias)
 
 
-def follow_instances(
+def update_with_instances(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
 ) -> None:
-    """Let the running statistics, if there are any, follow the means of the instances' over the batch."""
+    """Updates the running statistics, if any, with the means over the batch of the instances' statistics."""
     if running_mean is not None:
         n, channels, length = (*input.shape[:2], math.prod(input.shape[2:]))
         moments = _moments(input.reshape(1, n * channels, length))
         running = Running(running_mean, running_var, momentum, length if n else 0)
-        running.follow(*(m.reshape(n, channels).mean(0) for m in moments))
+        running.update(*(m.reshape(n, channels).mean(0) for m in moments))
 
 
 @op(bfloat16=True)
 def _moments(x):
-    """The mean and variance of each channel of (N, C, L), in float32 for half precision."""
+    """Returns the mean and variance of each channel of (N, C, L), in float32 for half precision."""
     x = upcast(x)
     _, mean, variance = _centred(x, x.dtype.type(1 / max(x.size // max(x.shape[1], 1), 1)))
     return (mean[:, 0], variance[:, 0]), None

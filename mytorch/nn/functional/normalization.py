@@ -1,4 +1,4 @@
-"""Normalization: features brought to a common scale. What layer, batch and group norm share is here, too."""
+"""Layer norm, RMS norm, local response norm; and the forward and backward pass that all norms inv_n."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends.blas import column_sums, dots, row_sums
+from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...ops import cat, norm
 from .activations import require_float
 from .composite import composite
 
-# The derivation, once for all of them. A statistic is taken over some elements: over a row, over a channel.
-# With x_hat = (x - mean) rstd and d, the gradient of x_hat,
+# The derivation, once for all norms. A statistic is taken over some elements: a row, or a channel.
+# With x_hat = (x - mean) rstd and d the gradient of x_hat,
 #
 #     dx = rstd (d - mean(d) - x_hat mean(d x_hat)).
 #
-# x_hat has mean 0 and variance 1 whatever x is, so dx loses the two parts of d that would change them.
-# Without a mean, as in RMS norm, the middle term is not there.
+# x_hat has mean 0 and variance 1 for every x, so dx lacks the two components of d that would change them.
+# RMS norm subtracts no mean: its dx has no mean(d).
 
 
 class Over(NamedTuple):
-    """How to add up over the elements that share a statistic or a parameter; the results broadcast back.
+    """Reductions over the elements that inv_n a statistic or a parameter; results broadcast against the input.
 
     total: the sums of an array.
-    dot: the sums of the product of two.
+    dot: the sums of the product of two arrays.
     """
 
     total: Callable[[Any], Any]
@@ -39,40 +40,41 @@ ROWS = Over(row_sums, lambda a, b: dots("ij->i", a, b)[:, None])  # of (M, n)
 COLUMNS = Over(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
 
 
-def standardize(x: Any, eps: float, centred: bool = True) -> tuple[Any, Callable]:
-    """Each row of a matrix with mean 0 and variance 1, and the way back for its gradient.
+def standardize(x: RawArray, eps: float, centred: bool = True) -> tuple[Any, Callable]:
+    """Returns the rows of a matrix with mean 0 and variance 1, and their vjp.
 
-    Without `centred` the mean stays, and the rows have a mean square of 1.
+    Without `centred` the mean is not subtracted, and the rows have a mean square of 1.
     """
-    share = x.dtype.type(1 / max(x.shape[1], 1))
-    x_hat = x - ROWS.total(x) * share if centred else x.copy()
-    rstd = 1 / np.sqrt(ROWS.dot(x_hat, x_hat) * share + x.dtype.type(eps))
+    inv_n = x.dtype.type(1 / max(x.shape[1], 1))
+    x_hat = x - ROWS.total(x) * inv_n if centred else x.copy()
+    rstd = 1 / np.sqrt(ROWS.dot(x_hat, x_hat) * inv_n + x.dtype.type(eps))
     x_hat *= rstd
-    return x_hat, pull_back(x_hat, rstd, ROWS, share, centred)
+    return x_hat, x_hat_vjp(x_hat, rstd, ROWS, inv_n, centred)
 
 
-def pull_back(x_hat: Any, rstd: Any, over: Over, share: Any, centred: bool = True) -> Callable:
-    """The function from the gradient of x_hat, which it overwrites, to that of x; share is 1 / n."""
+def x_hat_vjp(x_hat: RawArray, rstd: RawArray, over: Over, inv_n: RawArray, centred: bool = True) -> Callable:
+    """Returns the vjp of x_hat, which overwrites the gradient that it gets; inv_n is 1 / n."""
 
-    def pull(d):
-        along = over.dot(d, x_hat) * share
+    def vjp(d):
+        mean_dxhat = over.dot(d, x_hat) * inv_n
         if centred:
-            d -= over.total(d) * share
-        d -= x_hat * along
+            d -= over.total(d) * inv_n
+        d -= x_hat * mean_dxhat
         d *= rstd
         return d
 
-    return pull
+    return vjp
 
 
 def scale_and_shift(
-    x_hat: Any, weight: Any, bias: Any, pull: Callable, over: Over, shape: tuple, size: tuple
+    x_hat: RawArray, weight: RawArray, bias: RawArray, vjp: Callable, over: Over, shape: tuple, size: tuple
 ) -> tuple:
-    """x_hat * weight + bias in `shape`, and its gradients with respect to x, weight and bias.
+    """Returns x_hat * weight + bias in `shape`, and the functions for dx, dweight and dbias.
 
     Args:
-        x_hat: in the dims that weight and bias, which may be None, broadcast against.
-        over: the elements of x_hat that share a weight.
+        x_hat: in a shape that weight and bias, which may be None, broadcast against.
+        vjp: of x_hat.
+        over: the elements of x_hat that inv_n a weight.
         size: the shape of the parameters.
     """
     y = x_hat.copy() if weight is None else x_hat * weight
@@ -80,17 +82,17 @@ def scale_and_shift(
         y += bias
     dims = x_hat.shape
 
-    def grad_x(g):
+    def dx(g):
         d = np.reshape(g, dims)
-        return np.reshape(pull(d.copy() if weight is None else d * weight), shape)
+        return np.reshape(vjp(d.copy() if weight is None else d * weight), shape)
 
-    def grad_weight(g):
+    def dweight(g):
         return np.reshape(over.dot(np.reshape(g, dims), x_hat), size)
 
-    def grad_bias(g):
+    def dbias(g):
         return np.reshape(over.total(np.reshape(g, dims)), size)
 
-    return np.reshape(y, shape), grad_x, grad_weight, grad_bias
+    return np.reshape(y, shape), dx, dweight, dbias
 
 
 @composite
@@ -101,7 +103,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalize the last dims to mean 0 and variance 1, then scale and shift them.
+    """Normalizes the last dims to mean 0 and variance 1, then scales and shifts them.
 
         y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias
 
@@ -152,7 +154,7 @@ def _check_shape(name: str, input: Tensor, normalized_shape: Sequence[int], **pa
 
 
 def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None:
-    """Raise RuntimeError unless `other` is None, of the input's dtype, or float32 beside half precision."""
+    """Raises RuntimeError unless `other` is None, of the input's dtype, or float32 beside half precision."""
     if other is not None and other.dtype != input.dtype:
         if is_half(input.dtype) and other.dtype == np.float32:
             return
@@ -161,15 +163,15 @@ def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None
 
 def _by_rows(x, normalized_shape, weight, bias, eps, centred):
     n = math.prod(normalized_shape)
-    x_hat, pull = standardize(np.reshape(x, (x.size // max(n, 1), n)), eps, centred)
+    x_hat, vjp = standardize(np.reshape(x, (x.size // max(n, 1), n)), eps, centred)
     weight, bias = (None if p is None else np.reshape(p, n) for p in (weight, bias))
-    return scale_and_shift(x_hat, weight, bias, pull, COLUMNS, x.shape, tuple(normalized_shape))
+    return scale_and_shift(x_hat, weight, bias, vjp, COLUMNS, x.shape, tuple(normalized_shape))
 
 
 @layer_norm.manual
 def _layer_norm(x, normalized_shape, weight, bias, eps):
-    y, grad_x, grad_weight, grad_bias = _by_rows(x, normalized_shape, weight, bias, eps, True)
-    return y, (grad_x, None, grad_weight, grad_bias)
+    y, dx, dweight, dbias = _by_rows(x, normalized_shape, weight, bias, eps, True)
+    return y, (dx, None, dweight, dbias)
 
 
 @composite
@@ -179,17 +181,17 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Divide by the root of the mean square of the last dims, then scale.
+    """Divides by the root of the mean square of the last dims, then scales.
 
         y = x / sqrt(E[x^2] + eps) * weight
 
     Args:
         input: (..., *normalized_shape)
         weight: (*normalized_shape) or None; used in the dtype of the input.
-        eps: by default the distance from 1 to the next number of the dtype, for float16 that of float32.
+        eps: by default the machine epsilon of the dtype, for half precision that of float32.
 
     Raises:
-        RuntimeError: shapes don't fit; integers.
+        RuntimeError: shapes do not match; integers.
     Source: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, https://arxiv.org/abs/1910.07467
     """
     dims = tuple(range(-len(normalized_shape), 0))
@@ -200,21 +202,21 @@ def rms_norm(
 @rms_norm.check
 def _check_rms_norm(input, normalized_shape, weight, eps):
     _check_shape("rms_norm", input, normalized_shape, weight=weight)
-    wide = np.promote_types(input.dtype, np.float32)
-    eps = float(np.finfo(wide).eps) if eps is None else eps
-    return input, normalized_shape, None if weight is None else weight.to(wide), eps
+    dtype = np.promote_types(input.dtype, np.float32)
+    eps = float(np.finfo(dtype).eps) if eps is None else eps
+    return input, normalized_shape, None if weight is None else weight.to(dtype), eps
 
 
 @rms_norm.manual
 def _rms_norm(x, normalized_shape, weight, eps):
-    y, grad_x, grad_weight, _ = _by_rows(x, normalized_shape, weight, None, eps, False)
-    return y, (grad_x, None, grad_weight)
+    y, dx, dweight, _ = _by_rows(x, normalized_shape, weight, None, eps, False)
+    return y, (dx, None, dweight)
 
 
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Divide by a power of the mean square over `size` neighbouring channels, zeros beyond the ends.
+    """Divides by a power of the mean square over `size` neighbouring channels, with zeros beyond the ends.
 
         y = x / (k + alpha / size * sum of x^2)^beta
 
@@ -249,10 +251,10 @@ def local_response_norm(
 def normalize(
     input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] | None = 1, eps: float = 1e-12
 ) -> Tensor:
-    """x / max(|x|, eps), with the p-norm of the vectors along a dim or several.
+    """Returns x / max(|x|, eps), with the p-norm of the vectors along one or several dims.
 
     Raises:
         RuntimeError: integers.
-        IndexError: there is no such dim.
+        IndexError: no such dim.
     """
     return input / norm(input, p, dim, True).clamp(min=eps)

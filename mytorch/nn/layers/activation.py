@@ -12,6 +12,7 @@ from .. import functional as F
 from .. import init as nn_init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 WARN_CALLER = 5  # the stack level at which a softmax without a dim warns: whoever calls the module
 
@@ -184,7 +185,7 @@ class PReLU(Module):
         weight: (num_parameters,).
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None):
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DTypeLike = None):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))

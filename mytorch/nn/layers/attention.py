@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...core.tensor import Tensor
 from ...ops import empty
 from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 from .linear import Linear
 
 
@@ -41,7 +40,7 @@ class MultiheadAttention(Module):
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, device: Any = None, dtype: Any = None,
+        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import ones, zeros
 from .. import functional as F
+from ..types import DeviceLike, DTypeLike
 from .normalization import _Affine
 
 
@@ -31,7 +31,7 @@ class _RunningNorm(_Affine):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
+        track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
         fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
@@ -108,7 +108,7 @@ class BatchNorm3d(_BatchNorm):
 class _InstanceNorm(_RunningNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
+        track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
         fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(

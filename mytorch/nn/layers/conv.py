@@ -13,6 +13,7 @@ from .. import init
 from ..functional.windows import ntuple, read_padding
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike, IntOrInts
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -86,9 +87,9 @@ class _ConvNd(Module):
 
 class _Conv(_ConvNd):
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1, padding: IntOrInts = 0,
+        dilation: IntOrInts = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode,
@@ -111,9 +112,9 @@ class _ConvTranspose(_ConvNd):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
-        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1, padding: IntOrInts = 0,
+        output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True, dilation: IntOrInts = 1,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias,
@@ -224,7 +225,7 @@ class ConvTranspose3d(_ConvTranspose):
 class Unfold(Module):
     """The windows of images as columns, (N, C, H, W) to (N, C kernel, windows): see `F.unfold`."""
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+    def __init__(self, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1):
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
@@ -242,7 +243,7 @@ class Fold(Module):
     """Images from the sums of their windows, (N, C kernel, windows) to (N, C, H, W): see `F.fold`."""
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1
     ):
         super().__init__()
         self.output_size, self.kernel_size = output_size, kernel_size

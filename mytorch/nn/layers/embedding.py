@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...core.tensor import Tensor
 from ...ops import empty
 from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 
 class Embedding(Module):
@@ -29,7 +28,7 @@ class Embedding(Module):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if padding_idx is not None:

@@ -12,6 +12,7 @@ from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 
 class Identity(Module):
@@ -78,7 +79,7 @@ class Linear(Module):
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.in_features, self.out_features, self.fused = in_features, out_features, fused
@@ -115,7 +116,7 @@ class LinearActivation(Linear):
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "gelu",
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(in_features, out_features, bias, device, dtype, fused)
         self.activation = activation
@@ -144,7 +145,7 @@ class Bilinear(Module):
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         if in1_features <= 0:

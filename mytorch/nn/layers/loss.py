@@ -6,13 +6,13 @@ Those with a margin are in `margin_loss`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.linear_cross_entropy import LinearCrossEntropyOptions
 from ..functional.loss import REDUCTIONS, read_reduction
 from ..module import Module
+from ..types import DeviceLike, DTypeLike
 from .linear import Linear
 
 
@@ -25,7 +25,7 @@ class _Loss(Module):
 
     reductions = REDUCTIONS
 
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
         name = type(self).__name__
         self.reduction = read_reduction(name, reduction, size_average, reduce, self.reductions)
@@ -35,7 +35,7 @@ class _WeightedLoss(_Loss):
     """Base of the losses with a weight: a buffer, or None."""
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
         reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
@@ -53,7 +53,7 @@ class MSELoss(_Loss):
     """
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", fused: bool | None = None
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", fused: bool | None = None
     ):
         super().__init__(size_average, reduce, reduction)
         self.fused = fused
@@ -77,7 +77,7 @@ class SmoothL1Loss(_Loss):
     """
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", beta: float = 1.0
     ):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
@@ -119,8 +119,8 @@ class _ClassLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-        reduce: Any = None, reduction: str = "mean", fused: bool | None = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+        reduce: bool | None = None, reduction: str = "mean", fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.fused = ignore_index, fused
@@ -144,8 +144,8 @@ class CrossEntropyLoss(_ClassLoss):
     """
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-        reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0, fused: bool | None = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+        reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, ignore_index, reduce, reduction, fused)
         self.label_smoothing = label_smoothing
@@ -176,7 +176,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
     def __init__(
         self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
-        device: Any = None, dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, reduction: str = "mean", weight: Tensor | None = None,
         ignore_index: int | None = None, label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None, fused: bool | None = None,
     ):  # fmt: skip
@@ -224,7 +224,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
         reduction: str = "mean", pos_weight: Tensor | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
@@ -250,7 +250,7 @@ class KLDivLoss(_Loss):
     reductions = (*REDUCTIONS, "batchmean")
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", log_target: bool = False
     ):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
@@ -285,8 +285,8 @@ class PoissonNLLLoss(_Loss):
     """
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
-        reduce: Any = None, reduction: str = "mean",
+        self, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
+        reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
@@ -15,7 +14,7 @@ class _MarginLoss(_Loss):
     """Base of the losses whose first argument is a margin."""
 
     def __init__(
-        self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
     ):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
@@ -39,7 +38,7 @@ class HingeEmbeddingLoss(_MarginLoss):
     """The distance, or max(0, margin - distance): see `F.hinge_embedding_loss`."""
 
     def __init__(
-        self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
     ):
         super().__init__(margin, size_average, reduce, reduction)
 
@@ -62,8 +61,8 @@ class MultiMarginLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None,
-        reduce: Any = None, reduction: str = "mean",
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
         if p not in (1, 2):
@@ -105,7 +104,7 @@ class TripletMarginLoss(_Loss):
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-        size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+        size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.margin = _positive_margin("TripletMarginLoss", margin)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty
@@ -12,13 +11,14 @@ from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 
 class _Affine(Module):
     """Base of the layers that end with a scale and a shift: a weight, ones at first, and a bias, zeros."""
 
     def _add_parameters(
-        self, shape: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any
+        self, shape: tuple[int, ...], weight: bool, bias: bool, device: DeviceLike, dtype: DTypeLike
     ) -> None:
         for name, wanted in (("weight", weight), ("bias", bias)):
             value = Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None
@@ -50,7 +50,7 @@ class LayerNorm(_Affine):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None, fused: bool | None = None,
+        bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
@@ -93,7 +93,7 @@ class RMSNorm(Module):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
-        elementwise_affine: bool = True, device: Any = None, dtype: Any = None, fused: bool | None = None,
+        elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
@@ -129,8 +129,8 @@ class GroupNorm(_Affine):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True, fused: bool | None = None,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None, *, bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if num_channels % num_groups:

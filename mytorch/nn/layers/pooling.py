@@ -9,6 +9,7 @@ from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.windows import ntuple
 from ..module import Module
+from ..types import IntOrInts
 
 
 class _MaxPool(Module):
@@ -21,7 +22,7 @@ class _MaxPool(Module):
     function: Callable
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, dilation: IntOrInts = 1,
         return_indices: bool = False, ceil_mode: bool = False,
     ):  # fmt: skip
         super().__init__()
@@ -68,7 +69,7 @@ class AvgPool1d(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):  # fmt: skip
         super().__init__()
@@ -96,7 +97,7 @@ class AvgPool2d(Module):
     function: Callable = staticmethod(F.avg_pool2d)
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
     ):  # fmt: skip
         super().__init__()
@@ -129,7 +130,7 @@ class _LPPool(Module):
 
     function: Callable
 
-    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
+    def __init__(self, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None, ceil_mode: bool = False):
         super().__init__()
         self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride
         self.ceil_mode = ceil_mode
@@ -171,7 +172,7 @@ class _AdaptiveAvgPool(Module):
 
     function: Callable
 
-    def __init__(self, output_size: Any):
+    def __init__(self, output_size: IntOrInts):
         super().__init__()
         self.output_size = output_size
 
@@ -208,7 +209,7 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         return_indices: see `F.max_pool2d`.
     """
 
-    def __init__(self, output_size: Any, return_indices: bool = False):
+    def __init__(self, output_size: IntOrInts, return_indices: bool = False):
         super().__init__(output_size)
         self.return_indices = return_indices
 

@@ -15,6 +15,7 @@ from .. import init
 from ..functional.recurrent import split_steps
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 from ..utils.rnn import PackedSequence
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -35,7 +36,7 @@ class RNNBase(Module):
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         _check_options(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size)
@@ -249,7 +250,7 @@ class RNN(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: Any = None, dtype: Any = None, **unknown: Any,
+        device: DeviceLike = None, dtype: DTypeLike = None, **unknown: Any,
     ):  # fmt: skip
         _refuse(unknown)
         if nonlinearity not in ("tanh", "relu"):
@@ -299,7 +300,7 @@ class LSTM(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
@@ -328,7 +329,7 @@ class GRU(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: Any = None, dtype: Any = None, **unknown: Any,
+        device: DeviceLike = None, dtype: DTypeLike = None, **unknown: Any,
     ):  # fmt: skip
         _refuse(unknown)
         super().__init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty, zeros
@@ -11,6 +10,7 @@ from .. import init
 from ..functional.recurrent import split_steps
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 from .rnn import GATES, all_steps, input_gates
 
 
@@ -26,8 +26,8 @@ class RNNCellBase(Module):
     mode: str
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
@@ -100,7 +100,7 @@ class RNNCell(RNNCellBase):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
@@ -126,7 +126,7 @@ class LSTMCell(RNNCellBase):
     mode = "LSTM"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ):
         super().__init__(input_size, hidden_size, bias, GATES["LSTM"], device, dtype)
 
@@ -145,7 +145,7 @@ class GRUCell(RNNCellBase):
     mode = "GRU"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ):
         super().__init__(input_size, hidden_size, bias, GATES["GRU"], device, dtype)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import full
@@ -17,6 +16,7 @@ from .. import functional as F
 from .. import init
 from ..container import ModuleList
 from ..module import Module
+from ..types import DeviceLike, DTypeLike
 from .attention import MultiheadAttention
 from .dropout import Dropout
 from .linear import Linear
@@ -50,7 +50,7 @@ class TransformerEncoderLayer(Module):
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         where = {"device": device, "dtype": dtype}
@@ -95,7 +95,7 @@ class TransformerDecoderLayer(Module):
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         where = {"device": device, "dtype": dtype}
@@ -213,7 +213,7 @@ class Transformer(Module):
         dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu, custom_encoder: Module | None = None,
         custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+        norm_first: bool = False, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         options = (
@@ -264,7 +264,7 @@ class Transformer(Module):
         )  # fmt: skip
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Tensor:
         """The causal mask, (sz, sz): -inf right of the diagonal, else 0."""
         return full((sz, sz), -math.inf, device=device, dtype=dtype).triu(1)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..module import Module
+from ..types import IntOrInts
 
 
 class Upsample(Module):
@@ -17,7 +18,7 @@ class Upsample(Module):
     """
 
     def __init__(
-        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+        self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
         align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     ):  # fmt: skip
         super().__init__()
@@ -41,14 +42,14 @@ class Upsample(Module):
 class UpsamplingNearest2d(Upsample):
     """Another size for (N, C, H, W), by the nearest pixel: `Upsample(mode="nearest")`."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None):
+    def __init__(self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None):
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
     """Another size for (N, C, H, W), by lines: `Upsample(mode="bilinear", align_corners=True)`."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None):
+    def __init__(self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
