@@ -29,7 +29,7 @@ def floats_only(function):
 
 @composite
 def sigmoid(input: Tensor) -> Tensor:
-    """Returns 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, which cannot overflow; floating-point for integers."""
+    """Returns 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, without overflow; floats for integers."""
     return 0.5 * (0.5 * input).tanh() + 0.5
 
 

@@ -31,13 +31,13 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
     sliding_window: int | None = None,
 ) -> Tensor:
-    """Returns softmax(Q K^T / sqrt(E) + mask) V: for each query the mean of the values, weighted by key scores.
+    """Returns softmax(Q K^T / sqrt(E) + mask) V: for each query a weighted mean of the values.
 
     Args:
         query: (..., L, E)
         key: (..., S, E)
         value: (..., S, Ev); the leading dims of all three broadcast.
-        attn_mask: broadcasts to (..., L, S): bool, True where a query may attend, or values added to the scores.
+        attn_mask: broadcasts to (..., L, S): bool, True where a query may attend, or added to the scores.
         dropout_p: probability to drop a weight, in training and evaluation.
         is_causal: query i attends to keys 0 to i; excludes `attn_mask`.
         scale: instead of 1 / sqrt(E).
@@ -146,10 +146,10 @@ def _check_mask(mask, dtype, scores, is_causal):
 
 @scaled_dot_product_attention.manual
 def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
-    """The manual backward: with P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
+    """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
-    The sum over the keys is computed as the sum of g y over the features, of which there are fewer. Scores have
-    the shape (..., S, L): NumPy finds the maxima of columns faster than those of short rows.
+    The sum over the keys is computed as the sum of g y over the features, of which there are fewer. Scores
+    have the shape (..., S, L): NumPy finds the maxima of columns faster than those of short rows.
     """
     kv_heads = k.shape[-3:-2], v.shape[-3:-2]
     if enable_gqa:
@@ -208,7 +208,7 @@ def _swap(a):
 
 
 def _new(like, batch, make, length, features):
-    """Returns a new (*batch, length, features), a token's heads contiguous so that joining them needs no copy."""
+    """Returns a new (*batch, length, features), a token's heads contiguous: joining them needs no copy."""
     if len(batch) != 2:
         return make((*batch, length, features), like.dtype, like=like)
     return np.swapaxes(make((batch[0], length, batch[1], features), like.dtype, like=like), 1, 2)
@@ -221,7 +221,7 @@ def _as_bias(mask, dtype):
 
 
 def _tiles(q, k, is_causal, window, tiled):
-    """Returns the (queries, keys) of each tile; in causal attention only keys that one of its queries sees."""
+    """Returns the (queries, keys) of each tile; in causal attention without keys that no query sees."""
     length, keys = q.shape[-2], k.shape[-2]
     if not (length and keys):
         return []

@@ -21,8 +21,8 @@ from .windows import element_slices, inner, ntuple, output_size, overlap_add, pa
 
 @composite
 def avg_pool1d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """Returns the mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
@@ -30,8 +30,8 @@ def avg_pool1d(
 
 @composite
 def avg_pool2d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Returns the mean of each window over the last two dims, (N, C, H, W) or (C, H, W); int64 truncates.
 
@@ -49,10 +49,10 @@ def avg_pool2d(
 
 @composite
 def avg_pool3d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns the mean of each window over the last three dims, (N, C, D, H, W) or (C, D, H, W): see `avg_pool2d`."""
+    """Returns the mean of each window over the last three dims, with or without N: see `avg_pool2d`."""
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -80,27 +80,30 @@ def adaptive_avg_pool2d(input: Tensor, output_size: IntOrInts) -> Tensor:
 
 @composite
 def adaptive_avg_pool3d(input: Tensor, output_size: IntOrInts) -> Tensor:
-    """Returns the mean of each of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`."""
+    """Returns the means of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`."""
     return _adaptive_avg_pool(3, input, output_size)
 
 
 def lp_pool1d(
-    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None, ceil_mode: bool = False
-) -> Tensor:
-    """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d` for the others."""
+    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d`."""
     return _lp_pool(avg_pool1d, 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(
-    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None, ceil_mode: bool = False
-) -> Tensor:
+    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
     """Returns (sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`."""
     return _lp_pool(avg_pool2d, 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(
-    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None, ceil_mode: bool = False
-) -> Tensor:
+    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
     """Returns (sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`."""
     return _lp_pool(avg_pool3d, 3, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -135,7 +138,8 @@ def _window_sum(x, kernel, stride, around):
     x = padded(x, around)
     inside, ones = x.shape[-len(kernel) :], (1,) * len(kernel)
     counts = tuple(map(output_size, inside, kernel, stride))
-    elements = [x[(..., *element_slices(i, counts, stride, ones))] for i in itertools.product(*map(range, kernel))]
+    offsets = itertools.product(*map(range, kernel))
+    elements = [x[(..., *element_slices(i, counts, stride, ones))] for i in offsets]
     y = functools.reduce(np.add, elements) if len(elements) > 1 else np.copy(elements[0])
     return y, lambda g: _window_broadcast.dual(g, kernel, stride, around, inside)
 

@@ -57,7 +57,7 @@ def _check_probabilities(what: str, x: Tensor) -> None:
 
 @op
 def _bernoulli_nll(p, y):
-    """Returns -(y log(p) + (1 - y) log(1 - p)), with logs clamped to -100 and p (1 - p) to 1e-12, as PyTorch."""
+    """Returns -(y log(p) + (1 - y) log(1 - p)), with log >= -100 and p (1 - p) >= 1e-12, as in PyTorch."""
     log_q, log_p = np.log1p(-p), np.log(p)
     return (y - 1) * np.maximum(log_q, -100) - y * np.maximum(log_p, -100), (
         lambda g: g * (p - y) / np.maximum((1 - p) * p, 1e-12),

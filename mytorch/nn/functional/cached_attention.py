@@ -70,8 +70,8 @@ def _check(query, key, value, key_cache, value_cache, position, scale, enable_gq
         and batch_shape(q, k, v, enable_gqa) == q[:2]
     ):
         raise RuntimeError(
-            f"cached_attention(): shapes do not match (enable_gqa={enable_gqa}): query {q}, key {k}, value {v}, "
-            f"key_cache {k_cache}, value_cache {v_cache}"
+            f"cached_attention(): shapes do not match (enable_gqa={enable_gqa}): query {q}, key {k}, "
+            f"value {v}, key_cache {k_cache}, value_cache {v_cache}"
         )
     end = position + k[2]
     if not 0 <= position <= end <= k_cache[2]:

@@ -16,8 +16,8 @@ from .windows import ntuple, read_padding
 
 @composite
 def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts | str = 0,
-    dilation: IntOrInts = 1, groups: int = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
+    padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Returns the convolution over one dim: see `conv2d`, without the heights."""
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
@@ -25,8 +25,8 @@ def conv1d(
 
 @composite
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts | str = 0,
-    dilation: IntOrInts = 1, groups: int = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
+    padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Returns the product of the kernels with every window of an image.
 
@@ -56,11 +56,11 @@ def conv2d(
 
 @composite
 def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts | str = 0,
-    dilation: IntOrInts = 1, groups: int = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
+    padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the convolution over three dims: see `conv2d`, with a depth before the height. It has no kernel:
-    `fused=True` raises a RuntimeError."""
+    """Returns the convolution over three dims: see `conv2d`, with a depth before the height. It has no
+    kernel: `fused=True` raises a RuntimeError."""
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -104,7 +104,7 @@ def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the transposed convolution over three dims: see `conv_transpose2d`, with a depth before the height."""
+    """Returns the transposed convolution over three dims: see `conv_transpose2d`, with a depth."""
     args = input, weight, bias, stride, padding, output_padding, groups, dilation
     return _convolve_transposed("conv_transpose3d", 3, *args)
 

@@ -211,7 +211,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Returns the cross entropy of softmax(input) and the target, - sum_c weight[c] p[c] log(softmax(input)[c]).
+    """Returns the cross entropy of softmax(input) and target, - sum_c weight[c] p[c] log_softmax(input)[c].
 
     For class indices p is 1 for the target, else 0; smoothing replaces p by (1 - e) p + e / C.
 
@@ -311,7 +311,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
             z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * by_class
 
     def vjp(g):
-        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # the usual case saves a pass over the buffer
+        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # the usual case: saves a pass
             return class_back(z, shape)
         return class_back(z * np.where(counts, np.reshape(g, -1), 0)[:, None], shape)
 

@@ -31,7 +31,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """Returns the p-norm of x1 - x2 + eps along the last dim of the broadcast inputs; eps keeps the gradient finite.
+    """Returns the p-norm of x1 - x2 + eps along the last dim; eps keeps the gradient finite.
 
     Raises:
         RuntimeError: shapes that cannot be broadcast.

@@ -61,7 +61,7 @@ class Draw:
 
     @property
     def seed(self) -> int:
-        """The seed for kernels; not for captured graphs, which would drop the same elements in each replay."""
+        """The seed for kernels; not for captured graphs, whose replays would all use it."""
         if thread.is_capturing:
             raise Unsupported("dropout by seed would be constant in a captured graph")
         return self._seed
@@ -121,8 +121,8 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Sets each element with probability p to the limit of SELU, -α, and scales and shifts all elements, which
-    preserves mean 0 and variance 1.
+    """Sets each element with probability p to the limit of SELU, -α, and scales and shifts all elements,
+    which preserves mean 0 and variance 1.
 
         a (x or -α) + a α p,   a = ((1 - p) (1 + p α²))^(-1/2)
 

@@ -46,7 +46,7 @@ class Geometry(NamedTuple):
 def geometry(
     size: Ints, kernel: Ints, stride: Ints, padding: Sequence[tuple[int, int]], dilation: Ints, groups: int
 ) -> Geometry:
-    """Returns the geometry for an input of this size; `out` is below 1 along a dim in which no window fits."""
+    """Returns the geometry for an input of this size; `out` is below 1 where no window fits."""
     room = [n + before + after for n, (before, after) in zip(size, padding, strict=True)]
     dims = zip(room, kernel, stride, dilation, strict=True)
     out = tuple([output_size(n, k, s, 0, d) for n, k, s, d in dims])

@@ -15,7 +15,7 @@ from ..types import IntOrInts
 from .composite import composite
 from .resample import Taps, bins, resample
 
-REACH = {"linear": 1, "bilinear": 1, "trilinear": 1, "bicubic": 2}  # elements used on either side of a position
+REACH = {"linear": 1, "bilinear": 1, "trilinear": 1, "bicubic": 2}  # elements used on each side
 NDIM = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 MODES = ("nearest", "nearest-exact", "area", *NDIM)
 
@@ -162,7 +162,7 @@ KERNEL = {1: _line, 2: _cubic}
 def _in_fixed_point(x: Tensor, taps: Taps, dim: int) -> Tensor:
     """Resamples uint8 as PyTorch does: weights rounded to 16 bits, the result of each dim to uint8."""
     weight, bits = taps.weight.copy(), 0
-    for k in range(1, weight.shape[1]):  # the weights of an element repeated at an end are summed, then rounded
+    for k in range(1, weight.shape[1]):  # sum the weights of repeated elements before rounding
         twice = taps.index[:, k] == taps.index[:, k - 1]
         weight[:, k] += np.where(twice, weight[:, k - 1], 0)
         weight[twice, k - 1] = 0
@@ -174,21 +174,25 @@ def _in_fixed_point(x: Tensor, taps: Taps, dim: int) -> Tensor:
 
 
 def upsample(
-    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
-    align_corners: bool | None = None,
+    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Deprecated name of `interpolate`."""
     warnings.warn("upsample is deprecated; use interpolate", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
+def upsample_nearest(
+    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """Deprecated name of `interpolate(mode="nearest")`."""
     warnings.warn("upsample_nearest is deprecated; use interpolate", stacklevel=2)
     return interpolate(input, size, scale_factor)
 
 
-def upsample_bilinear(input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
+def upsample_bilinear(
+    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """Deprecated name of `interpolate(mode="bilinear", align_corners=True)`."""
     warnings.warn("upsample_bilinear is deprecated; use interpolate", stacklevel=2)
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -31,7 +31,8 @@ def kl_div(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: integer dtypes; shapes that cannot be broadcast.
-    Source: Kullback & Leibler, "On Information and Sufficiency", 1951, https://doi.org/10.1214/aoms/1177729694
+    Source: Kullback & Leibler, "On Information and Sufficiency", 1951,
+        https://doi.org/10.1214/aoms/1177729694
     """
     if reduction == "mean" and size_average is None and reduce is None:
         warnings.warn(
@@ -59,7 +60,7 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """Returns the negative log-likelihood of a normal distribution with mean `input` and variance `var`, reduced.
+    """Returns the negative log-likelihood of the normal distribution N(input, var), reduced.
 
         0.5 (log(max(var, eps)) + (input - target)^2 / max(var, eps)) + constant
 

@@ -160,8 +160,8 @@ def _check_bilinear(input1, input2, weight, bias):
         raise IndexError(f"bilinear(): expected inputs of at least 1 dimension, got shapes {one} and {two}")
     if len(w) != 3 or one[:-1] != two[:-1] or (one[-1], two[-1]) != w[1:]:
         raise RuntimeError(
-            f"bilinear(): inputs of shapes {one} and {two} and a weight of shape {w} do not match (..., in1), "
-            "(..., in2), (out, in1, in2)"
+            f"bilinear(): inputs of shapes {one} and {two} and a weight of shape {w} do not match "
+            "(..., in1), (..., in2), (out, in1, in2)"
         )
     if bias is not None and bias.data.shape != w[:1]:
         raise RuntimeError(f"bilinear(): expected a bias of shape {w[:1]}, got {bias.data.shape}")

@@ -83,8 +83,8 @@ class LinearCrossEntropyOptions:
         size = max(1, min(power // int(method.partition(":")[2] or 1), count))
         if requested not in (None, size):
             raise ValueError(
-                f"batch_chunk_size (={requested}) and chunking_method ('{method}') give different chunk sizes "
-                f"({requested} vs {size}); pass only one."
+                f"batch_chunk_size (={requested}) and chunking_method ('{method}') give different chunk "
+                f"sizes ({requested} vs {size}); pass only one."
             )
         return size
 

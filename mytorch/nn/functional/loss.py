@@ -48,7 +48,7 @@ def one_dtype(*tensors: Tensor) -> list[Tensor]:
 
 
 def check_broadcast(name: str, **tensors: Tensor) -> None:
-    """Raises TypeError unless they are Tensors, RuntimeError unless their shapes can be broadcast together."""
+    """Raises TypeError unless they are Tensors, RuntimeError unless their shapes broadcast."""
     for key, t in tensors.items():
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}(): {key} must be a Tensor, got {type(t).__name__}")
@@ -60,7 +60,7 @@ def check_broadcast(name: str, **tensors: Tensor) -> None:
 
 
 def warn_if_broadcast(name: str, input: Tensor, target: Tensor, stacklevel: int = 5) -> None:
-    """Warns if the shapes differ, which is rarely intended; raises RuntimeError unless they can be broadcast."""
+    """Warns if the shapes differ, which is rarely intended; raises unless they broadcast."""
     if input.data.shape == target.data.shape:
         return
     shapes = f"{target.data.shape} is different from the input's, {input.data.shape}"

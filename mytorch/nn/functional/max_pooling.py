@@ -23,18 +23,18 @@ from .resample import bin_index
 
 
 def max_pool1d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, dilation: IntOrInts = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Returns the maximum of each window over the last dim, (N, C, L) or (C, L): see `max_pool2d`."""
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, dilation: IntOrInts = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns the maximum of each window over the last two dims, (N, C, H, W) or (C, H, W); NaN is the maximum.
+    """Returns the maximum of each window over the last two dims, (N, C, H, W) or (C, H, W), or NaN.
 
     Args:
         kernel_size: elements of a window; one int or one per dim, as the next three.
@@ -52,10 +52,10 @@ def max_pool2d(
 
 
 def max_pool3d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, dilation: IntOrInts = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns the maximum of each window over the last three dims, (N, C, D, H, W) or without N: see `max_pool2d`."""
+    """Returns the maximum of each window over the last three dims, with or without N: see `max_pool2d`."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -69,7 +69,7 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     input: Tensor, output_size: IntOrInts, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Returns the maximum of each of H' × W' windows over the last two dims; the windows are those of `adaptive_avg_pool2d`.
+    """Returns the maximum of each of H' × W' windows over the last two dims, as in `adaptive_avg_pool2d`.
 
     Args:
         output_size: (H', W') or an int for both; None preserves a dim.
@@ -85,7 +85,7 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     input: Tensor, output_size: IntOrInts, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Returns the maximum of each of D' × H' × W' windows over the last three dims: see `adaptive_max_pool2d`."""
+    """Returns the maxima of D' × H' × W' windows over the last three dims: see `adaptive_max_pool2d`."""
     return _adaptive_max_pool(3, input, output_size, return_indices)
 
 
@@ -101,7 +101,7 @@ def _max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, re
 
 
 def _window_index(n, count, kernel, stride, padding, dilation):
-    """Returns the elements of each window, (count, kernel); for those outside the window's nearest element."""
+    """Returns the elements of each window, (count, kernel); nearest ones replace those outside."""
     start = np.arange(count)[:, None] * stride - padding
     first, last = -(np.minimum(start, 0) // dilation), (n - 1 - start) // dilation
     return start + dilation * np.clip(np.arange(kernel), first, last)

@@ -110,10 +110,10 @@ def _project(inputs, weights, bias):
 
 
 def _heads(projected, count, bias_k, bias_v, static_k, static_v, add_zero_attn):
-    """Returns q, k and v, (N, heads, length, E / heads) each, with the additional keys and values."""
+    """Returns q, k and v, (N, heads, length, E / heads) each, with additional keys and values."""
     q, k, v = projected
     if (bias_k is None) != (bias_v is None):
-        raise AssertionError("multi_head_attention_forward(): bias_k and bias_v must both be given, or neither")
+        raise AssertionError("multi_head_attention_forward(): bias_k and bias_v go together, got only one")
     if bias_k is not None:
         k, v = (cat([x, b.expand(1, *x.shape[1:])]) for x, b in ((k, bias_k), (v, bias_v)))
     q, k, v = (permute(unflatten(x, 2, (count, -1)), (1, 2, 0, 3)) for x in (q, k, v))

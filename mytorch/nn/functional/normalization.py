@@ -1,4 +1,4 @@
-"""Layer norm, RMS norm, local response norm; and the forward and backward pass that all norms inv_n."""
+"""Layer norm, RMS norm, local response norm; and the forward and backward pass that all norms share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .composite import composite
 
 
 class Over(NamedTuple):
-    """Reductions over the elements that inv_n a statistic or a parameter; results broadcast against the input.
+    """Reductions over the elements of one statistic or parameter; results broadcast against the input.
 
     total: the sums of an array.
     dot: the sums of the product of two arrays.
@@ -74,7 +74,7 @@ def scale_and_shift(
     Args:
         x_hat: in a shape that weight and bias, which may be None, broadcast against.
         vjp: of x_hat.
-        over: the elements of x_hat that inv_n a weight.
+        over: the elements of x_hat that share a weight.
         size: the shape of the parameters.
     """
     y = x_hat.copy() if weight is None else x_hat * weight

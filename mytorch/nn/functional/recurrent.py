@@ -52,7 +52,7 @@ def lstm_steps(
     gates: Tensor, hx: Tensor, cx: Tensor, weight_hh: Tensor, weight_hr: Tensor | None,
     batch_sizes: Sequence[int], reverse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Computes i, f, u, o = gate + W_hh h, in four chunks;  c <- σ(f) c + σ(i) tanh(u);  h <- W_hr (σ(o) tanh(c))
+    """Computes i, f, u, o = gate + W_hh h;  c <- σ(f) c + σ(i) tanh(u);  h <- W_hr (σ(o) tanh(c))
 
     Args:
         gates: (rows of all steps, 4 hidden size), W_ih x + b_ih + b_hh.

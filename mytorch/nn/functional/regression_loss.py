@@ -103,8 +103,8 @@ def weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
 def quadratic_then_linear(error: Tensor, width: float) -> Tensor:
     """Returns 0.5 error^2 where |error| < width, elsewhere its linear continuation.
 
-    Each branch computes 0 where the other is selected: the square of an infinite error would make the gradient
-    NaN.
+    Each branch computes 0 where the other is selected: the square of an infinite error would make
+    the gradient NaN.
     """
     size = error.abs()
     inside = size < width

@@ -33,7 +33,9 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 @composite
-def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None
+) -> Tensor:
     """Returns log(softmax(x)) = x_i - log(sum_j exp(x_j)) along a dim, accurate for small probabilities.
 
     Args:

@@ -34,7 +34,10 @@ def _fold(columns, form):
 _sums = raw(from_columns)
 
 
-def unfold(input: Tensor, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1) -> Tensor:
+def unfold(
+    input: Tensor, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,
+    stride: IntOrInts = 1,
+) -> Tensor:  # fmt: skip
     """Returns the windows of images, each as a column; overlapping windows repeat elements.
 
     Args:
@@ -68,8 +71,9 @@ def unfold(input: Tensor, kernel_size: IntOrInts, dilation: IntOrInts = 1, paddi
 
 
 def fold(
-    input: Tensor, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1
-) -> Tensor:
+    input: Tensor, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1,
+    padding: IntOrInts = 0, stride: IntOrInts = 1,
+) -> Tensor:  # fmt: skip
     """Returns the adjoint of `unfold`: images to which each window is added at its position.
 
     Args:
@@ -106,7 +110,9 @@ def fold(
     return _fold(input, form) if input.ndim == 3 else squeeze(_fold(unsqueeze(input, 0), form), 0)
 
 
-def _geometry(name: str, size: Ints, kernel_size: IntOrInts, dilation: IntOrInts, padding: IntOrInts, stride: IntOrInts) -> Geometry:
+def _geometry(
+    name: str, size: Ints, kernel_size: IntOrInts, dilation: IntOrInts, padding: IntOrInts, stride: IntOrInts
+) -> Geometry:
     kernel = ntuple(kernel_size, 2, f"{name}(): kernel_size", 1)
     stride = ntuple(stride, 2, f"{name}(): stride", 1)
     padding = ntuple(padding, 2, f"{name}(): padding", 0)

@@ -85,7 +85,7 @@ def output_size(
 
 
 def windows(x: RawArray, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> RawArray:
-    """Returns all windows over the last dims, (..., n...) to (..., out..., kernel...): a read-only view of x."""
+    """Returns all windows over the last dims, (..., n...) to (..., out..., kernel...), a read-only view."""
     dims = len(kernel)
     reach = tuple([d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)])
     axes = tuple(range(-dims, 0))
@@ -93,7 +93,9 @@ def windows(x: RawArray, kernel: Sequence[int], stride: Sequence[int], dilation:
     return view[(..., *[slice(None, None, step) for step in (*stride, *dilation)])]
 
 
-def overlap_add(w: RawArray, shape: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> RawArray:
+def overlap_add(
+    w: RawArray, shape: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> RawArray:
     """Returns the adjoint of `windows`: (..., out..., kernel...) to (..., *shape), overlaps summed.
 
     Args:

@@ -185,7 +185,9 @@ class PReLU(Module):
         weight: (num_parameters,).
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DTypeLike = None):
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DTypeLike = None
+    ):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))

@@ -40,7 +40,8 @@ class MultiheadAttention(Module):
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
+        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:

@@ -31,8 +31,8 @@ class _RunningNorm(_Affine):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
-        fused: bool | None = None,
+        track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *,
+        bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.num_features, self.eps, self.momentum, self.fused = num_features, eps, momentum, fused
@@ -108,8 +108,8 @@ class BatchNorm3d(_BatchNorm):
 class _InstanceNorm(_RunningNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
-        fused: bool | None = None,
+        track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *,
+        bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, fused=fused

@@ -87,9 +87,10 @@ class _ConvNd(Module):
 
 class _Conv(_ConvNd):
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1, padding: IntOrInts = 0,
-        dilation: IntOrInts = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
+        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
+        padding: IntOrInts = 0, dilation: IntOrInts = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
+        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode,
@@ -112,9 +113,10 @@ class _ConvTranspose(_ConvNd):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1, padding: IntOrInts = 0,
-        output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True, dilation: IntOrInts = 1,
-        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
+        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
+        padding: IntOrInts = 0, output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True,
+        dilation: IntOrInts = 1, padding_mode: str = "zeros", device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias,
@@ -225,7 +227,9 @@ class ConvTranspose3d(_ConvTranspose):
 class Unfold(Module):
     """The windows of images as columns, (N, C, H, W) to (N, C kernel, windows): see `F.unfold`."""
 
-    def __init__(self, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1):
+    def __init__(
+        self, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1
+    ):
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
@@ -243,8 +247,9 @@ class Fold(Module):
     """Images from the sums of their windows, (N, C kernel, windows) to (N, C, H, W): see `F.fold`."""
 
     def __init__(
-        self, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1
-    ):
+        self, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,
+        stride: IntOrInts = 1,
+    ):  # fmt: skip
         super().__init__()
         self.output_size, self.kernel_size = output_size, kernel_size
         self.dilation, self.padding, self.stride = dilation, padding, stride

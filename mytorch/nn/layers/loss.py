@@ -53,8 +53,9 @@ class MSELoss(_Loss):
     """
 
     def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", fused: bool | None = None
-    ):
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        fused: bool | None = None,
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.fused = fused
 
@@ -77,8 +78,9 @@ class SmoothL1Loss(_Loss):
     """
 
     def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", beta: float = 1.0
-    ):
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        beta: float = 1.0,
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
@@ -145,7 +147,8 @@ class CrossEntropyLoss(_ClassLoss):
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-        reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0, fused: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, ignore_index, reduce, reduction, fused)
         self.label_smoothing = label_smoothing
@@ -176,8 +179,8 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
     def __init__(
         self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
-        device: DeviceLike = None, dtype: DTypeLike = None, reduction: str = "mean", weight: Tensor | None = None,
-        ignore_index: int | None = None, label_smoothing: float = 0.0,
+        device: DeviceLike = None, dtype: DTypeLike = None, reduction: str = "mean",
+        weight: Tensor | None = None, ignore_index: int | None = None, label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None, fused: bool | None = None,
     ):  # fmt: skip
         if weight is not None and tuple(weight.shape) != (num_classes,):
@@ -250,8 +253,9 @@ class KLDivLoss(_Loss):
     reductions = (*REDUCTIONS, "batchmean")
 
     def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", log_target: bool = False
-    ):
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        log_target: bool = False,
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 

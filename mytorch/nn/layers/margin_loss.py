@@ -14,8 +14,9 @@ class _MarginLoss(_Loss):
     """Base of the losses whose first argument is a margin."""
 
     def __init__(
-        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-    ):
+        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean",
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -38,8 +39,9 @@ class HingeEmbeddingLoss(_MarginLoss):
     """The distance, or max(0, margin - distance): see `F.hinge_embedding_loss`."""
 
     def __init__(
-        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-    ):
+        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean",
+    ):  # fmt: skip
         super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:

@@ -93,7 +93,8 @@ class RMSNorm(Module):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
-        elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
+        elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
+        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
@@ -129,8 +130,8 @@ class GroupNorm(_Affine):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: DeviceLike = None,
-        dtype: DTypeLike = None, *, bias: bool = True, fused: bool | None = None,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if num_channels % num_groups:

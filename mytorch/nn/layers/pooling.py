@@ -22,8 +22,8 @@ class _MaxPool(Module):
     function: Callable
 
     def __init__(
-        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, dilation: IntOrInts = 1,
-        return_indices: bool = False, ceil_mode: bool = False,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+        dilation: IntOrInts = 1, return_indices: bool = False, ceil_mode: bool = False,
     ):  # fmt: skip
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
@@ -69,8 +69,8 @@ class AvgPool1d(Module):
     """
 
     def __init__(
-        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
     ):  # fmt: skip
         super().__init__()
         self.kernel_size = ntuple(kernel_size, 1, "AvgPool1d: kernel_size")
@@ -97,8 +97,8 @@ class AvgPool2d(Module):
     function: Callable = staticmethod(F.avg_pool2d)
 
     def __init__(
-        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
     ):  # fmt: skip
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
@@ -130,7 +130,10 @@ class _LPPool(Module):
 
     function: Callable
 
-    def __init__(self, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None, ceil_mode: bool = False):
+    def __init__(
+        self, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+        ceil_mode: bool = False,
+    ):  # fmt: skip
         super().__init__()
         self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride
         self.ceil_mode = ceil_mode

@@ -126,8 +126,9 @@ class LSTMCell(RNNCellBase):
     mode = "LSTM"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
-    ):
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ):  # fmt: skip
         super().__init__(input_size, hidden_size, bias, GATES["LSTM"], device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -145,8 +146,9 @@ class GRUCell(RNNCellBase):
     mode = "GRU"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
-    ):
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ):  # fmt: skip
         super().__init__(input_size, hidden_size, bias, GATES["GRU"], device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:

@@ -264,7 +264,9 @@ class Transformer(Module):
         )  # fmt: skip
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Tensor:
+    def generate_square_subsequent_mask(
+        sz: int, device: DeviceLike = None, dtype: DTypeLike = None
+    ) -> Tensor:
         """The causal mask, (sz, sz): -inf right of the diagonal, else 0."""
         return full((sz, sz), -math.inf, device=device, dtype=dtype).triu(1)
 
