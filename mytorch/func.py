@@ -18,8 +18,8 @@ from typing import Any
 
 from .autograd.functional import pull, push, rows
 from .autograd.higher import entrance
-from .core.engine import Node
 from .core.grad_mode import enable_grad
+from .core.graph import Node
 from .core.tensor import Tensor
 from .nn.module import Module
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..backends.device import device, on
 from ..core.array import Array, wrap
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, bump_version
 from ..nn.fused_ops.cast import cast_and_check
 from ..optim.flat import Flat, _zeros
 from ..optim.optimizer import Optimizer
@@ -268,7 +268,7 @@ class _Half:
         self._slots = [Slot(view, self.grad, span) for view, span in places]
         for p, view, slot in zip(params, self._views, self._slots, strict=True):
             view._array[...] = p.data._array
-            p.data, p._slot = view, slot
+            p.data, p.grad_slot = view, slot
             if p._grad is not None:
                 p._grad = slot.take(p._grad._array)
         self.flag = np.zeros_like(self.data, np.float32, shape=1)  # where nobody wants to know of inf
@@ -276,7 +276,7 @@ class _Half:
     def is_current(self) -> bool:
         """Do the model's parameters still lie here?"""
         parts = zip(self.params, self._views, self._slots, strict=True)
-        return all([p.data is view and p._slot is slot for p, view, slot in parts])
+        return all([p.data is view and p.grad_slot is slot for p, view, slot in parts])
 
     def collect_grads(self, found_inf: Any) -> None:
         slots = self.flat._slots
@@ -328,4 +328,4 @@ class _Half:
         """Round the float32 weights into the model."""
         cast_and_check(self.flat.data, self.data, self.flag)
         for p in self.params:
-            p._version.count += 1  # a graph that needs the old values must notice
+            bump_version(p)  # a graph that needs the old values must notice

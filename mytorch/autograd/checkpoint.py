@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from ..core.engine import Deferred, Node
 from ..core.grad_mode import _state, enable_grad, is_grad_enabled
+from ..core.graph import Deferred, Node
 from ..random import replayed, rng_states
 
 

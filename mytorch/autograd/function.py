@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..core.grad_mode import no_grad, set_grad_enabled
+from ..core.graph import check_versions
 from ..core.op import connect
-from ..core.tensor import Tensor, from_raw, raw_of
+from ..core.tensor import Tensor, bump_version, from_raw, raw_of
 
 
 class Context:
@@ -28,6 +29,7 @@ class Context:
         self._history = False
         self._fixed: tuple = ()
         self._dirty: tuple = ()
+        self._versions: list = []  # of what is saved, as it was
         self._materialize = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -124,7 +126,8 @@ class Function:
         tensors = [o for o in outs if isinstance(o, Tensor)]
         node = connect(cls._call(), args, kwargs, tensors, cls._vjp(ctx, len(args), tensors), several=True)
         if node is not None:
-            node.saved = [(t._version, t._version.count, None) for t in ctx._saved if t is not None]
+            ctx._versions = [(t._version, t._version.count) for t in ctx._saved if t is not None]
+            ctx._node, node.saved = weakref.ref(node), ()
             ctx._link((*args, *outs))
             for t in tensors:
                 if any(t is fixed for fixed in ctx._fixed):
@@ -147,7 +150,7 @@ class Function:
         if not isinstance(r, Tensor):
             return r
         if any(r is d for d in ctx._dirty):
-            r._version.count += 1
+            bump_version(r)
             return r
         return r.detach() if any(r is a for a in args) else r
 
@@ -156,6 +159,7 @@ class Function:
         zeros = [(o.data.shape, o.data.dtype) for o in outs]
 
         def vjp(gradients):
+            check_versions(ctx._versions, ctx._node(), lambda _: True)
             if ctx._materialize:
                 like = next(g for g in gradients if g is not None)
                 gradients = [_zeros(like, *zeros[i]) if g is None else g for i, g in enumerate(gradients)]

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import device_of, on
+from ..backends.device import RawArray, device_of, on
 from ..core import engine
+from ..core.grad_accumulator import GradAccumulator
+from ..core.graph import Node
 from ..core.tensor import Tensor, from_raw, raw_of
-from .higher import Graph
+from .higher import Recomputation, TensorAccumulator
 
 
 def grad(
@@ -46,12 +48,7 @@ def grad(
         raise ValueError("grad(): allow_unused must be None or True if materialize_grads is True")
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     nodes = [_node_of(x, "grad()") for x in inputs]
-    wanted, found = set(nodes), {}
-
-    def keep(node, gradient, _, own):
-        if node in wanted:
-            found[node] = gradient if create_graph else from_raw(gradient if own else gradient.copy())
-
+    wanted = set(nodes)
     roots = _roots(outputs, grad_outputs)
     if create_graph:
         roots = [
@@ -59,8 +56,11 @@ def grad(
             for (node, raw), g in zip(roots, _listed(grad_outputs, len(roots)), strict=True)
         ]
     retain_graph = create_graph if retain_graph is None else retain_graph
-    engine.backward(roots, retain_graph, keep, wanted, Graph().pull if create_graph else None)
-    results = [found.get(node) for node in nodes]
+    accumulator = TensorAccumulator(wanted) if create_graph else _Collector(wanted)
+    engine.backward(
+        roots, retain_graph, accumulator, wanted, Recomputation().input_grads if create_graph else None
+    )
+    results = [accumulator.found.get(node) for node in nodes]
     if materialize_grads:
         return tuple(_zeros(x) if g is None else g for x, g in zip(inputs, results, strict=True))
     unused = [i for i, g in enumerate(results) if g is None]
@@ -71,6 +71,39 @@ def grad(
             "set allow_unused=True if this is the desired behavior"
         )
     return tuple(results)
+
+
+class _Collector(GradAccumulator):
+    """Collects the gradients of some nodes as Tensors; no `.grad` is touched."""
+
+    def __init__(self, wanted: set[Node]):
+        super().__init__()
+        self.wanted, self.found = wanted, {}
+
+    def finish(self, node: Node, retain_graph: bool) -> Any:
+        return super().finish(node, retain_graph or node in self.wanted)
+
+    def store(self, node: Node, grad: RawArray, owned: bool) -> None:
+        if node in self.wanted:
+            self.found[node] = from_raw(grad if owned else grad.copy())
+
+    def destination(self, node: Node) -> tuple[None, int]:
+        return None, 0
+
+
+class _Only(GradAccumulator):
+    """Adds to the `.grad` of some nodes' tensors only."""
+
+    def __init__(self, wanted: set[Node]):
+        super().__init__()
+        self.wanted = wanted
+
+    def finish(self, node: Node, retain_graph: bool) -> Any:
+        return super().finish(node, node in self.wanted)
+
+    def store(self, node: Node, grad: RawArray, owned: bool) -> None:
+        if node in self.wanted:
+            super().store(node, grad, owned)
 
 
 def _zeros(x: Tensor) -> Tensor:
@@ -137,7 +170,7 @@ def _roots(tensors: Any, gradients: Any) -> list:
     return [_root(t, g) for t, g in zip(tensors, gradients, strict=True)]
 
 
-def _node_of(x: Tensor, what: str) -> engine.Node:
+def _node_of(x: Tensor, what: str) -> Node:
     """The node of a tensor that must have one."""
     if x.node is None:
         shape = x.data.shape
@@ -153,12 +186,7 @@ def _only(inputs: Any) -> tuple:
     if not inputs:
         raise RuntimeError("backward(): inputs argument to backward cannot be empty")
     wanted = {_node_of(x, "backward(inputs=)") for x in inputs}
-
-    def accumulate(node, grad, _, own):
-        if node in wanted:
-            engine.add_to_tensor(node, grad, True, own)
-
-    return accumulate, wanted
+    return _Only(wanted), wanted
 
 
 def _refuse_graph(create_graph: bool) -> None:
@@ -169,7 +197,7 @@ def _refuse_graph(create_graph: bool) -> None:
         )
 
 
-def _root(x: Tensor, gradient: Any) -> tuple[engine.Node, Any]:
+def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
     """Where a walk begins: the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
     node = _node_of(x, "backward()")
     raw = x.data._array

@@ -12,7 +12,7 @@ class _State(threading.local):
     recording = True
     anomaly: Any = None  # what checks the forward and backward pass for NaNs; see `autograd.anomaly`
     tape: list | None = None  # the nodes made while a checkpoint runs; see `checkpoint`
-    walk: Any = None  # the backward pass that is under way; see `walk`
+    backward_pass: Any = None  # the one that runs; see `engine`
 
 
 _state = _State()

@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -29,11 +30,11 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, device, device_of, is_raw, move, on
-from . import engine
+from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
 from .array import Array
-from .closure import extent, shares_memory
+from .closure import shares_memory
 from .grad_mode import _state
+from .graph import Node, OutputGrads, new_recompute
 from .tensor import Tensor, View, from_raw
 from .upcast import FLOAT32, call_upcast
 
@@ -235,67 +236,72 @@ def as_raw(result: Any) -> Any:
 
 def connect(
     call: Callable, args: Sequence[Any], kwargs: dict, outs: Sequence[Tensor], vjp: Any, several: bool = False
-) -> engine.Node | None:
-    """Give the outputs their node, if an input wants a gradient.
+) -> Node | None:
+    """Records a call: gives its outputs a node, if an input needs a gradient.
 
-    With `several`, all outputs are differentiable: each has a node of its own that hands its gradient over to
+    With `several`, all outputs are differentiable: each has a node of its own, which passes its gradient to
     the op's node, whose vjp gets the list of them. Without, only the first is.
     """
     if vjp is None or not _state.recording or not outs:
         return None
-    if not several and outs[0].data._array.dtype.kind not in "fcV":  # integers have no gradient
+    raw = outs[0].data._array
+    if not several and raw.dtype.kind not in "fcV":  # integers have no gradient
         return None
-    node = record(call, args, kwargs, outs[0].data._array, vjp)
+    node = _record(call, args, kwargs, raw, vjp)
     if _state.anomaly is not None:
         _state.anomaly.check_forward(call.__name__.lstrip("_"), node, args, outs)
     if node is None:
         return None
     for out in outs:
-        version = out._version
-        node.saved.append((version, version.count, extent(out.data._array)))
-    if not several:
-        outs[0]._watch(node)
-        return node
-    count = len(outs)
-    node.shape, node.vjp = None, lambda parts: vjp([parts.get(i) for i in range(count)])
-    for i, out in enumerate(outs):
-        raw = out.data._array
-        if dtypes.is_inexact(raw.dtype):
-            give = functools.partial(_part, i)
-            out._watch(engine.Node(f"{node.name}[{i}]", (node,), give, raw.shape, raw.dtype, node.device))
-            out._node.recompute = engine.Recompute(operator.itemgetter(i), (None,), {}, ())
+        node.saved.append((out._version, out._version.count))
+    if several:
+        _connect_several(node, outs, vjp)
+    else:
+        outs[0]._node, node.tensor = node, weakref.ref(outs[0])
     return node
 
 
-def _part(i: int, g: Any) -> engine.Parts:
-    return engine.Parts({i: g})
-
-
-def record(call: Callable, args: Sequence[Any], kwargs: dict, raw: Any, vjp: Any) -> engine.Node | None:
-    """The node that leads from `raw` back to the tensors among `args`; None if none wants a gradient."""
-    parents = [a.node if isinstance(a, Tensor) else None for a in args]
-    for parent in parents:
-        if parent is not None:
-            break
-    else:
+def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vjp: Any) -> Node | None:
+    """The node that leads from `raw` to the tensors among `args`; None if none needs a gradient."""
+    parents, needed = [], False
+    for a in args:
+        parent = None
+        if isinstance(a, Tensor):
+            parent = a._node if a._view is None else a.node
+            needed = needed or parent is not None
+        parents.append(parent)
+    if not needed:
         return None
-    kept, versions, saved = [], [], []
+    kept, versions = [], []
     for a, parent in zip(args, parents, strict=True):
         kept.append(None if parent is not None and parent.parents else a)
-        if isinstance(a, Tensor):
-            version = a._version
-            versions.append((version, version.count))
-            saved.append((version, version.count, extent(a.data._array)))
-        else:
-            versions.append(None)
-    if isinstance(vjp, tuple):  # drop what nobody will call, and the arrays it holds
+        versions.append((a._version, a._version.count) if isinstance(a, Tensor) else None)
+    if type(vjp) is tuple and None in parents:  # drop what will not be called, and the arrays it holds
         vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])
-    where = CPU if type(raw) is np.ndarray else device_of(raw)
-    node = engine.Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, where, saved)
-    node.recompute = engine.Recompute(call, tuple(kept), kwargs, tuple(versions))
+    device = CPU if type(raw) is np.ndarray else device_of(raw)
+    recompute = new_recompute((call, tuple(kept), kwargs, versions))
+    node = Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, device, versions, recompute)
     if _state.tape is not None:
         _state.tape.append(node)
     return node
+
+
+def _connect_several(node: Node, outs: Sequence[Tensor], vjp: Callable) -> None:
+    """Gives each output a node of its own below the op's."""
+    count = len(outs)
+    node.shape, node.vjp = None, lambda grads: vjp([grads.get(i) for i in range(count)])
+    for i, out in enumerate(outs):
+        raw = out.data._array
+        if dtypes.is_inexact(raw.dtype):
+            to_op = functools.partial(_output_grad, i)
+            recompute = new_recompute((operator.itemgetter(i), (None,), {}, ()))
+            out._watch(
+                Node(f"{node.name}[{i}]", (node,), to_op, raw.shape, raw.dtype, node.device, (), recompute)
+            )
+
+
+def _output_grad(i: int, g: RawArray) -> OutputGrads:
+    return OutputGrads({i: g})
 
 
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..backends.device import CPU, as_device, device, device_of, is_raw, move
 from ..backends.dtypes import is_inexact
-from . import engine
 from .array import Array, wrap
 from .grad_mode import enable_grad
+from .graph import Node, Version
 from .hook import RemovableHandle
 from .printing import tensor_text
 from .size import Size
@@ -37,7 +37,7 @@ class Tensor:
         grad: the gradient, an Array of the same shape, or None.
     """
 
-    __slots__ = ("data", "_grad", "_node", "_version", "_view", "_slot", "_post_hooks", "__weakref__")
+    __slots__ = ("data", "_grad", "_node", "_version", "_view", "grad_slot", "_post_hooks", "__weakref__")
     __array_priority__ = 200
 
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None):
@@ -50,8 +50,8 @@ class Tensor:
 
     def _set(self, data: Array) -> None:
         self.data = data
-        self._grad = self._node = self._view = self._slot = self._post_hooks = None
-        self._version = engine.Version()
+        self._grad = self._node = self._view = self.grad_slot = self._post_hooks = None
+        self._version = Version()
 
     shape = property(lambda self: Size(self.data._array.shape))
     dtype = property(lambda self: self.data._array.dtype)
@@ -68,7 +68,7 @@ class Tensor:
     # How it was made.
 
     @property
-    def node(self) -> engine.Node | None:
+    def node(self) -> Node | None:
         """The step of the graph that made this tensor; None if no gradient is wanted."""
         view = self._view
         if view is not None:
@@ -82,7 +82,7 @@ class Tensor:
 
     grad_fn = property(lambda self: self.node if self.node is not None and self.node.parents else None)
 
-    def _watch(self, node: engine.Node | None) -> None:
+    def _watch(self, node: Node | None) -> None:
         self._node = node
         if node is not None:
             node.tensor = weakref.ref(self)
@@ -108,7 +108,7 @@ class Tensor:
         elif self.node is None:
             if not is_inexact(self.dtype):
                 raise RuntimeError(f"only floating-point tensors can require gradients, got {self.dtype}")
-            self._watch(engine.Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
+            self._watch(Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
         return self
 
     @property
@@ -144,29 +144,6 @@ class Tensor:
             raise RuntimeError("can't detach a view in place; use detach()")
         self._node = None
         return self
-
-    def _accumulate_grad(self, raw: Any, own: bool = False) -> None:
-        """Add `raw` to `.grad`, which never shares memory with anything but its own slot in a flat buffer.
-
-        Args:
-            own: nobody else holds `raw`, so it need not be copied.
-        """
-        if self._grad is not None:
-            if raw is not self._grad._array:  # else it was added where it lies: see `_grad_place`
-                self._grad._array[...] += raw
-        elif self._slot is not None:
-            self._grad = self._slot.take(raw)
-        else:
-            self._grad = wrap(raw if own else np.array(raw) if device_of(raw) is CPU else raw.copy())
-        if self._post_hooks:
-            for hook in list(self._post_hooks.values()):
-                hook(self)
-
-    def _grad_place(self) -> tuple[Any, int]:
-        """The raw array that will be `.grad`, if that is known, and 1 if there is something in it already."""
-        if self._grad is not None:
-            return self._grad._array, 1
-        return (None, 0) if self._slot is None else (self._slot.reserve(), 0)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call `hook(gradient)` when the gradient is complete; what it returns, if anything, replaces it."""
@@ -304,9 +281,15 @@ def from_raw(raw: Any) -> Tensor:
         data = wrap(raw)
     out = _new(Tensor)
     out.data = data  # what `_set` does, without a call
-    out._grad = out._node = out._view = out._slot = out._post_hooks = None
-    out._version = engine.Version()
+    out._grad = out._node = out._view = out.grad_slot = out._post_hooks = None
+    out._version = Version()
     return out
+
+
+def bump_version(x: Tensor) -> None:
+    """Counts an in-place write to the memory of `x`: a graph that needs the old values must raise."""
+    base = x if x._view is None else x._view.base
+    x._version.bump(base.data._array)
 
 
 def raw_of(x: Any, where: Any = None) -> Any:
@@ -319,4 +302,6 @@ def raw_of(x: Any, where: Any = None) -> Any:
     return raw if where is None else move(raw, as_device(where))
 
 
-__all__ = ["RemovableHandle", "Size", "Tensor", "View", "from_raw", "raw_of", "replay_views"]
+__all__ = [
+    "RemovableHandle", "Size", "Tensor", "View", "bump_version", "from_raw", "raw_of", "replay_views",
+]  # fmt: skip

@@ -33,8 +33,8 @@ class GradBucket:
     def __init__(self, number: int, params: Sequence[Tensor], names: Sequence[str], is_last: bool = False):
         self._number, self._params, self._is_last = number, list(params), is_last
         self.names = list(names)
-        first, last = params[0]._slot, params[-1]._slot
-        self.slots = [p._slot for p in params]
+        first, last = params[0].grad_slot, params[-1].grad_slot
+        self.slots = [p.grad_slot for p in params]
         self.raw = first.vector[first.span[0] : last.span[1]]
         self.waiting: set[int] = set()
 
@@ -69,7 +69,7 @@ class GradBucket:
 
     def is_current(self) -> bool:
         """Do the parameters still have their gradients here?"""
-        return all([p._slot is slot for p, slot in zip(self._params, self.slots, strict=True)])
+        return all([p.grad_slot is slot for p, slot in zip(self._params, self.slots, strict=True)])
 
     def fill(self) -> None:
         """Bring gradients that lie elsewhere here, and zeros in the place of those that are missing."""
@@ -95,10 +95,10 @@ def make_buckets(
     position = {id(p): i for i, p in enumerate(params)}
     by_vector: dict[int, list[Tensor]] = {}
     for p in params:
-        by_vector.setdefault(id(p._slot.vector), []).append(p)
+        by_vector.setdefault(id(p.grad_slot.vector), []).append(p)
     pieces: list[list[Tensor]] = []
     for members in by_vector.values():
-        members.sort(key=lambda p: p._slot.span, reverse=True)
+        members.sort(key=lambda p: p.grad_slot.span, reverse=True)
         pieces += _cut(members, first_bytes, cap_bytes)
     pieces.sort(key=lambda piece: min(position[id(p)] for p in piece), reverse=True)
     buckets = []
@@ -113,9 +113,9 @@ def _cut(members: list[Tensor], first_bytes: int, cap_bytes: int) -> list[list[T
     pieces: list[list[Tensor]] = []
     size, cap = 0, first_bytes
     for p in members:
-        start, stop = p._slot.span
+        start, stop = p.grad_slot.span
         bytes_ = (stop - start) * p.itemsize
-        if pieces and pieces[-1][0]._slot.span[0] == stop and size + bytes_ <= cap:
+        if pieces and pieces[-1][0].grad_slot.span[0] == stop and size + bytes_ <= cap:
             pieces[-1].insert(0, p)
             size += bytes_
         else:
@@ -129,7 +129,7 @@ def give_slots(params: Sequence[Tensor]) -> None:
     """Lay the gradients of parameters that no optimizer has laid out end to end."""
     without: dict[tuple[np.dtype, device], list[Tensor]] = {}
     for p in params:
-        if p._slot is None:
+        if p.grad_slot is None:
             without.setdefault((p.dtype, p.device), []).append(p)
     for (dtype, where), members in without.items():
         spans = _spans([p.data.size for p in members], dtype.itemsize)
@@ -137,6 +137,6 @@ def give_slots(params: Sequence[Tensor]) -> None:
             vector: Any = _zeros(spans[-1][1], dtype, where)
             for p, span in zip(members, spans, strict=True):
                 place = vector[span[0] : span[0] + p.data.size].reshape(p.data.shape)
-                p._slot = Slot(place, vector, span)
+                p.grad_slot = Slot(place, vector, span)
                 if p._grad is not None:
-                    p._grad = p._slot.take(p._grad._array)
+                    p._grad = p.grad_slot.take(p._grad._array)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.device import device_of, on
-from ..core.backward_pass import current_backward_pass
+from ..core.engine import current_backward_pass
 from ..core.tensor import Tensor
 from ..nn.fused_ops.norm import scale
 from .bucket import GradBucket, make_buckets
@@ -176,4 +176,4 @@ class Reducer:
     def _take_all(self, used: Sequence[int] | None = None) -> None:
         for i, p in enumerate(self.params):
             if p._grad is None and (used is None or used[i]):
-                p._grad = p._slot.take(p._slot.raw)
+                p._grad = p.grad_slot.take(p.grad_slot.raw)

@@ -69,7 +69,7 @@ def replace_data(tensor: Tensor, data: Array) -> None:
         return
     node = tensor.node
     tensor.data = data
-    tensor._slot = tensor._node = None  # an optimizer's flat vector lays it out again
+    tensor.grad_slot = tensor._node = None  # an optimizer's flat vector lays it out again
     if node is not None:
         tensor.requires_grad_()
         tensor.node.hooks = node.hooks

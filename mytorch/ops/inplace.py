@@ -18,10 +18,10 @@ import numpy as np
 
 from ..backends.device import CPU, is_raw, move, on
 from ..backends.dtypes import as_dtype, can_cast, is_inexact
-from ..core import engine
 from ..core.grad_mode import _state, is_grad_enabled
+from ..core.graph import Node, new_recompute
 from ..core.op import NUMBERS, as_raw
-from ..core.tensor import Tensor, from_raw, raw_of, replay_views
+from ..core.tensor import Tensor, bump_version, from_raw, raw_of, replay_views
 from .cast import clone
 
 
@@ -77,7 +77,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
             raise RuntimeError(
                 f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
             ) from None
-    x._version.count += 1
+    bump_version(x)
     if wanted:
         _record_write(x, value, index, name)
     return x
@@ -115,8 +115,8 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
 
     if before is not None:
         before.tensor = None
-    node = engine.Node(name, parents, vjp, raw.shape, raw.dtype, owner.device)
-    node.recompute = engine.Recompute(None, (raw,), {}, ((owner._version, owner._version.count),))
+    node = Node(name, parents, vjp, raw.shape, raw.dtype, owner.device)
+    node.recompute = new_recompute((None, (raw,), {}, [(owner._version, owner._version.count)]))
     if _state.tape is not None:
         _state.tape.append(node)
     owner._watch(node)

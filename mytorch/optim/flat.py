@@ -7,7 +7,7 @@ the values, the gradients and the optimizer's state of many parameters each lie 
 parameter, and an update, a norm or an all-reduce is one pass over memory, whatever the model.
 
     data     | weight | bias | weight | …
-    grad     |   …                          a new gradient is written here (`Tensor._slot`)
+    grad     |   …                          a new gradient is written here (`Tensor.grad_slot`)
     exp_avg  |   …
 
 Each parameter begins at a multiple of 64 bytes. The gaps between them hold zeros, which updates leave zero.
@@ -24,7 +24,7 @@ import numpy as np
 from ..backends import tune
 from ..backends.device import CPU, array_module, cupy, device, on
 from ..core.array import wrap
-from ..core.tensor import Tensor, from_raw, raw_of
+from ..core.tensor import Tensor, bump_version, from_raw, raw_of
 from . import fused
 from .chunk import Chunk
 from .slot import Slot
@@ -87,7 +87,7 @@ class Flat:
         ]
         for p, view, slot in zip(self.params, self._data_views, self._slots, strict=True):
             view._array[...] = p.data._array
-            p.data, p._slot = view, slot
+            p.data, p.grad_slot = view, slot
             if p._grad is not None:
                 p._grad = slot.take(raw_of(p._grad, self.device))
 
@@ -143,7 +143,7 @@ class Flat:
             return False
         if not (
             _same([p.data for p in self.params], self._data_views)
-            and _same([p._slot for p in self.params], self._slots)
+            and _same([p.grad_slot for p in self.params], self._slots)
         ):
             return False
         entries = [state.get(p, {}) for p in self.params]
@@ -215,7 +215,7 @@ class Flat:
         for i, p in enumerate(self.params[first:last], first):
             if self._state_views and not self._begun[i]:
                 self._show_state(i, state.setdefault(p, {}))
-            p._version.count += 1  # a graph that needs the old values must notice
+            bump_version(p)  # a graph that needs the old values must notice
         numbers = {name: vector[first:last] for name, vector in self.numbers.items()}
         if "step" in numbers:
             numbers["step"] += count

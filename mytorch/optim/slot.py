@@ -9,7 +9,7 @@ from ..core.array import Array, wrap
 
 
 class Slot:
-    """A parameter's place in the gradient vector: `Tensor._slot`, where backward puts a new gradient.
+    """A parameter's place in the gradient vector: `Tensor.grad_slot`, where backward puts a new gradient.
 
     Attributes:
         raw: the place, in the parameter's shape.

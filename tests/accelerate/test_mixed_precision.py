@@ -94,7 +94,7 @@ def test_an_unused_parameter_is_left_alone_with_what_lies_in_its_place():
     first, *_, last = params = list(model.parameters())
     give_grads(params, 0)
     optimizer.step()
-    first_slot = first._slot.raw
+    first_slot = first.grad_slot.raw
     first_slot[...] = np.inf  # from an earlier step that overflowed
     optimizer.zero_grad()
     before = [p.data.numpy().copy() for p in params]
@@ -111,8 +111,8 @@ def test_an_unused_parameter_is_left_alone_with_what_lies_in_its_place():
 def test_gradients_are_computed_where_they_are_cast_from():
     model, optimizer = pair()
     model(mytorch.ones(2, 6).half()).sum().backward()
-    vectors = {id(p._slot.vector) for p in model.parameters()}
-    assert len(vectors) == 1 and all(p._slot.holds(p.grad) for p in model.parameters())
+    vectors = {id(p.grad_slot.vector) for p in model.parameters()}
+    assert len(vectors) == 1 and all(p.grad_slot.holds(p.grad) for p in model.parameters())
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
 

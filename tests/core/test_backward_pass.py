@@ -3,7 +3,7 @@
 import pytest
 
 import mytorch
-from mytorch.core.backward_pass import current_backward_pass
+from mytorch.core.engine import current_backward_pass
 
 
 def test_a_walk_knows_where_it_goes_and_says_when_it_is_over():

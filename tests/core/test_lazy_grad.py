@@ -37,7 +37,7 @@ def parameter():
 
 
 def place_of(p):
-    return id(p._slot.raw)
+    return id(p.grad_slot.raw)
 
 
 def test_the_first_gradient_is_written_and_later_ones_are_added_in_place(parameter):
@@ -156,4 +156,4 @@ def test_tied_weights_as_in_a_language_model(fused, steps):
             torch.nn.functional.linear(h, his).square().sum().backward()
     np.testing.assert_allclose(mine.grad.numpy(), his.grad.numpy(), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(inner.grad.numpy(), inner_his.grad.numpy(), rtol=1e-4, atol=1e-3)
-    assert mine.grad._array is mine._slot.raw and inner.grad._array is inner._slot.raw
+    assert mine.grad._array is mine.grad_slot.raw and inner.grad._array is inner.grad_slot.raw

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mytorch
+from mytorch.core.grad_accumulator import is_owned
 from mytorch.core.op import op
-from mytorch.core.owned import is_owned
 
 whole = np.ones((2, 3))
 KEPT = {

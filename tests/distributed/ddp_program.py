@@ -42,7 +42,7 @@ def gradients_in_the_optimizers_vector():
     optimizer.zero_grad()
     optimizer._lay_out()
     loss_of(model, 0).backward()
-    in_place = all(p._slot.holds(p.grad) for p in model.parameters())
+    in_place = all(p.grad_slot.holds(p.grad) for p in model.parameters())
     return {
         **grads_of(model),
         "same": all((first[k] == v).all() for k, v in grads_of(model).items()),

@@ -175,7 +175,7 @@ def test_a_slot_that_was_lost_is_given_back():
     ours = parameters()
     theirs = twins(ours)
     optimizer, oracle = optim.AdamW(ours), torch.optim.AdamW(theirs)
-    ours[0]._slot = None
+    ours[0].grad_slot = None
     train(optimizer, oracle, ours, theirs, steps=1)
     ((_, flat),) = optimizer._lay_out()
     flat.grad.fill(0)

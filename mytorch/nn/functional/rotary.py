@@ -8,8 +8,8 @@ import numpy as np
 
 from ...backends.device import RawArray
 from ...backends.dtypes import is_half
-from ...core.engine import unbroadcast
 from ...core.tensor import Tensor
+from ...core.unbroadcast import unbroadcast
 from ...ops import cat, chunk, stack
 from .activations import require_float
 from .composite import composite

@@ -120,9 +120,9 @@ def _pieces(parameters: list[Tensor], together: bool) -> list:
     for p in parameters:
         if p._grad is None:
             continue
-        if together and p._slot is not None and p._slot.holds(p._grad):
-            vector = p._slot.vector
-            spans.setdefault(id(vector), (vector, []))[1].append(p._slot.span)
+        if together and p.grad_slot is not None and p.grad_slot.holds(p._grad):
+            vector = p.grad_slot.vector
+            spans.setdefault(id(vector), (vector, []))[1].append(p.grad_slot.span)
         else:
             pieces.append(p._grad._array)
     for vector, places in spans.values():

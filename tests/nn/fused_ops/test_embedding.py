@@ -83,7 +83,7 @@ def test_no_matrix_of_zeros_beside_the_flat_gradient():
     for fused in (True, False):
         optimizer.zero_grad()
         loss(fused).backward()
-        assert np.shares_memory(weight.grad.numpy(), weight._slot.raw)
+        assert np.shares_memory(weight.grad.numpy(), weight.grad_slot.raw)
         grads.append(weight.grad.numpy().copy())
     np.testing.assert_allclose(*grads, 1e-4, 1e-6)
 

@@ -30,8 +30,8 @@ from ....backends.gemm import (
     set_blas_threads,
 )
 from ....backends.jit import kernel, prange
-from ....core.engine import unbroadcast
 from ....core.lazy_grad import LazyGrad
+from ....core.unbroadcast import unbroadcast
 from ...functional.attention import batch_shape, scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.dropout import scale_of_kept

@@ -18,8 +18,8 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from ....core.engine import unbroadcast
 from ....core.lazy_grad import LazyGrad
+from ....core.unbroadcast import unbroadcast
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.packed_attention import packed, self_attention

@@ -1,0 +1,146 @@
+"""Accumulates gradients: of a node until all its consumers have contributed, then in a leaf's `.grad`.
+
+A gradient is *owned* if no other object holds it: then it may be added to in place, and become a `.grad`
+without a copy. A vjp may return whatever it likes (the incoming gradient, a view of it, an array that its
+closure keeps), and CPython's reference counts tell these apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..backends.device import CPU, RawArray, device_of, on
+from .array import wrap
+from .graph import Node
+from .lazy_grad import LazyGrad
+
+
+class GradAccumulator:
+    """The gradients of one backward pass that have arrived at nodes which still wait for others.
+
+    The default one stores gradients in the `.grad` of leaves, and of tensors that retain theirs.
+    """
+
+    def __init__(self) -> None:
+        self._grads: dict[Node, Any] = {}
+        self._owned: set[Node] = set()
+
+    def add(self, node: Node, grad: RawArray | LazyGrad, owned: bool = False) -> None:
+        """Adds a gradient to the node's.
+
+        Args:
+            owned: nothing but the caller's variable holds this array.
+        """
+        if type(grad) is LazyGrad:
+            self._add_lazy(node, grad)
+        elif node not in self._grads:
+            self._grads[node] = grad
+            if owned:
+                self._owned.add(node)
+        elif node in self._owned:
+            self._grads[node] += grad
+        else:
+            with on(node.device):
+                self._grads[node] = self._sum(node, self._grads[node], grad)
+
+    def _sum(self, node: Node, a: Any, b: Any) -> Any:
+        self._owned.add(node)
+        total = a + b
+        return np.asarray(total) if isinstance(total, np.generic) else total
+
+    def _add_lazy(self, node: Node, grad: LazyGrad) -> None:
+        if node in self._owned:
+            grad.compute(self._grads[node], 1)
+        elif node in self._grads:
+            self.add(node, grad.array(), True)
+        else:
+            out, beta = self.destination(node)
+            if out is None:
+                out, beta = np.empty(grad.shape, node.dtype, like=grad.like), 0
+            grad.compute(out, beta)
+            self._grads[node] = out
+            self._owned.add(node)
+
+    def finish(self, node: Node, retain_graph: bool) -> Any:
+        """Returns the node's complete gradient, or None, after its hooks ran and `.grad` was updated."""
+        if node not in self._grads:
+            return None
+        grad, owned = self._grads.pop(node), node in self._owned
+        if owned:
+            self._owned.remove(node)
+        if node.hooks is not None:
+            for hook in list(node.hooks.values()):
+                grad, owned = hook(grad), False
+        if not node.parents or node.retain or retain_graph:
+            self.store(node, grad, owned)
+        return grad
+
+    def store(self, node: Node, grad: Any, owned: bool) -> None:
+        """Stores the complete gradient of a leaf, or of a node that retains it."""
+        tensor = node.tensor and node.tensor()
+        if tensor is not None:
+            accumulate(tensor, grad, owned)
+
+    def destination(self, node: Node) -> tuple[RawArray | None, int]:
+        """The memory that `.grad` will have, or None, and the beta to compute into it: 1 if it holds one."""
+        tensor = node.tensor and node.tensor()
+        if tensor is None or node.hooks:
+            return None, 0
+        if tensor._grad is not None:
+            return tensor._grad._array, 1
+        return (None, 0) if tensor.grad_slot is None else (tensor.grad_slot.reserve(), 0)
+
+
+def accumulate(tensor: Any, grad: RawArray, owned: bool) -> None:
+    """Adds `grad` to `tensor.grad`, which shares memory with nothing but its slot in a flat buffer.
+
+    Then runs the tensor's post-accumulate hooks.
+    """
+    if tensor._grad is not None:
+        if grad is not tensor._grad._array:  # else it was computed there: see `destination`
+            tensor._grad._array[...] += grad
+    elif tensor.grad_slot is not None:
+        tensor._grad = tensor.grad_slot.take(grad)
+    elif owned:
+        tensor._grad = wrap(grad)
+    else:
+        tensor._grad = wrap(np.array(grad) if device_of(grad) is CPU else grad.copy())
+    if tensor._post_hooks:
+        for hook in list(tensor._post_hooks.values()):
+            hook(tensor)
+
+
+def is_owned(array: RawArray) -> bool:
+    """Returns whether the caller's local variable is the only reference to this NumPy array and its memory.
+
+    A view is owned, too, if nothing else refers to the array that it is a view of.
+    """
+    if type(array) is not np.ndarray or not array.flags.writeable:
+        return False
+    base = array.base
+    if base is None:
+        return sys.getrefcount(array) <= _OWNED_ARRAY
+    return (
+        sys.getrefcount(array) <= _OWNED_ARRAY
+        and type(base) is np.ndarray
+        and base.base is None
+        and base.nbytes == array.nbytes
+        and sys.getrefcount(base) <= _OWNED_BASE
+    )
+
+
+def _references(array: np.ndarray) -> tuple[int, int]:
+    """What `is_owned` counts for an array and for its base."""
+    base = array.base
+    return sys.getrefcount(array), sys.getrefcount(base)
+
+
+def _of_an_owned_view() -> tuple[int, int]:
+    view = np.empty(2).reshape(1, 2)
+    return _references(view)
+
+
+_OWNED_ARRAY, _OWNED_BASE = _of_an_owned_view()  # Python's versions count the arguments of calls differently

@@ -1,0 +1,135 @@
+"""The graph that the forward pass records: one node an operation, from each result to its inputs."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..backends.device import CPU, RawArray, device
+from .closure import extent
+
+
+class Version:
+    """Counts the in-place writes to an array; shared by all tensors that see its memory.
+
+    Attributes:
+        count: the number of writes.
+        written: (start, end) addresses that enclose the memory written; None if it isn't known.
+    """
+
+    count = 0
+    written: tuple[int, int] | None = None
+
+    def bump(self, raw: RawArray) -> None:
+        """Counts a write to `raw`."""
+        start, end = extent(raw)
+        if self.count:
+            start, end = (0, 1 << 64) if self.written is None else (
+                min(start, self.written[0]), max(end, self.written[1])
+            )  # fmt: skip
+        self.written = start, end
+        self.count += 1
+
+
+class Node:
+    """One operation of the forward pass, and its vjp.
+
+    name:    the op.
+    parents: the node of each positional input; None where no gradient is needed; () for a leaf.
+    vjp:     from the gradient of the output to those of the inputs (see `op`); None once it is freed.
+    shape, dtype, device: of the output, and so of its gradient; shape is None for several outputs.
+    saved:   (version, count) of each input, None for an input that is no tensor, then of each output: the vjp
+             may need their memory unchanged.
+    tensor:  weak reference to the Tensor that this node made, or that is this leaf.
+    retain:  keep the gradient in that tensor's `.grad`.
+    hooks:   called with the complete gradient; may return another.
+    recompute: how to run the forward of this node again, for gradients of gradients.
+    trace:   the call site in the user's program; recorded only during anomaly detection.
+    """
+
+    __slots__ = (
+        "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
+        "recompute", "trace", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=(), recompute=None):
+        self.name: str = name
+        self.parents: tuple[Node | None, ...] = parents
+        self.vjp: Any = vjp
+        self.shape: tuple[int, ...] | None = shape
+        self.dtype: np.dtype = dtype
+        self.device: device = device
+        self.saved: Sequence[tuple[Version, int] | None] = saved
+        self.recompute: Recompute | None = recompute
+        self.tensor: weakref.ref | None = None
+        self.retain = False
+        self.hooks: dict[int, Callable] | None = None
+        self.trace: str | None = None
+
+    def free(self) -> None:
+        """Frees the saved activations; another backward pass through this node raises."""
+        self.vjp = self.recompute = None
+        self.saved = ()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.shape}>"
+
+
+class Recompute(NamedTuple):
+    """The call that made a node, without the tensors that other nodes can recompute.
+
+    call:     the op, a function of Tensors; None if `args` holds the raw result itself.
+    args:     its positional arguments; None in place of a tensor that comes from the parent at this position.
+    kwargs:   its keyword arguments.
+    versions: (version, count) of each argument that is a tensor at the time of the call; may be longer.
+    """
+
+    call: Callable | None
+    args: tuple
+    kwargs: dict
+    versions: Sequence[tuple[Version, int] | None]
+
+
+# Each op makes one: without a call of Python's `__new__`.
+new_recompute: Callable[[tuple], Recompute] = functools.partial(tuple.__new__, Recompute)
+
+
+class Deferred:
+    """In place of a vjp whose activations were freed; `recover` computes them again (see `checkpoint`)."""
+
+    __slots__ = ("recover", "__weakref__")
+
+    def __init__(self, recover: Callable[[], None]):
+        self.recover = recover
+
+
+class OutputGrads(dict):
+    """The gradients of a node with several outputs, by the output's index, while they accumulate."""
+
+    def __add__(self, other: OutputGrads) -> OutputGrads:
+        return OutputGrads({**self, **other})
+
+    __iadd__ = __add__
+
+
+def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, overwritten: Callable) -> None:
+    """Raises if an array that the node needs was modified in place after the node was made.
+
+    Args:
+        versions: of the arrays, as they were.
+        overwritten: whether a modification of this Version matters.
+
+    Raises:
+        RuntimeError: PyTorch's message.
+    """
+    for saved in versions:
+        if saved is not None and saved[0].count != saved[1] and overwritten(saved[0]):
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: {node.name} (output of shape {node.shape}) needs it at version {saved[1]}, "
+                f"it is at version {saved[0].count}"
+            )

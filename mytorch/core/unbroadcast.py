@@ -1,0 +1,43 @@
+"""Undoes broadcasting: a gradient is summed over the dims that its input was stretched along."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..backends.blas import column_sums
+from ..backends.device import CPU, RawArray, move
+from ..backends.dtypes import is_half
+from .graph import Node
+from .lazy_grad import LazyGrad
+
+_BLAS = (np.dtype("float32"), np.dtype("float64"))
+
+
+def unbroadcast(grad: RawArray, shape: tuple[int, ...]) -> RawArray:
+    """Returns `grad` summed to `shape`; half precision is summed in float32."""
+    extra = grad.ndim - len(shape)
+    if grad.size > 4096 and grad.shape[extra:] == shape and grad.dtype in _BLAS:  # a bias, usually
+        return np.reshape(column_sums(np.reshape(grad, (math.prod(grad.shape[:extra]), -1))), shape)
+    stretched = tuple([extra + i for i, n in enumerate(shape) if n == 1 and grad.shape[extra + i] != 1])
+    dtype = np.float32 if is_half(grad.dtype) else None
+    return np.reshape(np.sum(grad, axis=(*range(extra), *stretched), keepdims=True, dtype=dtype), shape)
+
+
+def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
+    """Returns `grad` in the shape, dtype and device of the node's output: broadcasting and casting undone."""
+    if node.shape is None:
+        return grad
+    if type(grad) is LazyGrad:
+        if not node.parents and grad.shape == node.shape and grad.like.dtype == node.dtype:
+            return grad
+        grad = grad.array()
+    if grad.shape != node.shape:
+        grad = unbroadcast(grad, node.shape)
+    if grad.dtype != node.dtype:
+        grad = grad.real if grad.dtype.kind == "c" and node.dtype.kind != "c" else grad
+        grad = grad.astype(node.dtype)
+    if isinstance(grad, np.generic):  # NumPy's result where an array has no dimensions
+        grad = np.asarray(grad)
+    return grad if type(grad) is np.ndarray and node.device is CPU else move(grad, node.device)
