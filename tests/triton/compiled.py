@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mytorch.nn.fused_ops.triton.chips import CHIPS
-from mytorch.nn.fused_ops.triton.compile import compiling
 from tests.triton.cases import COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
+from tests.triton.compile import compiling
 from tests.triton.harness import arguments, gradients, kernel
 
 EVERYTHING = os.environ.get("MYTORCH_TEST_ALL") == "1"  # else for one chip: compiling takes minutes

@@ -9,10 +9,14 @@ import pytest
 
 from mytorch import Tensor
 from mytorch.nn.fused_ops.triton import adam, lion, sgd
-from mytorch.nn.fused_ops.triton.compile import compiling
 from mytorch.optim.chunk import Chunk
+from tests.triton import interpreter
+from tests.triton.compile import compiling
 from tests.triton.results import save
 from tests.triton.update_cases import CASES
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    interpreter.install()
 
 interpreted = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="compiled")
 compiled = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="interpreted")
