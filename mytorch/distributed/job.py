@@ -34,7 +34,7 @@ _SHORTEST_GRACE, _LONGEST_GRACE = 5.0, 30.0
 def run_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
     """Run the script as so many ranks, again after a failure if `max_restarts` says so; the exit code."""
     adopt_orphans()
-    machines = Machines(options, local_ranks) if launcher_command.by_hand(options) else None
+    machines = Machines(options, local_ranks) if launcher_command.manual_variant(options) else None
     code = launcher_command.NOT_LAUNCHED
     try:
         with Signals() as signals:

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         raise LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
     if not 0 <= options.node_rank < options.nnodes:
         raise LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
-    if launcher_command.by_hand(options):
+    if launcher_command.manual_variant(options):
         launcher_command.check_by_hand(options)
     elif options.node_rank:
         raise LaunchError(

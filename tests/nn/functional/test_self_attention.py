@@ -6,7 +6,7 @@ import torch
 
 import mytorch
 from mytorch.nn import functional as F
-from mytorch.nn.functional.packed_attention import heads_of_thirds, packed, side_by_side
+from mytorch.nn.functional.self_attention import heads_of_thirds, packed, side_by_side
 
 VARIANTS = [{"auto": True}, {"fused": False}, {"fused": None}]
 
