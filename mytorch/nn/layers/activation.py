@@ -14,11 +14,12 @@ from ..module import Module
 from ..parameter import Parameter
 from ..types import DeviceLike, DTypeLike
 
-WARN_CALLER = 5  # the stack level at which a softmax without a dim warns: whoever calls the module
+WARN_CALLER = 5  # the stack level at which a softmax without a dim warns: the caller of the module
 
 
 class _Activation(Module):
-    """Base of all: calls `function` with the arguments of the constructor, which are attributes."""
+    """Base of all activations: calls `function` with the arguments of the constructor, which are
+    attributes."""
 
     function: Callable
 
@@ -97,7 +98,7 @@ class ReLU(_Inplace):
 
 
 class SquaredReLU(_Inplace):
-    """max(x, 0)^2; PyTorch has no module for it."""
+    """max(x, 0)^2; not in PyTorch."""
 
     function = F.squared_relu
 
@@ -127,7 +128,7 @@ class Mish(_Inplace):
 
 
 class Hardsigmoid(_Inplace):
-    """x / 6 + 1/2 between -3 and 3, 0 and 1 beyond"""
+    """x / 6 + 1/2 clamped to [0, 1]"""
 
     function = F.hardsigmoid
 
@@ -162,7 +163,7 @@ class LeakyReLU(_Activation):
 
 
 class RReLU(_Activation):
-    """x where x > 0, else a * x with a drawn from U(lower, upper) in training and their mean else."""
+    """x where x > 0, else a * x with a drawn from U(lower, upper) in training, else their mean."""
 
     function = F.rrelu
 
@@ -174,11 +175,11 @@ class RReLU(_Activation):
 
 
 class PReLU(Module):
-    """x where x > 0, else weight * x, with slopes that are learned.
+    """x where x > 0, else weight * x, with learned slopes.
 
     Args:
-        num_parameters: one slope, or as many as there are channels (dim 1 of the input).
-        init: their first value.
+        num_parameters: the number of slopes: 1, or the number of channels (dim 1 of the input).
+        init: their initial value.
         device, dtype: of the weight.
 
     Attributes:
@@ -193,7 +194,7 @@ class PReLU(Module):
         self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))
 
     def reset_parameters(self) -> None:
-        """All slopes `init` again."""
+        """Sets all slopes to `init`."""
         nn_init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -231,10 +232,10 @@ class Softplus(_Activation):
 
 
 class Hardtanh(_Activation):
-    """x between min_val and max_val, and these beyond.
+    """x clamped to [min_val, max_val].
 
     Args:
-        min_value, max_value: the old names of min_val and max_val.
+        min_value, max_value: deprecated names of min_val and max_val.
 
     Raises:
         AssertionError: max_val is not above min_val.
@@ -269,7 +270,7 @@ class Threshold(_Activation):
 
 
 class Softshrink(_Activation):
-    """x moved towards 0 by lambd, and 0 where it is not further away."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
 
     function = F.softshrink
 
@@ -296,7 +297,7 @@ class GLU(_Activation):
 
 
 class SwiGLU(_Activation):
-    """silu(a) b of the two halves of the input along a dim; PyTorch has no module for it."""
+    """silu(a) b of the two halves of the input along a dim; not in PyTorch."""
 
     function = F.swiglu
 
@@ -305,7 +306,7 @@ class SwiGLU(_Activation):
 
 
 class GeGLU(_Activation):
-    """gelu(a) b of the two halves of the input along a dim; PyTorch has no module for it."""
+    """gelu(a) b of the two halves of the input along a dim; not in PyTorch."""
 
     function = F.geglu
 
@@ -347,7 +348,7 @@ class Softmin(_Activation):
 
 
 class Softmax2d(Module):
-    """softmax over the channels at each place of (N, C, H, W) or (C, H, W).
+    """softmax over the channels at each position of (N, C, H, W) or (C, H, W).
 
     Raises (when called):
         ValueError: the input has other than 3 or 4 dims.

@@ -1,4 +1,4 @@
-"""Embedding: a table whose rows are looked up by number."""
+"""Embedding: a table of vectors, looked up by index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Embedding(Module):
 
     Args:
         num_embeddings, embedding_dim: rows and columns of the table.
-        padding_idx: a row that begins as zeros and gets no gradient.
+        padding_idx: a row of zeros without gradient.
         max_norm, norm_type, scale_grad_by_freq, sparse: see `F.embedding`.
         fused: use the fused kernel.
 

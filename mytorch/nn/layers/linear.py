@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty, flatten, unflatten
@@ -18,7 +17,7 @@ from ..types import DeviceLike, DTypeLike
 class Identity(Module):
     """y = x, whatever the arguments."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -69,7 +68,7 @@ class Linear(Module):
     """y = x W^T + b, from (..., in_features) to (..., out_features).
 
     Args:
-        bias: whether there is a b.
+        bias: whether to add b.
         fused: use the fused kernel (see `F.linear`).
 
     Attributes:
@@ -109,7 +108,7 @@ class LinearActivation(Linear):
     """y = f(x W^T + b): see `F.linear_activation`. (PyTorch has no such layer; its parameters are Linear's.)
 
     Args:
-        bias: whether there is a b.
+        bias: whether to add b.
         activation: f, "gelu", "gelu_tanh", "relu" or "silu".
         fused: use the fused kernel.
     """
@@ -132,7 +131,7 @@ class Bilinear(Module):
     """y_o = x1^T W_o x2 + b_o, from (..., in1_features) and (..., in2_features) to (..., out_features).
 
     Args:
-        bias: whether there is a b.
+        bias: whether to add b.
 
     Attributes:
         weight: (out_features, in1_features, in2_features), from the uniform distribution between

@@ -71,10 +71,10 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """|input - target|, with a parabola in place of its tip: see `F.smooth_l1_loss`.
+    """|input - target|, quadratic near 0: see `F.smooth_l1_loss`.
 
     Args:
-        beta: the error where the parabola ends.
+        beta: the error up to which it is quadratic.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """The squared error where it is small, the absolute one where it is large: see `F.huber_loss`.
+    """The squared error where it is small, else the absolute error: see `F.huber_loss`.
 
     Args:
-        delta: the error where the one becomes the other.
+        delta: the error up to which it is quadratic.
 
     Raises:
         TypeError: delta is no number.
@@ -116,7 +116,7 @@ class _ClassLoss(_WeightedLoss):
 
     Args:
         weight: (C,)
-        ignore_index: targets that don't count.
+        ignore_index: targets that are ignored.
         fused: use the fused kernel.
     """
 
@@ -142,7 +142,7 @@ class CrossEntropyLoss(_ClassLoss):
     """-log(softmax(input)[t]), for logits: see `F.cross_entropy`.
 
     Args:
-        label_smoothing: how much of a target's probability is spread over all classes.
+        label_smoothing: the share of a target's probability that all classes divide.
     """
 
     def __init__(
@@ -161,16 +161,16 @@ class CrossEntropyLoss(_ClassLoss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """The cross entropy of a linear map's output, in chunks of rows: see `F.linear_cross_entropy`.
+    """The cross entropy of a linear layer's output, in chunks of rows: see `F.linear_cross_entropy`.
 
     Args:
         in_features: size of the input.
         num_classes: C.
         out_features: (d1, …), for logits (N, C, d1, …).
-        bias: the linear map has one.
-        device, dtype: of the linear map's parameters.
+        bias: whether the linear layer has one.
+        device, dtype: of the linear layer's parameters.
         weight: of each class, (C,).
-        ignore_index, label_smoothing, options: as for the function.
+        ignore_index, label_smoothing, options: see the function.
         fused: use the fused kernel.
 
     Raises:
@@ -267,8 +267,8 @@ class GaussianNLLLoss(_Loss):
     """-log of a normal density: see `F.gaussian_nll_loss`.
 
     Args:
-        full: with the constant term.
-        eps: the least variance.
+        full: add the constant term.
+        eps: lower bound of the variance.
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
@@ -284,7 +284,7 @@ class PoissonNLLLoss(_Loss):
 
     Args:
         log_input: the input is the logarithm of the expected count.
-        full: with an approximation of the term that is only the target's.
+        full: add an approximation of the term of the target alone.
         eps: added before the logarithm without `log_input`.
     """
 

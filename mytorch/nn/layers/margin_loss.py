@@ -59,7 +59,7 @@ class MultiMarginLoss(_WeightedLoss):
     """max(0, margin - input[t] + input[j])^p for all other classes j: see `F.multi_margin_loss`.
 
     Raises:
-        ValueError: p is not 1 or 2; the weight has not one dim.
+        ValueError: p is not 1 or 2; the weight is not 1-D.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TripletMarginLoss(_Loss):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin): see `F.triplet_margin_loss`.
 
     Raises:
-        ValueError: the margin isn't positive.
+        ValueError: the margin is not positive.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """The same with a distance of your own: see `F.triplet_margin_with_distance_loss`.
+    """The same with a custom distance: see `F.triplet_margin_with_distance_loss`.
 
     Raises:
-        ValueError: the margin isn't positive.
+        ValueError: the margin is not positive.
     """
 
     def __init__(

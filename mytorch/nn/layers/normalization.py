@@ -15,7 +15,7 @@ from ..types import DeviceLike, DTypeLike
 
 
 class _Affine(Module):
-    """Base of the layers that end with a scale and a shift: a weight, ones at first, and a bias, zeros."""
+    """Base of the layers with a scale and a shift: a weight, initially ones, and a bias, initially zeros."""
 
     def _add_parameters(
         self, shape: tuple[int, ...], weight: bool, bias: bool, device: DeviceLike, dtype: DTypeLike
@@ -38,13 +38,13 @@ def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(_Affine):
-    """Normalize the last dims to mean 0 and variance 1, then scale and shift them: see `F.layer_norm`.
+    """Normalizes the last dims to mean 0 and variance 1, then scales and shifts them: see `F.layer_norm`.
 
     Args:
-        normalized_shape: the sizes of these dims; an int for the last one only.
+        normalized_shape: the sizes of these dims; an int for the last dim.
         eps: added to the variance.
-        elementwise_affine: whether there is a weight (ones at first).
-        bias: whether there is a bias (zeros at first) beside it.
+        elementwise_affine: whether to learn a weight (initially ones).
+        bias: whether to learn a bias (initially zeros), too.
         fused: use the fused kernel.
     """
 
@@ -69,7 +69,7 @@ class LayerNorm(_Affine):
 
 
 class AddLayerNorm(LayerNorm):
-    """Add two tensors and normalize the sum, which is a result, too: see `F.add_layer_norm`.
+    """Adds two tensors and normalizes the sum; returns both: see `F.add_layer_norm`.
 
         y, sum = norm(input, residual)
 
@@ -82,12 +82,12 @@ class AddLayerNorm(LayerNorm):
 
 
 class RMSNorm(Module):
-    """Divide by the root of the mean square of the last dims, then scale: see `F.rms_norm`.
+    """Divides by the root of the mean square of the last dims, then scales: see `F.rms_norm`.
 
     Args:
-        normalized_shape: the sizes of these dims; an int for the last one only.
+        normalized_shape: the sizes of these dims; an int for the last dim.
         eps: added to the mean square; by default the epsilon of the input's dtype.
-        elementwise_affine: whether there is a weight (ones at first).
+        elementwise_affine: whether to learn a weight (initially ones).
         fused: use the fused kernel.
     """
 
@@ -115,18 +115,18 @@ class RMSNorm(Module):
 
 
 class GroupNorm(_Affine):
-    """Normalize groups of channels, each sample for itself, then scale and shift: see `F.group_norm`.
+    """Normalizes groups of channels, of each sample, then scales and shifts: see `F.group_norm`.
 
     Args:
-        num_groups: how many groups the channels are split into.
+        num_groups: the number of groups of channels.
         num_channels: the size of dim 1.
         eps: added to the variance.
-        affine: whether there is a weight (ones at first).
-        bias: whether there is a bias (zeros at first) beside it.
+        affine: whether to learn a weight (initially ones).
+        bias: whether to learn a bias (initially zeros), too.
         fused: use the fused kernel.
 
     Raises:
-        ValueError: num_groups doesn't divide num_channels.
+        ValueError: num_channels is not divisible by num_groups.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class GroupNorm(_Affine):
 
 
 class LocalResponseNorm(Module):
-    """Divide by a power of the mean square over neighbouring channels: see `F.local_response_norm`.
+    """Divides by a power of the mean square over neighbouring channels: see `F.local_response_norm`.
 
     Args:
-        size: how many channels are neighbours.
+        size: the number of neighbouring channels.
         alpha, beta, k: y = x / (k + alpha mean)^beta
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
@@ -30,7 +29,7 @@ class _MaxPool(Module):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.function(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
@@ -179,7 +178,7 @@ class _AdaptiveAvgPool(Module):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.function(input, self.output_size)
 
     def extra_repr(self) -> str:
@@ -216,7 +215,7 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.function(input, self.output_size, self.return_indices)
 
 

@@ -53,7 +53,7 @@ class RNNCellBase(Module):
         return text + ("" if nonlinearity == "tanh" else f", nonlinearity={nonlinearity}")
 
     def _step(self, input: Tensor, states: list[Tensor] | None, count: int = 1) -> list[Tensor]:
-        """The next states, of which there are `count`."""
+        """Returns the `count` next states."""
         name = type(self).__name__
         if input.ndim not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")

@@ -95,7 +95,7 @@ def test_every_composite_has_a_case():
 def test_a_kernel_says_what_it_cannot_do(name):
     reasons = {i: declined(name, args) for i, (args, _) in enumerate(CASES[name])}
     assert any(reasons.values())
-    for i in KINDS[name]:
+    for i in reasons:
         if reasons[i] is None:
             continue
         args, kwargs = arguments(name, i, "float32")
