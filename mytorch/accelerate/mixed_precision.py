@@ -24,7 +24,7 @@ import numpy as np
 
 from ..backends.device import device, on
 from ..core.array import Array, wrap
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, increment_version
 from ..nn.fused_ops.cast import cast_and_check
 from ..optim.flat import Flat, _zeros
 from ..optim.optimizer import Optimizer
@@ -328,4 +328,4 @@ class _Half:
         """Round the float32 weights into the model."""
         cast_and_check(self.flat.data, self.data, self.flag)
         for p in self.params:
-            bump_version(p)  # a graph that needs the old values must notice
+            increment_version(p)  # a graph that needs the old values must notice

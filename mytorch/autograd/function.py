@@ -11,7 +11,7 @@ import numpy as np
 from ..core.grad_mode import no_grad, set_grad_enabled
 from ..core.graph import check_versions
 from ..core.op import connect
-from ..core.tensor import Tensor, bump_version, from_raw, raw_of
+from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 
 
 class Context:
@@ -150,7 +150,7 @@ class Function:
         if not isinstance(r, Tensor):
             return r
         if any(r is d for d in ctx._dirty):
-            bump_version(r)
+            increment_version(r)
             return r
         return r.detach() if any(r is a for a in args) else r
 

@@ -1,4 +1,4 @@
-"""Devices: "cpu", "cuda:0", "cuda:1", … and CuPy, which is imported when the first GPU is asked for."""
+"""Devices: "cpu", "cuda:0", "cuda:1", …; CuPy is imported when the first GPU is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to N
 
 
 class device(str):  # noqa: N801 - PyTorch's name
-    """Where an array lives. It is a string, so `x.device == "cuda:0"` reads as it should.
+    """The device of an array. It is a string, so that `x.device == "cuda:0"` is True.
 
     Args:
         name: "cpu", "cuda" (the current GPU), "cuda:N", another device, or the number of a GPU.
@@ -61,7 +61,11 @@ _CUDA: dict[int, device] = {}
 
 
 def cupy() -> Any:
-    """The CuPy module, or an error that says how to install it."""
+    """Returns the CuPy module.
+
+    Raises:
+        RuntimeError: it is not installed; the message says how to install it.
+    """
     module = sys.modules.get("cupy")
     if module is None:
         try:
@@ -75,7 +79,7 @@ def cupy() -> Any:
 
 
 def device_count() -> int:
-    """How many GPUs CuPy finds; 0 without CuPy or without a driver."""
+    """Returns the number of GPUs; 0 without CuPy or without a driver."""
     try:
         module = cupy()
     except RuntimeError:
@@ -91,7 +95,7 @@ def is_available() -> bool:
 
 
 def as_device(name: Any) -> device:
-    """The device that `name` means, with a number if it is a GPU; None means the CPU."""
+    """Returns the device called `name`, with its index if it is a GPU; None means the CPU."""
     if name is None:
         return CPU
     found = device(name)
@@ -111,22 +115,22 @@ def cuda_device(index: int) -> device:
     return _CUDA[index]
 
 
-def device_of(raw: Any) -> device:
-    """Where a raw NumPy or CuPy array is."""
+def device_of(raw: RawArray) -> device:
+    """Returns the device of a raw NumPy or CuPy array."""
     return CPU if isinstance(raw, np.ndarray) else cuda_device(raw.device.id)
 
 
-def array_module(where: device) -> Any:
-    """The module that makes arrays on `where`: NumPy or CuPy."""
-    return np if where is CPU else cupy()
+def array_module(target: device) -> Any:
+    """Returns the module whose arrays are on this device: NumPy or CuPy."""
+    return np if target is CPU else cupy()
 
 
-_NOTHING_TO_DO = nullcontext()
+_NO_CONTEXT = nullcontext()
 
 
-def on(where: device) -> AbstractContextManager:
-    """Context in which new arrays and kernels go to `where`; nothing to do for the CPU."""
-    return _NOTHING_TO_DO if where is CPU else cupy().cuda.Device(where.index)
+def on(target: device) -> AbstractContextManager:
+    """Returns a context in which new arrays and kernels use this device; it does nothing for the CPU."""
+    return _NO_CONTEXT if target is CPU else cupy().cuda.Device(target.index)
 
 
 class _Thread(threading.local):
@@ -137,31 +141,27 @@ thread = _Thread()
 
 
 def refuse_capture(what: str) -> None:
-    """Raise if this thread captures a CUDA graph, which would not repeat `what`.
-
-    Raises:
-        RuntimeError: it does.
-    """
+    """Raises a RuntimeError if this thread captures a CUDA graph, which would not repeat `what`."""
     if thread.is_capturing:
         raise RuntimeError(f"{what} can't be captured in a CUDA graph")
 
 
 def is_raw(x: Any) -> bool:
-    """Is `x` a NumPy or CuPy array?"""
+    """Returns whether `x` is a NumPy or CuPy array."""
     if isinstance(x, np.ndarray):
         return True
     module = sys.modules.get("cupy")
     return module is not None and isinstance(x, getattr(module, "ndarray", ()))
 
 
-def move(raw: Any, where: device) -> Any:
-    """The raw array on device `where`: itself if it is there already."""
-    here = device_of(raw)
-    if here is where:
+def move(raw: RawArray, target: device) -> RawArray:
+    """Returns the raw array on a device; not copied if it is on it already."""
+    source = device_of(raw)
+    if source is target:
         return raw
-    if where is CPU:
+    if target is CPU:
         return cupy().asnumpy(raw)
-    if here is CPU:  # a graph would repeat it from memory that is gone by then
-        refuse_capture(f"a copy from the CPU to {where}")
-    with on(where):
+    if source is CPU:  # a graph would copy again from memory that was freed
+        refuse_capture(f"a copy from the CPU to {target}")
+    with on(target):
         return cupy().asarray(raw)

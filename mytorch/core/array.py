@@ -1,7 +1,7 @@
 """Array: one n-dimensional array type for every device.
 
-NumPy has no GPU and CuPy has no CPU, but they speak the same language: both answer to `np.exp(x)` through the
-dispatch protocols of NumPy. `Array` holds one or the other in `._array` and forwards the call.
+NumPy has no GPU and CuPy has no CPU, but both implement `np.exp(x)` through the dispatch protocols of NumPy.
+`Array` holds one or the other in `._array` and forwards the call.
 
     np.exp(Array([1.0, 2.0]))                    # runs in NumPy
     np.exp(Array([1.0, 2.0], device="cuda"))     # runs in CuPy, on the GPU
@@ -35,7 +35,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     Raises:
         TypeError: `data` is not numeric.
-        RuntimeError: the device is not there.
+        RuntimeError: the device does not exist.
     """
 
     __slots__ = ("_array", "__weakref__")
@@ -53,7 +53,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 raw = raw.astype(wanted)
         self._array = raw
 
-    # The two doors that every `np.` function comes in by.
+    # The two protocols through which NumPy calls every `np.` function.
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         outs = kwargs.get("out", ())
@@ -83,13 +83,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return device_of(self._array)
 
     def to(self, target: Any = None, dtype: Any = None) -> Array:
-        """This array on a device and/or with a dtype: `to("cuda:0")`, `to("float16")`; itself if it is so."""
-        where = None
+        """Returns the array on a device or with a dtype: `to("cuda:0")`, `to("float16")`; itself if equal."""
+        device_of_result = None
         if isinstance(target, device) or (isinstance(target, str) and target.startswith(("cpu", "cuda"))):
-            where = target
+            device_of_result = target
         elif target is not None:
             dtype = target
-        return Array(self, dtype=dtype, device=where)
+        return Array(self, dtype=dtype, device=device_of_result)
 
     def cpu(self) -> Array:
         return self.to(CPU)
@@ -98,7 +98,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.to(device("cuda", index))
 
     def numpy(self) -> np.ndarray:
-        """The NumPy array behind this one; of bfloat16, one of ml_dtypes' dtype.
+        """Returns the NumPy array that holds the data; bfloat16 has ml_dtypes' dtype.
 
         Raises:
             TypeError: it is on a GPU; `.cpu()` copies it first.
@@ -108,7 +108,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._array
 
     def item(self) -> int | float | bool | complex:
-        """The one element, as a Python number; on a GPU this waits for it."""
+        """Returns the only element as a Python number; synchronizes with a GPU."""
         if self.size != 1:
             raise RuntimeError(f"item(): expected one element, got an array of shape {self.shape}")
         return self._array.item()
@@ -164,10 +164,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return array_text(self)
 
-    # What training loops do with a gradient.
+    # What training loops need of a gradient.
 
     def norm(self, p: float = 2) -> Array:
-        """The p-norm of all elements, (sum |x|^p)^(1/p), as a 0-d Array; halves are summed in float32."""
+        """Returns the p-norm of all elements, (sum |x|^p)^(1/p), 0-d; half precision is summed in float32."""
         size = abs(self.to(dtypes.float32) if dtypes.is_half(self.dtype) else self)
         if p == 2:
             norm = np.sqrt(np.sum(size * size))
@@ -215,10 +215,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     def view(self, *args: Any) -> Array:
-        """The same memory in another shape, `view(2, -1)` or `view((2, -1))`, or read as another dtype.
+        """Returns a view in another shape, `view(2, -1)` or `view((2, -1))`, or of another dtype.
 
         Raises:
-            RuntimeError: the memory can't be seen in that shape.
+            RuntimeError: the shape is incompatible with the memory layout.
         """
         shape = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
         if not all(isinstance(n, int) for n in shape):
@@ -234,7 +234,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return abs(self)
 
 
-# What sums, or mixes with numbers: bfloat16 goes through it as float32.
+# What sums, or mixes with numbers: bfloat16 is computed in float32.
 _COMPUTING = {
     "average", "clip", "cumprod", "cumsum", "dot", "einsum", "inner", "mean", "nanmean", "nansum",
     "norm", "outer", "prod", "std", "sum", "tensordot", "trace", "var", "vdot",
@@ -260,7 +260,7 @@ for _name in [
 
 
 def _from_python(data: Any, dtype: Any) -> np.ndarray:
-    """A NumPy array of a number or of nested lists; Python floats get the default dtype."""
+    """Returns a NumPy array of a number or of nested lists; Python floats get the default dtype."""
     leaf = data
     while isinstance(leaf, (list, tuple)):
         leaf = leaf[0] if leaf else 0.0
@@ -303,28 +303,28 @@ def _leaf_dtypes(data: Any) -> Iterator[np.dtype]:
 
 
 def _outranks(kind: type) -> bool:
-    """Is it a class that builds on Array (Tensor), and handles the call itself?"""
+    """Returns whether it is a class that builds on Array (Tensor) and handles the call itself."""
     priority = getattr(kind, "__array_priority__", 0)  # of NumPy's own classes it is a descriptor
     return isinstance(priority, (int, float)) and priority > Array.__array_priority__
 
 
 def _dispatch(function, args, kwargs, like=None, computes=False):
-    """Call `function` on the raw arrays inside `args`, on the one device that they share."""
+    """Calls `function` on the raw arrays inside `args`, on the one device that they share."""
     found: list[device] = []
     args = _unwrap(args, found)
     kwargs = {name: _unwrap(value, found) for name, value in kwargs.items()}
-    if any(where is not found[0] for where in found):
+    if any(other is not found[0] for other in found):
         names = " and ".join(sorted(set(found)))
         raise RuntimeError(f"{function.__name__}: expected all arrays on one device, got {names}")
     if not found:  # a factory with like=array, which NumPy has taken out
-        where = like.device
-        function = getattr(array_module(where), function.__name__)
+        target = like.device
+        function = getattr(array_module(target), function.__name__)
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
-    elif (where := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
+    elif (target := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
         args = [x[()] if isinstance(x, np.ndarray) else x for x in args]
     if computes and "ml_dtypes" in sys.modules and kwargs.get("dtype") is None:  # else there is no bfloat16
         function = rounds_once(function, dtypes.is_bfloat16)
-    with on(where):
+    with on(target):
         return _wrap(function(*args, **kwargs))
 
 
@@ -353,8 +353,8 @@ def _wrap(x: Any) -> Any:
     return type(x)(map(_wrap, x)) if type(x) in (tuple, list) else x
 
 
-def _rebuild(raw: np.ndarray, where: str) -> Array:
-    return Array(raw, device=where)
+def _rebuild(raw: np.ndarray, device: str) -> Array:
+    return Array(raw, device=device)
 
 
 wrap = _wrap

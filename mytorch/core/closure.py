@@ -1,4 +1,4 @@
-"""What a vjp holds on to: the arrays in its closure. An op says nothing about it; here it is found out."""
+"""The arrays in a vjp's closure: what an op saves for the backward pass, without saying so."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..backends.address import address_of
-from ..backends.device import is_raw
+from ..backends.device import RawArray, is_raw
 
 _PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
 
 
-def closure_arrays(vjp: Any) -> list:
-    """The raw arrays that a vjp holds on to."""
+def closure_arrays(vjp: Any) -> list[RawArray]:
+    """Returns the raw arrays that a vjp refers to."""
     held: list = []
     for f in vjp if isinstance(vjp, tuple) else (vjp,):
         if f is not None:
@@ -24,7 +24,7 @@ def closure_arrays(vjp: Any) -> list:
 
 
 def _add_arrays(f: Any, held: list) -> None:
-    """Append the arrays that `f` holds: in its closure, as defaults, or as arguments of a partial."""
+    """Appends the arrays in the closure of `f`, its defaults, or its arguments if it is a partial."""
     if type(f) is functools.partial:
         values = [f.func, *f.args, *f.keywords.values()]
     else:
@@ -51,8 +51,8 @@ def _add_arrays(f: Any, held: list) -> None:
             held.append(value)  # a scalar is what NumPy makes of an array without dimensions
 
 
-def extent(x: Any) -> tuple[int, int]:
-    """Where the memory of a raw array begins, and where it has ended."""
+def extent(x: RawArray) -> tuple[int, int]:
+    """Returns the addresses of the first byte of a raw array, and of the one after its last."""
     start = address_of(x) if type(x) is np.ndarray else x.data.ptr
     if x.flags.c_contiguous:
         return start, start + x.nbytes
@@ -65,9 +65,9 @@ def extent(x: Any) -> tuple[int, int]:
     return low, high + x.itemsize
 
 
-def holds(vjp: Any, place: tuple[int, int]) -> bool:
-    """Does a vjp hold on to an array that lies there, or partly there?"""
-    low, high = place
+def holds(vjp: Any, memory: tuple[int, int]) -> bool:
+    """Returns whether a vjp refers to an array that overlaps with this range of addresses."""
+    low, high = memory
     for held in closure_arrays(vjp):
         if is_raw(held):
             first, end = extent(held)
@@ -76,13 +76,13 @@ def holds(vjp: Any, place: tuple[int, int]) -> bool:
     return False
 
 
-def shares_memory(a: Any, b: Any) -> bool:
-    """Is `a` a view of `b`, or both of one array? By the arrays' owners, so that size 0 counts too."""
+def shares_memory(a: RawArray, b: RawArray) -> bool:
+    """Returns whether `a` and `b` are views of one array; by the arrays' owners, so that size 0 counts."""
     return a is b or owner_of(a) is owner_of(b)
 
 
-def owner_of(a: Any) -> Any:
-    """The array that a view is one of, in the end; what isn't a view is its own."""
+def owner_of(a: RawArray) -> RawArray:
+    """Returns the array that owns the memory of a view; an array that isn't a view itself."""
     base = getattr(a, "base", None)
     while base is not None:
         a, base = base, getattr(base, "base", None)  # strided windows lie on a stand-in for their array

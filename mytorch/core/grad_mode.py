@@ -1,4 +1,4 @@
-"""Is the forward pass being recorded? One switch a thread, as a context and as a decorator."""
+"""Grad modes: whether the forward pass is recorded, per thread; contexts and decorators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _state = _State()
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded for backward, in this thread."""
+    """Returns whether operations are recorded for the backward pass in this thread."""
     return _state.recording
 
 
 class _GradMode:
-    """A mode for a `with` block or each call of a decorated function; may be entered again inside itself."""
+    """A mode for a `with` block or for each call of a decorated function; reentrant."""
 
     def __init__(self, mode: bool):
         self.mode = bool(mode)
@@ -52,7 +52,7 @@ class _GradMode:
 
 
 class _Named(_GradMode):
-    """A mode that its name says: takes no argument, and also decorates without brackets (`@no_grad`)."""
+    """A mode without arguments, which also decorates without brackets (`@no_grad`)."""
 
     fixed: bool
 
@@ -68,13 +68,13 @@ class _Named(_GradMode):
 
 
 class no_grad(_Named):  # noqa: N801 - PyTorch's names
-    """Record nothing inside: `with no_grad(): …` or `@no_grad()`."""
+    """Disables recording: `with no_grad(): …` or `@no_grad()`."""
 
     fixed = False
 
 
 class enable_grad(_Named):  # noqa: N801
-    """Record inside, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`."""
+    """Enables recording, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`."""
 
     fixed = True
 
@@ -87,7 +87,7 @@ class inference_mode(_GradMode):  # noqa: N801
 
 
 class set_grad_enabled(_GradMode):  # noqa: N801
-    """Record operations or not: from now on as a plain call, inside as a context, each call as a decorator.
+    """Enables or disables recording: as a plain call from then on, as a context inside, as a decorator.
 
     Args:
         mode: True to record.

@@ -1,4 +1,4 @@
-"""Hooks: functions that are called when a gradient is there, or a module has run."""
+"""Hooks: functions that are called with a gradient, or when a module has run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class RemovableHandle:
-    """Takes a hook away again: `handle.remove()`, or at the end of `with handle:`."""
+    """Removes a hook: by `handle.remove()`, or at the end of `with handle:`."""
 
     _next = 0
 

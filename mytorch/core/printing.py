@@ -1,4 +1,4 @@
-"""How arrays and tensors look when they are printed."""
+"""The text of arrays and tensors, as `print` shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..backends.device import CPU, move
 
 
 def array_text(x: Any) -> str:
-    """`Array([8.00000], dtype=float32, device='cuda:0')`"""
+    """Returns `Array([8.00000], dtype=float32, device='cuda:0')`"""
     parts = [_values(x, "Array("), f"dtype={x.dtype}", f"device='{x.device}'"]
     if x.size == 0 and x.ndim > 1:
         parts.insert(1, f"shape={x.shape}")
@@ -19,11 +19,11 @@ def array_text(x: Any) -> str:
 
 
 def tensor_text(x: Any, marks: list[str]) -> str:
-    """`tensor([8.00000], requires_grad=True)`: the dtype and device only if they aren't what one expects.
+    """Returns `tensor([8.00000], requires_grad=True)`; dtype and device only if they aren't the default.
 
     Args:
         x: the tensor's data.
-        marks: what stands at the end.
+        marks: what is appended: `requires_grad=True`, the `grad_fn`.
     """
     parts = [_values(x, "tensor(")]
     if x.size == 0 and x.ndim > 1:
@@ -38,14 +38,14 @@ def tensor_text(x: Any, marks: list[str]) -> str:
 def _values(x: Any, prefix: str) -> str:
     """The elements, floats with five digits, continuation lines aligned after `prefix`."""
     raw = move(x._array, CPU)
-    if dtypes.is_half(raw.dtype):  # NumPy would give float16 exponents from 1000 on, and bfloat16 six digits
+    if dtypes.is_half(raw.dtype):  # else float16 has exponents from 1000 on
         raw = raw.astype(dtypes.float32)
     with np.printoptions(precision=5, floatmode="fixed", suppress=_fits_fixed(raw)):
         return np.array2string(raw, prefix=prefix)
 
 
 def _fits_fixed(raw: np.ndarray) -> bool:
-    """Can five digits after the point show these values, or does it take exponents?"""
+    """Returns whether five digits after the point can show these values, without exponents."""
     if raw.dtype.kind != "f" or raw.size == 0:
         return True
     size = np.abs(raw[np.isfinite(raw) & (raw != 0)])

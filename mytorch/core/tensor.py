@@ -1,4 +1,4 @@
-"""Tensor: an Array that remembers how it was made.
+"""Tensor: an Array that records how it was computed.
 
 Its operators and methods, `backward` among them, are listed in `methods.py`.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, as_device, device, device_of, is_raw, move
+from ..backends.device import CPU, RawArray, as_device, device, device_of, is_raw, move
 from ..backends.dtypes import is_inexact
 from .array import Array, wrap
 from .grad_mode import enable_grad
@@ -25,7 +25,7 @@ _new = object.__new__
 
 
 class Tensor:
-    """An n-dimensional array with a gradient.
+    """An n-dimensional array that supports automatic differentiation.
 
     Args:
         data: whatever `Array` takes; an Array, NumPy or CuPy array is not copied.
@@ -65,11 +65,11 @@ class Tensor:
     def device(self) -> device:
         return device_of(self.data._array)
 
-    # How it was made.
+    # The graph.
 
     @property
     def node(self) -> Node | None:
-        """The step of the graph that made this tensor; None if no gradient is wanted."""
+        """The node of the graph that made this tensor; None if it requires no gradient."""
         view = self._view
         if view is not None:
             now = view.base._node
@@ -96,7 +96,7 @@ class Tensor:
         self.requires_grad_(mode)
 
     def requires_grad_(self, mode: bool = True) -> Tensor:
-        """Ask for a gradient, or no longer, in place.
+        """Sets `requires_grad` in place and returns the tensor.
 
         Raises:
             RuntimeError: the dtype has no gradient; `mode` is False and the tensor is an operation's result.
@@ -127,26 +127,26 @@ class Tensor:
         self._grad = value
 
     def retain_grad(self) -> None:
-        """Keep the `.grad` of this tensor although it is the result of an operation."""
+        """Keeps the `.grad` of this tensor although it is the result of an operation."""
         if self.node is None:
             raise RuntimeError("can't retain_grad() on a tensor that has requires_grad=False")
         self.node.retain = True
 
     def detach(self) -> Tensor:
-        """The same memory without history; writes through either are seen, and counted, by both."""
+        """Returns a tensor that shares the memory, without history; in-place writes to either change both."""
         out = from_raw(self.data._array)
         out._version = self._version
         return out
 
     def detach_(self) -> Tensor:
-        """Forget the history, in place."""
+        """Removes the history, in place."""
         if self._view is not None:
             raise RuntimeError("can't detach a view in place; use detach()")
         self._node = None
         return self
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-        """Call `hook(gradient)` when the gradient is complete; what it returns, if anything, replaces it."""
+        """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it."""
         if self.node is None:
             raise RuntimeError("can't register a hook on a tensor that doesn't require gradient")
         if self.node.hooks is None:
@@ -165,17 +165,17 @@ class Tensor:
         return RemovableHandle(self.node.hooks, on_raw)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call `hook(tensor)` after a backward has added to this leaf's `.grad`."""
+        """Calls `hook(tensor)` after a backward pass has added to this leaf's `.grad`."""
         if self.node is None or not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks are for leaf tensors that require grad")
         if self._post_hooks is None:
             self._post_hooks = {}
         return RemovableHandle(self._post_hooks, hook)
 
-    # Out of the graph.
+    # Conversions.
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
-        """The NumPy array behind this tensor, sharing its memory; of bfloat16, one of ml_dtypes' dtype.
+        """Returns the NumPy array that holds the data, not a copy; bfloat16 has ml_dtypes' dtype.
 
         Raises:
             RuntimeError: it requires grad (use `detach()`), unless `force`.
@@ -191,7 +191,7 @@ class Tensor:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def item(self) -> int | float | bool | complex:
-        """The one element, as a Python number."""
+        """Returns the only element as a Python number."""
         if self.data.size != 1:
             count, shape = self.data.size, self.data.shape
             raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
@@ -272,8 +272,8 @@ class Tensor:
         return tensor_text(self.data, marks)
 
 
-def from_raw(raw: Any) -> Tensor:
-    """A Tensor around a raw array, without history."""
+def from_raw(raw: RawArray) -> Tensor:
+    """Returns a Tensor around a raw array, without history."""
     if type(raw) is np.ndarray:
         data = _new(Array)
         data._array = raw
@@ -286,22 +286,28 @@ def from_raw(raw: Any) -> Tensor:
     return out
 
 
-def bump_version(x: Tensor) -> None:
+def increment_version(x: Tensor) -> None:
     """Counts an in-place write to the memory of `x`: a graph that needs the old values must raise."""
     base = x if x._view is None else x._view.base
     x._version.bump(base.data._array)
 
 
-def raw_of(x: Any, where: Any = None) -> Any:
-    """The raw array in a Tensor, an Array, a raw array or numbers; on device `where` if given."""
+def version_of(x: Tensor) -> int:
+    """Returns how often the memory of `x` was written in place."""
+    return x._version.count
+
+
+def raw_of(x: Any, device: Any = None) -> RawArray:
+    """Returns the raw array of a Tensor, an Array, a raw array or numbers; moved to `device` if given."""
     if isinstance(x, Tensor):
         x = x.data
     raw = x._array if isinstance(x, Array) else x
     if not is_raw(raw):
         raw = Array(raw)._array
-    return raw if where is None else move(raw, as_device(where))
+    return raw if device is None else move(raw, as_device(device))
 
 
 __all__ = [
-    "RemovableHandle", "Size", "Tensor", "View", "bump_version", "from_raw", "raw_of", "replay_views",
+    "RemovableHandle", "Size", "Tensor", "View", "from_raw", "increment_version", "raw_of", "replay_views",
+    "version_of",
 ]  # fmt: skip

@@ -6,19 +6,19 @@ from typing import Any
 
 
 class View:
-    """What makes a tensor a view: its base, and how to get from the base to it again.
+    """The base of a tensor that is a view, and the ops that lead from the base to it.
 
-    base:   the tensor that owns the memory (itself never a view); where it was made a view of its former self
-            in place (`x.t_()`), that one.
+    base:   the tensor that owns the memory (itself never a view); after `x.t_()`, which makes `x` a view of
+            what it was, a tensor of the former shape.
     replay: the view ops, outermost last, as (op, args, kwargs).
-    origin: the base's node when this view was made; another one now means that the base was written since.
+    origin: the base's node when this view was made; if the base has another one now, it was written since.
     """
 
     __slots__ = ("_base", "replay", "origin", "multiple")
 
     def __init__(self, base: Any, replay: tuple, multiple: bool = False):
         self._base, self.replay, self.origin = base, replay, base._node
-        self.multiple = multiple  # one of several outputs of an op: not to be written in place under autograd
+        self.multiple = multiple  # one of several outputs of an op: in-place writes under autograd raise
 
     @property
     def base(self) -> Any:
@@ -27,7 +27,7 @@ class View:
 
 
 def replay_views(replay: tuple, x: Any) -> Any:
-    """Apply a chain of view ops (`View.replay`) to another tensor of the base's shape."""
+    """Applies a chain of view ops (`View.replay`) to another tensor of the base's shape."""
     for op, args, kwargs in replay:
         x = op(x, *args, **kwargs)
     return x

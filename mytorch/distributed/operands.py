@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backends.device import array_module, device_of, is_raw, on
 from ..core.array import Array
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, increment_version
 from .group import ProcessGroup
 from .work import Work
 from .world import as_group
@@ -68,7 +68,7 @@ class Operand:
             with on(device_of(self.own)):
                 self.own[...] = self.raw
         if isinstance(self._tensor, Tensor):
-            bump_version(self._tensor)
+            increment_version(self._tensor)
 
 
 def operands(where: str, tensors: Any, count: int | None, written: bool = False) -> list[Operand]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..backends.device import on
 from ..core.grad_mode import enable_grad
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, increment_version
 from ..nn.utils import clip_grad
 from ..optim.flat import Flat, FlatGroup
 from ..optim.fused import Clip
@@ -165,7 +165,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         for rank, parts in enumerate(self._parts):
             if rank != self.rank:
                 for p in [p for params in parts for p in params]:
-                    bump_version(p)  # a graph that needs the old values must notice
+                    increment_version(p)  # a graph that needs the old values must notice
 
     def _pass_options(self) -> None:
         for group, local in zip(self.param_groups, self.optim.param_groups, strict=True):

@@ -21,7 +21,7 @@ from ..backends.dtypes import as_dtype, can_cast, is_inexact
 from ..core.grad_mode import _state, is_grad_enabled
 from ..core.graph import Node, new_recompute
 from ..core.op import NUMBERS, as_raw
-from ..core.tensor import Tensor, bump_version, from_raw, raw_of, replay_views
+from ..core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from .cast import clone
 
 
@@ -77,7 +77,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
             raise RuntimeError(
                 f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
             ) from None
-    bump_version(x)
+    increment_version(x)
     if wanted:
         _record_write(x, value, index, name)
     return x

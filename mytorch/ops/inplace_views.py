@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core.tensor import Tensor, bump_version, from_raw
+from ..core.tensor import Tensor, from_raw, increment_version
 from .inplace import check_history, recorded
 
 
@@ -34,7 +34,7 @@ def inplace_view(function: Callable) -> Callable:
             before.tensor = None  # its gradient has another shape
         x.data, x._view = out.data, out._view
         x._watch(out._node)
-        bump_version(x)
+        increment_version(x)
         return x.requires_grad_() if before is not None and out._node is None else x  # a leaf, not recorded
 
     call.__name__ = call.__qualname__ = name

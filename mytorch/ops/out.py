@@ -12,7 +12,7 @@ import numpy as np
 from ..backends import dtypes
 from ..core.closure import shares_memory
 from ..core.grad_mode import is_grad_enabled
-from ..core.tensor import Tensor, bump_version
+from ..core.tensor import Tensor, increment_version
 from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.
@@ -109,7 +109,7 @@ def _give(out: Tensor, value: Tensor, name: str) -> None:
             stacklevel=4,
         )
     out.data = value.data.astype(out.dtype) if value.dtype != out.dtype else value.data.clone()
-    bump_version(out)
+    increment_version(out)
 
 
 def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: Any, name: str) -> None:

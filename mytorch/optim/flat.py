@@ -24,7 +24,7 @@ import numpy as np
 from ..backends import tune
 from ..backends.device import CPU, array_module, cupy, device, on
 from ..core.array import wrap
-from ..core.tensor import Tensor, bump_version, from_raw, raw_of
+from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 from . import fused
 from .chunk import Chunk
 from .slot import Slot
@@ -215,7 +215,7 @@ class Flat:
         for i, p in enumerate(self.params[first:last], first):
             if self._state_views and not self._begun[i]:
                 self._show_state(i, state.setdefault(p, {}))
-            bump_version(p)  # a graph that needs the old values must notice
+            increment_version(p)  # a graph that needs the old values must notice
         numbers = {name: vector[first:last] for name, vector in self.numbers.items()}
         if "step" in numbers:
             numbers["step"] += count
