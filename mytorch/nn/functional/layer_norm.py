@@ -171,12 +171,13 @@ def _check_add_layer_norm(input, residual, normalized_shape, weight, bias, eps):
 def _add_layer_norm(x, residual, normalized_shape, weight, bias, eps):
     total = x + residual
     y, dx, dweight, dbias = _by_rows(total, normalized_shape, weight, bias, eps, True)
+    has_weight, has_bias = weight is not None, bias is not None  # the closure must not hold the bias
 
     def vjp(gradients):
         dy, dsum = gradients
         if dy is None:
             return dsum, dsum
         d = dx(dy) if dsum is None else dx(dy) + dsum
-        return d, d, None, None if weight is None else dweight(dy), None if bias is None else dbias(dy)
+        return d, d, None, dweight(dy) if has_weight else None, dbias(dy) if has_bias else None
 
     return (y, total), vjp

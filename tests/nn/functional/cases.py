@@ -455,5 +455,5 @@ def declined(name, args):
     if name == "linear":
         weight, bias = args[1], args[2] if len(args) > 2 else None
         fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
-        return None if fits else "wants a weight"
+        return None if fits else "takes a weight"
     return None

@@ -262,8 +262,8 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "linear_cross_entropy reduction": ([X35, X45, I3], {"reduction": "max"}, "max is not a valid value"),
     "linear_cross_entropy smoothing": ([X35, X45, I3], {"label_smoothing": 2.0}, "between 0.0 and 1.0"),
     "scaled_dot_product_attention 1-d": (*attend(4, (5, 4), (5, 4)), "at least 2 dimensional"),
-    "scaled_dot_product_attention E": (*attend((3, 4), (5, 5), (5, 6)), "shapes don't fit"),
-    "scaled_dot_product_attention S": (*attend((3, 4), (5, 4), (6, 6)), "shapes don't fit"),
+    "scaled_dot_product_attention E": (*attend((3, 4), (5, 5), (5, 6)), "shapes do not match"),
+    "scaled_dot_product_attention S": (*attend((3, 4), (5, 4), (6, 6)), "shapes do not match"),
     "scaled_dot_product_attention batch": (*attend((2, 3, 4), (3, 5, 4), (3, 5, 6)), "can't be broadcast"),
     "scaled_dot_product_attention heads": (
         *attend((1, 4, 3, 4), (1, 3, 5, 4), (1, 3, 5, 6), enable_gqa=True), "enable_gqa=True",

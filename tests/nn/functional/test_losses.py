@@ -255,7 +255,7 @@ def test_broadcasting_warns_where_it_is_called(name):
 DTYPES = ["float16", "float32", "float64", "int64"]
 
 
-@pytest.mark.parametrize(("dtype", "other"), itertools.product(DTYPES, DTYPES))
+@pytest.mark.parametrize(("dtype", "other"), list(itertools.product(DTYPES, DTYPES)))
 @pytest.mark.parametrize(
     "name",
     ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "margin_ranking_loss",
