@@ -13,8 +13,8 @@ are passed by position, in the order of the gradients.
 That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing broadcasting, matching
 dtypes, noticing overwritten arrays and adding gradients up are done once, here and in the engine.
 
-Rules for authors: never write into `g`; capture shapes where shapes are enough; accumulate half precision in
-float32 (bfloat16 comes as float32, see `upcast`); write `np.` functions, which run on every device.
+Rules for authors: never write into `g`; capture shapes where shapes are enough; write `np.` functions, which
+run on every device. Half precision comes as float32 and is rounded once, unless an op says `half=`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOTHING_TO_DO = nullcontext()
 
 def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
-    tensors: int = 0, numbers: bool = False, bfloat16: bool = False,
+    tensors: int = 0, numbers: bool = False, half: bool | str = False,
 ) -> Callable:  # fmt: skip
     """Make a differentiable function of Tensors from a function of raw arrays.
 
@@ -58,7 +58,8 @@ def op(
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
         tensors: so many of the first arguments have to be tensors, not numbers.
         numbers: they may all be numbers.
-        bfloat16: it takes bfloat16 as it is, which others get as float32 (see `upcast`); so does a view.
+        half: which dtypes of half precision the body takes as they are (see `upcast`): False for none,
+            "float16" for that one, True for float16 and bfloat16, as a view does.
 
     Raises (when called):
         RuntimeError: tensors on different devices.
@@ -66,11 +67,11 @@ def op(
     """
     if forward is None:
         kinds = {"view": view, "outputs": outputs, "tensors": tensors, "numbers": numbers}
-        return functools.partial(op, promote=promote, bfloat16=bfloat16, **kinds)
+        return functools.partial(op, promote=promote, half=half, **kinds)
     if promote not in _PROMOTE:
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
-    upcasts = not (bfloat16 or view)
+    upcasts = None if half is True or view else dtypes.is_bfloat16 if half else dtypes.is_half
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
 
     @functools.wraps(forward)
@@ -86,10 +87,10 @@ def op(
             with _NOTHING_TO_DO if view else np.errstate(all="ignore"), on(where):
                 if promote is not None:
                     raws = promoted(raws, promote == "float")
-                if upcasts and "ml_dtypes" in sys.modules:  # else there is no bfloat16
-                    result, vjp = call_upcast(forward, raws, kwargs)
-                else:
+                if upcasts is None or (upcasts is dtypes.is_bfloat16 and "ml_dtypes" not in sys.modules):
                     result, vjp = forward(*raws, **kwargs)
+                else:
+                    result, vjp = call_upcast(forward, raws, kwargs, upcasts)
         except ValueError as error:
             if promote is None:
                 raise

@@ -125,7 +125,7 @@ class Composite:
         return found
 
     def _op(self, forward: Callable, half: bool) -> Callable:
-        variant = op(forward if half else _variant_in_float32(forward), outputs=self.outputs, bfloat16=True)
+        variant = op(forward if half else _variant_in_float32(forward), outputs=self.outputs, half=True)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors and for names in the graph
         variant.reference = self._run_reference
         return variant

@@ -148,7 +148,7 @@ def update_with_instances(
         running.update(*(m.reshape(n, channels).mean(0) for m in moments))
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _moments(x):
     """Returns the mean and variance of each channel of (N, C, L), in float32 for half precision."""
     x = upcast(x)

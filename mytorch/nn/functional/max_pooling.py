@@ -16,7 +16,7 @@ from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
-from ...ops.gather_scatter import pick_sum, place
+from ...ops.gather_scatter import scatter_nd, slice_scatter
 from ..types import IntOrInts
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bin_index
@@ -118,7 +118,7 @@ def _adaptive_max_pool(dims, input, output_size, return_indices):
     return _maximum(input, tables=tables) if return_indices else _maximum(input, tables=tables)[0]
 
 
-@op
+@op(half="float16")
 def _maximum(x, *, tables):
     """Returns (maxima, their indices in the flattened last dims).
 
@@ -133,7 +133,7 @@ def _maximum(x, *, tables):
 
     def vjp(g):
         g = np.reshape(g, -1)
-        dx = place.dual(g, flat, (size,)) if disjoint else pick_sum.dual(g, (flat,), (0,), (size,))
+        dx = slice_scatter.dual(g, flat, (size,)) if disjoint else scatter_nd.dual(g, (flat,), (0,), (size,))
         return np.reshape(dx, shape)
 
     return (y, index), vjp

@@ -54,7 +54,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     return input
 
 
-@op
+@op(half="float16")
 def _constant(x, sizes, *, value):
     """Pads x with `value`; the adjoint undoes the padding, with zeros for cropped elements."""
     pairs = sizes[::-1]

@@ -6,7 +6,6 @@ import numpy as np
 
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
-from ...core.upcast import call_upcast
 from ...ops import elementwise, rand_like, reshape, where
 from ...ops.inplace import inplace
 from ...ops.scalars import as_number
@@ -28,9 +27,9 @@ def _check_relu(input, inplace):
     _refuse_bool(input, "relu")
 
 
-@relu.manual(half=True)
+@relu.manual
 def _relu(x, inplace):
-    return call_upcast(elementwise.relu.forward, (x,), {})
+    return elementwise.relu.forward(x)
 
 
 @composite
