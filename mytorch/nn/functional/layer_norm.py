@@ -34,7 +34,7 @@ def layer_norm(
         The shape and dtype of the input.
 
     Raises:
-        RuntimeError: shapes or dtypes don't fit.
+        RuntimeError: shapes or dtypes do not match.
     Source: Ba, Kiros & Hinton, "Layer Normalization", 2016, https://arxiv.org/abs/1607.06450
     """
     dims = tuple(range(-len(normalized_shape), 0))
