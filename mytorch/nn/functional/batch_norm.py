@@ -14,7 +14,7 @@ from ...core.tensor import Tensor, raw_of
 from ...ops.inplace import write
 from .activations import require_float
 from .composite import composite
-from .normalization import Over, same_dtype, scale_and_shift, x_hat_vjp
+from .normalization import Sums, same_dtype, scale_and_shift, x_hat_vjp
 
 
 def _channel_sums(x: RawArray) -> Any:
@@ -23,7 +23,7 @@ def _channel_sums(x: RawArray) -> Any:
     return column_sums(np.reshape(x, (n, channels)))[:, None]
 
 
-CHANNELS = Over(_channel_sums, lambda a, b: dots("ncl->c", a, b)[:, None])  # of (N, C, L)
+CHANNELS = Sums(_channel_sums, lambda a, b: dots("ncl->c", a, b)[:, None])  # of (N, C, L)
 
 
 @composite

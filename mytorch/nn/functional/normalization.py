@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,22 +23,22 @@ from .activations import require_float
 # RMS norm subtracts no mean: its dx has no mean(d).
 
 
-class Over(NamedTuple):
+class Sums(NamedTuple):
     """Reductions over the elements of one statistic or parameter; results broadcast against the input.
 
     total: the sums of an array.
     dot: the sums of the product of two arrays.
     """
 
-    total: Callable[[Any], Any]
-    dot: Callable[[Any, Any], Any]
+    total: Callable[[RawArray], RawArray]
+    dot: Callable[[RawArray, RawArray], RawArray]
 
 
-ROWS = Over(row_sums, lambda a, b: dots("ij->i", a, b)[:, None])  # of (M, n)
-COLUMNS = Over(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
+ROWS = Sums(row_sums, lambda a, b: dots("ij->i", a, b)[:, None])  # of (M, n)
+COLUMNS = Sums(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
 
 
-def standardize(x: RawArray, eps: float, centred: bool = True) -> tuple[Any, Callable]:
+def standardize(x: RawArray, eps: float, centred: bool = True) -> tuple[RawArray, Callable]:
     """Returns the rows of a matrix with mean 0 and variance 1, and their vjp.
 
     Without `centred` the mean is not subtracted, and the rows have a mean square of 1.
@@ -50,13 +50,13 @@ def standardize(x: RawArray, eps: float, centred: bool = True) -> tuple[Any, Cal
     return x_hat, x_hat_vjp(x_hat, rstd, ROWS, inv_n, centred)
 
 
-def x_hat_vjp(x_hat: RawArray, rstd: RawArray, over: Over, inv_n: RawArray, centred: bool = True) -> Callable:
+def x_hat_vjp(x_hat: RawArray, rstd: RawArray, sums: Sums, inv_n: RawArray, centred: bool = True) -> Callable:
     """Returns the vjp of x_hat, which overwrites the gradient that it gets; inv_n is 1 / n."""
 
     def vjp(d):
-        mean_dxhat = over.dot(d, x_hat) * inv_n
+        mean_dxhat = sums.dot(d, x_hat) * inv_n
         if centred:
-            d -= over.total(d) * inv_n
+            d -= sums.total(d) * inv_n
         d -= x_hat * mean_dxhat
         d *= rstd
         return d
@@ -65,14 +65,14 @@ def x_hat_vjp(x_hat: RawArray, rstd: RawArray, over: Over, inv_n: RawArray, cent
 
 
 def scale_and_shift(
-    x_hat: RawArray, weight: RawArray, bias: RawArray, vjp: Callable, over: Over, shape: tuple, size: tuple
+    x_hat: RawArray, weight: RawArray, bias: RawArray, vjp: Callable, sums: Sums, shape: tuple, size: tuple
 ) -> tuple:
     """Returns x_hat * weight + bias in `shape`, and the functions for dx, dweight and dbias.
 
     Args:
         x_hat: in a shape that weight and bias, which may be None, broadcast against.
         vjp: of x_hat.
-        over: the elements of x_hat that share a weight.
+        sums: over the elements of x_hat that share a weight.
         size: the shape of the parameters.
     """
     y = x_hat.copy() if weight is None else x_hat * weight
@@ -85,10 +85,10 @@ def scale_and_shift(
         return np.reshape(vjp(d.copy() if weight is None else d * weight), shape)
 
     def dweight(g):
-        return np.reshape(over.dot(np.reshape(g, dims), x_hat), size)
+        return np.reshape(sums.dot(np.reshape(g, dims), x_hat), size)
 
     def dbias(g):
-        return np.reshape(over.total(np.reshape(g, dims)), size)
+        return np.reshape(sums.total(np.reshape(g, dims)), size)
 
     return np.reshape(y, shape), dx, dweight, dbias
 
