@@ -67,7 +67,7 @@ def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence
 
 
 def _start(dims: Sequence[int]) -> int:
-    """Returns where NumPy puts the dims of the indices: in their place, or in front if dims lie between them."""
+    """Returns the position at which NumPy puts the dims of the indices: theirs, or 0 if they are apart."""
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
@@ -89,7 +89,7 @@ def index_along_dim(index: Any, dim: int) -> tuple:
 
 
 def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tuple[int, ...]) -> Any:
-    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with each element of `g` added at its origin.
+    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape`, with the elements of `g` added to them.
 
     Args:
         g: a raw array of the shape of y. The sum of a small dtype is returned in a wider one.
@@ -118,7 +118,7 @@ def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _sum_rows(rows: Any, index: Any, count: int) -> Any:
-    """Returns `count` rows, the i-th one the sum of the `rows[j]` with `index[j] == i`; on the CPU in the order of j.
+    """Returns `count` rows: the i-th is the sum of the `rows[j]` with `index[j] == i`, on the CPU in order.
 
     Sorted by index, equal ones lie together and one pass sums them: many times faster than `np.add.at`,
     except for single numbers. A GPU adds atomically.

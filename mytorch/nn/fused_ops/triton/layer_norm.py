@@ -95,9 +95,9 @@ def _forward_long(
         else:
             squares += tl.sum(x * x, axis=1, keep_dims=True)
     rstd = 1 / tl.sqrt(squares / n + eps)
-    at = tl.zeros((1, 1), tl.int64) + row
-    tl.store(mean_ptr + at, mean)
-    tl.store(rstd_ptr + at, rstd)
+    statistic = tl.zeros((1, 1), tl.int64) + row
+    tl.store(mean_ptr + statistic, mean)
+    tl.store(rstd_ptr + statistic, rstd)
     for start in range(0, n, BLOCK):
         column = start + tl.arange(0, BLOCK)[None, :]
         inside, at = column < n, row * n + column
