@@ -1,4 +1,4 @@
-"""PyTorch's optimizer database: each sample for some steps on a small model; state_dict, schedules, errors."""
+"""The optimizer database: each sample for some steps on a small model; state_dict, schedules and errors."""
 
 from __future__ import annotations
 
