@@ -116,7 +116,7 @@ def is_floating_point(dtype: np.dtype) -> builtins.bool:
 
 
 def is_inexact(dtype: np.dtype) -> builtins.bool:
-    """Is it floating-point or complex? Then its tensors may have gradients."""
+    """Tests for floating-point and complex dtypes, whose tensors may have gradients."""
     return dtype.kind in "fcV"
 
 
@@ -125,7 +125,7 @@ def is_bfloat16(dtype: np.dtype) -> builtins.bool:
 
 
 def is_half(dtype: np.dtype) -> builtins.bool:
-    """Is it float16 or bfloat16, whose sums are to be taken in float32?"""
+    """Tests for float16 and bfloat16, which are computed in float32 (see `core.upcast`)."""
     return dtype.kind in "fV" and dtype.itemsize == 2
 
 
@@ -174,7 +174,7 @@ def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
         if result is None:
             result = dtype
         elif kind(dtype) > kind(result):
-            if dtype.kind == "c" and is_floating_point(result):  # a complex number doesn't widen the floats
+            if dtype.kind == "c" and is_floating_point(result):  # a complex number doesn't upcast the floats
                 dtype = complex64 if result.itemsize <= 4 else complex128
             result = promote_types(result, dtype)
     return result

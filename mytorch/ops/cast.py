@@ -97,7 +97,7 @@ def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """`x` in another dtype, which may have an old name ("torch.FloatTensor"); without one, its own old name.
 
     Raises:
-        ValueError: there is no such dtype.
+        ValueError: the name is unknown.
     """
     if dtype is None:
         return f"torch.{_OLD_NAMES[str(x.dtype)]}"

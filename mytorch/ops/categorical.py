@@ -1,4 +1,4 @@
-"""Draws from the distributions that a tensor's rows are."""
+"""Samples from multinomial distributions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 2**24  # as in PyTorch
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """Draw `num_samples` indices from each row, each with its row's probability.
+    """Samples `num_samples` indices of each row, with the probabilities in the row.
 
     Without replacement these are the indices of the least E / p, E exponentially distributed (Efraimidis and
     Spirakis 2006, https://doi.org/10.1016/j.ipl.2005.11.003); with it, the cumulative sums are searched.
@@ -67,7 +67,7 @@ def _check_distributions(rows: Any, num_samples: int, replacement: bool) -> None
 
 
 def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
-    """Also the shortest way to one sample."""
+    """Samples by exponential keys; of one sample it is also the fastest way."""
     with np.errstate(all="ignore"):
         keys = np.where(p > 0, rng.standard_exponential(p.shape, dtype=np.float64) / p, math.inf)
     if num_samples == 1:
@@ -76,7 +76,7 @@ def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
 
 
 def with_replacement(p: Any, num_samples: int, rng: Any) -> Any:
-    """The category in whose part of the cumulative sum a uniform number falls."""
+    """Samples by searching uniform numbers in the cumulative sums."""
     drawn = np.empty((p.shape[0], num_samples), np.int64, like=p)
     for row, total in enumerate(np.cumsum(p, axis=1)):
         last = np.searchsorted(total, total[-1:], side="left")  # where rounding would lead past the end

@@ -1,4 +1,4 @@
-"""New tensors: of a constant, of numbers in sequence, of Python numbers, of somebody else's memory."""
+"""New tensors: of a constant, of Python numbers, of another library's memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def size_of(size: tuple, name: str) -> tuple[int, ...]:
-    """The shape that a factory was asked for, as numbers or as one tuple: `zeros(2, 3)` is `zeros((2, 3))`.
+    """Returns the shape, given as numbers or as one tuple: `zeros(2, 3)` is `zeros((2, 3))`.
 
     Raises:
         TypeError: something that isn't an integer.
@@ -41,7 +41,7 @@ def size_of(size: tuple, name: str) -> tuple[int, ...]:
 
 
 def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
-    """`size_of`, from positional arguments or from `size=`, of which there must be one."""
+    """`size_of`, from positional arguments or from `size=`."""
     if "size" in keywords:
         size = (*size, keywords.pop("size"))
     if keywords:
@@ -78,7 +78,7 @@ def _constant(name: str, what: str) -> tuple:
 
     for function, own_name in ((make, name), (like, f"{name}_like"), (new, f"new_{name}")):
         function.__name__ = function.__qualname__ = own_name
-    make.__doc__ = f"{what}: `{name}(2, 3)` or `{name}((2, 3))`; float32 unless `dtype` says otherwise."
+    make.__doc__ = f"{what}: `{name}(2, 3)` or `{name}((2, 3))`; float32 by default."
     like.__doc__ = f"{what} in the shape, dtype and on the device of `input`."
     new.__doc__ = f"{what} with the dtype and on the device of this tensor."
     return make, like, new
@@ -97,17 +97,17 @@ def _same_kind(x: Tensor, keywords: dict) -> dict:
 
 zeros, zeros_like, new_zeros = _constant("zeros", "Zeros")
 ones, ones_like, new_ones = _constant("ones", "Ones")
-empty, empty_like, new_empty = _constant("empty", "Memory that nobody has written to yet")
+empty, empty_like, new_empty = _constant("empty", "Uninitialized memory")
 
 
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """`fill_value` everywhere.
+    """A tensor filled with `fill_value`.
 
     Args:
         size: a tuple.
-        fill_value: a number or a 0-d tensor; its kind decides where no dtype is given: bool, int64, float32.
+        fill_value: a number or a 0-d tensor; its kind is the default dtype: bool, int64, float32.
 
     Raises:
         RuntimeError: the dtype can't hold the value.
@@ -125,13 +125,13 @@ def full(
 def full_like(
     input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """`fill_value` everywhere, in the shape, dtype and on the device of `input`."""
+    """A tensor filled with `fill_value`, in the shape, dtype and on the device of `input`."""
     kind = same_kind(input, dtype, device, "full_like")
     return full(input.shape, fill_value, **kind, requires_grad=requires_grad)
 
 
 def new_full(self: Tensor, size: Any, fill_value: Any, **keywords: Any) -> Tensor:
-    """`fill_value` everywhere, with the dtype and on the device of this tensor."""
+    """A tensor filled with `fill_value`, with the dtype and on the device of this tensor."""
     return full(size, fill_value, **_same_kind(self, keywords))
 
 
@@ -182,10 +182,10 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 def from_dlpack(x: Any) -> Tensor:
-    """A tensor on the memory of any array that speaks DLPack: of NumPy, CuPy, PyTorch, JAX.
+    """A tensor on the memory of any array that has DLPack: of NumPy, CuPy, PyTorch, JAX.
 
     Raises:
-        TypeError: `x` doesn't speak DLPack, requires grad, or has a dtype that tensors don't have.
+        TypeError: `x` doesn't have DLPack, requires grad, or has a dtype that tensors don't have.
         RuntimeError: its memory is neither the CPU's nor a CUDA GPU's.
     Source: https://dmlc.github.io/dlpack/latest/python_spec.html
     """

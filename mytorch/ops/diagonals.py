@@ -26,7 +26,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
         offset: 0 for the main diagonal, above it if positive, below it if negative.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: both are one dim.
     """
     a, b = _two_dims("diagonal", input, dim1, dim2)
@@ -60,7 +60,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         offset: as for `diagonal`.
 
     Raises:
-        IndexError: there is no such dim, or the input is 0-d.
+        IndexError: the dim is out of range, or the input is 0-d.
         RuntimeError: both are one dim.
     """
     require_tensor(input, "diag_embed")

@@ -18,7 +18,7 @@ def canonical_dim(dim: Any, ndim: int) -> int:
     """`dim` counted from the front; a 0-d tensor has the dims 0 and -1.
 
     Raises:
-        IndexError: there is no such dimension.
+        IndexError: the dimension is out of range.
         TypeError: `dim` is not an integer.
     """
     if type(dim) is not int:
@@ -34,7 +34,7 @@ def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     """`dim`, one or several, as a sorted tuple counted from the front; None means all of them.
 
     Raises:
-        IndexError: there is no such dimension.
+        IndexError: the dimension is out of range.
         RuntimeError: the same dimension twice.
         TypeError: not integers.
     """
@@ -56,7 +56,7 @@ def reduction_axes(dim: Any, ndim: int) -> tuple[int, ...] | None:
 
 
 def count(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> int:
-    """How many elements each result of a reduction is made of."""
+    """Returns the number of elements that are reduced to one."""
     return math.prod(shape if axes is None else [shape[a] for a in axes])
 
 
@@ -71,7 +71,7 @@ def squeeze_reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
 
 
 def numpy_names(function: Callable) -> Callable:
-    """Let `function` take `axis` and `keepdims` for its `dim` and `keepdim`, and `input` for its first.
+    """Makes `function` take `axis` and `keepdims` for its `dim` and `keepdim`, and `input` for its first.
 
     Raises (when called):
         TypeError: an argument under both of its names.

@@ -1,4 +1,4 @@
-"""Products and sums of tensors, told by the names of their dims: einsum, and what is a case of it."""
+"""Products and sums of tensors by the labels of their dims: einsum and its special cases."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Labels = tuple  # the name of each dim: a letter; in the ellipsis -1 for the las
 
 
 def einsum(*args: Any) -> Tensor:
-    """einsum(equation, *operands): the sum of products that the equation tells.
+    """einsum(equation, *operands): the sum of products that the equation describes.
 
-    "bik,bkj->bij" is a batch of matrix products. It may also be told by lists of numbers, one after each
+    "bik,bkj->bij" is a batch of matrix products. The labels may also be lists of numbers, one after each
     operand and, instead of "->", a last one: einsum(x, [0, 1, 2], y, [0, 2, 3], [0, 1, 3]).
 
     Dims of one name are multiplied elementwise; names that are missing after "->" are summed over. "..." is
@@ -58,7 +58,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 
     Raises:
         RuntimeError: the sizes of the dims differ (1 broadcasts), or their numbers; dtypes that differ.
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
     """
     require_tensor(a, "tensordot")
     require_tensor(b, "tensordot")
@@ -192,7 +192,7 @@ def _labels(text: str, ndim: int, where: str) -> Labels:
 
 
 def _sizes(terms: Sequence[Labels], operands: Sequence[Any]) -> dict[Any, int]:
-    """The size of each label; 1 gives way to any other."""
+    """Returns the size of each label; 1 broadcasts."""
     sizes: dict[Any, int] = {}
     for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
         own: dict[Any, int] = {}

@@ -18,7 +18,7 @@ from ..core.op import op
 FULL = slice(None)
 
 # What is summed in another dtype: for precision, and because a GPU can't add it atomically.
-_WIDER = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8", "uint16", "bool")}
+_SUM_DTYPES = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8", "uint16", "bool")}
 
 
 @op(view=True)
@@ -67,7 +67,7 @@ def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence
 
 
 def _start(dims: Sequence[int]) -> int:
-    """Returns where NumPy puts the dims of the indices: in their place, or in front if dims lie between them."""
+    """Returns where NumPy puts the dims of the indices: in place, or in front if there are dims between them."""
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
@@ -79,7 +79,7 @@ def index_mask(indices: Any, shape: tuple[int, ...], like: Any) -> Any:
 
 
 def index_along_dim(index: Any, dim: int) -> tuple:
-    """What to index with, so that y[i, j, k] = x[i, index[i, j, k], k] is y = x[along(index, dim=1)]."""
+    """Returns the index for gathering along a dim: x[it][i, j, k] is x[i, index[i, j, k], k] for dim 1."""
     places = []
     for d, n in enumerate(index.shape):
         shape = [1] * index.ndim
@@ -89,10 +89,10 @@ def index_along_dim(index: Any, dim: int) -> tuple:
 
 
 def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tuple[int, ...]) -> Any:
-    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with each element of `g` added at its origin.
+    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with the elements of `g` added at i, j, ….
 
     Args:
-        g: a raw array of the shape of y. The sum of a small dtype is returned in a wider one.
+        g: a raw array of the shape of y. The sum of a small dtype is returned in a larger one.
         indices: raw integer arrays that broadcast together.
         dims: the dims of x that they index, in order.
         shape: of x.
@@ -118,14 +118,14 @@ def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _sum_rows(rows: Any, index: Any, count: int) -> Any:
-    """Returns `count` rows, the i-th one the sum of the `rows[j]` with `index[j] == i`; on the CPU in the order of j.
+    """Returns `count` rows, row i the sum of the `rows[j]` with `index[j] == i`; on the CPU in the order of j.
 
-    Sorted by index, equal ones lie together and one pass sums them: many times faster than `np.add.at`,
+    Sorted by index, equal ones are adjacent and one pass sums them: many times faster than `np.add.at`,
     except for single numbers. A GPU adds atomically.
     """
-    wider = np.float32 if is_half(rows.dtype) else _WIDER.get(rows.dtype)
-    if wider is not None:
-        rows = rows.astype(wider)
+    dtype = np.float32 if is_half(rows.dtype) else _SUM_DTYPES.get(rows.dtype)
+    if dtype is not None:
+        rows = rows.astype(dtype)
     total = np.zeros((count, rows.shape[1]), rows.dtype, like=rows)
     if not isinstance(rows, np.ndarray):
         bits = np.uint64 if rows.dtype == np.int64 else rows.dtype  # CuPy adds those only unsigned

@@ -1,7 +1,7 @@
 """x[index] and x[index] = value.
 
-An index is read into two parts, as PyTorch does: the basic one (ints, slices, None, …), which gives a view,
-and the arrays (integers or masks), which pick elements from that view. NumPy differs only where a slice comes
+An index has two parts, as in PyTorch: the basic one (ints, slices, None, …), which makes a view, and the arrays
+(integers or masks), which gather elements from that view. NumPy differs only where a slice comes
 between an int and an array: here `x[0, :, [1, 2]]` is `x[0][:, [1, 2]]`.
 """
 
@@ -33,7 +33,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     """x[index]: a view if the index has only ints, slices, None and `…`, a copy if it has arrays or bools.
 
     Raises:
-        IndexError: out of bounds (for arrays on a GPU nobody looks: CuPy takes them modulo the size of the
+        IndexError: out of bounds (arrays on a GPU aren't checked: CuPy takes them modulo the size of the
             dim), too many indices, a mask of another shape, or something that is no index.
         ValueError: a slice with a step that isn't positive.
     """
@@ -171,7 +171,7 @@ def narrow(input, dim, start, length):
 
 
 def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
-    """The basic part (None: all of x), and the index arrays by their dim in what the basic part gives."""
+    """The basic part (None: all of x), and the index arrays by their dim in its result."""
     items = index if isinstance(index, tuple) else (index,)
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
@@ -193,7 +193,7 @@ def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
 def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Any]]:
     """The items in two parts; `rest` is how many dims an ellipsis stands for."""
     basic, arrays = [], {}
-    source = target = 0  # the next dim of x, and of what the basic part gives
+    source = target = 0  # the next dim of x, and of the basic part's result
     for i in items:
         taken = rest if i is Ellipsis else _dims_taken(i)
         if i is Ellipsis:
@@ -269,7 +269,7 @@ def _check_step(i: Any) -> None:
 
 
 def _dims_taken(i: Any) -> int:
-    """How many dims of the tensor an item of an index stands for."""
+    """Returns the number of dims of the tensor that an item of an index stands for."""
     if type(i) in _PLAIN:
         return 0 if i is None or i is Ellipsis else 1
     return i.ndim if i.dtype == bool else 1

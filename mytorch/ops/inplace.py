@@ -2,7 +2,7 @@
 Writing into a tensor: `write` is the one place where memory that a graph may know about changes.
 
 Every in-place form (`x += y`, `x.exp_()`, `x[i] = v`) computes its result as the ordinary op does and writes
-it. Three things have to stay true. Whoever saved the old values for backward must notice: the version
+it. Three things have to stay true. Backward must notice if it needs the old values: the version
 counter. A tensor that is a view writes into its base, so the base's history must go through the write, and
 with it that of all the base's other views (`View.origin` tells them). A leaf that collects a gradient can't
 be overwritten while recording.
@@ -84,7 +84,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
 
 
 def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
-    """Let the history of `x`, and of the tensor that it is a view of, go through the write."""
+    """Records the write in the history of `x`, or of the tensor that it is a view of."""
     owner, replay = (x, ()) if x._view is None else (x._view.base, x._view.replay)
     raw, before = owner.data._array, owner._node
     parents = (before, value.node if isinstance(value, Tensor) else None)
@@ -92,7 +92,7 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     value_wanted = parents[1] is not None
 
     def vjp(g):
-        """What was overwritten gets no gradient, the value that of the part where it is now."""
+        """Returns the gradients of the tensor, 0 where it was overwritten, and of the value."""
         if isinstance(g, Tensor):
             return vjp_with_graph(g)
         g = _copy_in_order(g, order)
@@ -137,7 +137,7 @@ def _inverse(order: list[int]) -> list[int]:
 
 
 def check_writable(x: Tensor, name: str, recorded: bool) -> None:
-    """Raise if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
+    """Raises if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
     collects a gradient, a view of one, or one of the several views that one op returned."""
     raw = x.data._array
     if raw.size and any(step == 0 and n > 1 for step, n in zip(raw.strides, raw.shape, strict=True)):
@@ -154,7 +154,7 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
 
 
 def check_history(x: Tensor, name: str) -> None:
-    """Raise if autograd can't follow an in-place form of `x`: a leaf, a view of one, one of several views."""
+    """Raises if autograd can't record an in-place op on `x`: a leaf, a view of one, one of several views."""
     view = x._view
     owner = x if view is None or (x.node is not None and x.is_leaf) else view.base
     if owner.node is not None and owner.is_leaf:
@@ -171,5 +171,5 @@ def check_history(x: Tensor, name: str) -> None:
 
 
 def recorded(inputs: tuple) -> bool:
-    """Is autograd to know about an operation on these?"""
+    """Tests whether autograd records an operation on these."""
     return is_grad_enabled() and any(isinstance(t, Tensor) and t.node is not None for t in inputs)

@@ -1,4 +1,4 @@
-"""Several tensors made one."""
+"""Concatenates and stacks tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along `dim`, equal in their other dims; 1-d ones of size 0 add nothing.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the list is empty.
         RuntimeError: the shapes don't fit.
     """
     tensors = _require_list(tensors, "cat")
@@ -80,7 +80,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dim `dim`.
 
     Raises:
-        RuntimeError: there are none, or the shapes differ.
+        RuntimeError: the list is empty, or the shapes differ.
     """
     tensors = _require_list(tensors, "stack")
     if not tensors:

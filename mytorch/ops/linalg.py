@@ -109,7 +109,7 @@ _outer.__name__ = "outer"
 
 
 def ger(input: Tensor, vec2: Tensor) -> Tensor:
-    """Another name for `outer`."""
+    """Alias of `outer`."""
     return outer(input, vec2)
 
 
@@ -117,7 +117,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: in place of each x[i, …] stands x[i, …] * other.
 
     Args:
-        input, other: of any dims, those with fewer get leading ones: (m, n) and (p, q) give (m p, n q).
+        input, other: of any dims, those with fewer get leading ones: (m, n) and (p, q) make (m p, n q).
     """
     require_tensor(input, "kron")
     require_tensor(other, "kron")
@@ -132,7 +132,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 def check_dtypes(name: str, *arrays: Any) -> None:
-    """Raise if these can't be multiplied and summed: nothing is cast silently."""
+    """Raises if these can't be multiplied and summed: nothing is cast silently."""
     for other in arrays[1:]:
         if other.dtype != arrays[0].dtype:
             raise RuntimeError(f"{name}(): expected one dtype, got {arrays[0].dtype} and {other.dtype}")
@@ -141,7 +141,7 @@ def check_dtypes(name: str, *arrays: Any) -> None:
 
 
 def expect_dims(name: str, x: Any, x_ndim: int, y: Any, y_ndim: int) -> None:
-    """Raise unless these are tensors of so many dims."""
+    """Raises unless these are tensors of these numbers of dims."""
     got = tuple(getattr(a, "ndim", type(a).__name__) for a in (x, y))
     if any(isinstance(n, str) for n in got):
         raise TypeError(f"{name}(): expected two tensors, got {got}")

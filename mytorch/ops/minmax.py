@@ -1,4 +1,4 @@
-"""The largest and smallest elements, and where they are."""
+"""The largest and smallest elements, and their indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["max", "min", "amax", "amin", "aminmax", "argmax", "argmin"]
 
 
 class ValuesIndices(NamedTuple):
-    """Elements of a tensor, and where along a dim they were found (int64)."""
+    """Elements of a tensor, and their indices along a dim (int64)."""
 
     values: Tensor
     indices: Tensor
@@ -40,8 +40,8 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
     it goes to the one at the index, which is the first.
 
     Raises:
-        RuntimeError: there are no elements.
-        IndexError: there is no such dim, or it has size 0.
+        RuntimeError: `x` has no elements.
+        IndexError: the dim is out of range, or it has size 0.
     """
     require_tensor(x, "max")
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
@@ -115,14 +115,14 @@ def _min_along(x, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def argmax(x, dim=None, keepdim=False):
-    """Where the largest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
+    """The index of the largest element, along `dim` or in `x` flattened; int64, of equal ones the first."""
     return _argminmax("argmax", np.argmax, x, dim, keepdim), None
 
 
 @numpy_names
 @op(half="float16")
 def argmin(x, dim=None, keepdim=False):
-    """Where the smallest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
+    """The index of the smallest element, along `dim` or in `x` flattened; int64, of equal ones the first."""
     return _argminmax("argmin", np.argmin, x, dim, keepdim), None
 
 
@@ -137,7 +137,7 @@ def _equal_or_nan(x: Any, y: Any) -> Any:
 
 
 def split_among_ties(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = _equal_or_nan) -> Callable:
-    """The vjp of a `y` that was chosen from `x`: all elements that are the same as it share evenly."""
+    """Returns the vjp of a `y` selected from `x`: elements that are the same as `y` share the gradient."""
 
     def vjp(g):
         ties = same(x, y)
@@ -153,10 +153,10 @@ def _minmax_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
 
 
 def select_along(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
-    """One element of each line along the axis: ((values, indices), vjp).
+    """Selects one element of each line along the axis: ((values, indices), vjp).
 
     Args:
-        index: its place, in the shape of x (at least 1-d) with size 1 at the axis.
+        index: of the element, in the shape of x (at least 1-d) with size 1 at the axis.
     """
     shape, whole = x.shape, x.shape or (1,)
     values = np.take_along_axis(np.reshape(x, whole), index, axis)
@@ -178,7 +178,7 @@ def _argminmax(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> 
 
 
 def _check_not_empty(name: str, x: Any, dim: Any, error: type) -> None:
-    """Raise if there is nothing to choose from."""
+    """Raises if a dim to reduce has no elements."""
     if dim is None or dim == ():
         if 0 in x.shape:
             raise error(f"{name}(): expected a dim to reduce: the tensor of shape {x.shape} has no elements")

@@ -36,7 +36,7 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     the one at the index.
 
     Raises:
-        IndexError: there is no such dim, or it has size 0.
+        IndexError: the dim is out of range, or it has size 0.
         NotImplementedError: `x` is bool.
     """
     if dim is None:
@@ -82,13 +82,13 @@ def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
 
 @numpy_names
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The k-th smallest element along `dim`, counted from 1, and where it is, as (values, indices).
+    """The k-th smallest element along `dim`, counted from 1, and its index, as (values, indices).
 
     NaN is larger than any number. Equal elements count in their order.
 
     Raises:
         RuntimeError: k is less than 1 or more than the size of the dim.
-        IndexError: there is no such dim, or it has size 0.
+        IndexError: the dim is out of range, or it has size 0.
         NotImplementedError: `x` is bool.
     """
     return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
@@ -107,12 +107,12 @@ def _kthvalue(x, *, k, dim, keepdim):
 
 @numpy_names
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The most frequent element along `dim`, and where it is last, as (values, indices).
+    """The most frequent element along `dim`, and the last index of it, as (values, indices).
 
     Of several equally frequent ones the smallest. All of the gradient goes to the one at the index.
 
     Raises:
-        IndexError: there is no such dim, or it has size 0.
+        IndexError: the dim is out of range, or it has size 0.
     """
     return ValuesIndices(*_mode(x, dim=dim, keepdim=keepdim))
 
@@ -223,6 +223,6 @@ def _check_quantile(name: str, x: Tensor, q: Any, interpolation: str) -> Tensor:
             f"{name}(): q must be a number or a vector of dtype {x.dtype}, "
             f"got {q.dtype} of shape {list(q.shape)}"
         )
-    if q.device is CPU and not bool(((q >= 0) & (q <= 1)).all()):  # on a GPU nobody waits for this
+    if q.device is CPU and not bool(((q >= 0) & (q <= 1)).all()):  # on a GPU this would wait
         raise RuntimeError(f"{name}(): q must be between 0 and 1, got {q.tolist()}")
     return q

@@ -1,4 +1,4 @@
-"""`out=`: the functions whose result can be written into a tensor that is there already."""
+"""`out=`: the functions that write their result into a given tensor."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _write_out(out: Tensor, value: Tensor, name: str) -> None:
 
 
 def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: Any, name: str) -> None:
-    """Raise if `out` shares memory with an input, or may when it is resized; `whole` inputs may be `out`."""
+    """Raises if `out` shares memory with an input, or may when it is resized; `whole` inputs may be `out`."""
     check_writable(out, name, False)
     for x in inputs:
         if not isinstance(x, Tensor) or not shares_memory(x.data._array, out.data._array):

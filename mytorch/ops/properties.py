@@ -1,4 +1,4 @@
-"""Questions about a tensor that need no arithmetic: its sizes, strides and kind."""
+"""Properties of a tensor: its sizes, strides and kind."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def is_complex(input: Tensor) -> bool:
 
 
 def is_signed(input: Tensor) -> bool:
-    """Does the dtype have negative numbers?"""
+    """Tests whether the dtype has negative numbers."""
     return input.dtype.kind in "ifcV"
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Is the one element not zero?
+    """Tests whether the only element is not zero.
 
     Raises:
-        RuntimeError: there isn't one element.
+        RuntimeError: `input` doesn't have one element.
     """
     return bool(input)
 
@@ -93,5 +93,5 @@ def data_ptr(x: Tensor) -> int:
 
 
 def is_contiguous(x: Tensor) -> bool:
-    """Do the elements lie in memory in the order of the indices, without gaps?"""
+    """Tests whether the elements are in memory in the order of the indices, without gaps."""
     return bool(x.data._array.flags.c_contiguous)

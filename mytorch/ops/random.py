@@ -86,7 +86,7 @@ def _check_std(std: Any, name: str) -> None:
 
 
 def _check_probability(p: Any, name: str) -> None:
-    if not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # said so, NaN is refused too
+    if not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # refuses NaN, too
         found = p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
         raise RuntimeError(f"{name}(): probabilities lie in [0, 1], got {found}")
 
@@ -107,7 +107,7 @@ def rand(
     *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
-    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 unless `dtype` says otherwise."""
+    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 by default."""
     size = size_argument(size, keywords, "rand")
     return _new(uniform, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
 
@@ -185,7 +185,7 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The integers from 0 to n - 1 in random order; int64 unless `dtype` says otherwise."""
+    """The integers from 0 to n - 1 in random order; int64 by default."""
     (n,) = size_of((n,), "randperm")
 
     def draw(shape, dtype, rng):
@@ -255,7 +255,7 @@ def _draw(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` says, else 0, in its shape and dtype.
+    """1 with the probability in `input`, else 0, in its shape and dtype.
 
     Args:
         input: probabilities; if `p` is given, only its shape, dtype and device count.
@@ -294,25 +294,25 @@ def _fill(x: Tensor, name: str, generator: Any, draw: Any) -> Tensor:
 
 
 def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with uniform numbers in [a, b)."""
+    """Fills `x` with uniform numbers in [a, b)."""
     if not (math.isfinite(a) and math.isfinite(b)) or a > b:
         raise RuntimeError(f"uniform_(): expected finite bounds with a <= b, got a={a}, b={b}")
     return _fill(x, "uniform_", generator, _scaled(uniform, b - a, a))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with normal numbers."""
+    """Fills `x` with normal numbers."""
     _check_std(std, "normal_")
     return _fill(x, "normal_", generator, _scaled(standard_normal, std, mean))
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with 1, with probability `p` (a number, or a tensor that broadcasts), else 0."""
+    """Fills `x` with 1, with probability `p` (a number, or a tensor that broadcasts), else 0."""
     return _fill(x, "bernoulli_", generator, lambda shape, dtype, rng: _with_probability(x, p, rng))
 
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with exponentially distributed numbers of mean 1 / lambd."""
+    """Fills `x` with exponentially distributed numbers of mean 1 / lambd."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_(): lambd must be positive, got {lambd}")
     _floating(x.dtype, "exponential")
@@ -326,7 +326,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 def random_(
     x: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with integers in [low, high), in [0, low) without `high`, or all from 0 that the dtype holds."""
+    """Fills `x` with integers in [low, high), in [0, low) without `high`, or in the range of the dtype from 0."""
     if high is None:
         most = _range_of(x.dtype)[1]
         low, high = 0, (most if dtypes.is_floating_point(x.dtype) else most + 1) if low is None else low

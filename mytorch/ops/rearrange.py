@@ -1,4 +1,4 @@
-"""Copies with the elements arranged otherwise: repeated, turned round; and the differences of neighbours."""
+"""Copies with the elements rearranged: repeated, flipped, rotated, rolled; and differences of neighbours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @op(half="float16")
 def repeat(x, *sizes, repeats=None):
-    """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims give new dims in front."""
+    """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims make new leading dims."""
     counts = as_sizes(sizes if repeats is None else repeats, "repeat")
     if len(counts) < x.ndim:
         raise RuntimeError(f"repeat(): {len(counts)} counts {list(counts)} for a {x.ndim}-d tensor")
@@ -63,7 +63,7 @@ def repeat_interleave(
         output_size: the sum of the repeats, which saves a GPU from waiting for it.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: repeats are negative, not as many as slices, or don't sum to `output_size`.
         NotImplementedError: repeats are no integers.
     """
@@ -130,10 +130,10 @@ def _require_dims(name: str, x: Tensor, count: int) -> None:
 
 
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Turned by 90 degrees, `k` times, in the plane of two dims, from the first to the second; a copy.
+    """Rotates by 90 degrees, `k` times, in the plane of two dims, from the first to the second; a copy.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: not two different dims, or the input has fewer.
     """
     require_tensor(input, "rot90")
@@ -177,7 +177,7 @@ def diff(
         prepend, append: put before and after the input along `dim` first; in its other dims equal to it.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: `n` is negative; the input is 0-d; the shapes don't fit.
     """
     _require_dims("diff", input, 1)

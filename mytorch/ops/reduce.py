@@ -17,7 +17,7 @@ from .dims import canonical_dim, count, expand_reduced, numpy_names, reduction_a
 __all__ = ["sum", "mean", "nansum", "nanmean", "prod", "any", "all", "count_nonzero", "logsumexp"]
 
 
-# What they share.
+# Helpers.
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
@@ -35,7 +35,7 @@ def total(x: Any, axes: tuple[int, ...] | None, keepdim: bool = False, dtype: An
 
 
 def _is_dense(x: Any) -> bool:
-    """Are these full-precision floats, end to end in the CPU's memory?"""
+    """Tests for contiguous float32 or float64 on the CPU."""
     return isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.itemsize > 2 and x.flags.c_contiguous
 
 
@@ -167,25 +167,25 @@ def _logsumexp(x, *, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def any(x, dim=None, keepdim=False):
-    """Is any element over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
+    """Tests whether any element over one dim, several or all is not zero. bool; uint8 for uint8."""
     return _any_or_all(np.any, x, dim, keepdim)
 
 
 @numpy_names
 @op(half="float16")
 def all(x, dim=None, keepdim=False):
-    """Are all elements over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
+    """Tests whether all elements over one dim, several or all are not zero. bool; uint8 for uint8."""
     return _any_or_all(np.all, x, dim, keepdim)
 
 
 def _any_or_all(function, x, dim, keepdim):
     axes = reduction_axes(dim, x.ndim)
-    y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # no dim at all
+    y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # each element
     return cast(y, x.dtype) if x.dtype == np.uint8 else y, None
 
 
 @numpy_names
 @op(half="float16")
 def count_nonzero(x, dim=None):
-    """How many elements over one dim, several or all are not zero; int64."""
+    """The number of elements over one dim, several or all that are not zero; int64."""
     return total(np.not_equal(x, 0), reduction_axes(dim, x.ndim), dtype=dtypes.int64), None

@@ -1,4 +1,4 @@
-"""Shapes and the order of dims: the same elements seen differently. What can be a view is one."""
+"""Shapes and the order of dims; views where strides allow."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def unfold(x, dimension, size, step):
     Shape: (…, n, …) -> (…, (n - size) // step + 1, …, size)
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: `size` is negative or larger than the dim, or `step` isn't positive.
     """
     axis, shape = canonical_dim(dimension, x.ndim), x.shape
@@ -275,7 +275,7 @@ def dims_in_order(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
     """The dims, one or several, in the order given, counted from the front.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: one dim twice.
     """
     found = tuple([canonical_dim(d, ndim) for d in as_sizes((dims,), name)])

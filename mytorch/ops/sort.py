@@ -1,4 +1,4 @@
-"""Putting elements in order."""
+"""Sorting, and the k largest or smallest elements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["sort", "argsort", "msort", "topk"]
 
 @numpy_names
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:
-    """The elements in order along `dim`, and where they come from, as (values, indices).
+    """The elements in order along `dim`, and their indices, as (values, indices).
 
-    NaN is larger than any number. Equal elements keep their order, whether `stable` asks for it or not.
+    NaN is larger than any number. Equal elements keep their order, whatever `stable` is.
     """
     return ValuesIndices(*_sort(x, dim=dim, descending=descending))
 
@@ -40,9 +40,9 @@ def msort(x: Tensor) -> Tensor:
 
 @numpy_names
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
-    """The k largest (or smallest) elements along `dim`, and where they are, as (values, indices).
+    """The k largest (or smallest) elements along `dim`, and their indices, as (values, indices).
 
-    NaN is larger than any number. Unless `sorted`, they come in any order.
+    NaN is larger than any number. Unless `sorted`, their order is undefined.
 
     Raises:
         RuntimeError: there are fewer than k elements, k is negative, or `x` is bool.
@@ -64,7 +64,7 @@ def _topk(x, *, k, dim, largest, ordered):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)
     n = x.shape[axis]
-    k = k if shape or k else 1  # the one element that is there, always
+    k = k if shape or k else 1  # a 0-d tensor has one element
     if not 0 <= k <= n:
         raise RuntimeError(f"topk(): selected index k out of range: {k} of {n} in dim {axis}, shape {shape}")
     if x.dtype == bool:
@@ -87,7 +87,7 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
 
 
 def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
-    """Where the k largest or smallest are, in no order: partitioning is O(n), sorting O(n log n)."""
+    """Returns the indices of the k largest or smallest, unordered: partitioning is O(n), not O(n log n)."""
     n = x.shape[axis]
     if k in (0, n):
         return _order(x, axis, largest)[(slice(None),) * axis + (slice(0, k),)]
@@ -97,7 +97,7 @@ def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
 
 
 def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
-    """The function that returns each gradient to where its element was taken from."""
+    """Returns the vjp, which scatters each gradient to the index of its element."""
 
     def vjp(g):
         g = np.reshape(g, index.shape)
@@ -113,7 +113,7 @@ def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
 
 
 def _index_grid(index: Any, axis: int) -> tuple:
-    """What to index with so that x[_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
+    """Returns the index with which x[_index_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
     places = [_along(np.arange(n, like=index), d, index.ndim) for d, n in enumerate(index.shape)]
     places[axis] = index
     return tuple(places)

@@ -1,4 +1,4 @@
-"""The distinct elements of a tensor, or its distinct slices."""
+"""The unique elements of a tensor, or its unique slices."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def unique(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:  # fmt: skip
-    """The distinct elements in order, or along `dim` the distinct slices; each NaN is one of its own.
+    """The unique elements in order, or along `dim` the unique slices; each NaN is one of its own.
 
     Args:
         sorted: they are always in order.
-        return_inverse: also give, for each element or slice, where it is among the distinct ones.
-        return_counts: also give how often each of them is there.
+        return_inverse: also return the index of each element or slice among the unique ones.
+        return_counts: also return the number of each of them.
 
     Returns:
-        A tensor, or a tuple of it and what else is asked for, the inverse first (int64).
+        A tensor, or a tuple of it, the inverse and the counts (int64).
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: slices without elements.
     """
     outs = _unique(x, name="unique", dim=dim, ordered=True)

@@ -1,4 +1,4 @@
-"""Variance and standard deviation: how far elements lie apart."""
+"""Variance and standard deviation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The larger and the smaller of two, and numbers kept between bounds."""
+"""Maximum and minimum of two, and clamping."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_ma
 
 
 def _split_ties(g, mine, other, lost):
-    """The gradient of one of two: half of it where they are equal, none where it `lost`."""
+    """Returns the gradient of one of two: half of it where they are equal, 0 where it `lost`."""
     return np.where(np.equal(mine, other), g / 2, np.where(lost(mine, other), 0, g))
 
 
@@ -75,7 +75,7 @@ def _clamp(x, low, high):
 
 
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`input` where min <= input <= max, else the bound that it passes; where min > max, max.
+    """`input` limited to [min, max]; where min > max, max.
 
     The gradient goes to where the value comes from; at a bound, to the input.
 

@@ -1,4 +1,4 @@
-"""What element-wise ops have in common: which operands they refuse, and the gradient 0."""
+"""Helpers of element-wise ops: refused dtypes, factors, and the gradient 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dtype_of(*operands: Any) -> np.dtype:
 
 
 def refuse(kinds: str, name: str, *operands: Any) -> None:
-    """Raise NotImplementedError if the promoted operands have one of these kinds of dtype: "b", "iu", "f"."""
+    """Raises NotImplementedError if the promoted operands have a dtype of these kinds: "b", "iu", "f"."""
     dtype = dtype_of(*operands)
     if dtype.kind in kinds:
         raise NotImplementedError(f"{name}(): not implemented for dtype {dtype}")
@@ -48,11 +48,11 @@ def factor(value: Any, dtype: np.dtype, name: str, argument: str = "alpha") -> A
         raise RuntimeError(f"{name}(): {argument}={value!r} doesn't fit a result of dtype {dtype}")
     if dtype.kind in "biu":
         return np.asarray(value).astype(dtype)[()]
-    return value.item() if isinstance(value, np.generic) else value  # NumPy's float64 would widen float32
+    return value.item() if isinstance(value, np.generic) else value  # NumPy's float64 would upcast float32
 
 
 def log_of(x: Any) -> Any:
-    """log(x); of a Python number a Python number, which widens no float32."""
+    """log(x); of a Python number a Python number, which upcasts no float32."""
     return np.log(x) if hasattr(x, "dtype") else float(np.log(x))
 
 

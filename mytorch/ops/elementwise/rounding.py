@@ -1,4 +1,4 @@
-"""Rounding, and numbers in place of what is none."""
+"""Rounding, and replacing NaN and inf."""
 
 from __future__ import annotations
 
