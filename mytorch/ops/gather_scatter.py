@@ -67,7 +67,7 @@ def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence
 
 
 def _start(dims: Sequence[int]) -> int:
-    """Returns where NumPy puts the dims of the indices: in place, or in front if there are dims between them."""
+    """Returns where NumPy puts the dims of the indices: in place, or in front if dims are between them."""
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
@@ -89,7 +89,7 @@ def index_along_dim(index: Any, dim: int) -> tuple:
 
 
 def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tuple[int, ...]) -> Any:
-    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with the elements of `g` added at i, j, ….
+    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with `g` added at these indices.
 
     Args:
         g: a raw array of the shape of y. The sum of a small dtype is returned in a larger one.
@@ -118,7 +118,7 @@ def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _sum_rows(rows: Any, index: Any, count: int) -> Any:
-    """Returns `count` rows, row i the sum of the `rows[j]` with `index[j] == i`; on the CPU in the order of j.
+    """Returns `count` rows, row i the sum of the `rows[j]` with `index[j] == i`, on the CPU in order.
 
     Sorted by index, equal ones are adjacent and one pass sums them: many times faster than `np.add.at`,
     except for single numbers. A GPU adds atomically.

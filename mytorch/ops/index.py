@@ -1,7 +1,7 @@
 """x[index] and x[index] = value.
 
-An index has two parts, as in PyTorch: the basic one (ints, slices, None, …), which makes a view, and the arrays
-(integers or masks), which gather elements from that view. NumPy differs only where a slice comes
+An index has two parts, as in PyTorch: the basic one (ints, slices, None, …), which makes a view, and the
+arrays (integers or masks), which gather elements from that view. NumPy differs only where a slice comes
 between an int and an array: here `x[0, :, [1, 2]]` is `x[0][:, [1, 2]]`.
 """
 

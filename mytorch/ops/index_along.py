@@ -1,7 +1,7 @@
 """Slices along one dim, or elements of the flattened tensor, by a vector of indices.
 
-On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would mean to wait
-for it: CuPy takes it modulo the size of the dim.
+On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would have to
+wait for it: CuPy takes it modulo the size of the dim.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 Writing into a tensor: `write` is the one place where memory that a graph may know about changes.
 
 Every in-place form (`x += y`, `x.exp_()`, `x[i] = v`) computes its result as the ordinary op does and writes
-it. Three things have to stay true. Backward must notice if it needs the old values: the version
-counter. A tensor that is a view writes into its base, so the base's history must go through the write, and
+it. Three things must hold. Backward must notice if it needs the old values: the version counter. A tensor that is a view writes into its base, so the base's history must go through the write, and
 with it that of all the base's other views (`View.origin` tells them). A leaf that collects a gradient can't
 be overwritten while recording.
 """

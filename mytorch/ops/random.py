@@ -326,7 +326,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 def random_(
     x: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fills `x` with integers in [low, high), in [0, low) without `high`, or in the range of the dtype from 0."""
+    """Fills `x` with integers in [low, high), in [0, low) without `high`, or from 0 to the dtype's maximum."""
     if high is None:
         most = _range_of(x.dtype)[1]
         low, high = 0, (most if dtypes.is_floating_point(x.dtype) else most + 1) if low is None else low
