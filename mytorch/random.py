@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .backends.device import CPU, as_device, cupy, on
+from .backends.device import CPU, DeviceLike, as_device, cupy, on
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
@@ -29,7 +29,7 @@ class Generator:
         device: where the numbers are made.
     """
 
-    def __init__(self, device: Any = "cpu"):
+    def __init__(self, device: DeviceLike = "cpu"):
         self.device = as_device(device)
         self.manual_seed(DEFAULT_SEED)
 
@@ -138,7 +138,7 @@ _default: dict[str, Generator] = {}
 _seed = secrets.randbits(64)
 
 
-def default_generator(device: Any = "cpu") -> Generator:
+def default_generator(device: DeviceLike = "cpu") -> Generator:
     """Returns the default generator of a device."""
     device = as_device(device)
     if device not in _default:
@@ -146,7 +146,7 @@ def default_generator(device: Any = "cpu") -> Generator:
     return _default[device]
 
 
-def generator_on(device: Any, generator: Generator | None) -> Generator:
+def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
     """Returns the generator that is given, or the default one of the device.
 
     Raises:
@@ -182,12 +182,12 @@ def initial_seed() -> int:
     return default_generator().initial_seed()
 
 
-def get_rng_state(device: Any = "cpu") -> Tensor:
+def get_rng_state(device: DeviceLike = "cpu") -> Tensor:
     """The state of a device's default generator, as a uint8 tensor."""
     return default_generator(device).get_state()
 
 
-def set_rng_state(new_state: Tensor, device: Any = "cpu") -> None:
+def set_rng_state(new_state: Tensor, device: DeviceLike = "cpu") -> None:
     """Restores the state of a device's default generator that `get_rng_state` returned."""
     default_generator(device).set_state(new_state)
 

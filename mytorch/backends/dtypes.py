@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,8 @@ int16 = short = np.dtype("int16")
 int32 = int = np.dtype("int32")
 int64 = long = np.dtype("int64")
 bool = np.dtype("bool")
+
+DTypeLike: TypeAlias = np.dtype | str | type | None  # what `as_dtype` reads; None for a default
 
 SUPPORTED = (
     float16, float32, float64, complex64, complex128,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends import dtypes
-from ..backends.device import as_device, move
+from ..backends.device import DeviceLike, as_device, move
 from ..backends.device import device as Device
+from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor
 
@@ -39,7 +40,12 @@ def _move(x, where):
 
 
 def to(
-    x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, **ignored: Any
+    x: Tensor,
+    *args: Any,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    copy: bool = False,
+    **ignored: Any,
 ) -> Tensor:
     """`x` in another dtype, on another device: `to("cuda")`, `to(float16)`, `to(other)`, `to(device, dtype)`.
 
@@ -67,7 +73,7 @@ def to(
     return clone(out) if copy and out is x else out
 
 
-def read_target(args: tuple, dtype: Any = None, device: Any = None) -> tuple[Any, Any]:
+def read_target(args: tuple, dtype: DTypeLike = None, device: DeviceLike = None) -> tuple[Any, Any]:
     """(dtype, device) that the positional arguments of a `to` mean; None where they say nothing."""
     for a in args:
         if isinstance(a, Tensor):
@@ -84,7 +90,7 @@ def read_target(args: tuple, dtype: Any = None, device: Any = None) -> tuple[Any
     return dtype, device
 
 
-def astype(x: Tensor, dtype: Any, copy: bool = False) -> Tensor:
+def astype(x: Tensor, dtype: DTypeLike, copy: bool = False) -> Tensor:
     """`x` in another dtype, under NumPy's name: what an op's body calls runs on Tensors, too."""
     return to(x, dtype=dtype, copy=copy)
 
@@ -93,7 +99,7 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other.dtype)
 
 
-def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
     """`x` in another dtype, which may have an old name ("torch.FloatTensor"); without one, its own old name.
 
     Raises:
@@ -109,7 +115,7 @@ def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return to(x, dtype)
 
 
-def caster(dtype: Any):
+def caster(dtype: DTypeLike):
     """`x.half()`, `x.long()`, …"""
 
     def cast(x: Tensor, memory_format: Any = None) -> Tensor:
@@ -123,5 +129,5 @@ def cpu(x: Tensor) -> Tensor:
     return to(x, device="cpu")
 
 
-def cuda(x: Tensor, device: Any = None) -> Tensor:
+def cuda(x: Tensor, device: DeviceLike = None) -> Tensor:
     return to(x, device="cuda" if device is None else device)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from ..backends.device import on
+from ..backends.device import RawArray, on
 from ..backends.dtypes import is_floating_point
 from ..core.tensor import Tensor, from_raw
 from ..random import Generator, generator_on
@@ -55,7 +54,7 @@ def multinomial(
         return from_raw(draw(rows, num_samples, rng).reshape((*p.shape[:-1], num_samples)))
 
 
-def _check_distributions(rows: Any, num_samples: int, replacement: bool) -> None:
+def _check_distributions(rows: RawArray, num_samples: int, replacement: bool) -> None:
     if not replacement and num_samples > rows.shape[1]:
         raise RuntimeError(f"multinomial(): can't draw {num_samples} of {rows.shape[1]} without replacement")
     if not (np.all(np.isfinite(rows)) and np.all(rows >= 0)):
@@ -66,7 +65,7 @@ def _check_distributions(rows: Any, num_samples: int, replacement: bool) -> None
         raise RuntimeError(f"multinomial(): fewer than {num_samples} categories have a probability above 0")
 
 
-def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
+def without_replacement(p: RawArray, num_samples: int, rng: np.random.Generator) -> RawArray:
     """Samples by exponential keys; of one sample it is also the fastest way."""
     with np.errstate(all="ignore"):
         keys = np.where(p > 0, rng.standard_exponential(p.shape, dtype=np.float64) / p, math.inf)
@@ -75,7 +74,7 @@ def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
     return np.argsort(keys, axis=1)[:, :num_samples].astype(np.int64, copy=False)
 
 
-def with_replacement(p: Any, num_samples: int, rng: Any) -> Any:
+def with_replacement(p: RawArray, num_samples: int, rng: np.random.Generator) -> RawArray:
     """Samples by searching uniform numbers in the cumulative sums."""
     drawn = np.empty((p.shape[0], num_samples), np.int64, like=p)
     for row, total in enumerate(np.cumsum(p, axis=1)):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, array_module, as_device, cupy, on
+from ..backends.device import CPU, DeviceLike, array_module, as_device, cupy, on
+from ..backends.dtypes import DTypeLike
 from ..core.array import Array
 from ..core.op import NUMBERS
 from ..core.tensor import Tensor, from_raw
@@ -51,7 +52,7 @@ def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
     return size_of(size, name)
 
 
-def new_array(function: str, *args: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def new_array(function: str, *args: Any, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Tensor:
     """The tensor that NumPy's or CuPy's `function` makes on the device."""
     dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     where = as_device(device)
@@ -64,12 +65,18 @@ def _constant(name: str, what: str) -> tuple:
     """A factory and its two relatives: `zeros(2, 3)`, `zeros_like(x)`, `x.new_zeros(2, 3)`."""
 
     def make(
-        *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **keywords: Any
+        *size: Any,
+        dtype: DTypeLike = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
+        **keywords: Any,
     ) -> Tensor:
         size = size_argument(size, keywords, name)
         return new_array(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def like(input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def like(
+        input: Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+    ) -> Tensor:
         kind = same_kind(input, dtype, device, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
@@ -84,7 +91,7 @@ def _constant(name: str, what: str) -> tuple:
     return make, like, new
 
 
-def same_kind(input: Any, dtype: Any, device: Any, name: str) -> dict:
+def same_kind(input: Any, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, got {type(input).__name__}")
     return _same_kind(input, {"dtype": dtype, "device": device})
@@ -101,7 +108,12 @@ empty, empty_like, new_empty = _constant("empty", "Uninitialized memory")
 
 
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with `fill_value`.
 
@@ -123,7 +135,12 @@ def full(
 
 
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with `fill_value`, in the shape, dtype and on the device of `input`."""
     kind = same_kind(input, dtype, device, "full_like")
@@ -136,14 +153,21 @@ def new_full(self: Tensor, size: Any, fill_value: Any, **keywords: Any) -> Tenso
 
 
 def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """The (n, m) matrix with ones on its diagonal; m = n if it isn't given."""
     size = size_of((n, n if m is None else m), "eye")
     return new_array("eye", *size, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor with a copy of `data`, without history.
 
     Args:
@@ -161,7 +185,7 @@ def new_tensor(self: Tensor, data: Any, **keywords: Any) -> Tensor:
     return tensor(data, **_same_kind(self, keywords))
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(data: Any, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """`data` as a tensor, copied only if it must be: a tensor keeps its history, an array its memory."""
     if isinstance(data, Tensor):
         return to(data, dtype=dtype, device=device)

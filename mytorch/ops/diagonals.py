@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..backends.device import DeviceLike
+from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import canonical_dim
@@ -133,7 +133,9 @@ def _check_matrix(input, name):
         )
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None
+) -> Tensor:
     """The row and column numbers of a (row, col) matrix's elements up to a diagonal, row by row: (2, count).
 
     Args:
@@ -146,7 +148,9 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
     return _indices("tril", row, col, offset, dtype, device)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None
+) -> Tensor:
     """As `tril_indices`, from a diagonal on."""
     return _indices("triu", row, col, offset, dtype, device)
 

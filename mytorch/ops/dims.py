@@ -6,15 +6,19 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+
+from ..backends.device import RawArray
+
+Dims: TypeAlias = int | Sequence[int] | None  # one dim, several, or all
 
 _NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
-def canonical_dim(dim: Any, ndim: int) -> int:
+def canonical_dim(dim: int, ndim: int) -> int:
     """`dim` counted from the front; a 0-d tensor has the dims 0 and -1.
 
     Raises:
@@ -30,7 +34,7 @@ def canonical_dim(dim: Any, ndim: int) -> int:
     return dim if dim >= 0 else dim + span
 
 
-def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
+def canonical_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     """`dim`, one or several, as a sorted tuple counted from the front; None means all of them.
 
     Raises:
@@ -49,7 +53,7 @@ def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def reduction_axes(dim: Any, ndim: int) -> tuple[int, ...] | None:
+def reduction_axes(dim: Dims, ndim: int) -> tuple[int, ...] | None:
     """The dims to reduce as NumPy's `axis`; None for all of them, which `dim=()` also means."""
     axes = canonical_dims(dim, ndim)
     return None if len(axes) >= ndim or not axes else axes
@@ -60,12 +64,12 @@ def count(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> int:
     return math.prod(shape if axes is None else [shape[a] for a in axes])
 
 
-def expand_reduced(g: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+def expand_reduced(g: RawArray, axes: tuple[int, ...] | None, keepdim: bool) -> RawArray:
     """`g` with the reduced dims back, of size 1, so that it broadcasts against the input."""
     return g if keepdim or axes is None else np.expand_dims(g, axes)
 
 
-def squeeze_reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+def squeeze_reduced(y: RawArray, axes: tuple[int, ...] | None, keepdim: bool) -> RawArray:
     """`y`, which has its reduced dims of size 1, without them."""
     return y if keepdim else np.squeeze(y, axis=axes)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
+from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point, is_half
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -74,7 +75,7 @@ def _euclidean(x, y):
     return z, (grad_x, grad_y)
 
 
-def _square_and_one(x: Any) -> list:
+def _square_and_one(x: RawArray) -> list:
     square = total(np.square(x), (-1,), True)
     return [square, np.ones_like(square)]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
+from ..backends.device import RawArray
 from ..backends.dtypes import int64
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -191,7 +192,7 @@ def _labels(text: str, ndim: int, where: str) -> Labels:
     return (*before, *range(named - ndim, 0), *after)
 
 
-def _sizes(terms: Sequence[Labels], operands: Sequence[Any]) -> dict[Any, int]:
+def _sizes(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[Any, int]:
     """Returns the size of each label; 1 broadcasts."""
     sizes: dict[Any, int] = {}
     for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
@@ -212,7 +213,9 @@ def _sizes(terms: Sequence[Labels], operands: Sequence[Any]) -> dict[Any, int]:
 # Carrying it out.
 
 
-def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes: dict[Any, int]) -> Any:
+def _contract(
+    arrays: Sequence[RawArray], terms: Sequence[Labels], out: Labels, sizes: dict[Any, int]
+) -> RawArray:
     """The sum over all labels that are not in `out`, two arrays at a time, the cheapest pair first."""
     parts = [_simplified(x, term, sizes) for x, term in zip(arrays, terms, strict=True)]
 
@@ -232,7 +235,7 @@ def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes
     return x
 
 
-def _simplified(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labels]:
+def _simplified(x: RawArray, names: Labels, sizes: dict[Any, int]) -> tuple[RawArray, Labels]:
     """The array with each label once, diagonals taken, and without the dims of size 1 that get stretched."""
     for name in dict.fromkeys(names):
         while names.count(name) > 1:
@@ -247,7 +250,7 @@ def _simplified(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labe
     return x, names
 
 
-def _sum_over(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
+def _sum_over(x: RawArray, names: Labels, keep: set) -> tuple[RawArray, Labels]:
     """The sum over the labels that are not in `keep`."""
     axes = tuple(axis for axis, name in enumerate(names) if name not in keep)
     if not axes:
@@ -258,7 +261,9 @@ def _sum_over(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
     return np.reshape(y, [x.shape[axis] for axis in kept]), tuple([names[axis] for axis in kept])
 
 
-def _pair(left: tuple[Any, Labels], right: tuple[Any, Labels], keep: set) -> tuple[Any, Labels]:
+def _pair(
+    left: tuple[RawArray, Labels], right: tuple[RawArray, Labels], keep: set
+) -> tuple[RawArray, Labels]:
     """The product of two arrays, summed over the labels not needed later: a batch of matrix products."""
     x, xs = _sum_over(*left, keep | set(right[1]))
     y, ys = _sum_over(*right, keep | set(xs))
@@ -273,13 +278,13 @@ def _pair(left: tuple[Any, Labels], right: tuple[Any, Labels], keep: set) -> tup
     return np.reshape(z, [size[n] for n in names]), names
 
 
-def _aligned(x: Any, names: Labels, wanted: Labels) -> Any:
+def _aligned(x: RawArray, names: Labels, wanted: Labels) -> RawArray:
     """The array with its dims in the wanted order, and one of size 1 for each label that it lacks."""
     x = np.transpose(x, [names.index(n) for n in wanted if n in names])
     return x[tuple(slice(None) if n in names else None for n in wanted)]
 
 
-def _as_matrices(x: Any, names: Labels, *groups: list) -> Any:
+def _as_matrices(x: RawArray, names: Labels, *groups: list) -> RawArray:
     """The array as (dims of the first group…, size of the second, size of the third): a batch of matrices."""
     x = np.transpose(x, [names.index(n) for group in groups for n in group])
     batch, first = len(groups[0]), len(groups[0]) + len(groups[1])
@@ -287,7 +292,7 @@ def _as_matrices(x: Any, names: Labels, *groups: list) -> Any:
     return np.reshape(x, shape)
 
 
-def _on_diagonal(x: Any, names: Labels, term: Labels) -> Any:
+def _on_diagonal(x: RawArray, names: Labels, term: Labels) -> RawArray:
     """The reverse of taking diagonals: a dim for each label of `term`, 0 off the diagonals."""
     if len(names) == len(term):
         return x

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import expand
@@ -67,12 +68,12 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 # Arguments, those of `scatter` as well.
 
 
-def at_least_1d(x: Any) -> Any:
+def at_least_1d(x: RawArray) -> RawArray:
     """A 0-d array counts as one with a single element."""
     return x if x.ndim else x.reshape(1)
 
 
-def scatter_index(name: str, x: Any, dim: int, index: Any) -> tuple:
+def scatter_index(name: str, x: RawArray, dim: int, index: RawArray) -> tuple:
     """Returns the checked index with which `x` is gathered from or scattered into."""
     require_tensor(index, f"index of {name}")
     dim = canonical_dim(dim, x.ndim)
@@ -124,7 +125,7 @@ def check_integers(name: str, index: Any, dtypes: tuple[str, ...] = ("int64", "i
 
 
 def check_bounds(
-    name: str, index: Any, dim: int, size: int, error: type = RuntimeError, negative: bool = False
+    name: str, index: RawArray, dim: int, size: int, error: type = RuntimeError, negative: bool = False
 ) -> None:
     """Raises unless 0 <= index < size; if `negative`, from -size on. Not on a GPU: it would wait."""
     if isinstance(index, np.ndarray) and index.size:

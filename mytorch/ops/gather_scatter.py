@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_half
 from ..core.op import op
 
@@ -56,7 +56,9 @@ def scatter_nd(g, indices, dims, shape):
     return scatter_sum(g, indices, dims, shape), lambda gg: gather_nd.dual(gg, *indices, dims=dims)
 
 
-def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def gather_nd_shape(
+    indices: Sequence[RawArray], dims: Sequence[int], shape: Sequence[int]
+) -> tuple[int, ...]:
     """Returns the shape of the result of `gather_nd`."""
     rest = [n for d, n in enumerate(shape) if d not in dims]
     start = _start(dims)
@@ -71,14 +73,14 @@ def _start(dims: Sequence[int]) -> int:
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
-def index_mask(indices: Any, shape: tuple[int, ...], like: Any) -> Any:
+def index_mask(indices: RawArray | tuple, shape: tuple[int, ...], like: RawArray) -> RawArray:
     """Returns a mask of `shape` that is True at the indices."""
     mask = np.zeros(shape, bool, like=like)
     mask[indices] = True
     return mask
 
 
-def index_along_dim(index: Any, dim: int) -> tuple:
+def index_along_dim(index: RawArray, dim: int) -> tuple:
     """Returns the index for gathering along a dim: x[it][i, j, k] is x[i, index[i, j, k], k] for dim 1."""
     places = []
     for d, n in enumerate(index.shape):
@@ -88,7 +90,9 @@ def index_along_dim(index: Any, dim: int) -> tuple:
     return tuple(places)
 
 
-def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tuple[int, ...]) -> Any:
+def scatter_sum(
+    g: RawArray, indices: Sequence[RawArray], dims: Sequence[int], shape: tuple[int, ...]
+) -> RawArray:
     """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with `g` added at these indices.
 
     Args:
@@ -108,7 +112,7 @@ def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tupl
     return np.moveaxis(total, range(len(dims)), dims) if dims[-1] >= len(dims) else total
 
 
-def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+def ravel_index(indices: Sequence[RawArray], sizes: Sequence[int]) -> RawArray:
     """Returns one index into the flattened dims instead of one a dim; negative ones count from the end."""
     total = None
     for index, size in zip(indices, sizes, strict=True):
@@ -117,7 +121,7 @@ def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
     return total
 
 
-def _sum_rows(rows: Any, index: Any, count: int) -> Any:
+def _sum_rows(rows: RawArray, index: RawArray, count: int) -> RawArray:
     """Returns `count` rows, row i the sum of the `rows[j]` with `index[j] == i`, on the CPU in order.
 
     Sorted by index, equal ones are adjacent and one pass sums them: many times faster than `np.add.at`,

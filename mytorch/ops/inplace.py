@@ -2,9 +2,9 @@
 Writing into a tensor: `write` is the one place where memory that a graph may know about changes.
 
 Every in-place form (`x += y`, `x.exp_()`, `x[i] = v`) computes its result as the ordinary op does and writes
-it. Three things must hold. Backward must notice if it needs the old values: the version counter. A tensor that is a view writes into its base, so the base's history must go through the write, and
-with it that of all the base's other views (`View.origin` tells them). A leaf that collects a gradient can't
-be overwritten while recording.
+it. Three things must hold. Backward notices if it needs the old values, by the version counter. A tensor that
+is a view writes into its base, so the history of the base goes through the write, and with it that of all its
+other views (`View.origin`). A leaf that collects a gradient can't be overwritten while recording.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, is_raw, move, on
+from ..backends.device import CPU, RawArray, is_raw, move, on
 from ..backends.dtypes import as_dtype, can_cast, is_inexact
 from ..core.grad_mode import _state, is_grad_enabled
 from ..core.graph import Node, new_recompute
@@ -126,7 +126,7 @@ def _memory_order(raw: Any) -> list[int]:
     return sorted(range(raw.ndim), key=lambda d: -abs(raw.strides[d]))
 
 
-def _copy_in_order(g: Any, order: list[int]) -> Any:
+def _copy_in_order(g: RawArray, order: list[int]) -> RawArray:
     """A copy of `g`, in memory its dims in this order: then views of the tensor are views of its gradient."""
     return np.transpose(np.transpose(g, order).copy(), _inverse(order))
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product, rows
+from ..backends.device import RawArray
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .elementwise import mul
@@ -151,7 +152,7 @@ def expect_dims(name: str, x: Any, x_ndim: int, y: Any, y_ndim: int) -> None:
         )
 
 
-def _check(x: Any, y: Any) -> None:
+def _check(x: RawArray, y: RawArray) -> None:
     if not (hasattr(x, "ndim") and hasattr(y, "ndim")):
         raise TypeError(f"matmul(): expected two tensors, got {type(x).__name__} and {type(y).__name__}")
     if not (x.ndim and y.ndim):

@@ -7,11 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import RawArray, is_raw
 from ..core.array import Array
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import canonical_dim, canonical_dims, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
+from .dims import (
+    Dims,
+    canonical_dim,
+    canonical_dims,
+    expand_reduced,
+    numpy_names,
+    reduction_axes,
+    squeeze_reduced,
+)
 from .elementwise import maximum, minimum
 from .reduce import total
 
@@ -33,7 +41,7 @@ class MinMax(NamedTuple):
 
 
 @numpy_names
-def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+def max(x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """The largest element; with `dim` (values, indices) along it; of two tensors the elementwise maximum.
 
     NaN is larger than any number. Without `dim`, equal elements share the gradient evenly; with `dim` all of
@@ -52,7 +60,7 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 
 
 @numpy_names
-def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+def min(x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """The smallest element; with `dim` (values, indices) along it; of two tensors the elementwise minimum.
 
     As `max`, with NaN smaller than any number.
@@ -126,17 +134,19 @@ def argmin(x, dim=None, keepdim=False):
     return _argminmax("argmin", np.argmin, x, dim, keepdim), None
 
 
-def _minmax(function: Callable, same: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+def _minmax(function: Callable, same: Callable, x: RawArray, dim: Dims, keepdim: bool) -> tuple:
     axes = reduction_axes(dim, x.ndim)
     y = function(x, axis=axes, keepdims=True)
     return squeeze_reduced(y, axes, keepdim), split_among_ties(x, y, axes, keepdim, same)
 
 
-def _equal_or_nan(x: Any, y: Any) -> Any:
+def _equal_or_nan(x: RawArray, y: RawArray) -> RawArray:
     return np.where(np.isnan(y), np.isnan(x), np.equal(x, y))
 
 
-def split_among_ties(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = _equal_or_nan) -> Callable:
+def split_among_ties(
+    x: RawArray, y: RawArray, axes: tuple[int, ...] | None, keepdim: bool, same: Callable = _equal_or_nan
+) -> Callable:
     """Returns the vjp of a `y` selected from `x`: elements that are the same as `y` share the gradient."""
 
     def vjp(g):
@@ -146,13 +156,13 @@ def split_among_ties(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = 
     return vjp
 
 
-def _minmax_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+def _minmax_along(locate: Callable, x: RawArray, dim: Dims, keepdim: bool) -> tuple:
     axis = canonical_dim(dim, x.ndim)
     index = locate(np.reshape(x, x.shape or 1), axis=axis)
     return select_along(x, np.expand_dims(index, axis), axis, keepdim)
 
 
-def select_along(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
+def select_along(x: RawArray, index: RawArray, axis: int, keepdim: bool) -> tuple:
     """Selects one element of each line along the axis: ((values, indices), vjp).
 
     Args:
@@ -169,7 +179,7 @@ def select_along(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
     return (squeeze_reduced(values, axes, keepdim), squeeze_reduced(index, axes, keepdim)), vjp
 
 
-def _argminmax(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> Any:
+def _argminmax(name: str, locate: Callable, x: RawArray, dim: Dims, keepdim: bool) -> RawArray:
     if x.dtype == bool:
         raise RuntimeError(f"{name}(): does not support bool tensors")
     axis = None if dim is None else canonical_dim(dim, x.ndim)
@@ -177,7 +187,7 @@ def _argminmax(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> 
     return locate(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
 
-def _check_not_empty(name: str, x: Any, dim: Any, error: type) -> None:
+def _check_not_empty(name: str, x: RawArray, dim: Dims, error: type) -> None:
     """Raises if a dim to reduce has no elements."""
     if dim is None or dim == ():
         if 0 in x.shape:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU
+from ..backends.device import CPU, RawArray
 from ..backends.dtypes import int64
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .compare import isnan, logical_not
 from .create import tensor
-from .dims import canonical_dim, numpy_names
+from .dims import Dims, canonical_dim, numpy_names
 from .elementwise import ceil, clamp, floor, lerp
 from .gather_along import gather
 from .mask import where
@@ -72,7 +72,7 @@ def _median(x, *, dim, keepdim, skip_nan):
     return select_along(x, index, axis, keepdim)
 
 
-def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
+def _middle(x: RawArray, axis: int, skip_nan: bool) -> RawArray:
     """The rank of the median along the axis, kept with size 1; NaN comes last in order."""
     n, known = x.shape[axis], total(np.equal(x, x), (axis,), True, int64)
     if skip_nan:
@@ -132,7 +132,7 @@ def _mode(x, *, dim, keepdim):
     return select_along(x, np.moveaxis(np.take_along_axis(order, longest, -1), -1, axis), axis, keepdim)
 
 
-def _lines(name: str, x: Any, dim: Any) -> tuple[Any, int]:
+def _lines(name: str, x: RawArray, dim: Dims) -> tuple[Any, int]:
     """`x`, at least 1-d, and the axis along which one element is chosen."""
     axis = canonical_dim(dim, x.ndim)
     if x.ndim and not x.shape[axis]:
@@ -140,7 +140,7 @@ def _lines(name: str, x: Any, dim: Any) -> tuple[Any, int]:
     return np.reshape(x, x.shape or 1), axis
 
 
-def _check_numbers(name: str, x: Any) -> None:
+def _check_numbers(name: str, x: RawArray) -> None:
     if x.dtype == np.bool:
         raise NotImplementedError(f"{name}(): bool tensors have no order")
 
@@ -173,7 +173,7 @@ def nanquantile(
     return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
 
 
-def _quantile(name: str, x: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str) -> Tensor:
+def _quantile(name: str, x: Tensor, q: Any, dim: Dims, keepdim: bool, interpolation: str) -> Tensor:
     q = _check_quantile(name, x, q, interpolation)
     shape = [1] * x.ndim
     if dim is None:

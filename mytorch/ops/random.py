@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import as_device, on
+from ..backends.device import DeviceLike, as_device, on
+from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor, from_raw
 from ..core.upcast import upcast
@@ -24,7 +25,7 @@ __all__ = [
 # Draws of raw arrays.
 
 
-def uniform(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def uniform(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> Any:
     """Floats in [0, 1)."""
     if dtypes.is_half(dtype):  # a multiple of 2 ** -11, or 2 ** -8, which rounding can't turn into 1
         steps = 2 ** (dtypes.finfo(dtype).nmant + 1)
@@ -32,13 +33,13 @@ def uniform(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
     return rng.random(shape, dtype=_floating(dtype, "uniform"))
 
 
-def standard_normal(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def standard_normal(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> Any:
     """Floats of mean 0 and variance 1."""
     wide = dtypes.float32 if dtypes.is_half(dtype) else _floating(dtype, "normal")
     return rng.standard_normal(shape, dtype=wide).astype(dtype, copy=False)
 
 
-def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> Any:
     """Integers in [low, high), which the dtype must hold."""
     low, high = integer(low, "random integers"), integer(high, "random integers")
     if low >= high:
@@ -94,7 +95,14 @@ def _check_probability(p: Any, name: str) -> None:
 # Functions.
 
 
-def _new(draw: Any, size: tuple, dtype: Any, device: Any, generator: Any, requires_grad: bool) -> Tensor:
+def _new(
+    draw: Any,
+    size: tuple,
+    dtype: DTypeLike,
+    device: DeviceLike,
+    generator: Generator | None,
+    requires_grad: bool,
+) -> Tensor:
     """The tensor `draw(size, dtype, rng)`, on the device."""
     where = as_device(device)
     rng = generator_on(where, generator).rng
@@ -104,7 +112,7 @@ def _new(draw: Any, size: tuple, dtype: Any, device: Any, generator: Any, requir
 
 
 def rand(
-    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    *size: Any, generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 by default."""
@@ -113,7 +121,7 @@ def rand(
 
 
 def randn(
-    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    *size: Any, generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
     """Normal numbers of mean 0 and variance 1: `randn(2, 3)` or `randn((2, 3))`; float32 by default."""
@@ -123,7 +131,8 @@ def randn(
 
 def randint(
     *bounds: Any, low: int | None = None, high: int | None = None, size: Any = None,
-    generator: Generator | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Integers from `low` to `high - 1`, each as likely: `randint(high, size)` or `randint(low, high, size)`.
 
@@ -182,7 +191,7 @@ def randint_like(
 
 
 def randperm(
-    n: int, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    n: int, *, generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The integers from 0 to n - 1 in random order; int64 by default."""
@@ -213,7 +222,7 @@ def _normal(mean, std, *, rng):
 
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers, with a mean and a standard deviation an element, or in a size: `normal(0, 1, (2, 3))`.
 
@@ -249,7 +258,7 @@ def _bernoulli(p, *, rng):
     return (_draw(p.shape, p.dtype, rng) < p).astype(p.dtype), np.zeros_like
 
 
-def _draw(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def _draw(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> Any:
     """Uniform numbers, in at least single precision."""
     return rng.random(shape, dtype=np.float64 if dtype == dtypes.float64 else np.float32)
 
@@ -271,7 +280,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         return from_raw(_with_probability(input, p, rng))
 
 
-def _with_probability(x: Tensor, p: Any, rng: Any) -> Any:
+def _with_probability(x: Tensor, p: Any, rng: np.random.Generator) -> Any:
     raw = p.data._array if isinstance(p, Tensor) else p
     _check_probability(raw, "bernoulli")
     try:
@@ -285,7 +294,7 @@ def _with_probability(x: Tensor, p: Any, rng: Any) -> Any:
 # Methods that fill a tensor.
 
 
-def _fill(x: Tensor, name: str, generator: Any, draw: Any) -> Tensor:
+def _fill(x: Tensor, name: str, generator: Generator | None, draw: Any) -> Tensor:
     """Overwrite `x` with `draw(shape, dtype, rng)`."""
     rng = generator_on(x.device, generator).rng
     with on(x.device):
@@ -326,7 +335,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 def random_(
     x: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fills `x` with integers in [low, high), in [0, low) without `high`, or from 0 to the dtype's maximum."""
+    """Fills `x` with integers in [low, high), or [0, low) without `high`; by default up to the maximum."""
     if high is None:
         most = _range_of(x.dtype)[1]
         low, high = 0, (most if dtypes.is_floating_point(x.dtype) else most + 1) if low is None else low

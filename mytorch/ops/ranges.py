@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import array_module, as_device, on
+from ..backends.device import DeviceLike, array_module, as_device, on
+from ..backends.dtypes import DTypeLike
 from ..core.tensor import Tensor, from_raw
 from .scalars import as_number, integer, number
 
@@ -17,7 +18,7 @@ __all__ = ["arange", "linspace", "logspace"]
 
 def arange(
     *bounds: Any, start: Any = None, end: Any = None, step: Any = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """start, start + step, start + 2 step, … below `end`: `arange(end)` or `arange(start, end, step=1)`.
 
@@ -66,7 +67,12 @@ def _range_arguments(bounds: tuple, given: dict) -> list:
 
 
 def _line(
-    value: Any, count: int, dtype: np.dtype, device: Any, requires_grad: bool, exact: Any = dtypes.float64
+    value: Any,
+    count: int,
+    dtype: np.dtype,
+    device: DeviceLike,
+    requires_grad: bool,
+    exact: Any = dtypes.float64,
 ) -> Tensor:
     """value(0), …, value(count - 1), computed in `exact`."""
     where = as_device(device)
@@ -76,7 +82,13 @@ def _line(
 
 
 def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers from `start` to `end`, both included, evenly spaced.
 
@@ -93,7 +105,7 @@ def linspace(
 
 def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`steps` powers of `base`, whose exponents are evenly spaced from `start` to `end`, both included.
 
@@ -108,7 +120,7 @@ def logspace(
     return _line(lambda i: float(base) ** exponents(i), steps, dtype, device, requires_grad)
 
 
-def _check_steps(name: str, steps: Any, dtype: Any) -> tuple[np.dtype, int]:
+def _check_steps(name: str, steps: Any, dtype: DTypeLike) -> tuple[np.dtype, int]:
     steps = integer(steps, name)
     if steps < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative, got {steps}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor
@@ -116,7 +117,7 @@ def _add_along(g, index, axis):
     )
 
 
-def running(function: Callable, x: Any, axis: int) -> Any:
+def running(function: Callable, x: RawArray, axis: int) -> RawArray:
     """function.accumulate(x, axis), which only NumPy has, for an associative ufunc."""
     if isinstance(x, np.ndarray):
         return function.accumulate(x, axis)
@@ -139,7 +140,7 @@ def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
     return parts
 
 
-def _weighted_sums(g: Any, steps: Any, axis: int) -> Any:
+def _weighted_sums(g: RawArray, steps: Any, axis: int) -> RawArray:
     """s[k] = g[k] + steps[k] s[k+1], from the last, which is g itself, to the first.
 
     Each element is the function s -> g + a s; such functions are composed by a `scan` from the end.

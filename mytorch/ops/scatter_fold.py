@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor, raw_of
@@ -72,7 +72,7 @@ def scatter_prod(x, dim, index, src, include_self):
     return y, (grad_x, None, None, grad_src)
 
 
-def _fold(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
+def _fold(fold: np.ufunc, x: RawArray, places: tuple, src: RawArray, include_self: bool) -> RawArray:
     """Returns `x` reduced with the elements of `src` at `places`, or replaced by their reduction."""
     y = np.copy(x)
     if not include_self:
@@ -84,7 +84,7 @@ def _fold(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -
     return y
 
 
-def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
+def _neutral(fold: np.ufunc, dtype: np.dtype) -> float:
     """Returns the identity of the function."""
     if fold is np.multiply:
         return 1
@@ -97,7 +97,7 @@ def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
     return low if fold is np.maximum else high
 
 
-def _fold_sorted(fold: np.ufunc, y: Any, places: tuple, src: Any) -> Any:
+def _fold_sorted(fold: np.ufunc, y: RawArray, places: tuple, src: RawArray) -> RawArray:
     """For a GPU, which has no atomic product: sorted by place, each element is combined with those 1, 2, 4, …
     before it, as far as they go to the same place; the last one then holds them all."""
     at = ravel_index(places, y.shape).reshape(-1)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core.op import op
 from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
@@ -78,7 +78,7 @@ def _topk(x, *, k, dim, largest, ordered):
     return (np.reshape(values, out), np.reshape(index, out)), _scatter_vjp(index, axis, shape)
 
 
-def _order(x: Any, axis: int, descending: bool) -> Any:
+def _order(x: RawArray, axis: int, descending: bool) -> RawArray:
     """The stable order. The descending one comes from the mirrored array, so that ties stay in order too."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -86,7 +86,7 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(mirrored, axis)
 
 
-def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
+def _partition(x: RawArray, k: int, axis: int, largest: bool) -> RawArray:
     """Returns the indices of the k largest or smallest, unordered: partitioning is O(n), not O(n log n)."""
     n = x.shape[axis]
     if k in (0, n):
@@ -96,7 +96,7 @@ def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
     return parted[(slice(None),) * axis + (slice(first, first + k),)]
 
 
-def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
+def _scatter_vjp(index: RawArray, axis: int, shape: tuple[int, ...]):
     """Returns the vjp, which scatters each gradient to the index of its element."""
 
     def vjp(g):
@@ -112,13 +112,13 @@ def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
     return vjp
 
 
-def _index_grid(index: Any, axis: int) -> tuple:
+def _index_grid(index: RawArray, axis: int) -> tuple:
     """Returns the index with which x[_index_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
     places = [_along(np.arange(n, like=index), d, index.ndim) for d, n in enumerate(index.shape)]
     places[axis] = index
     return tuple(places)
 
 
-def _along(x: Any, axis: int, ndim: int) -> Any:
+def _along(x: RawArray, axis: int, ndim: int) -> RawArray:
     """A vector as an array of `ndim` dims that varies along the axis only."""
     return np.reshape(x, (1,) * axis + (-1,) + (1,) * (ndim - 1 - axis))

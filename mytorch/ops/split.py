@@ -95,7 +95,7 @@ def tensor_split(
     return tuple([getitem(input, part) for part in parts])  # they may overlap
 
 
-def _as_ints(x: Tensor) -> Any:
+def _as_ints(x: Tensor) -> int | list[int]:
     if x.ndim > 1 or str(x.dtype) != "int64" or x.is_cuda:
         raise RuntimeError(
             "tensor_split(): expected an int64 tensor with one dim or none on the CPU, got "
