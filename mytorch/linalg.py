@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from .backends.dtypes import DTypeLike
 from .core.tensor import Tensor
@@ -16,7 +15,12 @@ __all__ = ["matrix_norm", "norm", "svdvals", "vector_norm"]
 
 @numpy_names
 def norm(
-    x: Tensor, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None
+    x: Tensor,
+    ord: float | str | None = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike = None,
 ) -> Tensor:
     """The `matrix_norm` in two dims, the `vector_norm` in one; without `ord` the vector norm of order 2.
 

@@ -73,7 +73,9 @@ def to(
     return clone(out) if copy and out is x else out
 
 
-def read_target(args: tuple, dtype: DTypeLike = None, device: DeviceLike = None) -> tuple[Any, Any]:
+def read_target(
+    args: tuple, dtype: DTypeLike = None, device: DeviceLike = None
+) -> tuple[DTypeLike, DeviceLike]:
     """(dtype, device) that the positional arguments of a `to` mean; None where they say nothing."""
     for a in args:
         if isinstance(a, Tensor):
@@ -99,7 +101,7 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other.dtype)
 
 
-def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Any:
+def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Tensor | str:
     """`x` in another dtype, which may have an old name ("torch.FloatTensor"); without one, its own old name.
 
     Raises:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..backends.device import RawArray, on
 from ..backends.dtypes import is_floating_point
-from ..core.tensor import Tensor, from_raw
+from ..core.tensor import Tensor, from_raw, raw_of
 from ..random import Generator, generator_on
 from .random import tensor_argument
 from .scalars import integer
@@ -37,7 +37,7 @@ def multinomial(
             replacement, more samples than categories with a probability above 0.
     """
     num_samples = integer(num_samples, "multinomial")
-    p = tensor_argument(input, "multinomial").data._array
+    p = raw_of(tensor_argument(input, "multinomial"))
     if p.ndim not in (1, 2) or not is_floating_point(p.dtype):
         raise RuntimeError(
             f"multinomial(): expected floats in 1 or 2 dimensions, got {p.dtype} of shape {p.shape}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..core.array import Array
 from ..core.op import NUMBERS
 from ..core.tensor import Tensor, from_raw
 from .cast import to
-from .scalars import as_number, number
+from .scalars import Number, as_number, number
 
 _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
 
@@ -65,7 +66,7 @@ def _constant(name: str, what: str) -> tuple:
     """A factory and its two relatives: `zeros(2, 3)`, `zeros_like(x)`, `x.new_zeros(2, 3)`."""
 
     def make(
-        *size: Any,
+        *size: int | Sequence[int],
         dtype: DTypeLike = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
@@ -80,7 +81,7 @@ def _constant(name: str, what: str) -> tuple:
         kind = same_kind(input, dtype, device, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
-    def new(self: Tensor, *size: Any, **keywords: Any) -> Tensor:
+    def new(self: Tensor, *size: int | Sequence[int], **keywords: Any) -> Tensor:
         return make(*size, **_same_kind(self, keywords))
 
     for function, own_name in ((make, name), (like, f"{name}_like"), (new, f"new_{name}")):
@@ -108,8 +109,8 @@ empty, empty_like, new_empty = _constant("empty", "Uninitialized memory")
 
 
 def full(
-    size: Any,
-    fill_value: Any,
+    size: Sequence[int],
+    fill_value: Tensor | Number,
     *,
     dtype: DTypeLike = None,
     device: DeviceLike = None,
@@ -136,7 +137,7 @@ def full(
 
 def full_like(
     input: Tensor,
-    fill_value: Any,
+    fill_value: Tensor | Number,
     *,
     dtype: DTypeLike = None,
     device: DeviceLike = None,
@@ -147,7 +148,7 @@ def full_like(
     return full(input.shape, fill_value, **kind, requires_grad=requires_grad)
 
 
-def new_full(self: Tensor, size: Any, fill_value: Any, **keywords: Any) -> Tensor:
+def new_full(self: Tensor, size: Sequence[int], fill_value: Tensor | Number, **keywords: Any) -> Tensor:
     """A tensor filled with `fill_value`, with the dtype and on the device of this tensor."""
     return full(size, fill_value, **_same_kind(self, keywords))
 

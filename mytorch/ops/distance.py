@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..backends.blas import product
@@ -80,7 +78,7 @@ def _square_and_one(x: RawArray) -> list:
     return [square, np.ones_like(square)]
 
 
-def _check(x1: Any, x2: Any, p: float) -> None:
+def _check(x1: Tensor, x2: Tensor, p: float) -> None:
     for x in (x1, x2):
         require_tensor(x, "cdist")
         if not is_floating_point(x.dtype):

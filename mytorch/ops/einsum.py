@@ -27,7 +27,7 @@ LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of the
 Labels = tuple  # the name of each dim: a letter; in the ellipsis -1 for the last, -2 for the one before, …
 
 
-def einsum(*args: Any) -> Tensor:
+def einsum(*args: str | Tensor | Sequence) -> Tensor:
     """einsum(equation, *operands): the sum of products that the equation describes.
 
     "bik,bkj->bij" is a batch of matrix products. The labels may also be lists of numbers, one after each
@@ -51,7 +51,7 @@ def einsum(*args: Any) -> Tensor:
     return _einsum(*operands, equation=equation)
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2) -> Tensor:
     """The sum of products over dims of `a` and as many of `b`: the result has the others of `a`, then of `b`.
 
     Args:
@@ -76,7 +76,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     return to(einsum(a, names_a, b, names_b, out), a.dtype)  # a sum of small integers may be int64
 
 
-def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+def _contracted(
+    a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor
+) -> tuple[list[int], list[int]]:
     dims = dims.tolist() if isinstance(dims, Tensor) else dims
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.ndim, b.ndim):
@@ -135,7 +137,7 @@ def _einsum(*operands, equation):
 # Reading the equation.
 
 
-def _by_letters(args: Sequence[Any]) -> tuple:
+def _by_letters(args: Sequence) -> tuple:
     """The equation of operands that alternate with lists of numbers, and the operands."""
     count = len(args) // 2
     texts = [_subscripts(names) for names in args[1 : 2 * count : 2]]
@@ -192,11 +194,11 @@ def _labels(text: str, ndim: int, where: str) -> Labels:
     return (*before, *range(named - ndim, 0), *after)
 
 
-def _sizes(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[Any, int]:
+def _sizes(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[str | int, int]:
     """Returns the size of each label; 1 broadcasts."""
-    sizes: dict[Any, int] = {}
+    sizes: dict[str | int, int] = {}
     for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
-        own: dict[Any, int] = {}
+        own: dict[str | int, int] = {}
         for name, n in zip(term, x.shape, strict=True):
             if own.setdefault(name, n) != n:
                 raise RuntimeError(f"einsum(): subscript {name} has two sizes in operand {i} of {x.shape}")
@@ -214,7 +216,7 @@ def _sizes(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[Any, i
 
 
 def _contract(
-    arrays: Sequence[RawArray], terms: Sequence[Labels], out: Labels, sizes: dict[Any, int]
+    arrays: Sequence[RawArray], terms: Sequence[Labels], out: Labels, sizes: dict[str | int, int]
 ) -> RawArray:
     """The sum over all labels that are not in `out`, two arrays at a time, the cheapest pair first."""
     parts = [_simplified(x, term, sizes) for x, term in zip(arrays, terms, strict=True)]
@@ -235,7 +237,7 @@ def _contract(
     return x
 
 
-def _simplified(x: RawArray, names: Labels, sizes: dict[Any, int]) -> tuple[RawArray, Labels]:
+def _simplified(x: RawArray, names: Labels, sizes: dict[str | int, int]) -> tuple[RawArray, Labels]:
     """The array with each label once, diagonals taken, and without the dims of size 1 that get stretched."""
     for name in dict.fromkeys(names):
         while names.count(name) > 1:

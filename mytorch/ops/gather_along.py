@@ -6,8 +6,6 @@ wait for it: CuPy takes it modulo the size of the dim.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..backends.device import RawArray
@@ -18,7 +16,7 @@ from .dims import canonical_dim, numpy_names
 from .gather_scatter import index_along_dim, scatter_nd
 from .index import getitem
 from .mask import where
-from .scalars import as_number
+from .scalars import Number, as_number
 from .shape import reshape
 
 __all__ = ["gather", "take_along_dim"]
@@ -94,7 +92,7 @@ def scatter_index(name: str, x: RawArray, dim: int, index: RawArray) -> tuple:
     return index_along_dim(index, dim) if index.ndim else (index,)
 
 
-def scatter_source(name: str, x: Tensor, index: Tensor, src: Any) -> Any:
+def scatter_source(name: str, x: Tensor, index: Tensor, src: Tensor | Number) -> Tensor | np.generic:
     """Returns what is scattered into `x`: a number of its dtype, or the part of `src` that `index` covers."""
     require_tensor(x, name)
     require_tensor(index, f"index of {name}")
@@ -117,7 +115,7 @@ def scatter_source(name: str, x: Tensor, index: Tensor, src: Any) -> Any:
     return getitem(src, tuple([slice(n) for n in index.shape]))
 
 
-def check_integers(name: str, index: Any, dtypes: tuple[str, ...] = ("int64", "int32")) -> None:
+def check_integers(name: str, index: Tensor | RawArray, dtypes: tuple[str, ...] = ("int64", "int32")) -> None:
     """Raises RuntimeError unless the index has one of these dtypes."""
     require_tensor(index, f"index of {name}")
     if str(index.dtype) not in dtypes:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import operator
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, device_of, is_raw, move, on
+from ..backends.device import CPU, RawArray, device_of, is_raw, move, on
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor, raw_of
@@ -69,7 +70,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     write(x, value, where, "__setitem__")
 
 
-def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input in which y[indices] = values; with `accumulate` they are added, as often as named.
 
     Args:
@@ -84,7 +85,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     return index_put_(clone(input), indices, values, accumulate)
 
 
-def index_put_(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put` in place."""
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"index_put(): indices must be a tuple of tensors, got {type(indices).__name__}")
@@ -110,7 +111,7 @@ def index_put_(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False
     return x
 
 
-def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
+def _raw_index(arrays: dict[int, Tensor | RawArray], ndim: int) -> tuple:
     """The index arrays at their dims, ready for a raw array; copies, as backward reads them later."""
     where = [FULL] * ndim
     for dim, array in arrays.items():
@@ -170,7 +171,7 @@ def narrow(input, dim, start, length):
 # Reading an index.
 
 
-def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
+def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
     """The basic part (None: all of x), and the index arrays by their dim in its result."""
     items = index if isinstance(index, tuple) else (index,)
     if _PLAIN.issuperset(map(type, items)):
@@ -190,7 +191,7 @@ def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
         return basic, _masks_to_indices(arrays) if len(arrays) > 1 else arrays
 
 
-def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Any]]:
+def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
     """The items in two parts; `rest` is how many dims an ellipsis stands for."""
     basic, arrays = [], {}
     source = target = 0  # the next dim of x, and of the basic part's result
@@ -202,7 +203,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
             here = [i]
         elif i.ndim == 0:  # a single True or False: a new dim of size 1 or 0
             here = [None]
-            arrays[target] = np.zeros(int(i), np.int64, like=x.data._array)
+            arrays[target] = np.zeros(int(i), np.int64, like=raw_of(x))
         else:
             here = [FULL] * taken
             if i.dtype == bool and i.shape != x.shape[source : source + taken]:
@@ -259,7 +260,7 @@ def _index_array(i: Any, x: Tensor) -> Any:
         return raw if raw.dtype == bool else int(raw)
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
-    same = isinstance(i, Tensor) and raw is i.data._array and device_of(raw) is where
+    same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is where
     return i if same else move(raw, where)  # a Tensor stays one: autograd notices if it is written to later
 
 
@@ -275,7 +276,7 @@ def _dims_taken(i: Any) -> int:
     return i.ndim if i.dtype == bool else 1
 
 
-def _masks_to_indices(arrays: dict[int, Any]) -> dict[int, Any]:
+def _masks_to_indices(arrays: dict[int, Tensor | RawArray]) -> dict[int, Tensor | RawArray]:
     """Masks as the integer arrays of the places where they are True."""
     found = {}
     for dim, array in arrays.items():

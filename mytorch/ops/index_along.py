@@ -6,8 +6,6 @@ wait for it: CuPy takes it modulo the size of the dim.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..core.op import op, require_tensor
@@ -16,7 +14,7 @@ from .dims import canonical_dim, numpy_names
 from .gather_along import check_bounds, check_integers
 from .gather_scatter import FULL, gather_nd, index_mask, scatter_sum
 from .mask import masked_fill, where
-from .scalars import as_number
+from .scalars import Number, as_number
 from .scatter_along import scatter, scatter_add
 from .shape import reshape
 
@@ -128,7 +126,7 @@ def _check_slices(name, x, dim, index, source, error):
 
 
 @numpy_names
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, in its slices `index` along `dim`.
 
     Raises:

@@ -121,7 +121,7 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     owner._watch(node)
 
 
-def _memory_order(raw: Any) -> list[int]:
+def _memory_order(raw: RawArray) -> list[int]:
     """The dims from the one with the longest stride to the one with the shortest."""
     return sorted(range(raw.ndim), key=lambda d: -abs(raw.strides[d]))
 

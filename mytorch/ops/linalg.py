@@ -132,7 +132,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return reshape(z, [a * b for a, b in zip(outside, inside, strict=True)])
 
 
-def check_dtypes(name: str, *arrays: Any) -> None:
+def check_dtypes(name: str, *arrays: RawArray) -> None:
     """Raises if these can't be multiplied and summed: nothing is cast silently."""
     for other in arrays[1:]:
         if other.dtype != arrays[0].dtype:

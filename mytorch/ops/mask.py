@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..backends.device import is_raw
@@ -13,13 +11,15 @@ from .broadcast import broadcast_tensors, expand
 from .cast import clone
 from .gather_scatter import gather_nd
 from .index import mask_at
-from .scalars import as_number
+from .scalars import Number, as_number
 from .shape import reshape
 
 __all__ = ["where", "masked_fill", "masked_select", "masked_scatter", "nonzero", "argwhere", "isin"]
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(
+    condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None
+) -> Tensor | tuple[Tensor, ...]:
     """`input` where the condition is True, else `other`, broadcast and promoted; both may be numbers.
 
     The condition alone returns its indices, as `nonzero(as_tuple=True)`.
@@ -119,7 +119,7 @@ def _rank_of_true(mask, limit):
     return np.clip(order - 1, 0, max(limit - 1, 0)), None
 
 
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero (or not False), one row each; int64.
 
     Args:
@@ -145,7 +145,13 @@ def _nonzero_each_dim(x):
     return tuple(np.nonzero(x)), None
 
 
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def isin(
+    elements: Tensor | Number,
+    test_elements: Tensor | Number,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Tensor:
     """Tests whether each element is in `test_elements`; bool, in the shape of `elements`.
 
     Args:

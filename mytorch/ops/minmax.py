@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,9 @@ class MinMax(NamedTuple):
 
 
 @numpy_names
-def max(x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+def max(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None
+) -> Tensor | ValuesIndices:
     """The largest element; with `dim` (values, indices) along it; of two tensors the elementwise maximum.
 
     NaN is larger than any number. Without `dim`, equal elements share the gradient evenly; with `dim` all of
@@ -60,7 +62,9 @@ def max(x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | N
 
 
 @numpy_names
-def min(x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+def min(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None
+) -> Tensor | ValuesIndices:
     """The smallest element; with `dim` (values, indices) along it; of two tensors the elementwise minimum.
 
     As `max`, with NaN smaller than any number.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ __all__ = ["norm"]
 
 @numpy_names
 def norm(
-    x: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: DTypeLike = None
+    x: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, dtype: DTypeLike = None
 ) -> Tensor:
     """A norm of vectors, over one dim, several or all; or one of matrices.
 
@@ -61,7 +60,9 @@ def vector_norm(x: Tensor, ord: float = 2, dim=None, keepdim: bool = False, *, d
 
 
 @numpy_names
-def matrix_norm(x: Tensor, ord: Any = "fro", dim=(-2, -1), keepdim: bool = False, *, dtype=None) -> Tensor:
+def matrix_norm(
+    x: Tensor, ord: float | str = "fro", dim=(-2, -1), keepdim: bool = False, *, dtype=None
+) -> Tensor:
     """A norm of the matrices in two dims of `x`.
 
     Args:

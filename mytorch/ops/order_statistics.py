@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @numpy_names
-def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
     """The middle element in order, of an even number the lower of the two; with `dim` (values, indices).
 
     NaN if there is one. Without `dim`, equal elements share the gradient evenly; with `dim` all of it goes to
@@ -45,7 +44,7 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @numpy_names
-def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
     """The median of all that is not NaN; otherwise as `median`."""
     if dim is None:
         return _median_of_all(x, skip_nan=True)
@@ -132,7 +131,7 @@ def _mode(x, *, dim, keepdim):
     return select_along(x, np.moveaxis(np.take_along_axis(order, longest, -1), -1, axis), axis, keepdim)
 
 
-def _lines(name: str, x: RawArray, dim: Dims) -> tuple[Any, int]:
+def _lines(name: str, x: RawArray, dim: Dims) -> tuple[RawArray, int]:
     """`x`, at least 1-d, and the axis along which one element is chosen."""
     axis = canonical_dim(dim, x.ndim)
     if x.ndim and not x.shape[axis]:
@@ -173,7 +172,9 @@ def nanquantile(
     return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
 
 
-def _quantile(name: str, x: Tensor, q: Any, dim: Dims, keepdim: bool, interpolation: str) -> Tensor:
+def _quantile(
+    name: str, x: Tensor, q: Tensor | float, dim: Dims, keepdim: bool, interpolation: str
+) -> Tensor:
     q = _check_quantile(name, x, q, interpolation)
     shape = [1] * x.ndim
     if dim is None:
@@ -207,7 +208,7 @@ def _at_quantiles(ordered: Tensor, q: Tensor, skip_nan: bool, interpolation: str
     return lerp(below, above, 0.5 if interpolation == "midpoint" else rank - low)
 
 
-def _check_quantile(name: str, x: Tensor, q: Any, interpolation: str) -> Tensor:
+def _check_quantile(name: str, x: Tensor, q: Tensor | float, interpolation: str) -> Tensor:
     require_tensor(x, name)
     if x.dtype not in (np.float32, np.float64) or 0 in x.shape:
         raise RuntimeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -53,7 +53,11 @@ def _tile(x, counts):
 
 @numpy_names
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: Tensor | int | Sequence[int] | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Each slice of `input` along `dim` (None: each element) repeated next to itself, `repeats` times.
 
@@ -129,7 +133,7 @@ def _require_dims(name: str, x: Tensor, count: int) -> None:
         raise RuntimeError(f"{name}(): input must be >= {count}-d, got shape {list(x.shape)}")
 
 
-def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotates by 90 degrees, `k` times, in the plane of two dims, from the first to the second; a copy.
 
     Raises:

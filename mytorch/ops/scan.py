@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -124,7 +123,7 @@ def running(function: Callable, x: RawArray, axis: int) -> RawArray:
     return scan(lambda before, now: (function(before[0], now[0]),), (x,), axis)[0]
 
 
-def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
+def scan(combine: Callable, parts: Sequence[RawArray], axis: int) -> Sequence[RawArray]:
     """Running results of an associative function of tuples of arrays, in log2(n) passes over all elements.
 
     After the pass with step s each element is the result of the 2 s elements up to it.
@@ -140,7 +139,7 @@ def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
     return parts
 
 
-def _weighted_sums(g: RawArray, steps: Any, axis: int) -> RawArray:
+def _weighted_sums(g: RawArray, steps: RawArray, axis: int) -> RawArray:
     """s[k] = g[k] + steps[k] s[k+1], from the last, which is g itself, to the first.
 
     Each element is the function s -> g + a s; such functions are composed by a `scan` from the end.

@@ -6,8 +6,6 @@ wait for it: CuPy takes it modulo the size of the dim.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..backends.dtypes import is_floating_point
@@ -18,13 +16,20 @@ from .cast import to
 from .elementwise import div
 from .gather_along import at_least_1d, scatter_index, scatter_source
 from .gather_scatter import gather_nd, index_mask, scatter_nd, scatter_sum
+from .scalars import Number
 from .scatter_fold import scatter_extreme, scatter_prod
 
 __all__ = ["scatter", "scatter_add", "scatter_reduce"]
 
 
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | Number | None = None,
+    *,
+    value: Number | None = None,
+    reduce: str | None = None,
 ) -> Tensor:
     """A copy of `input` in which y[i, index[i, j, k], k] = src[i, j, k] for dim 1, and so on.
 

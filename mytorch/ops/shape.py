@@ -271,7 +271,7 @@ def as_sizes(args: Any, name: str) -> tuple[int, ...]:
         raise TypeError(f"{name}(): expected ints, got {args!r}") from None
 
 
-def dims_in_order(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
+def dims_in_order(dims: int | Sequence[int], ndim: int, name: str) -> tuple[int, ...]:
     """The dims, one or several, in the order given, counted from the front.
 
     Raises:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..backends.address import address_of
+from ..backends.device import RawArray
 from ..core.closure import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -67,7 +67,12 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @numpy_names
 def tensor_split(
-    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | Tensor | None = None,
+    dim: int = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
 ) -> tuple[Tensor, ...]:
     """The input split along `dim` into a number of parts, as equal as possible, or at these indices; views.
 
@@ -104,17 +109,17 @@ def _as_ints(x: Tensor) -> int | list[int]:
     return x.tolist()
 
 
-def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 1, of a vector along dim 0; a number of parts must divide the size."""
     return _split_evenly("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
 
 
-def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0 of at least a matrix; a number of parts must divide the size."""
     return _split_evenly("vsplit", input, indices_or_sections, 0, 2)
 
 
-def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 2; a number of parts must divide the size."""
     return _split_evenly("dsplit", input, indices_or_sections, 2, 3)
 
@@ -153,7 +158,7 @@ def _split(x, sizes, dim):
     return tuple(parts), vjp if parts else None
 
 
-def joined(parts: Sequence[Any], dim: int, new_dim: bool = False) -> np.ndarray | None:
+def joined(parts: Sequence[RawArray], dim: int, new_dim: bool = False) -> np.ndarray | None:
     """Returns `np.concatenate(parts, dim)`, or with `new_dim` `np.stack`, as a view, if memory allows.
 
     None otherwise: parts of different memory, or not one after the other at equal distances.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..core.op import op
@@ -17,7 +15,7 @@ __all__ = ["unique", "unique_consecutive"]
 def unique(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """The unique elements in order, or along `dim` the unique slices; each NaN is one of its own.
 
     Args:
@@ -39,13 +37,13 @@ def unique(
 @numpy_names
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
+) -> Tensor | tuple[Tensor, ...]:
     """The first of each run of equal elements, or along `dim` of equal slices; arguments as for `unique`."""
     outs = _unique(x, name="unique_consecutive", dim=dim, ordered=False)
     return _requested(outs, return_inverse, return_counts)
 
 
-def _requested(outs: tuple, inverse: bool, counts: bool) -> Any:
+def _requested(outs: tuple, inverse: bool, counts: bool) -> Tensor | tuple[Tensor, ...]:
     values, *rest = outs
     found = (values, *(x for x, wanted in zip(rest, (inverse, counts), strict=True) if wanted))
     return found if len(found) > 1 else values
