@@ -223,7 +223,8 @@ def _normal(mean, std, *, rng):
 
 def normal(
     mean: Tensor | float = 0.0, std: Tensor | float = 1.0, size: Sequence[int] | None = None, *,
-    generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
+    generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers, with a mean and a standard deviation an element, or in a size: `normal(0, 1, (2, 3))`.
 

@@ -48,7 +48,7 @@ def test_there_is_no_folder_at_all(tmp_path):
 def test_a_prepared_loader_shows_what_was_given(ranks, monkeypatch):
     data = TensorDataset(mytorch.arange(10))
     given = DataLoader(data, 3, sampler=RandomSampler(data), drop_last=True, collate_fn=list)
-    monkeypatch.setattr("mytorch.accelerate.process.world_size", lambda group=None: ranks)
+    monkeypatch.setattr("mytorch.accelerate.world.world_size", lambda group=None: ranks)
     loader = Accelerator(cpu=True).prepare(given)
     for name in ("batch_size", "collate_fn", "dataset", "drop_last", "num_workers", "pin_memory", "sampler"):
         assert getattr(loader, name) == getattr(given, name)

@@ -1,5 +1,7 @@
 """Training and generating on a GPU (the strict stand-in for CuPy), step by step as on the CPU."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -93,7 +95,7 @@ def test_gradients_accumulate_and_stay_in_the_flat_vector(fake_cuda):
     for n in range(2):
         tokens = mytorch.from_numpy(TOKENS[n]).to(DEVICE)
         (model(tokens[:, :-1], tokens[:, 1:])[1] / 2).backward()
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     total = sum(float((p.grad * p.grad).sum()) for p in model.parameters())
     assert flat.device == DEVICE and total > 0
     assert mytorch.Array(flat.grad).norm().item() == pytest.approx(total**0.5, rel=1e-5)
@@ -192,8 +194,8 @@ def data(tmp_path):
 
 def run_training(monkeypatch, data, *options):
     """train_gpt2.py in this process, where the stand-in is; its signal handlers would stay."""
-    monkeypatch.setattr(train_gpt2.signal, "signal", lambda *handler: None)
-    monkeypatch.setattr(train_gpt2, "save_picture", lambda folder: None)
+    monkeypatch.setattr("signal.signal", lambda *handler: None)
+    monkeypatch.setattr(train_gpt2, "draw_loss_curve", lambda *args: None)
     monkeypatch.setitem(train_gpt2.SIZES, "nano", (1, 2, 8))
     options = (
         "--path_to_data", data, "--working_directory", data, "--context_length", 8, "--batch_size", 2,
@@ -220,7 +222,8 @@ def test_the_inference_script_writes_the_same_on_both(fake_cuda, monkeypatch, ca
     model = tiny("cpu", vocab_size=5)
     folder = data / "model"
     folder.mkdir()
-    train_gpt2.save_model(folder, model.state_dict(), model.config.to_dict())
+    mytorch.save(model.state_dict(), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(model.config.to_dict()))
     CharTokenizer("abcde").save(folder / "tokenizer.json")
     texts = []
     for device in ("cpu", DEVICE):
