@@ -9,7 +9,8 @@ import numpy as np
 from ..core.op import op, require_tensor
 from ..core.size import Size
 from ..core.tensor import Tensor
-from .shape import as_sizes, as_writable, reshape
+from .dims import as_sizes
+from .shape import as_writable, reshape
 
 __all__ = [
     "expand", "expand_as", "broadcast_to", "broadcast_tensors", "broadcast_shapes", "meshgrid",

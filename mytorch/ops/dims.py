@@ -1,5 +1,5 @@
-"""Reading the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`, and what follows from
-them: the axes to reduce, and how their results fit to the input again."""
+"""Reads sizes, dims and the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`; fits results
+of reductions to the shape of the input again."""
 
 from __future__ import annotations
 
@@ -51,6 +51,31 @@ def canonical_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
         if a == b:
             raise RuntimeError(f"dim {a} appears multiple times in the list of dims {tuple(dim)}")
     return tuple(dims)
+
+
+def as_sizes(args: Any, name: str) -> tuple[int, ...]:
+    """The ints in `(2, 3)` or `((2, 3),)`, or one int."""
+    if type(args) is not tuple and not isinstance(args, Sequence):
+        args = (args,)
+    elif len(args) == 1 and type(args[0]) is not int and isinstance(args[0], Sequence):
+        args = args[0]
+    try:
+        return tuple([n if type(n) is int else operator.index(n) for n in args])
+    except TypeError:
+        raise TypeError(f"{name}(): expected ints, got {args!r}") from None
+
+
+def dims_in_order(dims: int | Sequence[int], ndim: int, name: str) -> tuple[int, ...]:
+    """The dims, one or several, in the order given, counted from the front.
+
+    Raises:
+        IndexError: the dim is out of range.
+        RuntimeError: one dim twice.
+    """
+    found = tuple([canonical_dim(d, ndim) for d in as_sizes((dims,), name)])
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"{name}(): a dim appears multiple times in the list of dims {list(found)}")
+    return found
 
 
 def reduction_axes(dim: Dims, ndim: int) -> tuple[int, ...] | None:

@@ -16,10 +16,10 @@ from ..backends.dtypes import int64
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .cast import to
+from .dims import dims_in_order
 from .elementwise import mul
 from .linalg import check_dtypes
 from .reduce import cast, total
-from .shape import dims_in_order
 
 __all__ = ["einsum", "tensordot", "inner"]
 

@@ -13,13 +13,13 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .cast import clone
 from .compare import logical_xor
-from .dims import canonical_dim, numpy_names
+from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
 from .elementwise import sub
 from .gather_scatter import FULL, gather_nd
 from .index import getitem
 from .join import cat
 from .reduce import total
-from .shape import as_sizes, dims_in_order, reshape, transpose
+from .shape import reshape, transpose
 
 __all__ = [
     "repeat", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "rot90", "roll", "diff",

@@ -13,9 +13,8 @@ from ..backends.device import RawArray
 from ..core.closure import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import canonical_dim, numpy_names
+from .dims import as_sizes, canonical_dim, numpy_names
 from .index import getitem
-from .shape import as_sizes
 
 __all__ = [
     "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind",
