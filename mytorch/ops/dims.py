@@ -1,5 +1,5 @@
-"""Reads sizes, dims and the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`; fits results
-of reductions to the shape of the input again."""
+"""Reads sizes, dims and the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`; fits the
+results of reductions to the shape of the input again."""
 
 from __future__ import annotations
 
