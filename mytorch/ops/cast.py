@@ -35,8 +35,8 @@ def clone(x, *, memory_format=None):
 
 
 @op(half=True)
-def _move(x, where):
-    return move(x, where), lambda g: g  # the engine moves it back
+def _move(x, target):
+    return move(x, target), lambda g: g  # the engine moves it back
 
 
 def to(
@@ -68,8 +68,8 @@ def to(
     out = x
     if dtype is not None and (dtype := dtypes.as_dtype(dtype)) != x.dtype:
         out = _cast(out, dtype)
-    if device is not None and (where := as_device(device)) is not x.device:
-        out = _move(out, where)
+    if device is not None and (target := as_device(device)) is not x.device:
+        out = _move(out, target)
     return clone(out) if copy and out is x else out
 
 

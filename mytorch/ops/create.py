@@ -56,9 +56,9 @@ def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
 def new_array(function: str, *args: Any, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Tensor:
     """The tensor that NumPy's or CuPy's `function` makes on the device."""
     dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
-    where = as_device(device)
-    with on(where):
-        out = from_raw(getattr(array_module(where), function)(*args, dtype=dtype))
+    target = as_device(device)
+    with on(target):
+        out = from_raw(getattr(array_module(target), function)(*args, dtype=dtype))
     return out.requires_grad_() if requires_grad else out
 
 
@@ -223,10 +223,10 @@ def from_dlpack(x: Any) -> Tensor:
         raise RuntimeError(
             f"from_dlpack(): the memory is neither the CPU's nor a CUDA GPU's (type {int(kind)})"
         )
-    where = CPU if kind == _DL_CPU else as_device(f"cuda:{index}")
+    device = CPU if kind == _DL_CPU else as_device(f"cuda:{index}")
     try:
-        with on(where):
-            raw = np.from_dlpack(x) if where is CPU else cupy().from_dlpack(x)
+        with on(device):
+            raw = np.from_dlpack(x) if device is CPU else cupy().from_dlpack(x)
     except (BufferError, RuntimeError) as error:  # what NumPy and PyTorch raise for a dtype
         raise TypeError(f"from_dlpack(): a {type(x).__name__} of dtype {x.dtype}: {error}") from error
     return Tensor(raw)

@@ -43,10 +43,10 @@ def gather_nd(x, *indices, dims):
     if len(dims) == 1:
         y = np.take(x, indices[0], axis=dims[0])
     else:
-        where = [FULL] * len(shape)
+        position = [FULL] * len(shape)
         for dim, index in zip(dims, indices, strict=True):
-            where[dim] = index
-        y = x[tuple(where)]
+            position[dim] = index
+        y = x[tuple(position)]
     return y, lambda g: scatter_nd.dual(g, indices, dims, shape)
 
 

@@ -66,8 +66,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     if basic is not None:
         x = slice_at(x, basic)
     with on(x.device):
-        where = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
-    write(x, value, where, "__setitem__")
+        at = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
+    write(x, value, at, "__setitem__")
 
 
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
@@ -113,12 +113,12 @@ def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate:
 
 def _raw_index(arrays: dict[int, Tensor | RawArray], ndim: int) -> tuple:
     """The index arrays at their dims, ready for a raw array; copies, as backward reads them later."""
-    where = [FULL] * ndim
+    index = [FULL] * ndim
     for dim, array in arrays.items():
-        where[dim] = raw_of(array).copy()
+        index[dim] = raw_of(array).copy()
         if array.dtype == bool:
-            del where[dim + 1 : dim + array.ndim]
-    return tuple(where)
+            del index[dim + 1 : dim + array.ndim]
+    return tuple(index)
 
 
 # The ops.
@@ -248,11 +248,11 @@ def _array_of(i: Any) -> np.ndarray:
 
 
 def _index_array(i: Any, x: Tensor) -> Any:
-    raw, where = raw_of(i), x.device
+    raw, target = raw_of(i), x.device
     if raw.dtype.kind not in "iub":
         raise IndexError(f"tensors used as indices must be of an integer dtype or bool, got {raw.dtype}")
-    if device_of(raw) is not where and device_of(raw) is not CPU:
-        raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {where}")
+    if device_of(raw) is not target and device_of(raw) is not CPU:
+        raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {target}")
     if raw.dtype == np.uint8:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         raw = raw.astype(bool)
@@ -260,8 +260,8 @@ def _index_array(i: Any, x: Tensor) -> Any:
         return raw if raw.dtype == bool else int(raw)
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
-    same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is where
-    return i if same else move(raw, where)  # a Tensor stays one: autograd notices if it is written to later
+    same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
+    return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
 
 
 def _check_step(i: Any) -> None:
@@ -281,7 +281,7 @@ def _masks_to_indices(arrays: dict[int, Tensor | RawArray]) -> dict[int, Tensor 
     found = {}
     for dim, array in arrays.items():
         if array.dtype == bool:
-            found.update({dim + i: where for i, where in enumerate(raw_of(array).nonzero())})
+            found.update({dim + i: index for i, index in enumerate(raw_of(array).nonzero())})
         else:
             found[dim] = array
     return found

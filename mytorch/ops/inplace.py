@@ -65,10 +65,10 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
     """
     wanted = recorded((x, value)) and is_inexact(x.dtype)
     check_writable(x, name, wanted)
-    target, where = x.data._array, x.device
-    source = value if isinstance(value, NUMBERS) else move(raw_of(value), where)
-    with np.errstate(all="ignore"), on(where):
-        if where is not CPU and is_raw(source) and np.may_share_memory(target, source):
+    target, device = raw_of(x), x.device
+    source = value if isinstance(value, NUMBERS) else move(raw_of(value), device)
+    with np.errstate(all="ignore"), on(device):
+        if device is not CPU and is_raw(source) and np.may_share_memory(target, source):
             source = source.copy()  # CuPy, unlike NumPy, copies overlapping memory as it comes
         try:
             target[index] = source
@@ -138,7 +138,7 @@ def _inverse(order: list[int]) -> list[int]:
 def check_writable(x: Tensor, name: str, recorded: bool) -> None:
     """Raises if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
     collects a gradient, a view of one, or one of the several views that one op returned."""
-    raw = x.data._array
+    raw = raw_of(x)
     if raw.size and any(step == 0 and n > 1 for step, n in zip(raw.strides, raw.shape, strict=True)):
         raise RuntimeError(
             f"{name}(): more than one element of the written-to tensor (shape {raw.shape}, strides "

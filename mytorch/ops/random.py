@@ -105,9 +105,9 @@ def _new(
     requires_grad: bool,
 ) -> Tensor:
     """The tensor `draw(size, dtype, rng)`, on the device."""
-    where = as_device(device)
-    rng = generator_on(where, generator).rng
-    with on(where):
+    target = as_device(device)
+    rng = generator_on(target, generator).rng
+    with on(target):
         out = from_raw(draw(size, dtypes.as_dtype(dtype), rng))
     return out.requires_grad_() if requires_grad else out
 

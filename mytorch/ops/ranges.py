@@ -77,9 +77,9 @@ def _line(
     exact: np.dtype = dtypes.float64,
 ) -> Tensor:
     """value(0), …, value(count - 1), computed in `exact`."""
-    where = as_device(device)
-    with on(where):
-        out = from_raw(value(array_module(where).arange(count, dtype=exact)).astype(dtype))
+    target = as_device(device)
+    with on(target):
+        out = from_raw(value(array_module(target).arange(count, dtype=exact)).astype(dtype))
     return out.requires_grad_() if requires_grad else out
 
 
