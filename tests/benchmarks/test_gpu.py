@@ -86,7 +86,6 @@ def test_the_command_on_the_stand_in(tmp_path):
 # how a kernel breaks: (what its rows say, what is in a failure)
 BROKEN = {
     "wrong": ("times the limit", None),
-    "raise": ("it failed", "RuntimeError: it was broken on purpose"),
     "exit": ("it failed", "the process ended with exit code 7"),
 }
 
@@ -311,13 +310,10 @@ JOBS = [job for job in jobs(TINY.kernels, 4) if job.build is None and job.name !
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_a_job_is_the_same_in_pytorch(job):
-    torch._dynamo.reset()
     ours, theirs = on_cpu(mytorch, job), on_cpu(torch, job, peers)
-    compiled = on_cpu(torch, job, peers, lambda f: torch.compile(f, backend="eager", fullgraph=True))
     assert len(ours[1]) == (0 if job.no_grad else len(job.sizes))
-    for other in (theirs, compiled):
-        for a, b in zip(sum(ours, []), sum(other, []), strict=True):
-            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+    for a, b in zip(sum(ours, []), sum(theirs, []), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
 
 
 # kernels that PyTorch can't be compared in, at their first case
@@ -327,7 +323,7 @@ MISSING = {"dropout": "it drops other elements"} | dict.fromkeys(
 )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_pytorch_s_own_errors_are_those_of_the_dtype(dtype):
     """So what it computes is the same function, and its error that of rounding."""
     from benchmarks.gpu.torch_worker import compare
