@@ -56,7 +56,7 @@ def op(
         view: the result may share memory with the first input.
         outputs: the result is a tuple of arrays, all differentiable; the vjp gets a list with a gradient or
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
-        tensors: so many of the first arguments have to be tensors, not numbers.
+        tensors: the number of leading arguments that have to be tensors, not numbers.
         numbers: they may all be numbers.
         half: which dtypes of half precision the body takes as they are (see `upcast`): False for none,
             "float16" for that one, True for float16 and bfloat16, as a view does.
@@ -313,7 +313,7 @@ def _output_grad(i: int, g: RawArray) -> OutputGrads:
 
 
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
-    """If `out` shares memory with `x`, let it share its version, and know its base."""
+    """Makes `out` a view of `x`, with its version and base, if they share memory."""
     if isinstance(x, Tensor) and shares_memory(out.data._array, x.data._array):
         out._version = x._version
         above = x._view
