@@ -9,8 +9,8 @@ derivative. Tensors are passed by position, in the order of the gradients.
     def mul(x, y):
         return x * y, (lambda g: g * y, lambda g: g * x)
 
-That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing broadcasting, matching dtypes,
-detecting in-place modifications and accumulating gradients are done once, here and in the engine.
+That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing broadcasting, matching
+dtypes, detecting in-place modifications and accumulating gradients are done once, here and in the engine.
 
 Rules for authors: never write into `g`; capture shapes where shapes are enough; write `np.` functions, which
 run on every device. Half precision comes as float32 and is rounded once, unless an op says `half=`.
