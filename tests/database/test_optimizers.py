@@ -1,4 +1,4 @@
-"""The optimizer database: each sample for some steps on a small model; state_dict, schedules and errors."""
+"""PyTorch's optimizer database: each sample for steps on a small model; state_dict, schedules, errors."""
 
 from __future__ import annotations
 
