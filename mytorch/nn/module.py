@@ -14,10 +14,10 @@ from ..backends import dtypes
 from ..core.tensor import RemovableHandle, Tensor, from_raw
 from ..ops.cast import read_target
 from . import hooks
+from .functional.types import DeviceLike, DTypeLike
 from .parameter import Parameter, replace_data
 from .registered import Registered
 from .state import IncompatibleKeys, entries, load
-from .types import DeviceLike, DTypeLike
 
 
 class Module(Registered):
