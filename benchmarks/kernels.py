@@ -5,7 +5,7 @@
 Each implementation lives in a process of its own; they take turns at every kernel, on the same arrays, in
 float32. Times are medians over the rounds during which no other program used the processor (all of them where
 there is no such round). --out writes the figures to a JSON file; --readme writes the table from
-benchmarks/results/kernels-cpu.json into README.md and measures nothing. Exit code 1: the results differ, or a
+benchmarks/results/kernels-cpu.json into docs/kernels.md. Exit code 1: the results differ, or a
 worker ended early.
 """
 
@@ -27,7 +27,7 @@ from benchmarks.report import LossMismatch, Measurement
 from benchmarks.turns import TurnsParser, take_turns
 
 ROOT = Path(__file__).parent.parent
-RESULTS, README = ROOT / "benchmarks" / "results" / "kernels-cpu.json", ROOT / "README.md"
+RESULTS, README = ROOT / "benchmarks" / "results" / "kernels-cpu.json", ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- kernels: written by python -m benchmarks.kernels --readme -->\n", "<!-- end of kernels -->"
 WORKER = "benchmarks.workers.kernels"
 VARIANTS = [
@@ -85,7 +85,7 @@ def in_readme(text: str, table: str) -> str:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"README.md has no lines {BEGIN.strip()!r} and {END!r} for the table")
+        raise ValueError(f"docs/kernels.md has no lines {BEGIN.strip()!r} and {END!r} for the table")
     return before + begin + table + end + after
 
 
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = TurnsParser("kernels", __doc__, 9)
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
     parser.add_argument(
-        "--readme", action="store_true", help="write the table into README.md; measure nothing"
+        "--readme", action="store_true", help="write the table into docs/kernels.md; measure nothing"
     )
     args = parser.parse_args(argv)
     if args.readme:

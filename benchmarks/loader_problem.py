@@ -65,6 +65,8 @@ def sample_function(kind: str) -> Callable[[int], np.ndarray]:
 class Samples:
     """A dataset of the samples of a load, as the tensors that `to_tensor` makes."""
 
+    is_random = False  # as PyTorch's loader, mytorch's then seeds nothing
+
     def __init__(self, load: Load, to_tensor: Callable[[np.ndarray], Any]):
         self.load, self.sample, self.to_tensor = load, sample_function(load.kind), to_tensor
 

@@ -19,7 +19,7 @@ import numpy as np
 from .backends.device import CPU, as_device, cupy, on
 from .core.tensor import Tensor, from_raw
 
-_SEED_OF_A_NEW_GENERATOR = 67280421310721  # PyTorch's
+DEFAULT_SEED = 67280421310721  # PyTorch's
 
 
 class Generator:
@@ -31,7 +31,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
-        self.manual_seed(_SEED_OF_A_NEW_GENERATOR)
+        self.manual_seed(DEFAULT_SEED)
 
     def manual_seed(self, seed: int) -> Generator:
         """Begin the stream of this seed.

@@ -27,7 +27,7 @@ from mytorch.backends.device import array_module, device, on
 from mytorch.core.tensor import from_raw
 from mytorch.nn import functional as F
 from mytorch.nn.fused_ops.cast import cast_and_check
-from mytorch.optim.flat import Flat
+from mytorch.optim import FlatBuffer
 
 
 class LossScale:
@@ -74,7 +74,7 @@ class Half:
     """
 
     def __init__(self, params: list[Tensor], wide: list[Any]):
-        self.flat = Flat(params, {}, (), {})
+        self.flat = FlatBuffer(params)
         with on(self.flat.device):
             master = array_module(self.flat.device).zeros(self.flat.size, np.float32)
             for (start, _), raw in zip(self.flat.spans, wide, strict=True):

@@ -11,7 +11,7 @@ from .. import distributed as dist
 from ..backends.device import as_device, device, is_available
 from ..core.array import Array
 from ..core.tensor import RemovableHandle, Tensor
-from ..distributed.ddp import DistributedDataParallel, check_same_model, send_tensors
+from ..distributed.ddp import DistributedDataParallel, broadcast_tensors, check_same_model
 from ..nn.module import Module
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..optim.optimizer import Optimizer
@@ -173,7 +173,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
             model.to(self.device)
         if world.world_size() > 1:
             check_same_model(model)
-            send_tensors([*model.parameters(), *model.buffers()])  # while they are float32
+            broadcast_tensors([*model.parameters(), *model.buffers()])  # while they are float32
         half = half_dtype(self.mixed_precision)
         if half is not None:
             params = set(model.parameters())

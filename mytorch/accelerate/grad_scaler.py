@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from ..backends.device import RawArray, device, device_of, move, on
 from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
+from ..nn.utils.clip_grad import grad_vectors
 from ..optim.optimizer import Optimizer
 from . import world
 from .stateful import StateDict
@@ -322,15 +323,13 @@ class GradScaler:
         return flags[0] if flags else None
 
 
-def grads_of(optimizer: Optimizer) -> Iterable[RawArray]:
-    """Returns the gradients as raw arrays, each flat vector in few long ranges."""
-    from ..nn.utils.clip_grad import _pieces
-
+def grads_of(optimizer: Optimizer) -> list[RawArray]:
+    """Returns the gradients as raw arrays, in few long vectors where they lie in flat buffers."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for p in params:
-        if p._grad is not None and p.dtype == np.float16:
+        if p.grad is not None and p.dtype == np.float16:
             raise ValueError("Attempting to unscale FP16 gradients: wrap it in a MixedPrecisionOptimizer.")
-    return _pieces(list(dict.fromkeys(params)), together=True)
+    return grad_vectors(dict.fromkeys(params))
 
 
 def _unscale(raw: RawArray, inverse: RawArray, found: RawArray) -> None:

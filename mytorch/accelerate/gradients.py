@@ -151,7 +151,7 @@ class Gradients:
         params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         for half in self._halves():
             params = half.models_of(params)
-        unknown = {p for p in params if p._grad is not None}
+        unknown = {p for p in params if p.grad is not None}
         for optimizer in self._optimizers:
             mine = optimizer.model_parameters()
             unknown.difference_update(mine)

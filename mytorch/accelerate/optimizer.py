@@ -70,7 +70,7 @@ class AcceleratedOptimizer(Optimizer):
         correction = self.gradient_state.correction()
         if correction == 1:
             return
-        for raw in clip_grad._pieces(self.model_parameters(), together=True):
+        for raw in clip_grad.grad_vectors(self.model_parameters()):
             with on(device_of(raw)), np.errstate(all="ignore"):
                 norm.scale(raw, 1 / correction)
 

@@ -1,4 +1,4 @@
-"""Making a model compute in half precision: its parameters, and the casts at its ends."""
+"""Half-precision models: their parameters, and the casts of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from ..backends.dtypes import as_dtype, float32, is_floating_point, is_half
 from ..core.array import Array
-from ..core.tensor import Tensor
+from ..core.tensor import RemovableHandle, Tensor
 from ..nn.module import Module
 from ..nn.parameter import replace_data
 
-HALVES = {"fp16": "float16", "bf16": "bfloat16"}  # what a model is of, by precision
+HALVES = {"fp16": "float16", "bf16": "bfloat16"}  # a model's dtype by precision
 _PRECISIONS = {
     False: "no", None: "no", "no": "no", "fp32": "no", True: "fp16", "fp16": "fp16", "bf16": "bf16",
 }  # fmt: skip
 
 
 def read_precision(value: bool | str | None) -> str:
-    """ "no", "fp16" or "bf16".
+    """Returns "no", "fp16" or "bf16".
 
     Raises:
-        ValueError: something else.
-        ImportError: "bf16", and the package for it isn't there.
+        ValueError: another value.
+        ImportError: "bf16" without the package that it needs.
     """
     if not isinstance(value, (bool, str, type(None))) or value not in _PRECISIONS:
         raise ValueError(f"mixed_precision is 'no', 'fp16', 'bf16', True or False, got {value!r}")
@@ -34,22 +34,22 @@ def read_precision(value: bool | str | None) -> str:
 
 
 def half_dtype(precision: str) -> np.dtype | None:
-    """What the model is of; None if that is what it was."""
+    """Returns the model's dtype; None if it stays what it is."""
     return as_dtype(HALVES[precision]) if precision in HALVES else None
 
 
-def half_parameters(model: Module, dtype: Any = "float16") -> dict[Tensor, Array]:
-    """Make the float32 parameters of a model half-precision ones, in place; buffers stay as they are.
+def half_parameters(model: Module, dtype: str | np.dtype = "float16") -> dict[Tensor, Array]:
+    """Casts the float32 parameters of a model to half precision, in place; buffers stay as they are.
 
     Args:
         dtype: float16 or bfloat16.
 
     Returns:
-        The float32 values of those parameters. Tied ones are one parameter, here as everywhere.
+        The float32 values by parameter; tied weights are one parameter.
 
     Raises:
         ValueError: another dtype.
-        ImportError: bfloat16, and the package for it isn't there.
+        ImportError: bfloat16 without the package that it needs.
     """
     half = as_dtype(dtype)
     if not is_half(half):
@@ -57,12 +57,12 @@ def half_parameters(model: Module, dtype: Any = "float16") -> dict[Tensor, Array
     values = {p: p.data for p in model.parameters() if p.dtype == np.float32}
     for p, value in values.items():
         replace_data(p, value.to(half))
-        p._grad = None
+        p.grad = None
     return values
 
 
 def check_half(p: Tensor, dtype: np.dtype | None = None) -> None:
-    """Raise if a parameter isn't float16 or bfloat16; or not of this one, if the others are."""
+    """Raises ValueError unless a parameter is float16 or bfloat16, and of this dtype if one is given."""
     if not is_half(p.dtype) or dtype not in (None, p.dtype):
         raise ValueError(
             f"mixed precision needs {dtype or 'float16 or bfloat16'} parameters, got one of {p.dtype} and "
@@ -70,28 +70,28 @@ def check_half(p: Tensor, dtype: np.dtype | None = None) -> None:
         )
 
 
-def cast_around(model: Module, dtype: np.dtype) -> list:
-    """Give the model its inputs in half precision, and everybody else its outputs in float32.
+def cast_around(model: Module, dtype: np.dtype) -> list[RemovableHandle]:
+    """Casts the model's inputs to half precision, and its outputs to float32.
 
     Returns:
-        The handles of the hooks that do so.
+        The handles of the hooks.
     """
     return [
-        model.register_forward_pre_hook(partial(_halve_inputs, dtype), with_kwargs=True),
-        model.register_forward_hook(_widen_outputs),
+        model.register_forward_pre_hook(partial(_downcast_inputs, dtype), with_kwargs=True),
+        model.register_forward_hook(_upcast_outputs),
     ]
 
 
-def _halve_inputs(dtype: np.dtype, module: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+def _downcast_inputs(dtype: np.dtype, module: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return floats_to(args, dtype), floats_to(kwargs, dtype)
 
 
-def _widen_outputs(module: Module, args: tuple, result: Any) -> Any:
+def _upcast_outputs(module: Module, args: tuple, result: Any) -> Any:
     return floats_to(result, float32)
 
 
 def floats_to(value: Any, dtype: np.dtype) -> Any:
-    """Nested dicts, lists and tuples with the real floating-point tensors in them cast to `dtype`."""
+    """Returns nested dicts, lists and tuples with the real floating-point tensors in them cast to `dtype`."""
     if isinstance(value, Tensor):
         return value.to(dtype) if is_floating_point(value.dtype) and value.dtype != dtype else value
     if isinstance(value, dict):

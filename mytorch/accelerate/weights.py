@@ -1,7 +1,8 @@
-"""The part of the Accelerator that gives away a model's weights, for those who come after the training."""
+"""The part of the Accelerator that exports a model's weights after the training."""
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ class Weights:
     _optimizers: list[AcceleratedOptimizer]
 
     def get_state_dict(self, model: Module, unwrap: bool = True) -> dict[str, Tensor]:
-        """The model's state_dict, of a half-precision model with the float32 weights behind it.
+        """Returns the model's state_dict, with the float32 masters of half-precision weights.
 
         Args:
-            unwrap: names are those of the model; False gives them as the prepared model has them.
+            unwrap: False takes the names of the prepared model instead of the original one's.
         """
         model = self.unwrap_model(model) if unwrap else model
         state = model.state_dict(keep_vars=True)
@@ -32,15 +33,15 @@ class Weights:
                 tensors = optimizer.optimizer.masters_of(tensors)
         return {name: tensor.detach() for name, tensor in zip(state, tensors, strict=True)}
 
-    def save(self, obj: Any, f: Any) -> None:
-        """`mytorch.save`, by the main process only."""
+    def save(self, obj: Any, f: str | PathLike[str]) -> None:
+        """Saves with `mytorch.save`, in the main process only."""
         if world.rank() == 0:
             save(obj, f)
 
-    def save_model(self, model: Module, save_directory: Any) -> None:
-        """Write `get_state_dict(model)` into <save_directory>/model.safetensors, on the main process.
+    def save_model(self, model: Module, save_directory: str | PathLike[str]) -> None:
+        """Saves `get_state_dict(model)` to <save_directory>/model.safetensors, in the main process.
 
-        All processes call this, and go on when the file is there.
+        All processes call this, and return when the file exists.
         """
         state, folder = self.get_state_dict(model), Path(save_directory)
 

@@ -171,8 +171,8 @@ def _body_on_tensors(node: Node, args: list) -> tuple:
         dtype = common_dtype(args)
         dtype = dtype if is_inexact(dtype) else node.dtype
         args = [a.to(dtype) if isinstance(a, Tensor) and a.dtype != dtype else a for a in args]
-    if call.upcasts:
-        return call_upcast(call.forward, args, node.recompute.kwargs)
+    if call.upcasts is not None:
+        return call_upcast(call.forward, args, node.recompute.kwargs, call.upcasts)
     return call.forward(*args, **node.recompute.kwargs)
 
 

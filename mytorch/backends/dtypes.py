@@ -6,7 +6,7 @@ Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promoti
 
 `bfloat16` is the one that NumPy lacks: the package ml_dtypes adds it, and is imported when it is asked for.
 NumPy gives it the kind "V", which no other dtype here has, and its own rules of mixing, which nothing here
-relies on: computing widens it to float32 (see `widened`).
+relies on: it is computed in float32 (see `core.upcast`).
 Source: https://github.com/jax-ml/ml_dtypes
 """
 

@@ -13,8 +13,8 @@ are passed by position, in the order of the gradients.
 That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing broadcasting, matching
 dtypes, noticing overwritten arrays and adding gradients up are done once, here and in the engine.
 
-Rules for authors: never write into `g`; capture shapes where shapes are enough; accumulate half precision in
-float32 (bfloat16 comes as float32, see `upcast`); write `np.` functions, which run on every device.
+Rules for authors: never write into `g`; capture shapes where shapes are enough; write `np.` functions, which
+run on every device. Half precision comes as float32 and is rounded once, unless an op says `half=`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
 from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
+from ..backends.float_errors import IGNORE, errors
 from .array import Array
 from .closure import shares_memory
 from .grad_mode import _state
@@ -40,12 +40,11 @@ from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
 _PROMOTE = (None, "common", "float")
-_NOTHING_TO_DO = nullcontext()
 
 
 def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
-    tensors: int = 0, numbers: bool = False, bfloat16: bool = False,
+    tensors: int = 0, numbers: bool = False, half: bool | str = False,
 ) -> Callable:  # fmt: skip
     """Make a differentiable function of Tensors from a function of raw arrays.
 
@@ -58,7 +57,8 @@ def op(
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
         tensors: so many of the first arguments have to be tensors, not numbers.
         numbers: they may all be numbers.
-        bfloat16: it takes bfloat16 as it is, which others get as float32 (see `upcast`); so does a view.
+        half: which dtypes of half precision the body takes as they are (see `upcast`): False for none,
+            "float16" for that one, True for float16 and bfloat16, as a view does.
 
     Raises (when called):
         RuntimeError: tensors on different devices.
@@ -66,34 +66,41 @@ def op(
     """
     if forward is None:
         kinds = {"view": view, "outputs": outputs, "tensors": tensors, "numbers": numbers}
-        return functools.partial(op, promote=promote, bfloat16=bfloat16, **kinds)
+        return functools.partial(op, promote=promote, half=half, **kinds)
     if promote not in _PROMOTE:
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
-    upcasts = not (bfloat16 or view)
+    upcasts = None if half is True or view else dtypes.is_bfloat16 if half else dtypes.is_half
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
+
+    def compute(raws, kwargs):
+        if promote is not None:
+            raws = promoted(raws, promote == "float")
+        if upcasts is None or (upcasts is dtypes.is_bfloat16 and "ml_dtypes" not in sys.modules):
+            return forward(*raws, **kwargs)
+        return call_upcast(forward, raws, kwargs, upcasts)
 
     @functools.wraps(forward)
     def call(*args, **kwargs):
         if kwargs:
             args, kwargs = _by_position(names, args, kwargs)
-        if tensors:
-            for x in args[:tensors]:
+        for x in args[:tensors]:
+            if type(x) is not Tensor:
                 require_tensor(x, call.__name__)
-        raws, where = unwrap(args, call.__name__, numbers)
+        raws, target = unwrap(args, call.__name__, numbers)
+        token = errors.set(IGNORE)  # inf and NaN are values, as in PyTorch
         try:
-            # Inf and NaN are values here, as in PyTorch; a view computes nothing.
-            with _NOTHING_TO_DO if view else np.errstate(all="ignore"), on(where):
-                if promote is not None:
-                    raws = promoted(raws, promote == "float")
-                if upcasts and "ml_dtypes" in sys.modules:  # else there is no bfloat16
-                    result, vjp = call_upcast(forward, raws, kwargs)
-                else:
-                    result, vjp = forward(*raws, **kwargs)
+            if target is CPU:
+                result, vjp = compute(raws, kwargs)
+            else:
+                with on(target):
+                    result, vjp = compute(raws, kwargs)
         except ValueError as error:
             if promote is None:
                 raise
             raise RuntimeError(f"{call.__name__}(): {error}") from None  # shapes that don't broadcast
+        finally:
+            errors.reset(token)
         if outputs:
             return _several(call, args, kwargs, result, vjp, view)
         if isinstance(result, tuple):
@@ -186,14 +193,14 @@ def _mixed(args: Sequence[Any], name: str) -> tuple[list, device]:
 
 
 def promoted(raws: list, to_float: bool = False) -> list:
-    """Cast raw arrays (not numbers, which adapt by themselves) to the dtype that PyTorch's rules give."""
+    """Returns the arrays and numbers, cast to the dtype that PyTorch's promotion rules define."""
     dtype, mixed = None, False
     for r in raws:
-        if isinstance(r, NUMBERS):
-            mixed = mixed or dtype is None or type(r) not in (float, int)
-        elif is_raw(r):
+        if type(r) is np.ndarray or is_raw(r):
             mixed = mixed or (dtype is not None and r.dtype != dtype)
             dtype = r.dtype
+        elif isinstance(r, NUMBERS):
+            mixed = mixed or dtype is None or type(r) not in (float, int)
         elif r is not None:
             raise TypeError(f"expected a Tensor or a number, got {type(r).__name__} {r!r}")
     if mixed or dtype.kind != "f":

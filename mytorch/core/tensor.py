@@ -118,7 +118,8 @@ class Tensor:
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is not None:
-            value = value.data if isinstance(value, Tensor) else Array(value)
+            if not isinstance(value, Array):
+                value = value.data if isinstance(value, Tensor) else Array(value)
             if value.shape != self.data.shape or value.dtype != self.dtype or value.device is not self.device:
                 raise RuntimeError(
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "

@@ -1,4 +1,4 @@
-"""Several processes that train together: torch.distributed's functions, on MPI and NCCL."""
+"""Training with several processes: the functions of torch.distributed, on MPI and NCCL."""
 
 from .bucket import GradBucket
 from .collectives import (
@@ -19,9 +19,8 @@ from .collectives import (
 from .ddp import DistributedDataParallel
 from .environment import is_available
 from .errors import DistError, DistMismatch, DistTimeout
-from .group import ProcessGroup
 from .join import Join, Joinable, JoinHook
-from .objects import (
+from .object_collectives import (
     all_gather_object,
     broadcast_object_list,
     gather_object,
@@ -30,6 +29,7 @@ from .objects import (
     send_object_list,
 )
 from .point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from .process_group import ProcessGroup
 from .reduce_op import ReduceOp
 from .work import Future, Work
 from .world import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,63 +10,64 @@ import numpy as np
 
 from ..autograd import is_grad_enabled
 from ..backends.device import CPU, device, on
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, increment_version
 from ..nn.module import Module
-from .bucket import give_slots
+from ..optim.flat_buffer import bind_gradients
 from .collectives import all_reduce, broadcast
 from .join import Join, Joinable, JoinHook
-from .objects import all_gather_object
+from .object_collectives import all_gather_object
+from .process_group import ProcessGroup
 from .reducer import Reducer
 from .world import get_global_rank, get_rank, get_world_size
 from .world import group as default_group
 
 FIRST_BUCKET = 1 << 20  # bytes
 MEGABYTE = 1 << 20
-COMPUTES, REDUCES, SENDS_BUFFERS = 1, 2, 3  # what a rank does in an iteration; 0 if it has joined
+LOCAL, REDUCE, REDUCE_AND_BROADCAST = 1, 2, 3  # the plan of a rank for an iteration; 0 if it has joined
 
 
 class DistributedDataParallel(Module, Joinable):
-    """Wraps a model: after each `backward()`, its gradients are the means of those of all ranks.
+    """Wraps a model: each `backward()` averages its gradients over all ranks.
 
         model = DistributedDataParallel(model)
         optimizer = mytorch.optim.AdamW(model.parameters())
 
-    Every rank must begin with the same model (names, shapes and dtypes are compared; the values of rank 0 are
-    sent to all) and go through as many backward passes. Gradients lie in the vectors of the optimizer, from
-    where they are sent and where they are received.
+    All ranks must have the same model (names, shapes and dtypes are compared; the values of rank 0 are
+    broadcast) and run the same number of backward passes. Gradients are slices of the optimizer's flat
+    vectors, which are reduced in place.
 
     Args:
         module: the model.
-        device_ids, output_device, dim: accepted as PyTorch's; a rank has one device, the model's.
-        broadcast_buffers: send the buffers of rank 0 to all at the start, and before each forward pass of a
-            model in training mode whose gradients will be averaged. Graphs that were made before see them.
-        init_sync: compare the models, and send the parameters of rank 0 to all.
-        process_group: the ranks that train together; all of them if None.
-        bucket_cap_mb: megabytes of gradients that travel together; 25 if None, and 1 for the first bucket.
-        find_unused_parameters: a backward pass may give some parameters no gradient. Those that another rank
-            used have the mean all the same, those that nobody used have none.
+        device_ids, output_device, dim: accepted for PyTorch's callers; a rank has one device, the model's.
+        broadcast_buffers: broadcast the buffers of rank 0 at the start, and before each forward pass in
+            training mode whose gradients will be averaged. Earlier graphs see the new values.
+        init_sync: compare the models, and broadcast the parameters of rank 0.
+        process_group: the ranks that train together; all if None.
+        bucket_cap_mb: megabytes of gradients per all-reduce; 25 if None, and 1 for the first bucket.
+        find_unused_parameters: some parameters may get no gradient in a backward pass. If another rank
+            used one, its gradient is the mean with zeros for this rank; if no rank did, it has none.
         check_reduction: accepted; reductions are always checked.
-        gradient_as_bucket_view: accepted; it is always so.
-        static_graph: the same parameters get no gradient each time; as `find_unused_parameters`.
-        skip_all_reduce_unused_params: with `find_unused_parameters`, the same ones on all ranks: nothing is
-            sent for them.
-        forward_sync_buffers: as `broadcast_buffers`, which it takes the place of, except that buffers are
-            sent at the start whatever it is.
+        gradient_as_bucket_view: accepted; gradients always are views.
+        static_graph: as `find_unused_parameters`.
+        skip_all_reduce_unused_params: with `find_unused_parameters`: all ranks leave out the same ones, so
+            nothing is sent for those.
+        forward_sync_buffers: overrides `broadcast_buffers` for forward passes; buffers are broadcast at the
+            start in any case.
 
     Raises:
         RuntimeError: no parameter requires a gradient, or another rank has another model.
-        ValueError: an argument that doesn't fit.
+        ValueError: an invalid argument.
     """
 
     def __init__(
         self,
         module: Module,
-        device_ids: Any = None,
-        output_device: Any = None,
+        device_ids: Sequence[int | str | device] | None = None,
+        output_device: int | str | device | None = None,
         dim: int = 0,
         broadcast_buffers: bool = True,
         init_sync: bool = True,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
         bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
@@ -90,14 +91,14 @@ class DistributedDataParallel(Module, Joinable):
         self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self.bucket_cap_mb = bucket_cap_mb
         self.require_backward_grad_sync = True
-        self._divides_by_all = True  # see `join`
+        self._divides_by_world_size = True  # see `join`
         if init_sync:
             check_same_model(module, self.process_group, with_buffers)
             buffers = module.buffers() if with_buffers else ()
-            send_tensors([*module.parameters(), *buffers], self.process_group)
-        self._watch_gradients()
+            broadcast_tensors([*module.parameters(), *buffers], self.process_group)
+        self._make_reducer()
 
-    def _watch_gradients(self) -> None:
+    def _make_reducer(self) -> None:
         named = list(self.module.named_parameters())
         self._frozen = [(name, p) for name, p in named if not p.requires_grad]
         names, params = zip(*[(name, p) for name, p in named if p.requires_grad], strict=True)
@@ -113,7 +114,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        give_slots(self.reducer.params)  # now: in the middle of backward gradients must not move
+        bind_gradients(self.reducer.params)  # now: gradients must not move during the backward pass
         if is_grad_enabled():
             self._begin_iteration()
         return self.module(*args, **kwargs)
@@ -121,20 +122,20 @@ class DistributedDataParallel(Module, Joinable):
     def _begin_iteration(self) -> None:
         reducer, source = self.reducer, 0
         reducer.enabled = self.require_backward_grad_sync  # for the backward passes until the next forward
-        plan = REDUCES if reducer.enabled else COMPUTES
+        plan = REDUCE if reducer.enabled else LOCAL
         if reducer.enabled:
             reducer.check_finished()
             self._check_frozen()
             if self.broadcast_buffers and self.module.training and any(True for _ in self.module.buffers()):
-                plan = SENDS_BUFFERS
+                plan = REDUCE_AND_BROADCAST
         Join.notify_join_context(self)
         reducer.active = None
         if self._join_config is not None:
-            ranks = self._tell(plan)[1]
+            ranks = self._exchange_plans(plan)[1]
             source = ranks[-1]
-            reducer.active = None if self._divides_by_all else len(ranks)
-        if plan == SENDS_BUFFERS:
-            self._send_buffers(source)
+            reducer.active = None if self._divides_by_world_size else len(ranks)
+        if plan == REDUCE_AND_BROADCAST:
+            self._broadcast_buffers(source)
 
     def _check_frozen(self) -> None:
         for name, p in self._frozen:
@@ -144,13 +145,13 @@ class DistributedDataParallel(Module, Joinable):
                     "does now; its gradient would not be averaged: wrap the model again"
                 )
 
-    def _send_buffers(self, source: int) -> None:
-        """Graphs that were made before aren't told: most buffers are what they were."""
-        send_tensors(list(self.module.buffers()), self.process_group, source, count=False)
+    def _broadcast_buffers(self, source: int) -> None:
+        """Broadcasts the buffers without a new version: most keep their values, and saved ones stay valid."""
+        broadcast_tensors(list(self.module.buffers()), self.process_group, source, bump_version=False)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of forward passes inside add up on each rank; the next one outside averages the sums."""
+        """Context manager: gradients accumulate locally; the next backward pass outside averages the sums."""
         before = self.require_backward_grad_sync
         self.require_backward_grad_sync = False
         try:
@@ -159,11 +160,11 @@ class DistributedDataParallel(Module, Joinable):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state: Any, hook: Callable) -> None:
-        """Average gradients by `hook(state, bucket)` (see `comm_hooks`); before the first backward pass.
+        """Averages gradients with `hook(state, bucket)` (see `comm_hooks`); before the first backward pass.
 
         Raises:
             TypeError: it isn't callable.
-            RuntimeError: there is a hook already.
+            RuntimeError: a hook is registered already.
         """
         if not callable(hook):
             raise TypeError(f"register_comm_hook(): expected a function, got {type(hook).__name__}")
@@ -171,22 +172,22 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError("register_comm_hook() can only be called once")
         self.reducer.set_hook(state, hook)
 
-    # Copies. They belong to the default group, as in PyTorch.
+    # Copies and pickles belong to the default group, as in PyTorch.
 
     def __getstate__(self) -> dict[str, Any]:
         if self.process_group is not default_group.WORLD or self.reducer.has_own_hook:
             raise RuntimeError(
-                "DistributedDataParallel can't be copied or pickled with a process_group of its own or a "
-                "communication hook; copy `.module`"
+                "DistributedDataParallel can't be copied or pickled with another process_group than the "
+                "default or a communication hook; copy `.module`"
             )
         return {k: v for k, v in self.__dict__.items() if k not in ("process_group", "reducer", "_frozen")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.process_group = default_group.WORLD
-        self._watch_gradients()
+        self._make_reducer()
 
-    # Ranks with more data than others.
+    # Uneven numbers of batches: see join.py.
 
     def join(
         self,
@@ -194,13 +195,13 @@ class DistributedDataParallel(Module, Joinable):
         enable: bool = True,
         throw_on_early_termination: bool = False,
     ) -> Join:
-        """Context around a training loop that is longer on some ranks than on others (see `Join`).
+        """Context manager for a training loop with more iterations on some ranks than on others (see `Join`).
 
-        In the end all ranks have the model of one that trained until the end.
+        At its end all ranks get the model of a rank that trained until the end.
 
         Args:
-            divide_by_initial_world_size: gradients are the sums over the ranks that still train, divided by
-                how many ranks there are, so that all samples weigh the same; False: by how many still train.
+            divide_by_initial_world_size: divide the sum of gradients by the number of all ranks, so that all
+                samples have the same weight; False: by the number of ranks that still train.
             enable, throw_on_early_termination: see `Join`.
         """
         return Join(
@@ -213,106 +214,117 @@ class DistributedDataParallel(Module, Joinable):
     def join_hook(self, **kwargs: Any) -> JoinHook:
         if self.skip_all_reduce_unused_params:
             raise ValueError(
-                "join(): skip_all_reduce_unused_params=True: a rank without data can't know what is skipped"
+                "join(): skip_all_reduce_unused_params=True: a rank without data doesn't know what is skipped"
             )
-        self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
+        self._divides_by_world_size = kwargs.get("divide_by_initial_world_size", True)
         return _JoinedModel(self)
 
     @property
-    def join_process_group(self) -> Any:
+    def join_process_group(self) -> ProcessGroup | None:
         return self.process_group
 
-    def _tell(self, mine: int) -> tuple[int, list[int]]:
-        """Tell the others what this rank does in this iteration, 0 for nothing.
+    def _exchange_plans(self, own: int) -> tuple[int, list[int]]:
+        """Exchanges what the ranks do in this iteration, 0 for nothing.
 
         Returns:
-            What the ranks do that do something, and which ones these are.
+            The plan of the ranks that do something, and these ranks.
 
         Raises:
-            RuntimeError: they don't do the same.
+            RuntimeError: they have different plans.
         """
         plans = np.zeros(get_world_size(self.process_group), np.int64)
-        plans[get_rank(self.process_group)] = mine
+        plans[get_rank(self.process_group)] = own
         all_reduce(plans, group=self.process_group)
         ranks = [rank for rank, plan in enumerate(plans.tolist()) if plan]
         if len({*plans.tolist()} - {0}) > 1:
-            what = ("has joined", "is in no_sync()", "averages gradients", "and sends buffers, too")
-            said = ", ".join(f"rank {rank} {what[plan]}" for rank, plan in enumerate(plans.tolist()))
-            raise RuntimeError(f"DistributedDataParallel: the ranks don't do the same in join(): {said}")
+            names = (
+                "has joined",
+                "is in no_sync()",
+                "averages gradients",
+                "averages gradients and sends buffers",
+            )
+            text = ", ".join(f"rank {rank} {names[plan]}" for rank, plan in enumerate(plans.tolist()))
+            raise RuntimeError(f"DistributedDataParallel: the ranks don't do the same in join(): {text}")
         return int(plans.max()), ranks
 
 
 class _JoinedModel(JoinHook):
-    """What a model does on a rank without data: the collectives of forward and backward passes."""
+    """Makes the collective calls of forward and backward passes on a rank without data."""
 
     def __init__(self, model: DistributedDataParallel):
         self.model = model
 
     def main_hook(self) -> None:
-        plan, ranks = self.model._tell(0)
-        if plan == SENDS_BUFFERS:
-            self.model._send_buffers(ranks[-1])
-        if plan >= REDUCES:
-            self.model.reducer.active = None if self.model._divides_by_all else len(ranks)
+        plan, ranks = self.model._exchange_plans(0)
+        if plan == REDUCE_AND_BROADCAST:
+            self.model._broadcast_buffers(ranks[-1])
+        if plan >= REDUCE:
+            self.model.reducer.active = None if self.model._divides_by_world_size else len(ranks)
             self.model.reducer.follow()
 
     def post_hook(self, is_last_joiner: bool) -> None:
         model = self.model
-        source = model._tell(int(is_last_joiner))[1][-1]
+        source = model._exchange_plans(int(is_last_joiner))[1][-1]
         buffers = model.module.buffers() if model.broadcast_buffers else ()
-        send_tensors([*model.module.parameters(), *buffers], model.process_group, source)
+        broadcast_tensors([*model.module.parameters(), *buffers], model.process_group, source)
 
 
-def _check_devices(module: Module, device_ids: Any, output_device: Any) -> None:
+def _check_devices(
+    module: Module, device_ids: Sequence[int | str | device] | None, output_device: int | str | device | None
+) -> None:
     if device_ids is not None and len(device_ids) > 1:
         raise ValueError(f"device_ids can only be None or contain a single element, got {device_ids}")
-    places = {p.device for p in module.parameters()}
-    if (device_ids or output_device is not None) and (CPU in places or len(places) > 1):
+    devices = {p.device for p in module.parameters()}
+    if (device_ids or output_device is not None) and (CPU in devices or len(devices) > 1):
         raise ValueError(
             f"device_ids={device_ids} and output_device={output_device} are for a model on one GPU, this one "
-            f"is on {', '.join(sorted(map(str, places)))}"
+            f"is on {', '.join(sorted(map(str, devices)))}"
         )
 
 
-def check_same_model(module: Module, group: Any = None, buffers: bool = True) -> None:
-    """Compare names, shapes and dtypes of all parameters, and of all buffers, over the ranks.
+def check_same_model(module: Module, group: ProcessGroup | None = None, buffers: bool = True) -> None:
+    """Compares names, shapes and dtypes of parameters and buffers over the ranks.
 
     Raises:
-        RuntimeError: they differ; on all ranks, with the first difference.
+        RuntimeError: they differ; raised on all ranks, with the first difference.
     """
-    mine = [
+    own = [
         (name, tuple(t.shape), str(t.dtype), t.requires_grad)
         for name, t in (*module.named_parameters(), *(module.named_buffers() if buffers else ()))
     ]
     found: list = [None] * get_world_size(group)
-    all_gather_object(found, mine, group=group)
-    for rank, theirs in enumerate(found):
-        if theirs != found[0]:
-            pairs = zip(found[0], theirs, strict=False)
-            one, other = next((p for p in pairs if p[0] != p[1]), (f"{len(found[0])}", f"{len(theirs)}"))
+    all_gather_object(found, own, group=group)
+    for rank, described in enumerate(found):
+        if described != found[0]:
+            pairs = zip(found[0], described, strict=False)
+            lengths = f"{len(found[0])}", f"{len(described)}"
+            first, other = next((p for p in pairs if p[0] != p[1]), lengths)
             raise RuntimeError(
                 "DistributedDataParallel: the models differ. (name, shape, dtype, requires_grad) or number "
-                f"of tensors on rank 0: {one}, on rank {rank}: {other}"
+                f"of tensors on rank 0: {first}, on rank {rank}: {other}"
             )
 
 
-def send_tensors(tensors: list[Tensor], group: Any = None, src: int = 0, count: bool = True) -> None:
-    """Give every rank the values of the tensors of the group's rank `src`, in few long messages.
+def broadcast_tensors(
+    tensors: list[Tensor], group: ProcessGroup | None = None, src: int = 0, bump_version: bool = True
+) -> None:
+    """Broadcasts the tensors of the group's rank `src`, in one message per dtype and device.
 
     Args:
-        count: let graphs that need the old values notice, on all ranks alike.
+        bump_version: increment the version counters, so that graphs that saved the old values raise.
     """
-    by_kind: dict[tuple[np.dtype, device], list[Tensor]] = {}
+    tensors_of: dict[tuple[np.dtype, device], list[Tensor]] = {}
     for t in tensors:
-        by_kind.setdefault((t.dtype, t.device), []).append(t)
-    for (_, where), members in by_kind.items():
-        with on(where):
-            vector = np.concatenate([t.data._array.reshape(-1) for t in members])
+        tensors_of.setdefault((t.dtype, t.device), []).append(t)
+    for (_, target), group_tensors in tensors_of.items():
+        with on(target):
+            vector = np.concatenate([t.data._array.reshape(-1) for t in group_tensors])
             broadcast(vector, get_global_rank(group or default_group.WORLD, src), group=group)
             start, is_source = 0, get_rank(group) == src
-            for t in members:
+            for t in group_tensors:
                 stop = start + t.data.size
                 if not is_source:
                     t.data._array[...] = vector[start:stop].reshape(t.data.shape)
-                t._version.count += count
+                if bump_version:
+                    increment_version(t)
                 start = stop

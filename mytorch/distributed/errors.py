@@ -1,21 +1,21 @@
-"""What can go wrong between processes; all of it is a RuntimeError, as in torch.distributed."""
+"""Errors of communication between processes; all are RuntimeErrors, as in torch.distributed."""
 
 from __future__ import annotations
 
 
 class DistError(RuntimeError):
-    """A collective, or what surrounds it, failed."""
+    """An operation of a process group, or its setup, failed."""
 
 
 class DistTimeout(DistError):
-    """A collective was not over at its deadline: some rank didn't come, or stopped."""
+    """An operation missed its deadline: some rank didn't call it, or is stuck."""
 
 
 class DistMismatch(DistError):
-    """The ranks of a group entered different collectives, or with different shapes, dtypes or arguments.
+    """The ranks of a group called different collectives, or with different shapes, dtypes or arguments.
 
     Attributes:
-        finished: the ranks that had already come to the end of the program, if any.
+        finished: the ranks that had already finished their programs, if any.
     """
 
     def __init__(self, message: str, finished: tuple[int, ...] = ()):

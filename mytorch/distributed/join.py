@@ -1,12 +1,12 @@
 """
-Join: training goes on until the rank that has the most data is through.
+Join: trains with uneven numbers of batches, until the rank with the most data has finished.
 
-A rank without more data joins: it takes part in the collectives of those that still train, and gives zeros.
+A rank that has no more data joins: it takes part in the collectives of those that still train, with zeros.
 
     rank 0 | batch 0 | batch 1 | batch 2 |
     rank 1 | batch 0 | zeros   | zeros   |
 
-Every iteration begins with an all-reduce of ones by those who train, and zeros by those who have joined, so
+Every iteration starts with an all-reduce of 1 by ranks that train and 0 by those that have joined, so
 that all know how many still train.
 
 Source: https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
@@ -20,46 +20,47 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .collectives import all_reduce
+from .process_group import ProcessGroup
 from .world import get_rank
 
 
 class JoinHook:
-    """What a rank does after it has joined; override either."""
+    """The work of a rank that has joined; override either method."""
 
     def main_hook(self) -> None:
-        """Called once for each iteration of the others: the same collectives, in the same order."""
+        """Called for each iteration of the other ranks; makes the same collective calls in the same order."""
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Called when all have joined.
 
         Args:
-            is_last_joiner: is this one of the ranks that trained until the end?
+            is_last_joiner: whether this rank trained until the end.
         """
 
 
-class _Context(NamedTuple):
+class _JoinConfig(NamedTuple):
     throws: bool
     is_first: bool
 
 
 class Joinable:
-    """Something that can be given to `Join`: it calls `Join.notify_join_context(self)` before the first
+    """Base class of what `Join` takes: a subclass calls `Join.notify_join_context(self)` before the first
     collective of each iteration, and defines these two."""
 
-    _join_config: _Context | None = None  # None outside of a Join
+    _join_config: _JoinConfig | None = None  # None outside of a Join
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What a rank that has joined does in its place; `kwargs` are those of `Join`."""
+        """Returns the hook for ranks that have joined; `kwargs` are those of `Join`."""
         raise NotImplementedError(f"{type(self).__name__} doesn't define join_hook()")
 
     @property
-    def join_process_group(self) -> Any:
-        """The ranks that it works on."""
+    def join_process_group(self) -> ProcessGroup | None:
+        """The group that it works on."""
         raise NotImplementedError(f"{type(self).__name__} doesn't define join_process_group")
 
 
 class Join:
-    """Context around a loop that makes more iterations on some ranks than on others.
+    """Context manager for a loop that has more iterations on some ranks than on others.
 
         with Join([model, optimizer]):
             for x, y in batches:
@@ -67,17 +68,17 @@ class Join:
                 loss_fn(model(x), y).backward()
                 optimizer.step()
 
-    An iteration is one forward pass that is followed by one backward pass (and one step of a
+    An iteration is one forward pass followed by one backward pass (and one step of a
     ZeroRedundancyOptimizer), without other collectives.
 
     Args:
-        joinables: the DistributedDataParallel model and, after it, its ZeroRedundancyOptimizer if it has one.
-        enable: False does nothing; for data that is the same length everywhere.
+        joinables: the DistributedDataParallel model and, after it, its ZeroRedundancyOptimizer if any.
+        enable: False disables it, for data of equal length on all ranks.
         throw_on_early_termination: raise on all ranks as soon as one has no more data.
         kwargs: for `join_hook` of each of them.
 
     Raises:
-        ValueError: there are no joinables, or they work on different groups.
+        ValueError: no joinables, or they work on different groups.
         RuntimeError: see `throw_on_early_termination`.
     """
 
@@ -90,7 +91,7 @@ class Join:
     ):
         self._joinables = list(joinables)
         if not self._joinables:
-            raise ValueError("Join: there must be at least one joinable")
+            raise ValueError("Join: expected at least one joinable")
         self._group = self._joinables[0].join_process_group
         if any(joinable.join_process_group is not self._group for joinable in self._joinables):
             raise ValueError("Join: the joinables work on different process groups")
@@ -100,19 +101,19 @@ class Join:
     def __enter__(self) -> Join:
         if self._enabled:
             for i, joinable in enumerate(self._joinables):
-                joinable._join_config = _Context(self._throws, i == 0)
+                joinable._join_config = _JoinConfig(self._throws, i == 0)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._enabled and kind is None:
-                self._follow()
+                self._shadow_others()
         finally:
             for joinable in self._joinables:
                 joinable._join_config = None
 
-    def _follow(self) -> None:
-        """Do what the others do until all have joined."""
+    def _shadow_others(self) -> None:
+        """Repeats the collectives of the other ranks until all have joined."""
         is_last = True
         while training := _sum(0, self._group):
             if self._throws:
@@ -129,20 +130,20 @@ class Join:
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> None:
-        """Say that this rank still trains; nothing outside of a Join, and for others than its first joinable.
+        """Signals that this one still trains; only for the first joinable of a Join.
 
         Raises:
             RuntimeError: another rank has no more data; with `throw_on_early_termination` only.
         """
-        context = joinable._join_config
-        if context is None or not context.is_first:
+        config = joinable._join_config
+        if config is None or not config.is_first:
             return
         _sum(1, joinable.join_process_group)
-        if context.throws and _sum(0, joinable.join_process_group):
+        if config.throws and _sum(0, joinable.join_process_group):
             raise RuntimeError("Join: another rank has no more data (throw_on_early_termination=True)")
 
 
-def _sum(mine: int, group: Any) -> int:
-    total = np.array([mine])
+def _sum(value: int, group: ProcessGroup | None) -> int:
+    total = np.array([value])
     all_reduce(total, group=group)
     return int(total[0])

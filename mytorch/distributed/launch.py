@@ -1,8 +1,8 @@
 """
-`mytorchrun launch`, also `python -m mytorch.distributed.launch`: run a script as several processes.
+`mytorchrun launch`, also `python -m mytorch.distributed.launch`: runs a script as several processes.
 
-MPI's own starter, mpiexec or Slurm's srun, starts the ranks; a single process needs neither. Whatever happens
-to one rank, all end, nothing is left behind, and one block on stderr says what the cause was.
+mpiexec, or srun under Slurm, starts the ranks; a single process needs neither. Whatever happens to one rank,
+all end, no process is left, and the end of stderr shows the root cause.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from . import launcher_command
 from .environment import TIMEOUT
 from .job import run_job
 from .launcher_command import LaunchError
-from .member import join
+from .node_agent import join_job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of the launcher."""
+    """Adds the options of the launcher to a parser."""
     count = parser.add_mutually_exclusive_group()
     count.add_argument("--num_processes", "-n", type=positive, help="ranks, on all machines together")
     count.add_argument(
@@ -32,21 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nnodes", type=positive, default=1, help="machines (default 1)")
     parser.add_argument("--node_rank", type=int, default=0, help="which of them this is (default 0)")
     parser.add_argument("--master_addr", default="127.0.0.1", help="address of machine 0")
-    parser.add_argument("--master_port", type=int, default=29500, help="a free port there (default 29500)")
-    parser.add_argument("--hostfile", help="the machines, as mpiexec reads them: `host slots=8` a line")
+    parser.add_argument("--master_port", type=int, default=29500, help="a port of machine 0 (default 29500)")
+    parser.add_argument("--hostfile", help="the machines, in mpiexec's format: `host slots=8` per line")
     parser.add_argument("--cpu", action="store_true", help="use no GPU")
-    parser.add_argument("--max_restarts", type=int, default=0, help="start again so often after a failure")
+    parser.add_argument("--max_restarts", type=int, default=0, help="restarts after a failure (default 0)")
     parser.add_argument(
         "--timeout", type=float, help=f"seconds that a collective may take (default {TIMEOUT:g})"
     )
-    parser.add_argument("--prefix", action="store_true", help="begin each line of output with its rank")
+    parser.add_argument("--prefix", action="store_true", help="start each line of output with its rank")
     parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="the Python program that all ranks run")
     parser.add_argument("script_args", metavar="ARGS", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def positive(text: str) -> int:
-    """The positive int that a text means; argparse reports the error."""
+    """Returns the positive int in a text; argparse reports the error."""
     number = int(text) if text.strip().isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
@@ -54,10 +54,10 @@ def positive(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Launch what the options say; returns the exit code.
+    """Launches a job; returns its exit code.
 
     Raises:
-        LaunchError: it can't be: no such script, no MPI, not so many GPUs.
+        LaunchError: it can't be started: the script, MPI, or GPUs are missing, or options don't fit.
     """
     if not options.module and not os.path.isfile(options.script):
         raise LaunchError(f"there is no script {options.script}")
@@ -67,35 +67,35 @@ def run(options: argparse.Namespace) -> int:
         raise LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
     if not 0 <= options.node_rank < options.nnodes:
         raise LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
-    if launcher_command.by_hand(options):
-        launcher_command.check_by_hand(options)
+    if launcher_command.is_launched_per_node(options):
+        launcher_command.check_launched_per_node(options)
     elif options.node_rank:
         raise LaunchError(
-            f"this is machine {options.node_rank}: machine 0 starts the ranks of all; run it there alone"
+            f"this is machine {options.node_rank}: machine 0 starts the ranks of all, launch only there"
         )
-    return (join if options.node_rank else run_job)(options, *count_ranks(options))
+    return (join_job if options.node_rank else run_job)(options, *count_ranks(options))
 
 
 def count_ranks(options: argparse.Namespace) -> tuple[int, int]:
-    """How many ranks there will be, and how many of them on this machine.
+    """Returns the number of ranks, and of those on this machine.
 
     Raises:
-        LaunchError: more than one a GPU, or ranks that can't be shared out evenly.
+        LaunchError: more ranks than GPUs, or not the same number on each machine.
     """
     if launcher_command.under_slurm() and options.num_processes is None and options.num_gpus is None:
         return launcher_command.slurm_tasks()
     nodes = options.nnodes
     if options.num_processes is not None:
         if options.num_processes % nodes:
-            raise LaunchError(f"{options.num_processes} processes on {nodes} machines: not even")
+            raise LaunchError(
+                f"{options.num_processes} processes can't be divided evenly among {nodes} machines"
+            )
         return options.num_processes, options.num_processes // nodes
     gpus = 0 if options.cpu else device_count()
     if options.num_gpus is not None and not options.cpu and options.num_gpus > gpus:
-        raise LaunchError(
-            f"{options.num_gpus} GPUs were asked for, and there are {gpus}; --cpu runs without"
-        )
-    each = options.num_gpus or max(gpus, 1)
-    return each * nodes, each
+        raise LaunchError(f"--num_gpus {options.num_gpus}, but only {gpus} were found; --cpu runs without")
+    per_node = options.num_gpus or max(gpus, 1)
+    return per_node * nodes, per_node
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,36 +1,35 @@
-"""What users pass to a collective, as raw arrays: checked, contiguous, and with a way back."""
+"""Operands: the tensors that callers pass to collectives, as raw arrays: checked, contiguous, copied back."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from ..backends.device import array_module, device_of, is_raw, on
+from ..backends.device import RawArray, array_module, device_of, is_raw, on
 from ..core.array import Array
 from ..core.tensor import Tensor, increment_version
-from .group import ProcessGroup
-from .work import Work
+from .process_group import ProcessGroup
+from .work import TensorLike, Work
 from .world import as_group
 
 
-def raw_of(where: str, tensor: Any) -> Any:
-    """The raw array of a Tensor, an Array or a raw array.
+def raw_of(function: str, tensor: TensorLike) -> RawArray:
+    """Returns the raw array of a Tensor, an Array or a raw array.
 
     Raises:
-        TypeError: it is none of these, or not of numbers.
+        TypeError: it is none of these, or not numeric.
     """
     raw = tensor.data if isinstance(tensor, Tensor) else tensor
     raw = raw._array if isinstance(raw, Array) else raw
     if not is_raw(raw):
         raise TypeError(
-            f"{where}(): expected a Tensor, an Array, or a NumPy or CuPy array of numbers, "
+            f"{function}(): expected a Tensor, an Array, or a NumPy or CuPy array of numbers, "
             f"got {type(tensor).__name__}"
         )
     if raw.dtype.kind in "OSUMm" or raw.dtype.names or not raw.dtype.isnative:
-        raise TypeError(f"{where}(): an array of dtype {raw.dtype} can't be sent")
+        raise TypeError(f"{function}(): an array of dtype {raw.dtype} can't be sent")
     return raw
 
 
@@ -38,217 +37,199 @@ class Operand:
     """A tensor of the caller.
 
     Args:
-        where: the function that it was passed to.
+        function: that it was passed to.
         tensor: a Tensor, an Array or a raw array.
-        written: will it be written to?
+        written: whether the operation writes it.
 
     Attributes:
-        own: the caller's raw array.
-        raw: the same values, C-contiguous: `own` itself where it is so.
+        array: the caller's raw array.
+        raw: the same values, C-contiguous: `array` itself if it is.
 
     Raises:
-        TypeError: it is none of these, or not of numbers.
-        ValueError: it must be written to, and can't be.
+        TypeError: it is none of these, or not numeric.
+        ValueError: it is written, but read-only.
     """
 
-    __slots__ = ("own", "raw", "_tensor")
+    __slots__ = ("array", "raw", "_tensor")
 
-    def __init__(self, where: str, tensor: Any, written: bool = False):
+    def __init__(self, function: str, tensor: TensorLike, written: bool = False):
         self._tensor = tensor
-        raw = raw_of(where, tensor)
+        raw = raw_of(function, tensor)
         if written and isinstance(raw, np.ndarray) and not raw.flags.writeable:
-            raise ValueError(f"{where}(): the array of shape {raw.shape} is read-only")
-        self.own = raw
+            raise ValueError(f"{function}(): the array of shape {raw.shape} is read-only")
+        self.array = raw
         with on(device_of(raw)):
             self.raw = raw if raw.flags.c_contiguous else raw.copy(order="C")
 
     def store(self) -> None:
-        """Bring what was written to `raw` to the caller, and let graphs that need the old values notice."""
-        if self.raw is not self.own:
-            with on(device_of(self.own)):
-                self.own[...] = self.raw
+        """Copies `raw` to the caller's array, and increments the version counter of a Tensor."""
+        if self.raw is not self.array:
+            with on(device_of(self.array)):
+                self.array[...] = self.raw
         if isinstance(self._tensor, Tensor):
             increment_version(self._tensor)
 
 
-def operands(where: str, tensors: Any, count: int | None, written: bool = False) -> list[Operand]:
-    """A list of tensors: `count` of them.
+def operands(
+    function: str, tensors: Sequence[TensorLike], count: int | None, written: bool = False
+) -> list[Operand]:
+    """Returns the operands of a list of `count` tensors.
 
     Raises:
         TypeError: not a list.
-        ValueError: more or fewer.
+        ValueError: another number of tensors.
     """
     if not isinstance(tensors, Sequence):
-        raise TypeError(f"{where}(): expected a list of tensors, got {type(tensors).__name__}")
+        raise TypeError(f"{function}(): expected a list of tensors, got {type(tensors).__name__}")
     if count is not None and len(tensors) != count:
-        raise ValueError(f"{where}(): expected {count} tensors, one a rank, got {len(tensors)}")
-    return [Operand(where, tensor, written) for tensor in tensors]
+        raise ValueError(f"{function}(): expected {count} tensors, one per rank, got {len(tensors)}")
+    return [Operand(function, tensor, written) for tensor in tensors]
 
 
-def check_alike(where: str, first: Operand, others: Sequence[Operand]) -> None:
-    """All of them have one shape, dtype and device.
-
-    Raises:
-        ValueError: they don't.
-    """
+def check_same(function: str, first: Operand, others: Sequence[Operand]) -> None:
+    """Raises ValueError unless all have the same shape, dtype and device."""
     for other in others:
-        if other.own.shape != first.own.shape:
-            raise ValueError(f"{where}(): shapes {first.own.shape} and {other.own.shape} differ")
-    check_kind(where, first, others)
+        if other.array.shape != first.array.shape:
+            raise ValueError(f"{function}(): shapes {first.array.shape} and {other.array.shape} differ")
+    check_same_kind(function, first, others)
 
 
-def uneven(where: str, own: Operand, parts: Sequence[Operand], rank: int) -> tuple[list[int] | None, str]:
-    """What a list with one tensor a rank says of their shapes: this rank's own is that of `parts[rank]`.
+def check_same_kind(function: str, first: Operand, others: Sequence[Operand]) -> None:
+    """Raises ValueError unless all have the same dtype and device."""
+    for other in others:
+        if other.array.dtype != first.array.dtype:
+            raise ValueError(f"{function}(): dtypes {first.array.dtype} and {other.array.dtype} differ")
+        devices = device_of(first.array), device_of(other.array)
+        if devices[0] is not devices[1]:
+            raise ValueError(f"{function}(): devices {devices[0]} and {devices[1]} differ")
 
-    Returns:
-        the number of elements of each, or None if all have one shape; and what all ranks must agree on then.
+
+def uneven_counts(
+    function: str, own: Operand, tensors: Sequence[Operand], rank: int
+) -> tuple[list[int] | None, str]:
+    """Returns the number of elements of each tensor and their shapes as text; None, "" if shapes are equal.
 
     Raises:
-        ValueError: it is of another shape, or dtypes or devices differ.
+        ValueError: the shapes of `own` and `tensors[rank]`, or dtypes or devices, differ.
     """
-    check_alike(where, own, [parts[rank]])
-    check_kind(where, own, parts)
-    shapes = [part.own.shape for part in parts]
+    check_same(function, own, [tensors[rank]])
+    check_same_kind(function, own, tensors)
+    shapes = [tensor.array.shape for tensor in tensors]
     if all(shape == shapes[0] for shape in shapes):
         return None, ""
-    return [part.own.size for part in parts], f", shapes={shapes}"
+    return [tensor.array.size for tensor in tensors], f", shapes={shapes}"
 
 
-def check_kind(where: str, first: Operand, others: Sequence[Operand]) -> None:
-    """All of them have one dtype and device.
-
-    Raises:
-        ValueError: they don't.
-    """
-    for other in others:
-        if other.own.dtype != first.own.dtype:
-            raise ValueError(f"{where}(): dtypes {first.own.dtype} and {other.own.dtype} differ")
-        if device_of(other.own) is not device_of(first.own):
-            raise ValueError(f"{where}(): devices {device_of(first.own)} and {device_of(other.own)} differ")
-
-
-def check_ratio(where: str, large: Operand, small: Operand, size: int) -> None:
-    """`large` has `size` times the elements of `small`, of the same dtype, on the same device.
-
-    Raises:
-        ValueError: it hasn't.
-    """
-    if large.own.size != size * small.own.size:
+def check_ratio(function: str, large: Operand, small: Operand, size: int) -> None:
+    """Raises ValueError unless `large` has `size` times the elements of `small`; same dtype and device."""
+    if large.array.size != size * small.array.size:
         raise ValueError(
-            f"{where}(): shapes {large.own.shape} and {small.own.shape} don't fit: "
-            f"the first must have {size} times as many elements, one part a rank"
+            f"{function}(): shapes {large.array.shape} and {small.array.shape} don't fit: "
+            f"the first must have {size} times as many elements, one part per rank"
         )
-    check_kind(where, large, [small])
+    check_same_kind(function, large, [small])
 
 
-def check_own(where: str, sent: int, expected: int) -> None:
-    """A rank sends itself as many elements as it expects.
-
-    Raises:
-        ValueError: it doesn't.
-    """
+def check_own_count(function: str, sent: int, expected: int) -> None:
+    """Raises ValueError unless a rank sends itself as many elements as it expects."""
     if sent != expected:
-        raise ValueError(f"{where}(): this rank has {sent} elements for itself, and expects {expected}")
+        raise ValueError(f"{function}(): this rank sends itself {sent} elements, and expects {expected}")
 
 
-def check_tag(where: str, tag: Any) -> None:
-    """The tag of a message is an int of at least 0.
-
-    Raises:
-        ValueError: it isn't.
-    """
+def check_tag(function: str, tag: int) -> None:
+    """Raises ValueError unless a tag is an int of at least 0."""
     if not isinstance(tag, (int, np.integer)) or tag < 0:
-        raise ValueError(f"{where}(): a tag is an int of at least 0, got {tag!r}")
+        raise ValueError(f"{function}(): a tag is an int of at least 0, got {tag!r}")
 
 
-def stack(parts: Sequence[Operand]) -> Any:
-    """The parts as rows of one new array."""
-    with on(device_of(parts[0].raw)):
-        return array_module(device_of(parts[0].raw)).stack([part.raw for part in parts])
+def stack(tensors: Sequence[Operand]) -> RawArray:
+    """Returns the tensors as rows of a new array."""
+    with on(device_of(tensors[0].raw)):
+        return array_module(device_of(tensors[0].raw)).stack([tensor.raw for tensor in tensors])
 
 
-def rows(like: Operand, count: int) -> Any:
-    """A new array for `count` arrays like this one."""
-    where = device_of(like.raw)
-    with on(where):
-        return array_module(where).empty((count, *like.raw.shape), like.raw.dtype)
+def empty_rows(like: Operand, count: int) -> RawArray:
+    """Returns a new array with `count` rows of this shape."""
+    device = device_of(like.raw)
+    with on(device):
+        return array_module(device).empty((count, *like.raw.shape), like.raw.dtype)
 
 
-def store_rows(table: Any, parts: Sequence[Operand]) -> Callable[[], None]:
-    """What brings the rows of `table` to the callers' arrays."""
+def store_rows(table: RawArray, tensors: Sequence[Operand]) -> Callable[[], None]:
+    """Returns a function that copies the rows of `table` to the callers' arrays."""
 
-    def store():
-        for row, part in zip(table, parts, strict=True):
-            with on(device_of(part.raw)):
-                part.raw[...] = row
-            part.store()
+    def store() -> None:
+        for row, tensor in zip(table, tensors, strict=True):
+            with on(device_of(tensor.raw)):
+                tensor.raw[...] = row
+            tensor.store()
 
     return store
 
 
-def flat(parts: Sequence[Operand]) -> Any:
-    """All elements of all parts in one new vector."""
-    where = device_of(parts[0].raw)
-    with on(where):
-        return array_module(where).concatenate([part.raw.reshape(-1) for part in parts])
+def flatten(tensors: Sequence[Operand]) -> RawArray:
+    """Returns all elements of all tensors in a new vector."""
+    device = device_of(tensors[0].raw)
+    with on(device):
+        return array_module(device).concatenate([tensor.raw.reshape(-1) for tensor in tensors])
 
 
-def empty_flat(parts: Sequence[Operand]) -> Any:
-    """A new vector for all elements of all parts."""
-    where = device_of(parts[0].raw)
-    with on(where):
-        return array_module(where).empty(sum(part.raw.size for part in parts), parts[0].raw.dtype)
+def empty_flat(tensors: Sequence[Operand]) -> RawArray:
+    """Returns a new vector for all elements of all tensors."""
+    device = device_of(tensors[0].raw)
+    with on(device):
+        return array_module(device).empty(sum(tensor.raw.size for tensor in tensors), tensors[0].raw.dtype)
 
 
-def store_flat(vector: Any, parts: Sequence[Operand]) -> Callable[[], None]:
-    """What brings a vector, cut into pieces, to the callers' arrays."""
+def store_flat(vector: RawArray, tensors: Sequence[Operand]) -> Callable[[], None]:
+    """Returns a function that copies the slices of a vector to the callers' arrays."""
 
-    def store():
+    def store() -> None:
         start = 0
-        for part in parts:
-            piece = vector[start : start + part.raw.size]
-            start += part.raw.size
-            with on(device_of(part.raw)):
-                part.raw[...] = piece.reshape(part.raw.shape)
-            part.store()
+        for tensor in tensors:
+            values = vector[start : start + tensor.raw.size]
+            start += tensor.raw.size
+            with on(device_of(tensor.raw)):
+                tensor.raw[...] = values.reshape(tensor.raw.shape)
+            tensor.store()
 
     return store
 
 
-def members(where: str, group: Any) -> ProcessGroup | None:
-    """The group of a call; None, with a warning, if this rank isn't in it."""
+def group_of(function: str, group: ProcessGroup | None) -> ProcessGroup | None:
+    """Returns the group of a call; None, with a warning, if this rank isn't a member."""
     found = as_group(group)
     if found is None:
-        warnings.warn(f"{where}(): this rank isn't in the group: nothing is done", stacklevel=3)
+        warnings.warn(f"{function}(): this rank isn't in the group: nothing is done", stacklevel=3)
     return found
 
 
-def root_of(where: str, group: ProcessGroup, rank: int | None, group_rank: int | None) -> int:
-    """The rank in the group that `src` or `dst` (global) or `group_src` or `group_dst` names.
+def root_of(function: str, group: ProcessGroup, rank: int | None, group_rank: int | None) -> int:
+    """Returns the group rank that `src` or `dst` (global) or `group_src` or `group_dst` names.
 
     Raises:
-        TypeError: it is no int.
-        ValueError: both or none are given, or that rank isn't in the group.
+        TypeError: it isn't an int.
+        ValueError: both or none are passed, or that rank isn't in the group.
     """
     if (rank is None) == (group_rank is None):
         raise ValueError(
-            f"{where}(): give either a global rank or a rank of the group, got {rank} and {group_rank}"
+            f"{function}(): pass either a global rank or a rank of the group, got {rank} and {group_rank}"
         )
-    for given in (rank, group_rank):
-        if given is not None and not isinstance(given, (int, np.integer)):
-            raise TypeError(f"{where}(): a rank is an int, got {given!r}")
+    for value in (rank, group_rank):
+        if value is not None and not isinstance(value, (int, np.integer)):
+            raise TypeError(f"{function}(): a rank is an int, got {value!r}")
     if group_rank is not None:
         if not 0 <= group_rank < group.size():
-            raise ValueError(f"{where}(): {group!r} has no rank {group_rank}")
+            raise ValueError(f"{function}(): {group!r} has no rank {group_rank}")
         return group_rank
     if rank not in group.ranks:
-        raise ValueError(f"{where}(): rank {rank} is not in {group!r}")
+        raise ValueError(f"{function}(): rank {rank} is not in {group!r}")
     return group.ranks.index(rank)
 
 
-def end(work: Work, async_op: bool, *written: Any) -> Work | None:
-    """What a collective returns: the handle, with the tensors it writes, or, after a wait, None."""
-    work.written = list(written)
+def wait_unless_async(work: Work, async_op: bool, *outputs: TensorLike) -> Work | None:
+    """Returns the handle with the tensors that it writes; if not `async_op`, waits and returns None."""
+    work.outputs = list(outputs)
     if async_op:
         return work
     work.wait()

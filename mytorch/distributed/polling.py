@@ -1,4 +1,4 @@
-"""Waiting with a deadline: eager at first, so that a short wait stays short; idle later."""
+"""Waits with a deadline: spins at first, so that a short wait stays short, and sleeps later."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import os
 import time
 from collections.abc import Callable
 
-_EAGER = 2e-4  # seconds: longer than a small collective on one machine takes
-_EAGER_PER_BYTE = 1e-9  # seconds; memory is quicker, most networks are slower
-_LONGEST_NAP = 2e-3
-_COUNTED = 0.25  # of one round: a process that was stopped itself must not blame the others
+_SPIN_SECONDS = 2e-4  # longer than a small collective on one machine takes
+_SPIN_SECONDS_PER_BYTE = 1e-9  # memory is faster, most networks are slower
+_LONGEST_SLEEP = 2e-3
+LONGEST_STEP = 0.25  # seconds of one step that count: this process may have been stopped
 
 
-def eager_for(nbytes: int) -> float:
-    """Seconds for which to be eager, when so many bytes are to come."""
-    return _EAGER + _EAGER_PER_BYTE * nbytes
+def spin_seconds(nbytes: int) -> float:
+    """Returns the seconds to spin for an operation on `nbytes` bytes."""
+    return _SPIN_SECONDS + _SPIN_SECONDS_PER_BYTE * nbytes
 
 
-def wait_until(done: Callable[[], bool], timeout: float, eager: float = _EAGER) -> bool:
-    """Call `done` until it is true, or until `timeout` seconds have passed; says which.
+def wait_until(done: Callable[[], bool], timeout: float, spin: float = _SPIN_SECONDS) -> bool:
+    """Calls `done` until it returns True or `timeout` seconds have passed; returns which.
 
-    For `eager` seconds it is called all the time, since MPI moves nothing unless it is asked. After that it
-    takes naps: a sixteenth of the wait so far, which is what they can cost at most. Time in which this very
-    process was stopped, as by SIGSTOP or a suspended laptop, doesn't count.
+    It spins for `spin` seconds, since MPI makes no progress unless it is polled. Then it sleeps for a
+    sixteenth of the time waited so far, which bounds the delay. Time in which this process was stopped, as by
+    SIGSTOP or a suspended laptop, doesn't count.
     """
     if done():
         return True
     waited, last = 0.0, time.monotonic()
     while not done():
-        if waited < eager:
+        if waited < spin:
             os.sched_yield()  # there may be more ranks than cores
         else:
-            time.sleep(min(waited / 16, _LONGEST_NAP))
+            time.sleep(min(waited / 16, _LONGEST_SLEEP))
         now = time.monotonic()
-        waited += min(now - last, _COUNTED)
+        waited += min(now - last, LONGEST_STEP)
         last = now
         if waited > timeout:
             return done()

@@ -4,8 +4,8 @@ Reducer: averages gradients over all ranks while backward still computes the nex
     backward   | grads of layer 3 | grads of layer 2 | grads of layer 1 |
     network                       | all-reduce 3     | all-reduce 2     | all-reduce 1 |
 
-A bucket is reduced when all its gradients are there and those of the buckets before it, so that all ranks
-reduce in one order, whatever theirs is.
+A bucket is reduced when its gradients and those of all buckets before it are complete, so that all ranks
+reduce in one order, whatever the order of their backward passes is.
 
 Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020,
 https://arxiv.org/abs/2006.15704, section 3.2
@@ -14,40 +14,44 @@ https://arxiv.org/abs/2006.15704, section 3.2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..backends.device import device_of, on
 from ..core.engine import current_backward_pass
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, raw_of
 from ..nn.fused_ops.norm import scale
 from .bucket import GradBucket, make_buckets
 from .collectives import all_reduce
 from .comm_hooks import allreduce_hook
 from .reduce_op import ReduceOp
+from .work import Future
 from .world import get_world_size
+
+if TYPE_CHECKING:
+    from .process_group import ProcessGroup
 
 
 class Reducer:
-    """Watches the gradients of some parameters, and averages them.
+    """Averages the gradients of a model's parameters over all ranks as backward computes them.
 
     Args:
         params: those that require a gradient, in the order of the model.
-        names: theirs.
+        names: the parameters' names.
         group: the processes.
         first_bytes, cap_bytes: sizes of the buckets.
         finds_unused: a backward pass may leave out some parameters, and others on another rank.
         skips_unused: it leaves out the same ones on all ranks, so nothing is sent for them.
 
     Attributes:
-        enabled: False lets gradients add up without being reduced.
+        enabled: False lets gradients accumulate without being reduced.
         active: how many ranks have gradients, to be divided by; None for all of them.
-        has_own_hook: somebody has called `set_hook`.
+        has_own_hook: whether `set_hook` was called.
     """
 
     def __init__(
-        self, params: Sequence[Tensor], names: Sequence[str], group: Any, first_bytes: float,
+        self, params: Sequence[Tensor], names: Sequence[str], group: ProcessGroup | None, first_bytes: float,
         cap_bytes: float, finds_unused: bool, skips_unused: bool = False,
     ):  # fmt: skip
         self.params, self.names, self.group = list(params), list(names), group
@@ -60,14 +64,15 @@ class Reducer:
         self._hook: Callable = allreduce_hook
         self._buckets: list[GradBucket] = []
         self._bucket_of: dict[int, GradBucket] = {}
-        self._works: list[Any] | None = None  # of the buckets that are under way; None between two rounds
+        self._works: list[Future | None] | None = None  # None between backward passes
         self._handles = [p.register_post_accumulate_grad_hook(self._on_grad) for p in self.params]
 
-    def set_hook(self, state: Any, hook: Callable) -> None:
+    def set_hook(self, state: Any, hook: Callable[[Any, GradBucket], Future]) -> None:
+        """Sets the communication hook and its state."""
         self._state, self._hook, self.has_own_hook = state, hook, True
 
     def check_finished(self) -> None:
-        """Raise if the last backward left buckets that wait for gradients.
+        """Raises if the last backward pass left buckets that wait for gradients.
 
         Raises:
             RuntimeError: some parameters got no gradient; the message names them.
@@ -78,18 +83,18 @@ class Reducer:
             name
             for bucket in self._buckets
             for p, name in zip(bucket.parameters(), bucket.names, strict=True)
-            if id(p) in bucket.waiting
+            if id(p) in bucket.pending
         ]
         self._works = None
         if self._finds_unused or not missing:  # an error ended it
-            raise RuntimeError("DistributedDataParallel: the last backward didn't come to its end")
+            raise RuntimeError("DistributedDataParallel: the last backward didn't finish")
         names = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         raise RuntimeError(
-            f"DistributedDataParallel: the last backward gave no gradient to {names}, so gradients were not "
+            f"DistributedDataParallel: the last backward computed no gradient for {names}, so none were "
             "reduced; pass find_unused_parameters=True, or let all outputs of forward take part in the loss"
         )
 
-    # A round: from the first gradient of a backward to the last.
+    # A backward pass, from its first gradient to its last.
 
     def _on_grad(self, p: Tensor) -> None:
         if not self.enabled:
@@ -97,14 +102,14 @@ class Reducer:
         if self._works is None:
             self._begin()
         bucket = self._bucket_of[id(p)]
-        if id(p) not in bucket.waiting:
+        if id(p) not in bucket.pending:
             name = bucket.names[[id(q) for q in bucket.parameters()].index(id(p))]
             raise RuntimeError(
                 f"DistributedDataParallel: {name} got a gradient twice in one backward, or an earlier one "
                 "did not reach all parameters; call backward() once for each forward()"
             )
-        bucket.waiting.discard(id(p))
-        self._go_on()
+        bucket.pending.discard(id(p))
+        self._reduce_complete()
 
     def _begin(self) -> None:
         if not self._buckets or not all([bucket.is_current() for bucket in self._buckets]):
@@ -112,37 +117,37 @@ class Reducer:
             self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters()}
         self._works = []
         for bucket in self._buckets:
-            bucket.waiting = {id(p) for p in bucket.parameters()}
-        if self._finds_unused and (walk := current_backward_pass()) is not None:
+            bucket.pending = {id(p) for p in bucket.parameters()}
+        if self._finds_unused and (backward := current_backward_pass()) is not None:
             for bucket in self._buckets:
-                bucket.waiting = {id(p) for p in bucket.parameters() if p._node in walk.nodes}
-            walk.at_end.append(self._wait_no_more)
+                bucket.pending = {id(p) for p in bucket.parameters() if p.node in backward.nodes}
+            backward.at_end.append(self._reduce_rest)
 
-    def _wait_no_more(self) -> None:
-        """Reduce what there is: no more gradients will come."""
+    def _reduce_rest(self) -> None:
+        """Reduces the other buckets: the backward pass computes no more gradients."""
         if self._works is not None:
             for bucket in self._buckets:
-                bucket.waiting.clear()
-            self._go_on()
+                bucket.pending.clear()
+            self._reduce_complete()
 
     def follow(self) -> None:
-        """A round with gradients of zero, as the others have one, for a rank that has no data."""
+        """Takes part in the other ranks' reductions with gradients of zero, on a rank without data."""
         self.check_finished()
         for p in self.params:
-            p._grad = None
+            p.grad = None
         self._begin()
-        self._wait_no_more()
+        self._reduce_rest()
         if not self._finds_unused:
-            self._take_all()
+            self._expose_grads()
 
-    def _go_on(self) -> None:
-        """Start what is ready, in order; at the last bucket wait for all."""
+    def _reduce_complete(self) -> None:
+        """Starts the reduction of complete buckets, in order; after the last one waits for all."""
         while len(self._works) < len(self._buckets):
             bucket = self._buckets[len(self._works)]
-            if bucket.waiting:
+            if bucket.pending:
                 return
             bucket.fill()
-            skip = self._skips_unused and all([p._grad is None for p in bucket.parameters()])
+            skip = self._skips_unused and all([p.grad is None for p in bucket.parameters()])
             self._works.append(None if skip else self._hook(self._state, bucket))
         self._finish()
 
@@ -152,28 +157,29 @@ class Reducer:
             if work is not None:
                 self._store(bucket, work.wait())
         if self._finds_unused and not self._skips_unused:
-            self._share_unused()
+            self._agree_on_unused()
 
-    def _store(self, bucket: GradBucket, averaged: Any) -> None:
+    def _store(self, bucket: GradBucket, averaged: Tensor) -> None:
         if not isinstance(averaged, Tensor) or averaged.data.shape != bucket.raw.shape:
             found = f"shape {averaged.data.shape}" if isinstance(averaged, Tensor) else repr(averaged)
             raise TypeError(
-                "DistributedDataParallel: what a communication hook returns must have a wait() that gives a "
-                f"Tensor of shape {bucket.raw.shape}, got {found}"
+                "DistributedDataParallel: a communication hook must return an object with a wait() that "
+                f"returns a Tensor of shape {bucket.raw.shape}, got {found}"
             )
         with on(device_of(bucket.raw)):
-            if averaged.data._array is not bucket.raw:
-                bucket.raw[...] = averaged.data._array
+            if raw_of(averaged) is not bucket.raw:
+                bucket.raw[...] = raw_of(averaged)
             if self.active is not None:
                 scale(bucket.raw, get_world_size(self.group) / self.active)
 
-    def _share_unused(self) -> None:
-        """A parameter that another rank used has a gradient here, too; one that nobody used has none."""
-        used = np.array([p._grad is not None for p in self.params], np.int32)
+    def _agree_on_unused(self) -> None:
+        """Sets the gradients of parameters that any other rank used; those that no rank used stay None."""
+        used = np.array([p.grad is not None for p in self.params], np.int32)
         all_reduce(used, op=ReduceOp.MAX, group=self.group)
-        self._take_all(used.tolist())
+        self._expose_grads(used.tolist())
 
-    def _take_all(self, used: Sequence[int] | None = None) -> None:
+    def _expose_grads(self, used: Sequence[int] | None = None) -> None:
+        """Sets each missing `.grad` to what the reduction wrote; of those in `used` if it is given."""
         for i, p in enumerate(self.params):
-            if p._grad is None and (used is None or used[i]):
-                p._grad = p.grad_slot.take(p.grad_slot.raw)
+            if p.grad is None and (used is None or used[i]):
+                p.grad = p.grad_slot.view()

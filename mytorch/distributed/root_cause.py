@@ -1,4 +1,4 @@
-"""Which rank began it: the root cause of a failed job, out of all that its ranks say."""
+"""The root cause of a failed job: which rank failed first, from all error reports and launcher messages."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from . import failure, recorder
+from . import flight_recorder
+from .error_report import ErrorReport, machine_report
 
-_BY_SIGNAL = re.compile(
+_KILLED = re.compile(
     r"rank (\d+) with PID (\d+) on node (\S+) exited\s+on\s+signal\s+(\d+)|task (\d+):\s+(Killed|Terminated)"
 )
-_BY_CODE = re.compile(
+_EXITED = re.compile(
     r"Process name:\s+\[.*?,(\d+)\]\s+Exit code:\s+(\d+)|task (\d+): Exited with exit code (\d+)"
     r"|process rank (\d+) with PID \d+ on node \S+ exiting\s+improperly"  # with code 0
 )
-_BY_LOSS = re.compile(r"lost communication with a remote daemon.*?Remote daemon:\s+\S+ on node (\S+)", re.S)
-# The first of these that there is. One rank's exception makes others see an early exit or a broken line, and
-# a rank that was killed makes them wait.
-_ORDER = ("exception", "signal", "mismatch", "early exit", "connection", "timeout", "daemon")
+_LOST_DAEMON = re.compile(
+    r"lost communication with a remote daemon.*?Remote daemon:\s+\S+ on node (\S+)", re.S
+)
+# By priority: one rank's exception causes an early exit or a broken connection on others, and a killed rank
+# causes timeouts.
+_KINDS = ("exception", "signal", "mismatch", "early exit", "connection", "timeout", "daemon")
 _CRASH = "a crash in compiled code"
-_MEANING = {
+_HINTS = {
     signal.SIGKILL: "the system does that when memory runs out",
     signal.SIGSEGV: _CRASH,
     signal.SIGILL: _CRASH,
@@ -35,119 +37,120 @@ _MEANING = {
 
 
 @dataclass
-class Cause:
-    """Why the job failed, and what the launcher exits with."""
+class RootCause:
+    """Why the job failed, and the launcher's exit code."""
 
     text: str
     code: int
 
 
-def errors(folder: Path) -> list[dict[str, Any]]:
-    """What the ranks of a job have reported."""
+def read_errors(folder: Path) -> list[ErrorReport]:
+    """Returns the error reports in the folder of a run."""
     return [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
 
 
-def failed(folder: Path, messages: str, code: int) -> bool:
-    """Did the job fail? Open MPI's starter exits with 0 when it loses a machine."""
-    return code != 0 or bool(errors(folder)) or _BY_LOSS.search(messages) is not None
+def has_failed(folder: Path, messages: str, code: int) -> bool:
+    """Returns whether the job failed. mpiexec exits with 0 when it loses a machine."""
+    return code != 0 or bool(read_errors(folder)) or _LOST_DAEMON.search(messages) is not None
 
 
-def find(folder: Path, messages: str, code: int, alone: int | None = None) -> Cause:
-    """The root cause.
+def find_root_cause(folder: Path, messages: str, code: int, single: int | None = None) -> RootCause:
+    """Returns the root cause of a failed job.
 
     Args:
-        folder: with the ranks' error files and recorders.
-        messages: what the starter said.
-        code: what it exited with; -9 if signal 9 killed it.
-        alone: the process, if there is no starter, but a single rank.
+        folder: with the ranks' error files and flight recorders.
+        messages: of the launcher command.
+        code: its exit code; -9 if signal 9 killed it.
+        single: the process id of the rank, if one rank was started without mpiexec or srun.
     """
-    found = errors(folder)
-    if alone is None:
-        found += filter(None, (_signalled(messages, folder), _lost(messages, folder)))
-    elif code < 0 and not found:
-        found.append(_killed(folder, 0, socket.gethostname(), alone, -code))
-    if found:
-        first = min(found, key=lambda facts: (_ORDER.index(facts["kind"]), facts["time"]))
-        return Cause(_describe(first, found), first["code"])
-    ended = (0, code) if alone is not None else _exited(messages)
-    if ended is not None:
-        rank, status = ended
-        text = f"rank {rank} {ending(status)}, and said nothing (os._exit?){_last_of(folder, rank)}"
-        return Cause(text, status or 1)
-    said = messages.strip() or ("nobody says why" if code >= 0 else "")
-    text = f"what started the ranks (mpiexec, srun) {ending(code)}\n{said}"
-    return Cause(text, (code if code >= 0 else 128 - code) or 1)
+    reports = read_errors(folder)
+    if single is None:
+        reports += filter(None, (_killed_rank(messages, folder), _lost_machine(messages, folder)))
+    elif code < 0 and not reports:
+        reports.append(_killed_report(folder, 0, socket.gethostname(), single, -code))
+    if reports:
+        first = min(reports, key=lambda report: (_KINDS.index(report["kind"]), report["time"]))
+        return RootCause(_describe(first, reports), first["code"])
+    exited = (0, code) if single is not None else _exited_rank(messages)
+    if exited is not None:
+        rank, status = exited
+        text = f"rank {rank} {describe_exit(status)}, without an error report (os._exit?)"
+        return RootCause(text + _last_operation(folder, rank), status or 1)
+    details = messages.strip() or ("no rank reported an error" if code >= 0 else "")
+    text = f"the launcher command (mpiexec, srun) {describe_exit(code)}\n{details}"
+    return RootCause(text, (code if code >= 0 else 128 - code) or 1)
 
 
-def ending(code: int) -> str:
-    """What to say of a process that ended with this exit code; -9 if signal 9 killed it."""
-    return f"was {_by_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+def framed(text: str) -> str:
+    """Returns the root cause in a frame, for stderr."""
+    lines = text.splitlines()
+    return "\n".join(["", "=== mytorchrun: root cause ===", *lines, "=== end of root cause ==="])
 
 
-def _by_signal(number: int) -> str:
+def describe_exit(code: int) -> str:
+    """Returns how a process with this exit code ended; -9 if signal 9 killed it."""
+    return f"was {_describe_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+
+
+def _describe_signal(number: int) -> str:
     try:
         name = signal.Signals(number).name
-    except ValueError:  # those for real time have no names
+    except ValueError:  # real-time signals have no names
         name = f"SIG{number}"
-    hint = _MEANING.get(number)
+    hint = _HINTS.get(number)
     return f"killed by {name} (signal {number})" + (f"; {hint}" if hint else "")
 
 
-def _exited(messages: str) -> tuple[int, int] | None:
-    """The rank that the starter names, and its exit code."""
-    match = _BY_CODE.search(messages)
+def _exited_rank(messages: str) -> tuple[int, int] | None:
+    """Returns the rank that the launcher command names, and its exit code."""
+    match = _EXITED.search(messages)
     return match and (int(match[1] or match[3] or match[5]), int(match[2] or match[4] or 0))
 
 
-def _signalled(messages: str, folder: Path) -> dict[str, Any] | None:
-    match = _BY_SIGNAL.search(messages)
+def _killed_rank(messages: str, folder: Path) -> ErrorReport | None:
+    """Returns the report of a rank that was killed, as the launcher command's messages name it."""
+    match = _KILLED.search(messages)
     if match is None:
         return None
     number = int(match[4]) if match[4] else {"Killed": 9, "Terminated": 15}[match[6]]
-    return _killed(folder, int(match[1] or match[5]), match[3] or "?", match[2] or "?", number)
+    return _killed_report(folder, int(match[1] or match[5]), match[3] or "?", match[2] or "?", number)
 
 
-def _killed(folder: Path, rank: int, host: str, pid: int | str, number: int) -> dict[str, Any]:
-    """What a rank that a signal killed can't report itself."""
-    flight = recorder.read_all(folder).get(rank)
+def _killed_report(folder: Path, rank: int, host: str, pid: int | str, number: int) -> ErrorReport:
+    """Returns the report that a rank can't write itself when a signal kills it."""
+    flight = flight_recorder.read_all(folder).get(rank)
     return {
         "rank": rank, "host": host, "pid": pid, "time": 0, "kind": "signal",
-        "code": 128 + number, "type": "", "traceback": [], "message": _by_signal(number),
+        "code": 128 + number, "type": "", "traceback": [], "message": _describe_signal(number),
         "operation": str(flight.last) if flight and flight.last else "",
     }  # fmt: skip
 
 
-def _lost(messages: str, folder: Path) -> dict[str, Any] | None:
-    match = _BY_LOSS.search(messages)
+def _lost_machine(messages: str, folder: Path) -> ErrorReport | None:
+    match = _LOST_DAEMON.search(messages)
     if match is None:
         return None
-    text = "Open MPI lost its daemon there: the machine, the network or the daemon is gone"
-    return failure.facts_of_machine(folder, f"machine {match[1]}", "connection", text, 1)
+    text = "Open MPI lost its daemon: the machine, the network or the daemon is gone"
+    return machine_report(folder, f"machine {match[1]}", "connection", text, 1)
 
 
-def _describe(first: dict[str, Any], found: list[dict[str, Any]]) -> str:
-    others = sorted({facts["rank"] for facts in found if "rank" in facts} - {first.get("rank")})
+def _describe(first: ErrorReport, reports: list[ErrorReport]) -> str:
+    others = sorted({report["rank"] for report in reports if "rank" in report} - {first.get("rank")})
     head = f"{first['type']}: {first['message']}" if first["type"] else first["message"]
     if first.get("finished"):
-        gone = ", ".join(map(str, first["finished"]))
-        head = f"rank {gone} ended, as with sys.exit(0), while others still wanted something of it\n{head}"
-    who = first.get("who") or f"rank {first['rank']} on {first['host']} (process {first['pid']})"
-    lines = [f"{who}, {first['kind']}:", head]
+        finished = ", ".join(map(str, first["finished"]))
+        head = f"rank {finished} exited, as with sys.exit(0), while other ranks waited for it\n{head}"
+    origin = first.get("origin") or f"rank {first['rank']} on {first['host']} (process {first['pid']})"
+    lines = [f"{origin}, {first['kind']}:", head]
     if first["operation"]:
         lines.append(f"last operation: {first['operation']}")
     if first["traceback"]:
         lines += ["", *first["traceback"]]
     if others:
-        lines += ["", f"then also: rank {', '.join(map(str, others))}"]
+        lines += ["", f"errors followed on rank {', '.join(map(str, others))}"]
     return "\n".join(lines)
 
 
-def _last_of(folder: Path, rank: int) -> str:
-    flight = recorder.read_all(folder).get(rank)
+def _last_operation(folder: Path, rank: int) -> str:
+    flight = flight_recorder.read_all(folder).get(rank)
     return f"\nlast operation: {flight.last}" if flight and flight.last else ""
-
-
-def block(text: str) -> str:
-    """The root cause with a frame, for stderr."""
-    lines = text.splitlines()
-    return "\n".join(["", "=== mytorchrun: root cause ===", *lines, "=== end of root cause ==="])

@@ -1,9 +1,9 @@
 """
-The watchdog: a thread that sees to the deadlines of what nobody waits for.
+The watchdog: a thread that ends the job when an operation misses its deadline and no `wait()` notices.
 
-On a GPU `wait()` returns at once, and a collective that never ends would show only as a program that hangs in
-some later copy to the CPU. So a thread looks at the operations that are under way, and ends the job when one
-is too late, or the ranks didn't agree.
+On a GPU `wait()` returns at once, and a collective that never completes would only show as a program that
+hangs in a later copy to the CPU. So a thread checks the operations in flight, and fails when one is too late
+or the ranks called different ones.
 """
 
 from __future__ import annotations
@@ -11,44 +11,47 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING
 
-from . import failure
+from . import error_report
+from .polling import LONGEST_STEP
 
-_STEP = 0.1  # seconds
-_COUNTED = 0.25  # of one step: time in which this process was stopped doesn't count
+if TYPE_CHECKING:
+    from .process_group import ProcessGroup
+
+_POLL_SECONDS = 0.1
 
 
 class Watchdog(threading.Thread):
-    """Watches the groups that are given to `watch`, as long as they live."""
+    """Watches process groups until they are garbage-collected."""
 
     def __init__(self):
         super().__init__(daemon=True, name="mytorch-watchdog")
-        self._groups: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
-    def watch(self, group: Any) -> None:
+    def watch(self, group: ProcessGroup) -> None:
         self._groups.add(group)
 
     def run(self) -> None:
         last = time.monotonic()
         while True:
-            time.sleep(_STEP)
+            time.sleep(_POLL_SECONDS)
             now = time.monotonic()
-            passed, last = min(now - last, _COUNTED), now
+            elapsed, last = min(now - last, LONGEST_STEP), now
             for group in list(self._groups):
                 try:
-                    group.check(passed)
+                    group.check(elapsed)
                 except BaseException as error:
-                    failure.fail(error)
+                    error_report.fail(error)
 
 
-_running: Watchdog | None = None
+_watchdog: Watchdog | None = None
 
 
-def watch(group: Any) -> None:
-    """Let the thread, which begins now if it hasn't, look after the operations of a group."""
-    global _running
-    if _running is None:
-        _running = Watchdog()
-        _running.start()
-    _running.watch(group)
+def watch(group: ProcessGroup) -> None:
+    """Adds a group to those that the thread watches; starts the thread at the first call."""
+    global _watchdog
+    if _watchdog is None:
+        _watchdog = Watchdog()
+        _watchdog.start()
+    _watchdog.watch(group)

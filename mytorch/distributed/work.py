@@ -1,194 +1,210 @@
-"""Work: a collective that was started, and its end."""
+"""Work: the handle of an asynchronous operation; and its Future."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from . import recorder
-from .channel import Comparison
-from .engines import Request
+from ..backends.device import RawArray
+from ..core.array import Array
+from ..core.tensor import Tensor
+from . import flight_recorder
+from .backends import Request
+from .consistency import ConsistencyCheck, PeerWatch
+from .environment import Timeout
 from .errors import DistError, DistMismatch, DistTimeout
-from .peer_watch import PeerWatch
 from .polling import wait_until
 
-_AFTER_AN_ERROR = 2.0  # seconds for the comparison to say why, when the operation itself failed
+if TYPE_CHECKING:
+    from .process_group import ProcessGroup
+
+TensorLike: TypeAlias = Tensor | Array | RawArray  # what collectives take
+
+_EXPLAIN_SECONDS = 2.0  # for the consistency check to find the reason when the operation itself failed
+
+
+class Awaitable(Protocol):
+    """What a Future waits for."""
+
+    def wait(self) -> object: ...
+
+    def is_completed(self) -> bool: ...
 
 
 class Work:
-    """A handle on an operation that was started with `async_op=True`.
+    """The handle of an operation that was started with `async_op=True`.
 
-    Call `wait()` before you touch the tensors again; of tensors on the CPU `is_completed()` says the same.
+    Call `wait()` before you use the tensors again; for tensors on the CPU `is_completed()` is enough.
 
     Args:
         group: of the operation.
-        record: its number in the recorder.
-        comparison: do the ranks agree on it? None if nobody compares.
-        pending: the operation itself.
-        store: brings the result to the callers' arrays.
-        peers: watches the ranks that a send or receive is with.
+        record: its number in the flight recorder.
+        check: whether the ranks agree on it; None if they aren't compared.
+        request: the operation of the backend.
+        store: copies the result to the caller's tensors.
+        peers: watches the ranks on the other side of a send or receive.
         timeout: in seconds; by default the group's.
-        early: the result may be stored when somebody asks; else in `wait` alone, in its GPU stream.
-        eager: seconds for which `wait` is worth a core's full attention.
+        store_early: store the result as soon as it is complete; else in `wait`, on its caller's GPU stream.
+        spin: seconds for which `wait` spins before it sleeps.
 
     Attributes:
-        written: the tensors that the operation writes.
+        outputs: the tensors that the operation writes.
     """
 
     def __init__(
-        self, group: Any, record: int, comparison: Comparison | None, pending: Request,
+        self, group: ProcessGroup, record: int, check: ConsistencyCheck | None, request: Request,
         store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
-        timeout: float | None = None, early: bool = True, eager: float = 0.0,
+        timeout: float | None = None, store_early: bool = True, spin: float = 0.0,
     ):  # fmt: skip
-        self._group, self._record, self._comparison, self._pending = group, record, comparison, pending
-        self._store, self._peers, self._eager = store, peers, eager
+        self._group, self._record, self._check, self._request = group, record, check, request
+        self._store, self._peers, self._spin = store, peers, spin
         self.timeout = group.timeout if timeout is None else timeout
-        self.written: list[Any] = []
-        self._over = self._stored = False
-        self._early = early and pending.queue is None
+        self.outputs: list[TensorLike] = []
+        self._completed = self._stored = False
+        self._store_early = store_early and request.queue is None
         self._lock, self._age = threading.Lock(), 0.0
         self._error: BaseException | None = None
 
     def is_completed(self) -> bool:
-        """Is it over? Asking moves it along."""
-        if self._over or self._error is not None:
+        """Returns whether the operation is complete, or has failed; polling it makes progress."""
+        if self._completed or self._error is not None:
             return True
-        with self._lock:  # the watchdog asks, too
-            if not self._over:
+        with self._lock:  # the watchdog's thread calls this, too
+            if not self._completed:
                 try:
-                    over = self._advance()
-                    if over and self._early:
-                        self._bring()
-                    self._over = over
+                    completed = self._advance()
+                    if completed and self._store_early:
+                        self._finish()
+                    self._completed = completed
                 except BaseException as error:
                     self._fail(error)
                     raise
-                if self._over:
+                if self._completed:
                     self._group.recorder.end(self._record)
-                    self._group.forget(self)
-        return self._over
+                    self._group.remove(self)
+        return self._completed
 
     def is_success(self) -> bool:
-        """Is it over, without an error?"""
+        """Returns whether the operation is complete without an error."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """What went wrong, if anything has."""
+        """Returns the error of the operation, if it failed."""
         return self._error
 
-    def wait(self, timeout: Any = None) -> bool:
-        """Wait until the result is there; on a GPU, make the current stream wait for it.
+    def wait(self, timeout: Timeout = None) -> bool:
+        """Waits for the result; on a GPU, makes the current stream wait for it.
 
         Raises:
-            DistTimeout: it isn't over after `timeout` seconds (by default the group's).
-            DistMismatch: the ranks want different things.
-            DistError: the engine failed.
+            DistTimeout: it isn't complete after `timeout` seconds (by default the group's).
+            DistMismatch: the ranks called different operations.
+            DistError: the backend failed.
         """
         if self._error is not None:
             raise self._error
         if self._stored:
             return True
-        if self._pending.queue is not None:
-            self._pending.queue()
+        if self._request.queue is not None:
+            self._request.queue()
         else:
             timeout = self.timeout if timeout is None else self._group.timeout_of(timeout)
-            if not wait_until(self.is_completed, timeout, self._eager):
-                raise self.give_up(timeout)
-            if self._error is not None:  # the watchdog was first
+            if not wait_until(self.is_completed, timeout, self._spin):
+                raise self.time_out(timeout)
+            if self._error is not None:  # set by the watchdog's thread
                 raise self._error
-        self._bring()
+        self._finish()
         return True
 
-    def result(self) -> list[Any]:
-        """The tensors that were written; call `wait()` before."""
-        return self.written
+    def result(self) -> list[TensorLike]:
+        """Returns the tensors that were written; call `wait()` before."""
+        return self.outputs
 
     def get_future(self) -> Future:
-        """A Future of `result()`."""
+        """Returns a Future of `result()`."""
         return Future(self, self.result)
 
-    def age(self, passed: float) -> float:
-        """Seconds under way, after `passed` more."""
-        self._age += passed
+    def age(self, elapsed: float) -> float:
+        """Adds `elapsed` seconds to the time in flight, and returns that time."""
+        self._age += elapsed
         return self._age
 
-    def give_up(self, timeout: float) -> DistTimeout:
-        """Fail for being too late; returns the error."""
+    def time_out(self, timeout: float) -> DistTimeout:
+        """Marks the operation as failed since it missed its deadline; returns the error."""
         error = DistTimeout(self._group.explain_timeout(self._record, timeout))
         self._fail(error)
         return error
 
     def source_rank(self) -> int:
-        """The rank that a received tensor came from."""
-        return self._group.ranks[self._pending.keep]
+        """Returns the rank that sent a received tensor."""
+        return self._group.ranks[self._request.keep]
 
     def _advance(self) -> bool:
-        agreed = self._comparison is None or self._comparison.test()
+        agreed = self._check is None or self._check.test()
         try:
-            over = self._pending.test()
+            completed = self._request.test()
         except DistError:
             raise
         except Exception as error:
-            raise self._cause_of(error) from error
-        if not over and self._peers is not None and self._peers.are_gone() and self._pending.cancel():
+            raise self._explain(error) from error
+        if not completed and self._peers is not None and self._peers.are_gone() and self._request.cancel():
             raise self._peers.error(self._group.describe(self._record))
-        return over and agreed
+        return completed and agreed
 
-    def _bring(self) -> None:
-        """Bring the result to where it belongs, once."""
+    def _finish(self) -> None:
+        """Copies the result to the caller's tensors, once."""
         if not self._stored:
-            self._pending.finish()
+            self._request.finish()
             if self._store is not None:
                 self._store()
             self._stored = True
 
-    def _cause_of(self, error: Exception) -> DistError:
-        """Why the engine failed: the ranks don't agree, or what it says itself."""
-        if self._comparison is not None:
+    def _explain(self, error: Exception) -> DistError:
+        """Returns why the backend failed: a mismatch of the ranks, or the backend's own error."""
+        if self._check is not None:
             try:
-                wait_until(self._comparison.test, _AFTER_AN_ERROR)
+                wait_until(self._check.test, _EXPLAIN_SECONDS)
             except DistMismatch as mismatch:
                 return mismatch
         return DistError(f"{self._group.describe(self._record)} failed: {type(error).__name__}: {error}")
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
-        self._group.recorder.end(self._record, recorder.FAILED)
-        self._group.forget(self)
+        self._group.recorder.end(self._record, flight_recorder.FAILED)
+        self._group.remove(self)
 
 
 class Future:
-    """What an operation gives when it is over, as torch.futures.Future.
+    """The result of an operation, as torch.futures.Future.
 
-    Nothing runs by itself: `wait()` calls the functions that `then` was given.
+    Callbacks of `then` run in `wait()`, not in the background.
 
     Args:
         work: the operation.
-        result: what to give after its end.
+        result: returns the value, after the end of the operation.
     """
 
-    def __init__(self, work: Any, result: Callable[[], Any]):
+    def __init__(self, work: Awaitable, result: Callable[[], Any]):
         self._work, self._result = work, result
-        self._found: list[Any] = []
+        self._values: list[Any] = []  # one, once it is known
 
     def wait(self) -> Any:
-        """Wait for the operation, and give what it gives.
+        """Waits for the operation and returns its value.
 
         Raises:
             DistError: see `Work.wait`.
         """
         self._work.wait()
-        if not self._found:
-            self._found.append(self._result())
-        return self._found[0]
+        if not self._values:
+            self._values.append(self._result())
+        return self._values[0]
 
     value = wait
 
     def done(self) -> bool:
-        """Is the operation over?"""
+        """Returns whether the operation is complete."""
         return self._work.is_completed()
 
     def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A Future of what `callback` makes of this one."""
+        """Returns a Future of `callback(self)`."""
         return Future(self._work, lambda: callback(self))

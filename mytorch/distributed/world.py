@@ -1,168 +1,177 @@
-"""The groups of this process, from `init_process_group` to `destroy_process_group`."""
+"""Process groups: init_process_group, new_group, destroy_process_group, ranks and sizes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 from ..backends.device import is_available as has_gpu
-from . import environment, recorder
-from .channel import Channel
-from .engines.local import LocalEngine
-from .group import ProcessGroup
-from .session import session, share
+from . import environment, flight_recorder
+from .backends.local import LocalBackend
+from .consistency import ConsistencyChecker
+from .environment import Timeout
+from .mpi_context import broadcast_bytes, mpi_context
+from .process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from .process_group import Backend
 
 BACKENDS = ("mpi", "nccl", "single", "fake")
 
 
 class GroupMember:
-    """Names for groups, as in torch.distributed."""
+    """The default group, and the value of a group for ranks outside of it, as in torch.distributed."""
 
     WORLD: ProcessGroup | None = None
-    NON_GROUP_MEMBER = object()
+    NON_GROUP_MEMBER: Final = object()
 
 
 group = GroupMember
 _groups: list[ProcessGroup] = []
-_names = 0
+_group_count = 0
 
 
 def init_process_group(
-    backend: str | None = None, init_method: str | None = None, timeout: Any = None, world_size: int = -1,
-    rank: int = -1, store: Any = None, group_name: str = "", pg_options: Any = None, device_id: Any = None,
+    backend: str | None = None, init_method: str | None = None, timeout: Timeout = None,
+    world_size: int = -1, rank: int = -1, store: object = None, group_name: str = "",
+    pg_options: object = None, device_id: object = None,
 ) -> None:  # fmt: skip
-    """Bring all ranks together in one group.
+    """Makes the default process group, of all ranks.
 
     Args:
-        backend: "mpi", "nccl" (arrays on GPUs go over NCCL, those on the CPU over MPI), "single" (one
-            process, no package needed), "fake" (pretends that there are others; for tests). By default what
-            fits: single for one process, else nccl where there are GPUs, else mpi.
-        init_method: "env://" or None; MPI brings the processes together.
-        timeout: of each operation, a timedelta or seconds; 60 s by default, or what the launcher was given.
-        world_size, rank: checked against what was started; backend "fake" takes them as they are.
-        store, group_name, pg_options, device_id: for PyTorch's callers; not used, and `store` must be None.
+        backend: "mpi", "nccl" (NCCL for arrays on GPUs, MPI for those on the CPU), "single" (one process, no
+            package needed), "fake" (simulates other ranks; for tests). By default single for one process,
+            else nccl if there are GPUs, else mpi.
+        init_method: "env://" or None; MPI connects the processes.
+        timeout: of each operation, a timedelta or seconds; 60 s by default, or the launcher's --timeout.
+        world_size, rank: checked against the processes that were started; used as they are by "fake".
+        store, group_name, pg_options, device_id: accepted, not used; `store` must be None.
 
     Raises:
-        ValueError: an unknown backend, or a `world_size` or `rank` that isn't so.
-        DistError: there is a group already, MPI is missing, or not all processes come.
+        ValueError: an unknown backend, or another `world_size` or `rank`.
+        DistError: a default group exists, MPI is missing, or not all processes call this.
     """
     if is_initialized():
-        raise environment.DistError("init_process_group(): there is a default process group already")
+        raise environment.DistError("init_process_group(): a default process group exists already")
     if store is not None or init_method not in (None, "env://"):
         raise ValueError(
-            f"init_process_group(): MPI brings processes together, not store or init_method={init_method!r}"
+            f"init_process_group(): MPI connects the processes, not store or init_method={init_method!r}"
         )
-    backend = _choose(backend, world_size)
+    backend = _backend_name(backend, world_size)
     limit = environment.seconds(timeout)
     if backend in ("single", "fake"):
-        size, mine = (max(world_size, 1), max(rank, 0)) if backend == "fake" else (1, 0)
-        _check_asked(world_size, rank, size, mine)
-        GroupMember.WORLD = _local("WORLD", tuple(range(size)), mine, backend, limit)
+        size, own_rank = (max(world_size, 1), max(rank, 0)) if backend == "fake" else (1, 0)
+        _check_rank(world_size, rank, size, own_rank)
+        GroupMember.WORLD = _local_group("WORLD", tuple(range(size)), own_rank, backend, limit)
     else:
-        here = session()
-        _check_asked(world_size, rank, here.size, here.rank)
-        here.export()
-        here.meet(f"init_process_group({backend!r})", limit)
-        GroupMember.WORLD = _connected("WORLD", tuple(range(here.size)), backend, limit)
+        context = mpi_context()
+        _check_rank(world_size, rank, context.size, context.rank)
+        context.export()
+        context.barrier(f"init_process_group({backend!r})", limit)
+        GroupMember.WORLD = _mpi_group("WORLD", tuple(range(context.size)), backend, limit)
     _groups.append(GroupMember.WORLD)
 
 
-def _choose(backend: str | None, world_size: int) -> str:
+def _backend_name(backend: str | None, world_size: int) -> str:
     name = backend.lower() if isinstance(backend, str) else backend
     if isinstance(name, str) and ":" in name:  # PyTorch's form, "cpu:mpi,cuda:nccl"
         parts = dict(part.split(":", 1) for part in name.split(",") if ":" in part)
         name = parts.get("cuda", parts.get("cpu"))
     if name is None:
-        alone = environment.started_size() == 1 and world_size <= 1
-        return "single" if alone else "nccl" if has_gpu() else "mpi"
+        is_single = environment.started_size() == 1 and world_size <= 1
+        return "single" if is_single else "nccl" if has_gpu() else "mpi"
     if name not in BACKENDS:
-        raise ValueError(f"init_process_group(): there is no backend {backend!r}, but {', '.join(BACKENDS)}")
+        raise ValueError(
+            f"init_process_group(): unknown backend {backend!r}, expected one of {', '.join(BACKENDS)}"
+        )
     return name
 
 
-def _check_asked(world_size: int, rank: int, size: int, mine: int) -> None:
-    if world_size not in (-1, size) or rank not in (-1, mine):
+def _check_rank(world_size: int, rank: int, size: int, own_rank: int) -> None:
+    if world_size not in (-1, size) or rank not in (-1, own_rank):
         raise ValueError(
-            f"init_process_group(): this is rank {mine} of {size}, but rank={rank}, world_size={world_size}"
+            f"init_process_group(): rank={rank}, world_size={world_size} on rank {own_rank} of {size}"
         )
-    if not 0 <= mine < size:
-        raise ValueError(f"init_process_group(): rank {mine} is not in 0 … {size - 1}")
+    if not 0 <= own_rank < size:
+        raise ValueError(f"init_process_group(): rank {own_rank} is not in 0 … {size - 1}")
 
 
-def _local(name: str, ranks: tuple[int, ...], rank: int, backend: str, timeout: float) -> ProcessGroup:
-    engine = LocalEngine(len(ranks), rank)
-    log = recorder.Recorder(rank)
-    return ProcessGroup(name, ranks, rank, backend, engine, lambda: engine, None, timeout, log)
+def _local_group(name: str, ranks: tuple[int, ...], rank: int, backend: str, timeout: float) -> ProcessGroup:
+    local = LocalBackend(len(ranks), rank)
+    recorder = flight_recorder.FlightRecorder(rank)
+    return ProcessGroup(name, ranks, rank, backend, local, lambda: local, None, timeout, recorder)
 
 
-def _connected(name: str, ranks: tuple[int, ...], backend: str, limit: float) -> ProcessGroup | None:
-    """A group over MPI; all ranks call this, and those outside get None."""
-    from .engines.mpi import MpiEngine
+def _mpi_group(name: str, ranks: tuple[int, ...], backend: str, limit: float) -> ProcessGroup | None:
+    """Makes a group over MPI. All ranks call this; ranks outside of the group get None."""
+    from .backends.mpi import MPIBackend
 
-    here = session()
-    comm = here.communicator(ranks)
+    context = mpi_context()
+    comm = context.split(ranks)
     if comm is None:
         return None
-    host = MpiEngine(comm)
+    cpu_backend = MPIBackend(comm)
 
-    def device():
+    def make_gpu_backend() -> Backend:
         if backend != "nccl":
-            return host
-        from .engines.nccl import NcclEngine
+            return cpu_backend
+        from .backends.nccl import NCCLBackend
 
-        return NcclEngine(comm.rank, comm.size, lambda data: share(comm, data, limit))
+        return NCCLBackend(comm.rank, comm.size, lambda data: broadcast_bytes(comm, data, limit))
 
-    channel = Channel(comm.Dup(), name, ranks)
-    return ProcessGroup(name, ranks, comm.rank, backend, host, device, channel, limit, here.recorder)
+    checker = ConsistencyChecker(comm.Dup(), name, ranks)
+    return ProcessGroup(
+        name, ranks, comm.rank, backend, cpu_backend, make_gpu_backend, checker, limit, context.recorder
+    )
 
 
 def new_group(
-    ranks: Iterable[int] | None = None, timeout: Any = None, backend: str | None = None,
-    pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
-    device_id: Any = None, sort_ranks: bool = True,
-) -> Any:  # fmt: skip
-    """A group of some ranks. All ranks must call this, in the same order; who isn't in it gets a mark.
+    ranks: Iterable[int] | None = None, timeout: Timeout = None, backend: str | None = None,
+    pg_options: object = None, use_local_synchronization: bool = False, group_desc: str | None = None,
+    device_id: object = None, sort_ranks: bool = True,
+) -> ProcessGroup | object:  # fmt: skip
+    """Makes a group of some ranks; returns it, or GroupMember.NON_GROUP_MEMBER on ranks outside of it.
+
+    All ranks must call this, in the same order.
 
     Args:
         ranks: global ranks; by default all.
         timeout, backend: by default those of the default group.
         use_local_synchronization: must be False, as in PyTorch with MPI.
-        sort_ranks: in the group they are in ascending order; else in that of `ranks`.
-        pg_options, group_desc, device_id: for PyTorch's callers; not used.
+        sort_ranks: sort them in the group; else they keep the order of `ranks`.
+        pg_options, group_desc, device_id: accepted for PyTorch's callers, not used.
 
     Raises:
-        ValueError: ranks that aren't there, or twice; or `use_local_synchronization`.
-        DistError: not all ranks come, or they name others.
+        ValueError: unknown or repeated ranks, or `use_local_synchronization`.
+        DistError: not all ranks call this, or with other ranks.
     """
-    global _names
+    global _group_count
     world = default_group()
     if use_local_synchronization:
         raise ValueError("new_group(): MPI has no use_local_synchronization: all ranks must call this")
     chosen = tuple(world.ranks if ranks is None else ranks)
     chosen = tuple(sorted(chosen)) if sort_ranks else chosen
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(world.ranks) or not chosen:
-        raise ValueError(
-            f"new_group(): ranks {list(chosen)} are not some of 0 … {world.size() - 1}, each once"
-        )
-    backend = world.backend if backend is None else _choose(backend, world.size())
+        raise ValueError(f"new_group(): ranks {list(chosen)} must be distinct and in 0 … {world.size() - 1}")
+    backend = world.backend if backend is None else _backend_name(backend, world.size())
     limit = world.timeout if timeout is None else environment.seconds(timeout)
-    _names += 1
-    name = str(_names)
+    _group_count += 1
+    name = str(_group_count)
     if world.backend in ("single", "fake"):
         rank = chosen.index(world.rank()) if world.rank() in chosen else None
-        made = None if rank is None else _local(name, chosen, rank, backend, limit)
+        new = None if rank is None else _local_group(name, chosen, rank, backend, limit)
     else:
-        session().meet(f"new_group({list(chosen)}, {backend!r})", limit)
-        made = _connected(name, chosen, backend, limit)
-    if made is None:
+        mpi_context().barrier(f"new_group({list(chosen)}, {backend!r})", limit)
+        new = _mpi_group(name, chosen, backend, limit)
+    if new is None:
         return GroupMember.NON_GROUP_MEMBER
-    _groups.append(made)
-    return made
+    _groups.append(new)
+    return new
 
 
-def destroy_process_group(group: Any = None) -> None:
-    """Forget a group, or, without an argument, all of them; `init_process_group` may follow."""
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Destroys a group, or all of them without an argument; `init_process_group` may be called again."""
     if group is None or group is GroupMember.WORLD:
         default_group()
         GroupMember.WORLD = None
@@ -170,31 +179,31 @@ def destroy_process_group(group: Any = None) -> None:
     elif group in _groups:
         _groups.remove(group)
     elif group is not GroupMember.NON_GROUP_MEMBER:
-        raise ValueError(f"destroy_process_group(): {group!r} is not a group, or is gone")
+        raise ValueError(f"destroy_process_group(): {group!r} is not a group, or was destroyed")
 
 
 def is_initialized() -> bool:
-    """Is there a default group?"""
+    """Returns whether the default group exists."""
     return GroupMember.WORLD is not None
 
 
 def default_group() -> ProcessGroup:
-    """The group of all ranks.
+    """Returns the group of all ranks.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it doesn't exist.
     """
     if GroupMember.WORLD is None:
-        raise ValueError("there is no default process group yet: call init_process_group() first")
+        raise ValueError("the default process group does not exist: call init_process_group() first")
     return GroupMember.WORLD
 
 
-def as_group(group: Any) -> ProcessGroup | None:
-    """The group that an argument means; None for one that this rank isn't in.
+def as_group(group: ProcessGroup | None) -> ProcessGroup | None:
+    """Returns the group that an argument means; None if this rank isn't a member.
 
     Raises:
         ValueError: it was destroyed.
-        TypeError: it is no group.
+        TypeError: it isn't a group.
     """
     if group is None:
         return default_group()
@@ -207,53 +216,53 @@ def as_group(group: Any) -> ProcessGroup | None:
     return group
 
 
-def get_rank(group: Any = None) -> int:
-    """The rank of this process in the group; -1 if it isn't in it."""
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """Returns the rank of this process in the group; -1 if it isn't a member."""
     found = as_group(group)
     return -1 if found is None else found.rank()
 
 
-def get_world_size(group: Any = None) -> int:
-    """How many ranks the group has; -1 if this process isn't in it."""
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """Returns the number of ranks in the group; -1 if this process isn't a member."""
     found = as_group(group)
     return -1 if found is None else found.size()
 
 
-def get_backend(group: Any = None) -> str:
-    """The backend of a group: mpi, nccl, single or fake."""
-    return _member("get_backend", group).backend
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """Returns the backend of a group: mpi, nccl, single or fake."""
+    return _member_group("get_backend", group).backend
 
 
-def get_process_group_ranks(group: Any = None) -> list[int]:
-    """The global ranks of a group, in its order."""
-    return list(_member("get_process_group_ranks", group).ranks)
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """Returns the global ranks of a group, in its order."""
+    return list(_member_group("get_process_group_ranks", group).ranks)
 
 
-def get_global_rank(group: Any, group_rank: int) -> int:
-    """The global rank of a group's rank."""
-    found = _member("get_global_rank", group)
+def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
+    """Returns the global rank of a group's rank."""
+    found = _member_group("get_global_rank", group)
     if not 0 <= group_rank < found.size():
         raise ValueError(f"get_global_rank(): {found!r} has no rank {group_rank}")
     return found.ranks[group_rank]
 
 
-def get_group_rank(group: Any, global_rank: int) -> int:
-    """The rank in a group of a global rank."""
-    found = _member("get_group_rank", group)
+def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
+    """Returns the rank in a group of a global rank."""
+    found = _member_group("get_group_rank", group)
     if global_rank not in found.ranks:
         raise ValueError(f"get_group_rank(): rank {global_rank} is not in {found!r}")
     return found.ranks.index(global_rank)
 
 
-def _member(where: str, group: Any) -> ProcessGroup:
+def _member_group(function: str, group: ProcessGroup | None) -> ProcessGroup:
     found = as_group(group)
     if found is None:
-        raise ValueError(f"{where}(): this rank isn't in the group")
+        raise ValueError(f"{function}(): this rank isn't in the group")
     return found
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The rank of this process among those of its machine."""
+    """Returns the rank of this process among those on its machine."""
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     if fallback_rank is None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from ..backends.dtypes import is_half
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from ..core.upcast import rounds_once
 from .broadcast import expand
-from .cast import astype
 from .linalg import bmm, expect_dims, mm, mv, outer
 from .scalars import as_number
 from .shape import permute, reshape
@@ -30,13 +27,13 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
         RuntimeError: the shapes don't fit; the dtypes differ.
     """
     expect_dims("addmm", mat1, 2, mat2, 2)
-    return _added("addmm", input, mm, mat1, mat2, beta, alpha)
+    return _add_product("addmm", input, mm, mat1, mat2, beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * mat @ vec: as `addmm`, for a matrix (m, k) and a vector (k,)."""
     expect_dims("addmv", mat, 2, vec, 1)
-    return _added("addmv", input, mv, mat, vec, beta, alpha)
+    return _add_product("addmv", input, mv, mat, vec, beta, alpha)
 
 
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -48,13 +45,13 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
             f"addbmm(): batches of shapes {(b, m, k)} and {(c, inner, n)} cannot be multiplied"
         )
     side_by_side = reshape(permute(batch1, 1, 0, 2), (m, b * k))
-    return _added("addbmm", input, mm, side_by_side, reshape(batch2, (b * k, n)), beta, alpha)
+    return _add_product("addbmm", input, mm, side_by_side, reshape(batch2, (b * k, n)), beta, alpha)
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * batch1 @ batch2: as `addmm`, for batches (b, m, k) and (b, k, n)."""
     expect_dims("baddbmm", batch1, 3, batch2, 3)
-    return _added("baddbmm", input, bmm, batch1, batch2, beta, alpha)
+    return _add_product("baddbmm", input, bmm, batch1, batch2, beta, alpha)
 
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -68,16 +65,14 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
         for what, value in (("beta", beta), ("alpha", alpha)):
             if isinstance(value, float):
                 raise RuntimeError(f"addr(): for integer tensors {what} must be an integer, got {value}")
-    return _added("addr", input, outer, vec1, vec2, beta, alpha)
+    return _add_product("addr", input, outer, vec1, vec2, beta, alpha)
 
 
-def _added(
+@rounds_once
+def _add_product(
     name: str, input: Tensor, multiply: Callable, x: Tensor, y: Tensor, beta: float, alpha: float
 ) -> Tensor:
     require_tensor(input, name)
-    if is_half(input.dtype) and input.dtype == x.dtype == y.dtype:  # one rounding, at the end
-        single = [astype(t, np.float32) for t in (x, y)]
-        return astype(_added(name, astype(input, np.float32), multiply, *single, beta, alpha), input.dtype)
     product = multiply(x, y)
     if input.dtype != product.dtype and multiply is not outer:
         raise RuntimeError(f"{name}(): expected one dtype, got {input.dtype} and {product.dtype}")

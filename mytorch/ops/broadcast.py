@@ -76,7 +76,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     Raises:
         RuntimeError: their shapes can't be broadcast.
     """
-    tensors = _of_one_list(tensors, "broadcast_tensors")
+    tensors = _one_list(tensors, "broadcast_tensors")
     shape = broadcast_shapes(*[x.shape for x in tensors])
     return tuple([expand(x, shape) for x in tensors])
 
@@ -91,7 +91,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     Raises:
         RuntimeError: no tensors, one with more dims, different dtypes, or another `indexing`.
     """
-    tensors = _of_one_list(tensors, "meshgrid")
+    tensors = _one_list(tensors, "meshgrid")
     if not tensors:
         raise RuntimeError("meshgrid(): expects a non-empty list of tensors")
     if any(x.ndim > 1 for x in tensors) or len({(x.dtype, x.device) for x in tensors}) > 1:
@@ -110,7 +110,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-def _of_one_list(tensors: Sequence[Any], name: str) -> Sequence[Tensor]:
+def _one_list(tensors: Sequence[Any], name: str) -> Sequence[Tensor]:
     """`f(x, y)` may be written f([x, y])."""
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         (tensors,) = tensors

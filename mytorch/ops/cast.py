@@ -22,18 +22,18 @@ _OLD_NAMES = {
 }  # fmt: skip
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _cast(x, dtype):
     return x.astype(dtype), lambda g: g  # the engine casts it back
 
 
-@op(bfloat16=True)
+@op(half=True)
 def clone(x, *, memory_format=None):
     """A copy with memory of its own; the gradient passes."""
     return x.copy(), lambda g: g
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _move(x, where):
     return move(x, where), lambda g: g  # the engine moves it back
 

@@ -18,37 +18,37 @@ __all__ = [
 ]  # fmt: skip
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def eq(x, y):
     """x == y"""
     return np.equal(x, y), None
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def ne(x, y):
     """x != y"""
     return np.not_equal(x, y), None
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def lt(x, y):
     """x < y"""
     return np.less(x, y), None
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def le(x, y):
     """x <= y"""
     return np.less_equal(x, y), None
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def gt(x, y):
     """x > y"""
     return np.greater(x, y), None
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def ge(x, y):
     """x >= y"""
     return np.greater_equal(x, y), None
@@ -133,27 +133,27 @@ def invert(x: Tensor) -> Tensor:
 # What kind of number it is.
 
 
-@op
+@op(half="float16")
 def isnan(x):
     return np.isnan(x), None
 
 
-@op
+@op(half="float16")
 def isinf(x):
     return np.isinf(x), None
 
 
-@op
+@op(half="float16")
 def isfinite(x):
     return np.isfinite(x), None
 
 
-@op
+@op(half="float16")
 def isposinf(x):
     return np.equal(x, math.inf), None
 
 
-@op
+@op(half="float16")
 def isneginf(x):
     return np.equal(x, -math.inf), None
 

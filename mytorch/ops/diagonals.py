@@ -34,7 +34,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     return _diagonal(input, offset, a, b), lambda g: _on_diagonal.dual(g, shape, offset, a, b)
 
 
-@op
+@op(half="float16")
 def _on_diagonal(x, shape, offset, a, b):
     """Zeros of `shape` with `x` on the diagonals."""
     whole = np.zeros(shape, x.dtype, like=x)
@@ -83,7 +83,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     require_tensor(input, "diag")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"diag(): expects a 1-D or 2-D tensor, got {input.ndim}-D")
-    return diag_embed(input, diagonal) if input.ndim == 1 else _of_matrix(input, diagonal)
+    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal_copy(input, diagonal)
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
@@ -91,8 +91,8 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     return diag_embed(reshape(input, -1), offset)
 
 
-@op
-def _of_matrix(x, offset):
+@op(half="float16")
+def _diagonal_copy(x, offset):
     shape = x.shape
     return _diagonal(x, offset, 0, 1).copy(), lambda g: _on_diagonal.dual(g, shape, offset, 0, 1)
 
@@ -112,14 +112,14 @@ def trace(input: Tensor) -> Tensor:
     return sum(diagonal(input))
 
 
-@op
+@op(half="float16")
 def tril(input, diagonal=0):
     """The matrices of the input with zeros above the `diagonal`-th diagonal."""
     _check_matrix(input, "tril")
     return np.tril(input, diagonal), lambda g: np.tril(g, diagonal)
 
 
-@op
+@op(half="float16")
 def triu(input, diagonal=0):
     """The matrices of the input with zeros below the `diagonal`-th diagonal."""
     _check_matrix(input, "triu")

@@ -49,7 +49,7 @@ def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def axes_of(dim: Any, ndim: int) -> tuple[int, ...] | None:
+def reduction_axes(dim: Any, ndim: int) -> tuple[int, ...] | None:
     """The dims to reduce as NumPy's `axis`; None for all of them, which `dim=()` also means."""
     axes = canonical_dims(dim, ndim)
     return None if len(axes) >= ndim or not axes else axes
@@ -60,12 +60,12 @@ def count(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> int:
     return math.prod(shape if axes is None else [shape[a] for a in axes])
 
 
-def restored(g: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+def expand_reduced(g: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
     """`g` with the reduced dims back, of size 1, so that it broadcasts against the input."""
     return g if keepdim or axes is None else np.expand_dims(g, axes)
 
 
-def reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+def squeeze_reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
     """`y`, which has its reduced dims of size 1, without them."""
     return y if keepdim else np.squeeze(y, axis=axes)
 

@@ -61,15 +61,15 @@ def _euclidean(x, y):
     same = np.less_equal(square, 0)  # or a little less, by rounding
     z = np.where(same, 0, np.sqrt(np.where(same, 1, square)))
 
-    def share(g):
+    def scaled(g):
         return np.where(same, 0, g / np.where(same, 1, z))
 
     def grad_x(g):
-        return total(share(g), (-1,), True) * x - product(share(g), y)
+        return total(scaled(g), (-1,), True) * x - product(scaled(g), y)
 
     def grad_y(g):
-        share_t = np.swapaxes(share(g), -1, -2)
-        return total(share_t, (-1,), True) * y - product(share_t, x)
+        scaled_t = np.swapaxes(scaled(g), -1, -2)
+        return total(scaled_t, (-1,), True) * y - product(scaled_t, x)
 
     return z, (grad_x, grad_y)
 

@@ -17,7 +17,7 @@ from ..core.tensor import Tensor
 from .cast import to
 from .elementwise import mul
 from .linalg import check_dtypes
-from .reduce import total
+from .reduce import cast, total
 from .shape import dims_in_order
 
 __all__ = ["einsum", "tensordot", "inner"]
@@ -110,25 +110,25 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
-@op
+@op(half="float16")
 def _einsum(*operands, equation):
     if len(operands) > 1:
         check_dtypes("einsum", *operands)
     terms, out = parse(equation, [x.ndim for x in operands])
     sizes = _sizes(terms, operands)
 
-    def giver(i):
+    def vjp_of(i):
         """The gradient of operand i: the same kind of sum, of `g` and the other operands."""
         term, rest = terms[i], (*terms[:i], *terms[i + 1 :])
         others = (*operands[:i], *operands[i + 1 :])
         names = tuple(dict.fromkeys(term))
 
-        def give(g):
+        def vjp(g):
             return _on_diagonal(_contract((g, *others), (out, *rest), names, sizes), names, term)
 
-        return give
+        return vjp
 
-    return _contract(operands, terms, out, sizes), tuple([giver(i) for i in range(len(operands))])
+    return _contract(operands, terms, out, sizes), tuple([vjp_of(i) for i in range(len(operands))])
 
 
 # Reading the equation.
@@ -214,7 +214,7 @@ def _sizes(terms: Sequence[Labels], operands: Sequence[Any]) -> dict[Any, int]:
 
 def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes: dict[Any, int]) -> Any:
     """The sum over all labels that are not in `out`, two arrays at a time, the cheapest pair first."""
-    parts = [_plain(x, term, sizes) for x, term in zip(arrays, terms, strict=True)]
+    parts = [_simplified(x, term, sizes) for x, term in zip(arrays, terms, strict=True)]
 
     def cost(pair):
         return math.prod(sizes[name] for name in {*parts[pair[0]][1], *parts[pair[1]][1]})
@@ -223,7 +223,7 @@ def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes
         i, j = min(combinations(range(len(parts)), 2), key=cost)
         rest = [part for k, part in enumerate(parts) if k not in (i, j)]
         parts = [_pair(parts[i], parts[j], {*out, *(name for _, names in rest for name in names)}), *rest]
-    x, names = _summed(*parts[0], set(out))
+    x, names = _sum_over(*parts[0], set(out))
     x = np.transpose(x, [names.index(name) for name in out if name in names])
     if len(names) < len(out):  # a label of one operand alone: its gradient is the same all along the dim
         x = np.broadcast_to(
@@ -232,7 +232,7 @@ def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes
     return x
 
 
-def _plain(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labels]:
+def _simplified(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labels]:
     """The array with each label once, diagonals taken, and without the dims of size 1 that get stretched."""
     for name in dict.fromkeys(names):
         while names.count(name) > 1:
@@ -247,40 +247,39 @@ def _plain(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labels]:
     return x, names
 
 
-def _summed(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
+def _sum_over(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
     """The sum over the labels that are not in `keep`."""
     axes = tuple(axis for axis, name in enumerate(names) if name not in keep)
     if not axes:
         return x, names
-    y = total(x, axes, True, int64 if x.dtype.kind in "biu" else None)
-    if x.dtype == np.float16:
-        y = y.astype(x.dtype)
+    dtype = int64 if x.dtype.kind in "biu" else x.dtype
+    y = cast(total(x, axes, True, None if dtype == x.dtype else dtype), dtype)
     kept = [axis for axis in range(len(names)) if axis not in axes]
     return np.reshape(y, [x.shape[axis] for axis in kept]), tuple([names[axis] for axis in kept])
 
 
 def _pair(left: tuple[Any, Labels], right: tuple[Any, Labels], keep: set) -> tuple[Any, Labels]:
     """The product of two arrays, summed over the labels not needed later: a batch of matrix products."""
-    x, xs = _summed(*left, keep | set(right[1]))
-    y, ys = _summed(*right, keep | set(xs))
+    x, xs = _sum_over(*left, keep | set(right[1]))
+    y, ys = _sum_over(*right, keep | set(xs))
     batch = [n for n in xs if n in ys and n in keep]
     inner = [n for n in xs if n in ys and n not in keep]
     rows, columns = [n for n in xs if n not in ys], [n for n in ys if n not in xs]
     names = (*batch, *rows, *columns)
     if not inner:
-        return _arranged(x, xs, names) * _arranged(y, ys, names), names
-    z = product(_grouped(x, xs, batch, rows, inner), _grouped(y, ys, batch, inner, columns))
+        return _aligned(x, xs, names) * _aligned(y, ys, names), names
+    z = product(_as_matrices(x, xs, batch, rows, inner), _as_matrices(y, ys, batch, inner, columns))
     size = {**dict(zip(xs, x.shape, strict=True)), **dict(zip(ys, y.shape, strict=True))}
     return np.reshape(z, [size[n] for n in names]), names
 
 
-def _arranged(x: Any, names: Labels, wanted: Labels) -> Any:
+def _aligned(x: Any, names: Labels, wanted: Labels) -> Any:
     """The array with its dims in the wanted order, and one of size 1 for each label that it lacks."""
     x = np.transpose(x, [names.index(n) for n in wanted if n in names])
     return x[tuple(slice(None) if n in names else None for n in wanted)]
 
 
-def _grouped(x: Any, names: Labels, *groups: list) -> Any:
+def _as_matrices(x: Any, names: Labels, *groups: list) -> Any:
     """The array as (dims of the first group…, size of the second, size of the third): a batch of matrices."""
     x = np.transpose(x, [names.index(n) for group in groups for n in group])
     batch, first = len(groups[0]), len(groups[0]) + len(groups[1])

@@ -14,7 +14,7 @@ from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import expand
 from .dims import canonical_dim, numpy_names
-from .gather_scatter import along, pick_sum
+from .gather_scatter import index_along_dim, scatter_nd
 from .index import getitem
 from .mask import where
 from .scalars import as_number
@@ -23,7 +23,7 @@ from .shape import reshape
 __all__ = ["gather", "take_along_dim"]
 
 
-@op(bfloat16=True)
+@op(half=True)
 def gather(input, dim, index, *, sparse_grad=False):
     """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on: y has the shape of `index`.
 
@@ -37,8 +37,8 @@ def gather(input, dim, index, *, sparse_grad=False):
     """
     require_tensor(input, "gather")
     x, shape = at_least_1d(input), input.shape
-    places, whole = places_of("gather", x, dim, index), x.shape
-    return x[places], lambda g: pick_sum.dual(g, places, tuple(range(len(whole))), whole).reshape(shape)
+    places, whole = scatter_index("gather", x, dim, index), x.shape
+    return x[places], lambda g: scatter_nd.dual(g, places, tuple(range(len(whole))), whole).reshape(shape)
 
 
 @numpy_names
@@ -72,7 +72,7 @@ def at_least_1d(x: Any) -> Any:
     return x if x.ndim else x.reshape(1)
 
 
-def places_of(name: str, x: Any, dim: int, index: Any) -> tuple:
+def scatter_index(name: str, x: Any, dim: int, index: Any) -> tuple:
     """What gathers from, or scatters into, the raw array `x`; checked."""
     require_tensor(index, f"index of {name}")
     dim = canonical_dim(dim, x.ndim)
@@ -90,10 +90,10 @@ def places_of(name: str, x: Any, dim: int, index: Any) -> tuple:
             f"apart from dimension {dim}"
         )
     check_bounds(name, index, dim, x.shape[dim])
-    return along(index, dim) if index.ndim else (index,)
+    return index_along_dim(index, dim) if index.ndim else (index,)
 
 
-def source_of(name: str, x: Tensor, index: Tensor, src: Any) -> Any:
+def scatter_source(name: str, x: Tensor, index: Tensor, src: Any) -> Any:
     """What is scattered into `x`: a number of its dtype, or the part of `src` that `index` covers."""
     require_tensor(x, name)
     require_tensor(index, f"index of {name}")

@@ -1,7 +1,7 @@
-"""Elements read from and sent to the places that an index names, perhaps more than once.
+"""Gathers the elements that an index names, and scatters elements to them.
 
-Reading and sending are each other's gradients, in two pairs of ops: `view_at` and `place` where no place is
-named twice, `pick` and `pick_sum` where what meets in a place is added.
+Each is the other's gradient, in two pairs of ops: `slice_at` and `slice_scatter` for an index that names no
+element twice, `gather_nd` and `scatter_nd` for any, where `scatter_nd` adds the elements with equal indices.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _WIDER = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8
 
 
 @op(view=True)
-def view_at(x, index):
-    """x[index] for an index that names no place twice; a view if it has no arrays in it."""
+def slice_at(x, index):
+    """Returns x[index] for an index that names no element twice; a view if it has no arrays in it."""
     shape = x.shape
-    return x[index], lambda g: place.dual(g, index, shape)
+    return x[index], lambda g: slice_scatter.dual(g, index, shape)
 
 
-@op(bfloat16=True)
-def place(g, index, shape):
-    """Zeros of `shape` with `g` at `index`, which names no place twice."""
+@op(half=True)
+def slice_scatter(g, index, shape):
+    """Returns zeros of `shape` with `g` at `index`, which names no element twice."""
     whole = np.zeros(shape, g.dtype, like=g)
     whole[index] = g
-    return whole, lambda gg: view_at.dual(gg, index)
+    return whole, lambda gg: slice_at.dual(gg, index)
 
 
-@op(bfloat16=True)
-def pick(x, *indices, dims):
-    """x[…, i, …, j, …] for arrays of integers at `dims`: what an embedding does."""
+@op(half=True)
+def gather_nd(x, *indices, dims):
+    """Returns x[…, i, …, j, …] for arrays of integers at `dims`, as an embedding does."""
     shape = x.shape
     if len(dims) == 1:
         y = np.take(x, indices[0], axis=dims[0])
@@ -47,17 +47,17 @@ def pick(x, *indices, dims):
         for dim, index in zip(dims, indices, strict=True):
             where[dim] = index
         y = x[tuple(where)]
-    return y, lambda g: pick_sum.dual(g, indices, dims, shape)
+    return y, lambda g: scatter_nd.dual(g, indices, dims, shape)
 
 
-@op(bfloat16=True)
-def pick_sum(g, indices, dims, shape):
-    """Zeros of `shape` with each element of `g` added where `pick` would take it from."""
-    return scatter_sum(g, indices, dims, shape), lambda gg: pick.dual(gg, *indices, dims=dims)
+@op(half=True)
+def scatter_nd(g, indices, dims, shape):
+    """Returns zeros of `shape` with each element of `g` added where `gather_nd` would take it from."""
+    return scatter_sum(g, indices, dims, shape), lambda gg: gather_nd.dual(gg, *indices, dims=dims)
 
 
-def picked_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of what `pick` gives."""
+def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns the shape of the result of `gather_nd`."""
     rest = [n for d, n in enumerate(shape) if d not in dims]
     start = _start(dims)
     try:
@@ -67,18 +67,18 @@ def picked_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence[in
 
 
 def _start(dims: Sequence[int]) -> int:
-    """Where NumPy puts the dims of the indices: in their place, or in front if dims lie between them."""
+    """Returns the position at which NumPy puts the dims of the indices: theirs, or 0 if they are apart."""
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
-def marked(places: Any, shape: tuple[int, ...], like: Any) -> Any:
-    """A mask of `shape` that is True at the places."""
+def index_mask(indices: Any, shape: tuple[int, ...], like: Any) -> Any:
+    """Returns a mask of `shape` that is True at the indices."""
     mask = np.zeros(shape, bool, like=like)
-    mask[places] = True
+    mask[indices] = True
     return mask
 
 
-def along(index: Any, dim: int) -> tuple:
+def index_along_dim(index: Any, dim: int) -> tuple:
     """What to index with, so that y[i, j, k] = x[i, index[i, j, k], k] is y = x[along(index, dim=1)]."""
     places = []
     for d, n in enumerate(index.shape):
@@ -89,7 +89,7 @@ def along(index: Any, dim: int) -> tuple:
 
 
 def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tuple[int, ...]) -> Any:
-    """The reverse of y = x[…, i, …, j, …]: zeros of `shape` with each element of `g` added at its origin.
+    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape`, with the elements of `g` added to them.
 
     Args:
         g: a raw array of the shape of y. The sum of a small dtype is returned in a wider one.
@@ -98,7 +98,7 @@ def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tupl
         shape: of x.
     """
     sizes = [shape[d] for d in dims]
-    index = linear(indices, sizes)
+    index = ravel_index(indices, sizes)
     start = _start(dims)
     if start:
         g = np.moveaxis(g, range(start, start + index.ndim), range(index.ndim))
@@ -108,8 +108,8 @@ def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tupl
     return np.moveaxis(total, range(len(dims)), dims) if dims[-1] >= len(dims) else total
 
 
-def linear(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """One index into the flattened dims instead of one a dim; negative ones count from the end."""
+def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Returns one index into the flattened dims instead of one a dim; negative ones count from the end."""
     total = None
     for index, size in zip(indices, sizes, strict=True):
         index = np.where(index < 0, index + size, index)
@@ -118,7 +118,7 @@ def linear(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _sum_rows(rows: Any, index: Any, count: int) -> Any:
-    """`count` rows, the i-th one the sum of the `rows[j]` with `index[j] == i`; on the CPU in the order of j.
+    """Returns `count` rows: the i-th is the sum of the `rows[j]` with `index[j] == i`, on the CPU in order.
 
     Sorted by index, equal ones lie together and one pass sums them: many times faster than `np.add.at`,
     except for single numbers. A GPU adds atomically.

@@ -21,7 +21,7 @@ from ..core.tensor import Tensor, raw_of
 from .broadcast import expand
 from .cast import clone
 from .dims import canonical_dim
-from .gather_scatter import FULL, pick, pick_sum, picked_shape, place, view_at
+from .gather_scatter import FULL, gather_nd, gather_nd_shape, scatter_nd, slice_at, slice_scatter
 from .inplace import write
 
 __all__ = ["index_put", "select", "narrow"]
@@ -39,13 +39,13 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     """
     basic, arrays = _read(x, index)
     if basic is not None:
-        x = view_at(x, basic)
+        x = slice_at(x, basic)
     if not arrays:
         return x
     dims = tuple(arrays)
     if len(arrays) == 1 and arrays[dims[0]].dtype == bool:
         return mask_at(x, arrays[dims[0]], dims[0])
-    return pick(x, *arrays.values(), dims=dims)
+    return gather_nd(x, *arrays.values(), dims=dims)
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
@@ -63,9 +63,9 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         write(x, value, basic, "__setitem__")
         return
     if basic is not None:
-        x = view_at(x, basic)
+        x = slice_at(x, basic)
     with on(x.device):
-        where = _raw_index(_without_masks(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
+        where = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
     write(x, value, where, "__setitem__")
 
 
@@ -99,12 +99,13 @@ def index_put_(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False
         setitem(x, tuple(indices), values)
         return x
     basic, arrays = _read(x, tuple(indices))
-    part = x if basic is None else view_at(x, basic)
+    part = x if basic is None else slice_at(x, basic)
     if arrays:
         with on(x.device):
-            arrays = _without_masks(arrays)
+            arrays = _masks_to_indices(arrays)
             raws, dims = tuple([raw_of(a).copy() for a in arrays.values()]), tuple(arrays)
-        values = pick_sum(expand(values, picked_shape(raws, dims, part.shape)), raws, dims, tuple(part.shape))
+        values = expand(values, gather_nd_shape(raws, dims, part.shape))
+        values = scatter_nd(values, raws, dims, tuple(part.shape))
     write(part, part + values, name="index_put_")
     return x
 
@@ -122,14 +123,15 @@ def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
 # The ops.
 
 
-@op(bfloat16=True)
+@op(half=True)
 def mask_at(x, mask, dim):
     """x[:, …, mask] for a mask of the dims from `dim` on: the elements where it is True, in order."""
     shape = x.shape
     flat = (*shape[:dim], math.prod(mask.shape), *shape[dim + mask.ndim :])
     chosen = np.flatnonzero(mask)
-    where = (*(FULL,) * dim, chosen)
-    return np.take(x.reshape(flat), chosen, axis=dim), lambda g: place.dual(g, where, flat).reshape(shape)
+    index = (*(FULL,) * dim, chosen)
+    y = np.take(x.reshape(flat), chosen, axis=dim)
+    return y, lambda g: slice_scatter.dual(g, index, flat).reshape(shape)
 
 
 @op(view=True)
@@ -143,7 +145,7 @@ def select(input, dim, index):
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
         )
-    return view_at.forward(input, (*(FULL,) * dim, index, ...))
+    return slice_at.forward(input, (*(FULL,) * dim, index, ...))
 
 
 @op(view=True)
@@ -162,7 +164,7 @@ def narrow(input, dim, start, length):
     start += size if start < 0 else 0
     if length < 0 or start + length > size:
         raise RuntimeError(f"narrow(): start ({start}) + length ({length}) exceeds dimension size ({size})")
-    return view_at.forward(input, (*(FULL,) * dim, slice(start, start + length)))
+    return slice_at.forward(input, (*(FULL,) * dim, slice(start, start + length)))
 
 
 # Reading an index.
@@ -184,11 +186,11 @@ def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
     if sum(i is Ellipsis for i in read) > 1:
         raise IndexError("an index can have only one ellipsis (`...`)")
     with on(x.device):
-        basic, arrays = _apart(x, read, x.ndim - taken)
-        return basic, _without_masks(arrays) if len(arrays) > 1 else arrays
+        basic, arrays = _split_index(x, read, x.ndim - taken)
+        return basic, _masks_to_indices(arrays) if len(arrays) > 1 else arrays
 
 
-def _apart(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Any]]:
+def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Any]]:
     """The items in two parts; `rest` is how many dims an ellipsis stands for."""
     basic, arrays = [], {}
     source = target = 0  # the next dim of x, and of what the basic part gives
@@ -273,7 +275,7 @@ def _dims_taken(i: Any) -> int:
     return i.ndim if i.dtype == bool else 1
 
 
-def _without_masks(arrays: dict[int, Any]) -> dict[int, Any]:
+def _masks_to_indices(arrays: dict[int, Any]) -> dict[int, Any]:
     """Masks as the integer arrays of the places where they are True."""
     found = {}
     for dim, array in arrays.items():

@@ -14,7 +14,7 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor, raw_of
 from .dims import canonical_dim, numpy_names
 from .gather_along import check_bounds, check_integers
-from .gather_scatter import FULL, marked, pick, scatter_sum
+from .gather_scatter import FULL, gather_nd, index_mask, scatter_sum
 from .mask import masked_fill, where
 from .scalars import as_number
 from .scatter_along import scatter, scatter_add
@@ -41,10 +41,10 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _index_select(input, canonical_dim(dim, input.ndim), index)
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _index_select(x, dim, index):
     check_bounds("index_select", index, dim, x.shape[dim], IndexError)
-    y, vjp = pick.forward(x, index.reshape(-1), dims=(dim,))
+    y, vjp = gather_nd.forward(x, index.reshape(-1), dims=(dim,))
     return y, (vjp, None, None)
 
 
@@ -69,7 +69,7 @@ def _index_add(x, dim, index, source, alpha):
     index = index.reshape(-1)
     y = x + alpha * scatter_sum(source, (index,), (dim,), x.shape)
     return y.astype(x.dtype, copy=False), (
-        lambda g: g, None, None, lambda g: alpha * pick.dual(g, index, dims=(dim,)),
+        lambda g: g, None, None, lambda g: alpha * gather_nd.dual(g, index, dims=(dim,)),
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _index_copy(input, dim, index, source)
 
 
-@op
+@op(half="float16")
 def _index_copy(x, dim, index, source):
     check_bounds("index_copy", index, dim, x.shape[dim], IndexError)
     index, y = index.reshape(-1), np.copy(x)
@@ -97,9 +97,9 @@ def _index_copy(x, dim, index, source):
     size = x.shape[dim]
 
     def grad_x(g):
-        return np.where(marked((index,), (size,), index).reshape(marks), 0, g)
+        return np.where(index_mask((index,), (size,), index).reshape(marks), 0, g)
 
-    return y, (grad_x, None, None, lambda g: pick.dual(g, index, dims=(dim,)))
+    return y, (grad_x, None, None, lambda g: gather_nd.dual(g, index, dims=(dim,)))
 
 
 def _check_slices(name, x, dim, index, source, error):
@@ -142,15 +142,15 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if index.ndim > 1:
         raise RuntimeError(f"index_fill(): expected a vector of indices, got shape {list(index.shape)}")
     dim = canonical_dim(dim, input.ndim)
-    return masked_fill(input, _marked_slices(index, dim, tuple(input.shape)), value)
+    return masked_fill(input, _slice_mask(index, dim, tuple(input.shape)), value)
 
 
 @op
-def _marked_slices(index, dim, shape):
+def _slice_mask(index, dim, shape):
     """A mask that is True in the slices `index` along `dim`, and broadcasts to `shape`."""
     size = shape[dim] if shape else 1
     check_bounds("index_fill", index, dim, size, IndexError, negative=True)
-    mask = marked((index.reshape(-1),), (size,), index)
+    mask = index_mask((index.reshape(-1),), (size,), index)
     return mask.reshape((size, *(1,) * (len(shape) - dim - 1)) if shape else ()), None
 
 
@@ -162,7 +162,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         RuntimeError: `index` is not int64.
     """
     check_integers("take", index, ("int64",))
-    return pick(reshape(input, -1), index, dims=(0,))
+    return gather_nd(reshape(input, -1), index, dims=(0,))
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:

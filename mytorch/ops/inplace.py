@@ -95,7 +95,7 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
         """What was overwritten gets no gradient, the value that of the part where it is now."""
         if isinstance(g, Tensor):
             return vjp_with_graph(g)
-        g = _copied(g, order)
+        g = _copy_in_order(g, order)
         part = replay_views(replay, from_raw(g)).data._array
         to_value = None
         if value_wanted:
@@ -127,7 +127,7 @@ def _memory_order(raw: Any) -> list[int]:
     return sorted(range(raw.ndim), key=lambda d: -abs(raw.strides[d]))
 
 
-def _copied(g: Any, order: list[int]) -> Any:
+def _copy_in_order(g: Any, order: list[int]) -> Any:
     """A copy of `g`, in memory its dims in this order: then views of the tensor are views of its gradient."""
     return np.transpose(np.transpose(g, order).copy(), _inverse(order))
 

@@ -29,7 +29,7 @@ def inplace_view(function: Callable) -> Callable:
         if recorded((x,)):
             check_history(x, name)
         before = x.node
-        out = function(_former_self(x) if x._view is None else x, *args, **kwargs)
+        out = function(_alias_of(x) if x._view is None else x, *args, **kwargs)
         if before is not None and x._view is not None:
             before.tensor = None  # its gradient has another shape
         x.data, x._view = out.data, out._view
@@ -41,7 +41,7 @@ def inplace_view(function: Callable) -> Callable:
     return call
 
 
-def _former_self(x: Tensor) -> Tensor:
+def _alias_of(x: Tensor) -> Tensor:
     former = from_raw(x.data._array)
     former._version = x._version
     former._watch(x._node)

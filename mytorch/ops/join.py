@@ -26,7 +26,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         ValueError: there are none.
         RuntimeError: the shapes don't fit.
     """
-    tensors = _several(tensors, "cat")
+    tensors = _require_list(tensors, "cat")
     if not tensors:
         raise ValueError("cat(): expected a non-empty list of tensors")
     return _cat(*tensors, dim=dim)
@@ -35,7 +35,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 concat = concatenate = cat
 
 
-@op(promote="common", bfloat16=True)
+@op(promote="common", half=True)
 def _cat(*xs, dim):
     _check_cat(xs, dim)
     joined = [x for x in xs if x.shape != (0,)] or xs[:1]
@@ -82,13 +82,13 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     Raises:
         RuntimeError: there are none, or the shapes differ.
     """
-    tensors = _several(tensors, "stack")
+    tensors = _require_list(tensors, "stack")
     if not tensors:
         raise RuntimeError("stack(): expected a non-empty list of tensors")
     return _stack(*tensors, dim=dim)
 
 
-@op(promote="common", bfloat16=True)
+@op(promote="common", half=True)
 def _stack(*xs, dim):
     for i, x in enumerate(xs):
         if x.shape != xs[0].shape:
@@ -126,7 +126,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _not_empty(tensors: Any, name: str) -> Sequence[Tensor]:
-    tensors = _several(tensors, name)
+    tensors = _require_list(tensors, name)
     if not tensors:
         raise RuntimeError(f"{name}(): expected a non-empty list of tensors")
     return tensors
@@ -155,10 +155,10 @@ def _each(tensors: tuple, name: str, function: Callable) -> Any:
         require_tensor(tensors[0], name)
         return function(tensors[0])
     tensors = tensors[0] if len(tensors) == 1 else tensors
-    return tuple([function(x) for x in _several(tensors, name)])
+    return tuple([function(x) for x in _require_list(tensors, name)])
 
 
-def _several(tensors: Any, name: str) -> Sequence[Tensor]:
+def _require_list(tensors: Any, name: str) -> Sequence[Tensor]:
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{name}(): expected a list or tuple of tensors, got {type(tensors).__name__}")
     for i, x in enumerate(tensors):

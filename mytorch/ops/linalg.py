@@ -30,7 +30,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return _matmul(input, other)
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _matmul(x, y):
     _check(x, y)
     row, column = x.ndim == 1, y.ndim == 1
@@ -97,7 +97,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return _outer(input, vec2)
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _outer(x, y):
     return x[:, None] * y, (
         lambda g: product(g, y[:, None])[:, 0],

@@ -11,7 +11,7 @@ from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import broadcast_tensors, expand
 from .cast import clone
-from .gather_scatter import pick
+from .gather_scatter import gather_nd
 from .index import mask_at
 from .scalars import as_number
 from .shape import reshape
@@ -36,7 +36,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     return _where(input, other, condition)
 
 
-@op
+@op(half="float16")
 def _where(x, y, condition):
     if condition.dtype == np.uint8:  # PyTorch's bools before there was a bool
         condition = np.not_equal(condition, 0)
@@ -49,7 +49,7 @@ def _where(x, y, condition):
     return chosen, (lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
 
 
-@op
+@op(half="float16")
 def masked_fill(x, mask, value):
     """`value`, a number or a 0-d tensor, where the mask is True, else x; mask and x are broadcast together.
 
@@ -102,14 +102,14 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.dtype != input.dtype:
         raise RuntimeError(f"masked_scatter(): expected a source of {input.dtype}, got {source.dtype}")
     input, mask = broadcast_tensors(input, mask)
-    order = _order_of_true(mask, source.numel())
+    order = _rank_of_true(mask, source.numel())
     if source.numel() == 0:
         return clone(input)
-    return where(mask, pick(reshape(source, -1), order, dims=(0,)), input)
+    return where(mask, gather_nd(reshape(source, -1), order, dims=(0,)), input)
 
 
 @op
-def _order_of_true(mask, limit):
+def _rank_of_true(mask, limit):
     """How many are True before each element that is."""
     order = np.cumsum(mask).reshape(mask.shape)
     if isinstance(order, np.ndarray) and order.size and order.reshape(-1)[-1] > limit:
@@ -133,14 +133,14 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 argwhere = nonzero
 
 
-@op
+@op(half="float16")
 def _nonzero(x):
     if x.ndim == 0:
         return np.zeros((int(x != 0), 0), np.int64, like=x), None
     return np.stack(np.nonzero(x), axis=1), None
 
 
-@op
+@op(half="float16")
 def _nonzero_each_dim(x):
     return tuple(np.nonzero(x)), None
 
@@ -160,7 +160,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     return _isin(elements, test_elements, bool(invert))
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _isin(elements, others, invert):
     if elements.dtype == np.bool:
         raise RuntimeError("isin(): not for bools")

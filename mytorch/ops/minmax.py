@@ -11,7 +11,7 @@ from ..backends.device import is_raw
 from ..core.array import Array
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import axes_of, canonical_dim, canonical_dims, numpy_names, reduced, restored
+from .dims import canonical_dim, canonical_dims, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
 from .elementwise import maximum, minimum
 from .reduce import total
 
@@ -47,8 +47,8 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
         return maximum(x, dim if other is None else other)
     if dim is None:
-        return _largest(x, keepdim)
-    return ValuesIndices(*_largest_along(x, dim, keepdim))
+        return _max_of_all(x, keepdim)
+    return ValuesIndices(*_max_along(x, dim, keepdim))
 
 
 @numpy_names
@@ -61,24 +61,24 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
         return minimum(x, dim if other is None else other)
     if dim is None:
-        return _smallest(x, keepdim)
-    return ValuesIndices(*_smallest_along(x, dim, keepdim))
+        return _min_of_all(x, keepdim)
+    return ValuesIndices(*_min_along(x, dim, keepdim))
 
 
 @numpy_names
 @op
 def amax(x, dim=None, keepdim=False):
     """The largest element over one dim, several or all; equal ones share the gradient evenly."""
-    _check_any("amax", x, dim, RuntimeError)
-    return _extreme(np.max, np.equal, x, dim, keepdim)
+    _check_not_empty("amax", x, dim, RuntimeError)
+    return _minmax(np.max, np.equal, x, dim, keepdim)
 
 
 @numpy_names
 @op
 def amin(x, dim=None, keepdim=False):
     """The smallest element over one dim, several or all; equal ones share the gradient evenly."""
-    _check_any("amin", x, dim, RuntimeError)
-    return _extreme(np.min, np.equal, x, dim, keepdim)
+    _check_not_empty("amin", x, dim, RuntimeError)
+    return _minmax(np.min, np.equal, x, dim, keepdim)
 
 
 @numpy_names
@@ -89,69 +89,70 @@ def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinM
 
 
 @op
-def _largest(x, keepdim):
-    _check_any("max", x, None, RuntimeError)
-    return _extreme(np.max, _equal_or_nan, x, None, keepdim)
+def _max_of_all(x, keepdim):
+    _check_not_empty("max", x, None, RuntimeError)
+    return _minmax(np.max, _equal_or_nan, x, None, keepdim)
 
 
 @op
-def _smallest(x, keepdim):
-    _check_any("min", x, None, RuntimeError)
-    return _extreme(np.min, _equal_or_nan, x, None, keepdim)
+def _min_of_all(x, keepdim):
+    _check_not_empty("min", x, None, RuntimeError)
+    return _minmax(np.min, _equal_or_nan, x, None, keepdim)
 
 
-@op
-def _largest_along(x, dim, keepdim):
-    _check_any("max", x, dim, RuntimeError)
-    return _extreme_along(np.argmax, x, dim, keepdim)
+@op(half="float16")
+def _max_along(x, dim, keepdim):
+    _check_not_empty("max", x, dim, RuntimeError)
+    return _minmax_along(np.argmax, x, dim, keepdim)
 
 
-@op
-def _smallest_along(x, dim, keepdim):
-    _check_any("min", x, dim, RuntimeError)
-    return _extreme_along(np.argmin, x, dim, keepdim)
+@op(half="float16")
+def _min_along(x, dim, keepdim):
+    _check_not_empty("min", x, dim, RuntimeError)
+    return _minmax_along(np.argmin, x, dim, keepdim)
 
 
 @numpy_names
-@op
+@op(half="float16")
 def argmax(x, dim=None, keepdim=False):
     """Where the largest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
-    return _position("argmax", np.argmax, x, dim, keepdim), None
+    return _argminmax("argmax", np.argmax, x, dim, keepdim), None
 
 
 @numpy_names
-@op
+@op(half="float16")
 def argmin(x, dim=None, keepdim=False):
     """Where the smallest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
-    return _position("argmin", np.argmin, x, dim, keepdim), None
+    return _argminmax("argmin", np.argmin, x, dim, keepdim), None
 
 
-def _extreme(function: Callable, same: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
-    axes = axes_of(dim, x.ndim)
+def _minmax(function: Callable, same: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+    axes = reduction_axes(dim, x.ndim)
     y = function(x, axis=axes, keepdims=True)
-    return reduced(y, axes, keepdim), shared(x, y, axes, keepdim, same)
+    return squeeze_reduced(y, axes, keepdim), split_among_ties(x, y, axes, keepdim, same)
 
 
 def _equal_or_nan(x: Any, y: Any) -> Any:
     return np.where(np.isnan(y), np.isnan(x), np.equal(x, y))
 
 
-def shared(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = _equal_or_nan) -> Callable:
+def split_among_ties(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = _equal_or_nan) -> Callable:
     """The vjp of a `y` that was chosen from `x`: all elements that are the same as it share evenly."""
 
-    def share(g):
-        winners = same(x, y)
-        return winners * (restored(g, axes, keepdim) / total(winners, axes, True, x.dtype))
+    def vjp(g):
+        ties = same(x, y)
+        return ties * (expand_reduced(g, axes, keepdim) / total(ties, axes, True, x.dtype))
 
-    return share
+    return vjp
 
 
-def _extreme_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+def _minmax_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
     axis = canonical_dim(dim, x.ndim)
-    return picked(x, np.expand_dims(locate(np.reshape(x, x.shape or 1), axis=axis), axis), axis, keepdim)
+    index = locate(np.reshape(x, x.shape or 1), axis=axis)
+    return select_along(x, np.expand_dims(index, axis), axis, keepdim)
 
 
-def picked(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
+def select_along(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
     """One element of each line along the axis: ((values, indices), vjp).
 
     Args:
@@ -160,23 +161,23 @@ def picked(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
     shape, whole = x.shape, x.shape or (1,)
     values = np.take_along_axis(np.reshape(x, whole), index, axis)
     axes, keepdim = (axis,) if shape else None, keepdim and shape
-    place = np.reshape(np.arange(whole[axis], like=index), (-1,) + (1,) * (len(whole) - 1 - axis))
+    position = np.reshape(np.arange(whole[axis], like=index), (-1,) + (1,) * (len(whole) - 1 - axis))
 
-    def pull(g):
-        return np.reshape(np.where(np.equal(place, index), np.reshape(g, index.shape), 0), shape)
+    def vjp(g):
+        return np.reshape(np.where(np.equal(position, index), np.reshape(g, index.shape), 0), shape)
 
-    return (reduced(values, axes, keepdim), reduced(index, axes, keepdim)), pull
+    return (squeeze_reduced(values, axes, keepdim), squeeze_reduced(index, axes, keepdim)), vjp
 
 
-def _position(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> Any:
+def _argminmax(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> Any:
     if x.dtype == bool:
         raise RuntimeError(f"{name}(): does not support bool tensors")
     axis = None if dim is None else canonical_dim(dim, x.ndim)
-    _check_any(name, x, axis, IndexError)
+    _check_not_empty(name, x, axis, IndexError)
     return locate(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
 
-def _check_any(name: str, x: Any, dim: Any, error: type) -> None:
+def _check_not_empty(name: str, x: Any, dim: Any, error: type) -> None:
     """Raise if there is nothing to choose from."""
     if dim is None or dim == ():
         if 0 in x.shape:

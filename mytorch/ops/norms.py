@@ -10,8 +10,7 @@ import numpy as np
 
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
-from .dims import axes_of, canonical_dims, count, numpy_names, reduced, restored
+from .dims import canonical_dims, count, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
 from .minmax import amax, amin
 from .reduce import cast, float_dtype, sum, total
 from .shape import movedim, squeeze, unsqueeze
@@ -50,6 +49,10 @@ def vector_norm(x: Tensor, ord: float = 2, dim=None, keepdim: bool = False, *, d
     """
     if not isinstance(ord, (int, float)):
         raise TypeError(f"vector_norm(): the order is a number, got {ord!r}")
+    require_tensor(x, "vector_norm")
+    float_dtype("norm", x)
+    if float_dtype("norm", x, dtype).itemsize < x.dtype.itemsize:
+        raise RuntimeError(f"norm(): dtype {dtype} is narrower than that of the tensor, {x.dtype}")
     return _vector_norm(x, ord=ord, dim=dim, keepdim=keepdim, dtype=dtype)
 
 
@@ -85,32 +88,28 @@ def matrix_norm(x: Tensor, ord: Any = "fro", dim=(-2, -1), keepdim: bool = False
         raise RuntimeError(
             f"matrix_norm(): order {ord!r} is not supported; there are 'fro', 'nuc', ±1, ±2, ±inf"
         )
-    along, across = (row, column) if abs(ord) == 1 else (column, row)
-    y = (largest if ord > 0 else amin)(vector_norm(x, 1, along, True), across, True)
+    dim_of_sums, dim_of_extremes = (row, column) if abs(ord) == 1 else (column, row)
+    y = (largest if ord > 0 else amin)(vector_norm(x, 1, dim_of_sums, True), dim_of_extremes, True)
     return y if keepdim else squeeze(y, dims)
 
 
 @op
 def _vector_norm(x, *, ord, dim, keepdim, dtype):
-    float_dtype("norm", x)
-    dtype = float_dtype("norm", x, dtype)
-    if dtype.itemsize < x.dtype.itemsize:
-        raise RuntimeError(f"norm(): dtype {dtype} is narrower than that of the tensor, {x.dtype}")
-    axes = axes_of(dim, x.ndim)
+    axes = reduction_axes(dim, x.ndim)
     if (ord < 0 or ord == math.inf) and count(x.shape, axes) == 0:
         raise RuntimeError(
             f"norm(): the {ord}-norm of no elements is not defined: shape {list(x.shape)}, dim {dim}"
         )
-    x = upcast(cast(x, dtype))
-    y = _length(x, ord, axes)
+    x = cast(x, float_dtype("norm", x, dtype))
+    y = _norm_keepdim(x, ord, axes)
 
-    def pull(g):
-        return upcast(restored(g, axes, keepdim)) * _slope(x, y, ord, axes)
+    def vjp(g):
+        return expand_reduced(g, axes, keepdim) * _norm_gradient(x, y, ord, axes)
 
-    return cast(reduced(y, axes, keepdim), dtype), pull
+    return squeeze_reduced(y, axes, keepdim), vjp
 
 
-def _length(x: Any, p: float, axes: Any) -> Any:
+def _norm_keepdim(x: Any, p: float, axes: Any) -> Any:
     """The norm, with the reduced dims kept as 1."""
     if p == 2:
         return np.sqrt(total(np.square(x), axes, True))
@@ -124,7 +123,7 @@ def _length(x: Any, p: float, axes: Any) -> Any:
     return total(size**p, axes, True) ** (1 / p)
 
 
-def _slope(x: Any, y: Any, p: float, axes: Any) -> Any:
+def _norm_gradient(x: Any, y: Any, p: float, axes: Any) -> Any:
     """d norm / dx = sign(x) (|x| / norm)^(p - 1)"""
     if p == 2:
         return x / np.where(np.equal(y, 0), 1, y)
@@ -134,6 +133,6 @@ def _slope(x: Any, y: Any, p: float, axes: Any) -> Any:
     if p == 1:
         return sign
     if math.isinf(p):
-        reached = np.equal(np.abs(x), y) | np.not_equal(x, x)
-        return sign * reached / total(reached, axes, True, x.dtype)
+        ties = np.equal(np.abs(x), y) | np.not_equal(x, x)
+        return sign * ties / total(ties, axes, True, x.dtype)
     return np.where(np.equal(x, 0), 0, np.sign(x) * (np.abs(x) / y) ** (p - 1))

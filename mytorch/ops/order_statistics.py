@@ -17,7 +17,7 @@ from .dims import canonical_dim, numpy_names
 from .elementwise import ceil, clamp, floor, lerp
 from .gather_along import gather
 from .mask import where
-from .minmax import ValuesIndices, picked, shared
+from .minmax import ValuesIndices, select_along, split_among_ties
 from .reduce import sum, total
 from .scan import running
 from .shape import movedim, reshape
@@ -60,16 +60,16 @@ def _median_of_all(x, *, skip_nan):
     else:
         flat = np.reshape(x, -1)
         y = np.take(np.sort(flat), _middle(flat, 0, skip_nan)[0])
-    return y, shared(x, y, None, True)
+    return y, split_among_ties(x, y, None, True)
 
 
-@op
+@op(half="float16")
 def _median(x, *, dim, keepdim, skip_nan):
     _check_numbers("median", x)
     line, axis = _lines("median", x, dim)
     order = np.argsort(line, axis=axis, kind="stable")
     index = np.take_along_axis(order, _middle(line, axis, skip_nan), axis)
-    return picked(x, index, axis, keepdim)
+    return select_along(x, index, axis, keepdim)
 
 
 def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
@@ -94,7 +94,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
 
 
-@op
+@op(half="float16")
 def _kthvalue(x, *, k, dim, keepdim):
     _check_numbers("kthvalue", x)
     line, axis = _lines("kthvalue", x, dim)
@@ -102,7 +102,7 @@ def _kthvalue(x, *, k, dim, keepdim):
     if not 1 <= k <= n:
         raise RuntimeError(f"kthvalue(): selected number k out of range: {k} of {n} in dim {axis}")
     order = np.argsort(line, axis=axis, kind="stable")
-    return picked(x, order[(slice(None),) * axis + (slice(k - 1, k),)], axis, keepdim)
+    return select_along(x, order[(slice(None),) * axis + (slice(k - 1, k),)], axis, keepdim)
 
 
 @numpy_names
@@ -117,18 +117,19 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     return ValuesIndices(*_mode(x, dim=dim, keepdim=keepdim))
 
 
-@op
+@op(half="float16")
 def _mode(x, *, dim, keepdim):
     line, axis = _lines("mode", x, dim)
     line = np.moveaxis(line, axis, -1)
     order = np.argsort(line, axis=-1, kind="stable")
     ordered = np.take_along_axis(line, order, -1)
-    place = np.arange(line.shape[-1], like=order)
+    position = np.arange(line.shape[-1], like=order)
     fresh = np.not_equal(ordered[..., 1:], ordered[..., :-1])
-    start = running(np.maximum, np.where(fresh, place[1:], 0), line.ndim - 1)  # of the run of equal elements
-    length = place - np.concatenate([np.zeros_like(order[..., :1]), start], -1)
+    # The start of the run of equal elements that each is in.
+    start = running(np.maximum, np.where(fresh, position[1:], 0), line.ndim - 1)
+    length = position - np.concatenate([np.zeros_like(order[..., :1]), start], -1)
     longest = np.expand_dims(np.argmax(length, axis=-1), -1)
-    return picked(x, np.moveaxis(np.take_along_axis(order, longest, -1), -1, axis), axis, keepdim)
+    return select_along(x, np.moveaxis(np.take_along_axis(order, longest, -1), -1, axis), axis, keepdim)
 
 
 def _lines(name: str, x: Any, dim: Any) -> tuple[Any, int]:

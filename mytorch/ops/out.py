@@ -86,13 +86,13 @@ def accepts_out(function: Callable) -> Callable:
             raise TypeError(f"{name}(): out has {len(targets)} tensors for {len(results)} results")
         for target, value in zip(targets, results, strict=True):
             _check_overlap(target, value, inputs, whole, name)
-            _give(target, value, name)
+            _write_out(target, value, name)
         return type(result)(*targets) if hasattr(result, "_fields") else tuple(targets) if several else out
 
     return call
 
 
-def _give(out: Tensor, value: Tensor, name: str) -> None:
+def _write_out(out: Tensor, value: Tensor, name: str) -> None:
     if out.device is not value.device:
         raise RuntimeError(f"{name}(): out is on {out.device}, the result on {value.device}")
     if name in EXACT and out.dtype != value.dtype:

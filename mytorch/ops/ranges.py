@@ -86,7 +86,7 @@ def linspace(
     Raises:
         RuntimeError: `steps` is negative; a bound doesn't fit the dtype, or has dims.
     """
-    dtype, steps = _checked("linspace", steps, dtype)
+    dtype, steps = _check_steps("linspace", steps, dtype)
     start, end = (as_number(_bound(x, "linspace"), dtype, "linspace") for x in (start, end))
     return _line(_between(start, end, steps, dtype), steps, dtype, device, requires_grad)
 
@@ -100,7 +100,7 @@ def logspace(
     Raises:
         RuntimeError: as for `linspace`.
     """
-    dtype, steps = _checked("logspace", steps, dtype)
+    dtype, steps = _check_steps("logspace", steps, dtype)
     start, end = (_bound(x, "logspace") for x in (start, end))
     if dtype.kind in "iu":  # as in PyTorch
         start, end = as_number(start, dtype, "logspace"), as_number(end, dtype, "logspace")
@@ -108,7 +108,7 @@ def logspace(
     return _line(lambda i: float(base) ** exponents(i), steps, dtype, device, requires_grad)
 
 
-def _checked(name: str, steps: Any, dtype: Any) -> tuple[np.dtype, int]:
+def _check_steps(name: str, steps: Any, dtype: Any) -> tuple[np.dtype, int]:
     steps = integer(steps, name)
     if steps < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative, got {steps}")

@@ -15,9 +15,10 @@ from .cast import clone
 from .compare import logical_xor
 from .dims import canonical_dim, numpy_names
 from .elementwise import sub
-from .gather_scatter import FULL, pick
+from .gather_scatter import FULL, gather_nd
 from .index import getitem
 from .join import cat
+from .reduce import total
 from .shape import as_sizes, dims_in_order, reshape, transpose
 
 __all__ = [
@@ -25,33 +26,29 @@ __all__ = [
 ]  # fmt: skip
 
 
-@op
+@op(half="float16")
 def repeat(x, *sizes, repeats=None):
     """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims give new dims in front."""
     counts = as_sizes(sizes if repeats is None else repeats, "repeat")
     if len(counts) < x.ndim:
         raise RuntimeError(f"repeat(): {len(counts)} counts {list(counts)} for a {x.ndim}-d tensor")
-    return _tiled(x, counts)
+    return _tile(x, counts)
 
 
-@op
+@op(half="float16")
 def tile(input, *sizes, dims=None):
     """As `repeat`, but counts may be missing in front: these dims stay."""
     counts = as_sizes(sizes if dims is None else dims, "tile")
-    return _tiled(input, (1,) * (input.ndim - len(counts)) + counts)
+    return _tile(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
-def _tiled(x, counts):
+def _tile(x, counts):
     if any(n < 0 for n in counts):
         raise RuntimeError(f"repeat(): a count can't be negative, got {list(counts)}")
     before = (1,) * (len(counts) - x.ndim) + x.shape
     apart = [n for pair in zip(counts, before, strict=True) for n in pair]
     copies = tuple(range(0, len(apart), 2))
-    return np.tile(x, counts), lambda g: _sum(g.reshape(apart), copies)
-
-
-def _sum(g, dims):
-    return np.sum(g, dims, dtype=np.float32 if g.dtype == np.float16 else None)
+    return np.tile(x, counts), lambda g: total(g.reshape(apart), copies)
 
 
 @numpy_names
@@ -72,7 +69,7 @@ def repeat_interleave(
     """
     require_tensor(input, "repeat_interleave")
     if repeats is None:
-        return _origins(input, output_size)
+        return _source_indices(input, output_size)
     input, dim = (reshape(input, -1), 0) if dim is None else (input, canonical_dim(dim, input.ndim))
     if isinstance(repeats, (list, tuple)) or is_raw(repeats):
         repeats = Tensor(repeats, device=input.device)
@@ -80,12 +77,12 @@ def repeat_interleave(
         if repeats.shape != (input.shape[dim],):
             wanted = f"{input.shape[dim]} slices along dim {dim}"
             raise RuntimeError(f"repeat_interleave(): repeats of shape {list(repeats.shape)} for {wanted}")
-        return pick(input, _origins(repeats, output_size), dims=(dim,))
+        return gather_nd(input, _source_indices(repeats, output_size), dims=(dim,))
     return _repeat_each(input, operator.index(repeats), dim)
 
 
 @op
-def _origins(repeats, total):
+def _source_indices(repeats, total):
     look = total is None or isinstance(repeats, np.ndarray)  # with a total, a GPU needn't be waited for
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave(): repeats must be int64 or int32, got {repeats.dtype}")
@@ -99,16 +96,15 @@ def _origins(repeats, total):
     return origins.astype(repeats.dtype, copy=False), None
 
 
-@op
+@op(half="float16")
 def _repeat_each(x, repeats, dim):
     if repeats < 0 or not x.ndim:
         raise RuntimeError(f"repeat_interleave(): {repeats} repeats of a tensor with shape {list(x.shape)}")
     apart = (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :])
-    wide = np.float32 if x.dtype == np.float16 else None
-    return np.repeat(x, repeats, axis=dim), lambda g: np.sum(g.reshape(apart), dim + 1, dtype=wide)
+    return np.repeat(x, repeats, axis=dim), lambda g: total(g.reshape(apart), (dim + 1,))
 
 
-@op
+@op(half="float16")
 def flip(x, *sizes, dims=None):
     """The order of the elements along `dims` reversed, a copy."""
     dims = dims_in_order(as_sizes(sizes if dims is None else dims, "flip"), x.ndim, "flip")[: x.ndim]
@@ -154,7 +150,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     return transpose(flip(input, a), a, b) if k % 4 == 3 else flip(input, ())
 
 
-@op
+@op(half="float16")
 def roll(x, shifts, dims=None):
     """Elements moved by `shifts` along `dims` (None: flattened), and from one end to the other."""
     shifts = as_sizes((shifts,), "roll")

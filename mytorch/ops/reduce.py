@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,8 @@ from ..backends import dtypes
 from ..backends.blas import column_sums, rows
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
 from .compare import isnan, logical_not
-from .dims import axes_of, canonical_dim, count, numpy_names, reduced, restored
+from .dims import canonical_dim, count, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
 
 __all__ = ["sum", "mean", "nansum", "nanmean", "prod", "any", "all", "count_nonzero", "logsumexp"]
 
@@ -62,39 +62,39 @@ def float_dtype(name: str, x: Any, dtype: Any = None) -> np.dtype:
 
 
 @numpy_names
-@op
+@op(half="float16")
 def sum(x, dim=None, keepdim=False, *, dtype=None):
     """The sum over one dim, several or all.
 
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
     """
-    axes, shape, dtype = axes_of(dim, x.ndim), x.shape, sum_dtype(x, dtype)
+    axes, shape, dtype = reduction_axes(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     y = total(x, axes, keepdim, None if dtype == x.dtype else dtype)
-    return cast(y, dtype), lambda g: np.broadcast_to(restored(g, axes, keepdim), shape)
+    return cast(y, dtype), lambda g: np.broadcast_to(expand_reduced(g, axes, keepdim), shape)
 
 
 @numpy_names
-@op
+@op(half="float16")
 def mean(x, dim=None, keepdim=False, *, dtype=None):
     """The mean over one dim, several or all; that of nothing is NaN.
 
     Raises:
         RuntimeError: neither `x` nor `dtype` is floating-point.
     """
-    shape, dtype, axes = x.shape, float_dtype("mean", x, dtype), axes_of(dim, x.ndim)
+    shape, dtype, axes = x.shape, float_dtype("mean", x, dtype), reduction_axes(dim, x.ndim)
     n = count(shape, axes)
     y = total(x, axes, keepdim, None if dtype == x.dtype else dtype) / n
-    return cast(y, dtype), lambda g: np.broadcast_to(restored(g / n, axes, keepdim), shape)
+    return cast(y, dtype), lambda g: np.broadcast_to(expand_reduced(g / n, axes, keepdim), shape)
 
 
 @numpy_names
-@op
+@op(half="float16")
 def nansum(x, dim=None, keepdim=False, *, dtype=None):
     """The sum of all that is not NaN; arguments as for `sum`."""
     known = np.equal(x, x)
-    y, spread = sum.forward(np.where(known, x, 0), dim, keepdim, dtype=dtype)
-    return y, lambda g: spread(g) * known
+    y, vjp = sum.forward(np.where(known, x, 0), dim, keepdim, dtype=dtype)
+    return y, lambda g: vjp(g) * known
 
 
 @numpy_names
@@ -115,20 +115,19 @@ def prod(x, dim=None, keepdim=False, *, dtype=None):
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
     """
     dtype, shape = sum_dtype(x, dtype), x.shape
-    axes = None if dim is None else axes_of(canonical_dim(dim, x.ndim), x.ndim)
+    axes = None if dim is None else reduction_axes(canonical_dim(dim, x.ndim), x.ndim)
     axis = axes[0] if axes else None
-    y = np.prod(x, axis=axis, keepdims=keepdim, dtype=np.float32 if dtype == np.float16 else dtype)
+    y = np.prod(x, axis=axis, keepdims=keepdim, dtype=dtype)
 
-    def pull(g):
+    def vjp(g):
         rest = _product_of_others(x, axis) if axes else _product_of_others(np.reshape(x, -1), 0)
-        return restored(g, axes, keepdim) * np.reshape(rest, shape)
+        return expand_reduced(g, axes, keepdim) * np.reshape(rest, shape)
 
-    return cast(y, dtype), pull
+    return y, vjp
 
 
 def _product_of_others(x: Any, axis: int) -> Any:
     """For each element the product of all others along the axis; y / x would fail where there are zeros."""
-    x = upcast(x)
     first = (slice(None),) * axis + (slice(0, 1),)
     kept = (slice(None),) * axis + (slice(0, x.shape[axis]),)
 
@@ -139,53 +138,54 @@ def _product_of_others(x: Any, axis: int) -> Any:
 
 
 @numpy_names
-@op
-def logsumexp(x, dim, keepdim=False):
+def logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over one dim or several, without overflow; integers count as the default float dtype.
 
     The largest element m is taken out first: m + log(sum(exp(x - m))).
     """
-    if x.dtype.kind in "biu":
-        x = x.astype(dtypes.get_default_dtype())
-    axes, dtype = axes_of(dim, x.ndim), x.dtype
-    wide = upcast(x)
+    return _logsumexp(x, dim=dim, keepdim=keepdim)
+
+
+@op(promote="float")
+def _logsumexp(x, *, dim, keepdim):
+    axes = reduction_axes(dim, x.ndim)
     m = 0
     if count(x.shape, axes):
-        m = np.max(wide, axis=axes, keepdims=True)
+        m = np.max(x, axis=axes, keepdims=True)
         m = np.where(np.isfinite(m), m, 0)
-    y = m + np.log(total(np.exp(wide - m), axes, True))
+    y = m + np.log(total(np.exp(x - m), axes, True))
 
-    def pull(g):
-        return restored(g, axes, keepdim) * np.exp(x - y)
+    def vjp(g):
+        return expand_reduced(g, axes, keepdim) * np.exp(x - y)
 
-    return cast(reduced(y, axes, keepdim), dtype), pull
+    return squeeze_reduced(y, axes, keepdim), vjp
 
 
 # Truth.
 
 
 @numpy_names
-@op
+@op(half="float16")
 def any(x, dim=None, keepdim=False):
     """Is any element over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
-    return _truth(np.any, x, dim, keepdim)
+    return _any_or_all(np.any, x, dim, keepdim)
 
 
 @numpy_names
-@op
+@op(half="float16")
 def all(x, dim=None, keepdim=False):
     """Are all elements over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
-    return _truth(np.all, x, dim, keepdim)
+    return _any_or_all(np.all, x, dim, keepdim)
 
 
-def _truth(function, x, dim, keepdim):
-    axes = axes_of(dim, x.ndim)
+def _any_or_all(function, x, dim, keepdim):
+    axes = reduction_axes(dim, x.ndim)
     y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # no dim at all
     return cast(y, x.dtype) if x.dtype == np.uint8 else y, None
 
 
 @numpy_names
-@op
+@op(half="float16")
 def count_nonzero(x, dim=None):
     """How many elements over one dim, several or all are not zero; int64."""
-    return total(np.not_equal(x, 0), axes_of(dim, x.ndim), dtype=dtypes.int64), None
+    return total(np.not_equal(x, 0), reduction_axes(dim, x.ndim), dtype=dtypes.int64), None

@@ -10,11 +10,10 @@ import numpy as np
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
 from .dims import canonical_dim, numpy_names
-from .gather_scatter import along, scatter_sum
+from .gather_scatter import index_along_dim, scatter_sum
 from .minmax import ValuesIndices
-from .reduce import cast, sum_dtype
+from .reduce import sum_dtype
 
 __all__ = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
 
@@ -28,13 +27,13 @@ def cumsum(x, dim, *, dtype=None):
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
-    y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=np.float32 if dtype == np.float16 else dtype)
+    y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=dtype)
 
-    def pull(g):
-        g = upcast(np.reshape(g, shape or 1))
+    def vjp(g):
+        g = np.reshape(g, shape or 1)
         return np.reshape(np.flip(np.cumsum(np.flip(g, axis), axis), axis), shape)
 
-    return cast(np.reshape(y, shape), dtype), pull
+    return np.reshape(y, shape), vjp
 
 
 @numpy_names
@@ -47,16 +46,16 @@ def cumprod(x, dim, *, dtype=None):
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     x = np.reshape(x, shape or 1)
-    y = np.cumprod(x, axis, dtype=np.float32 if dtype == np.float16 else dtype)
+    y = np.cumprod(x, axis, dtype=dtype)
 
-    def pull(g):
-        wide, first = upcast(x), _part(axis, 0, 1)
-        before = np.concatenate([np.ones_like(wide[first]), wide[_part(axis, 0, -1)]], axis)
-        after = wide[_part(axis, 1, None)]
-        sums = _weighted_sums(upcast(np.reshape(g, x.shape)), after, axis)
+    def vjp(g):
+        first = _slice_along(axis, 0, 1)
+        before = np.concatenate([np.ones_like(x[first]), x[_slice_along(axis, 0, -1)]], axis)
+        after = x[_slice_along(axis, 1, None)]
+        sums = _weighted_sums(np.reshape(g, x.shape), after, axis)
         return np.reshape(np.cumprod(before, axis) * sums, shape)
 
-    return cast(np.reshape(y, shape), dtype), pull
+    return np.reshape(y, shape), vjp
 
 
 @numpy_names
@@ -67,18 +66,18 @@ def logcumsumexp(x, dim):
     Raises:
         NotImplementedError: `x` isn't floating-point.
     """
-    axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, x.dtype
-    if not is_floating_point(dtype):
-        raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {dtype}")
-    x = upcast(np.reshape(x, shape or 1))
+    axis, shape = canonical_dim(dim, x.ndim), x.shape
+    if not is_floating_point(x.dtype):
+        raise NotImplementedError(f"logcumsumexp(): expected a floating-point dtype, got {x.dtype}")
+    x = np.reshape(x, shape or 1)
     y = running(np.logaddexp, x, axis)
 
-    def pull(g):  # exp(x[k] - y[k]) times the sum of g[i] exp(y[k] - y[i]) over i >= k: nothing overflows
-        steps = np.exp(y[_part(axis, 0, -1)] - y[_part(axis, 1, None)])
-        sums = _weighted_sums(upcast(np.reshape(g, x.shape)), steps, axis)
+    def vjp(g):  # exp(x[k] - y[k]) times the sum of g[i] exp(y[k] - y[i]) over i >= k: nothing overflows
+        steps = np.exp(y[_slice_along(axis, 0, -1)] - y[_slice_along(axis, 1, None)])
+        sums = _weighted_sums(np.reshape(g, x.shape), steps, axis)
         return np.reshape(np.exp(x - y) * sums, shape)
 
-    return cast(np.reshape(y, shape), dtype), pull
+    return np.reshape(y, shape), vjp
 
 
 @numpy_names
@@ -87,31 +86,31 @@ def cummax(x: Tensor, dim: int) -> ValuesIndices:
 
     NaN is larger than any number.
     """
-    return ValuesIndices(*_running_extreme(x, np.maximum, dim))
+    return ValuesIndices(*_running_minmax(x, np.maximum, dim))
 
 
 @numpy_names
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
     """The smallest element so far along `dim`, and where it is; as `cummax`, with NaN smaller than all."""
-    return ValuesIndices(*_running_extreme(x, np.minimum, dim))
+    return ValuesIndices(*_running_minmax(x, np.minimum, dim))
 
 
-@op
-def _running_extreme(x, function, dim):
+@op(half="float16")
+def _running_minmax(x, function, dim):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x, whole = np.reshape(x, shape or 1), shape or (1,)
     y = running(function, x, axis)
     reached = np.equal(x, y) | np.not_equal(x, x)
-    place = np.reshape(np.arange(whole[axis], like=x), (-1,) + (1,) * (len(whole) - 1 - axis))
-    index = running(np.maximum, np.where(reached, place, 0), axis)
+    position = np.reshape(np.arange(whole[axis], like=x), (-1,) + (1,) * (len(whole) - 1 - axis))
+    index = running(np.maximum, np.where(reached, position, 0), axis)
     return (np.reshape(y, shape), np.reshape(index, shape)), lambda g: _add_along.dual(g, index, axis)
 
 
-@op
+@op(half="float16")
 def _add_along(g, index, axis):
     """The gradients back to where their elements were taken from along the axis, added up."""
     shape, whole = g.shape, index.shape
-    y = scatter_sum(np.reshape(g, whole), along(index, axis), range(len(whole)), whole)
+    y = scatter_sum(np.reshape(g, whole), index_along_dim(index, axis), range(len(whole)), whole)
     return np.reshape(y, shape), lambda gg: np.reshape(
         np.take_along_axis(np.reshape(gg, whole), index, axis), shape
     )
@@ -132,9 +131,9 @@ def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
     """
     step, n = 1, parts[0].shape[axis]
     while step < n:
-        before = [p[_part(axis, 0, n - step)] for p in parts]
-        now = [p[_part(axis, step, None)] for p in parts]
-        first = [p[_part(axis, 0, step)] for p in parts]
+        before = [p[_slice_along(axis, 0, n - step)] for p in parts]
+        now = [p[_slice_along(axis, step, None)] for p in parts]
+        first = [p[_slice_along(axis, 0, step)] for p in parts]
         parts = [np.concatenate(p, axis) for p in zip(first, combine(before, now), strict=True)]
         step *= 2
     return parts
@@ -149,10 +148,10 @@ def _weighted_sums(g: Any, steps: Any, axis: int) -> Any:
     def compose(after, now):
         return now[0] * after[0], now[1] + now[0] * after[1]
 
-    a = np.concatenate([steps, np.ones_like(g[_part(axis, 0, 1)])], axis)
+    a = np.concatenate([steps, np.ones_like(g[_slice_along(axis, 0, 1)])], axis)
     return np.flip(scan(compose, (np.flip(a, axis), np.flip(g, axis)), axis)[1], axis)
 
 
-def _part(axis: int, start: int, stop: int | None) -> tuple[slice, ...]:
+def _slice_along(axis: int, start: int, stop: int | None) -> tuple[slice, ...]:
     """What to index with for the elements from `start` to `stop` along the axis."""
     return (slice(None),) * axis + (slice(start, stop),)

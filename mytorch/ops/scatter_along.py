@@ -16,8 +16,8 @@ from ..core.tensor import Tensor
 from .broadcast import expand
 from .cast import to
 from .elementwise import div
-from .gather_along import at_least_1d, places_of, source_of
-from .gather_scatter import marked, pick, pick_sum, scatter_sum
+from .gather_along import at_least_1d, scatter_index, scatter_source
+from .gather_scatter import gather_nd, index_mask, scatter_nd, scatter_sum
 from .scatter_fold import scatter_extreme, scatter_prod
 
 __all__ = ["scatter", "scatter_add", "scatter_reduce"]
@@ -46,7 +46,7 @@ def scatter(
         value = value.item()
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError(f"scatter(): reduce argument must be either add or multiply, got {reduce!r}")
-    src = source_of("scatter", input, index, value if src is None else src)
+    src = scatter_source("scatter", input, index, value if src is None else src)
     if reduce is None:
         return _scatter(input, dim, index, src)
     if not isinstance(src, Tensor):
@@ -56,17 +56,17 @@ def scatter(
     return scatter_prod(input, dim, index, src, include_self=True)
 
 
-@op
+@op(half="float16")
 def _scatter(x, dim, index, src):
     shape, y = x.shape, np.copy(x)
-    places = places_of("scatter", at_least_1d(y), dim, index)
+    places = scatter_index("scatter", at_least_1d(y), dim, index)
     at_least_1d(y)[places] = src
     dims = tuple(range(len(places)))
 
     def grad_x(g):
-        return np.where(marked(places, shape or (1,), index).reshape(shape), 0, g)
+        return np.where(index_mask(places, shape or (1,), index).reshape(shape), 0, g)
 
-    return y, (grad_x, None, None, lambda g: pick.dual(at_least_1d(g), *places, dims=dims))
+    return y, (grad_x, None, None, lambda g: gather_nd.dual(at_least_1d(g), *places, dims=dims))
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -79,17 +79,17 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         TypeError: `src` is a number.
     """
     require_tensor(src, "src of scatter_add")
-    return _scatter_add(input, dim, index, source_of("scatter_add", input, index, src))
+    return _scatter_add(input, dim, index, scatter_source("scatter_add", input, index, src))
 
 
 @op
 def _scatter_add(x, dim, index, src):
     shape, whole = x.shape, x.shape or (1,)
-    places = places_of("scatter_add", at_least_1d(x), dim, index)
+    places = scatter_index("scatter_add", at_least_1d(x), dim, index)
     dims = tuple(range(len(whole)))
     y = x + scatter_sum(src, places, dims, whole).reshape(shape)
     return y.astype(x.dtype, copy=False), (
-        lambda g: g, None, None, lambda g: pick.dual(at_least_1d(g), *places, dims=dims),
+        lambda g: g, None, None, lambda g: gather_nd.dual(at_least_1d(g), *places, dims=dims),
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def scatter_reduce(
         NotImplementedError: the mean of bools.
     """
     require_tensor(src, "src of scatter_reduce")
-    src = source_of("scatter_reduce", input, index, src)
+    src = scatter_source("scatter_reduce", input, index, src)
     if reduce == "prod":
         return scatter_prod(input, dim, index, src, include_self=include_self)
     if reduce in ("amax", "amin"):
@@ -134,7 +134,7 @@ def scatter_reduce(
 @op
 def _count(x, dim, index, include_self):
     """How many elements a mean has, at least 1."""
-    places, whole = places_of("scatter_reduce", at_least_1d(x), dim, index), x.shape or (1,)
+    places, whole = scatter_index("scatter_reduce", at_least_1d(x), dim, index), x.shape or (1,)
     ones = np.ones_like(index, dtype=np.int64)
-    sent = pick_sum.dual(ones, places, tuple(range(len(whole))), whole).reshape(x.shape)
+    sent = scatter_nd.dual(ones, places, tuple(range(len(whole))), whole).reshape(x.shape)
     return np.maximum(sent + include_self, 1), None

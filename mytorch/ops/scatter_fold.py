@@ -10,28 +10,27 @@ import numpy as np
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor, raw_of
-from ..core.upcast import upcast
-from .gather_along import at_least_1d, places_of
-from .gather_scatter import linear, marked, pick, pick_sum
+from .gather_along import at_least_1d, scatter_index
+from .gather_scatter import gather_nd, index_mask, ravel_index, scatter_nd
 
 
 @op
 def scatter_extreme(x, dim, index, src, greatest, include_self):
     """The greatest or least element that meets in a place."""
     shape, whole = x.shape, x.shape or (1,)
-    x, places = at_least_1d(x), places_of("scatter_reduce", at_least_1d(x), dim, index)
-    y = _folded(np.maximum if greatest else np.minimum, x, places, src, include_self)
+    x, places = at_least_1d(x), scatter_index("scatter_reduce", at_least_1d(x), dim, index)
+    y = _fold(np.maximum if greatest else np.minimum, x, places, src, include_self)
     dims = tuple(range(len(whole)))
     kept, sent = np.equal(x, y), np.equal(src, y[places])
-    shares = kept + pick_sum.dual(sent, places, dims, whole)  # how many share the gradient
+    shares = kept + scatter_nd.dual(sent, places, dims, whole)  # how many share the gradient
     if not include_self:
-        kept = kept & ~marked(places, whole, index)
+        kept = kept & ~index_mask(places, whole, index)
 
     def grad_x(g):
         return (kept * (at_least_1d(g) / shares)).reshape(shape)
 
     return y.reshape(shape), (
-        grad_x, None, None, lambda g: sent * pick.dual(at_least_1d(g) / shares, *places, dims=dims),
+        grad_x, None, None, lambda g: sent * gather_nd.dual(at_least_1d(g) / shares, *places, dims=dims),
     )  # fmt: skip
 
 
@@ -43,15 +42,16 @@ def scatter_prod(x, dim, index, src, include_self):
     are 0 it is 0.
     """
     shape, whole = x.shape, x.shape or (1,)
-    places, dims = places_of("scatter_reduce", at_least_1d(x), dim, raw_of(index)), tuple(range(len(whole)))
+    places = scatter_index("scatter_reduce", at_least_1d(x), dim, raw_of(index))
+    dims = tuple(range(len(whole)))
 
     def product(x, src):
         if isinstance(x, Tensor) or isinstance(src, Tensor):  # the body runs on Tensors: an op of its own
             return scatter_prod(x, dim, index, src, include_self)
-        return _folded(np.multiply, at_least_1d(x), places, src, include_self).reshape(shape)
+        return _fold(np.multiply, at_least_1d(x), places, src, include_self).reshape(shape)
 
     def sent_to(y):
-        return pick.dual(at_least_1d(y), *places, dims=dims)
+        return gather_nd.dual(at_least_1d(y), *places, dims=dims)
 
     y = product(x, src)
 
@@ -59,12 +59,12 @@ def scatter_prod(x, dim, index, src, include_self):
         factor = np.where(np.equal(x, 0), 1, x)
         others = product(factor, src) / factor
         if not include_self:
-            others = np.where(marked(places, whole, places[0]).reshape(shape), 0, others)
+            others = np.where(index_mask(places, whole, places[0]).reshape(shape), 0, others)
         return g * others
 
     def grad_src(g):
         zero = np.equal(src, 0)
-        zeros = pick.dual(pick_sum.dual(zero, places, dims, whole), *places, dims=dims)
+        zeros = gather_nd.dual(scatter_nd.dual(zero, places, dims, whole), *places, dims=dims)
         only = np.logical_and(zero, np.equal(zeros, 1))
         others = product(x, np.where(only, 1, src))
         return np.where(only, sent_to(g * others), sent_to(g * y) / np.where(zero, 1, src))
@@ -72,16 +72,16 @@ def scatter_prod(x, dim, index, src, include_self):
     return y, (grad_x, None, None, grad_src)
 
 
-def _folded(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
+def _fold(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
     """`x` with all that `src` sends to a place combined with it, or without it."""
-    y, src = upcast(np.copy(x)), upcast(src)
+    y = np.copy(x)
     if not include_self:
         y[places] = _neutral(fold, y.dtype)
     if isinstance(y, np.ndarray):
         fold.at(y, places, src)
     else:
         y = _fold_sorted(fold, y, places, src)
-    return y.astype(x.dtype, copy=False)
+    return y
 
 
 def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
@@ -100,7 +100,7 @@ def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
 def _fold_sorted(fold: np.ufunc, y: Any, places: tuple, src: Any) -> Any:
     """For a GPU, which has no atomic product: sorted by place, each element is combined with those 1, 2, 4, …
     before it, as far as they go to the same place; the last one then holds them all."""
-    at = linear(places, y.shape).reshape(-1)
+    at = ravel_index(places, y.shape).reshape(-1)
     order = np.argsort(at, kind="stable")
     at, total = at[order], src.reshape(-1)[order]
     reach = 1

@@ -66,7 +66,7 @@ def bucketize(
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _search(sequence, x, *, right, dtype):
     """Binary search in all rows at once."""
     reached = np.greater if right else np.greater_equal  # NaN in the sequence is passed by, as in PyTorch
@@ -127,7 +127,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return _bincount(input, weights, minlength=minlength)
 
 
-@op
+@op(half=True)
 def _bincount(x, weights, *, minlength):
     x = x.astype(np.int64)
     if x.shape[0] and int(x.min()) < 0:
@@ -165,5 +165,5 @@ def _histc(x, *, bins, low, high):
     if not np.isfinite(high - low):
         raise RuntimeError(f"histc(): the range from {low} to {high} is not finite")
     x = x[(x >= low) & (x <= high)]
-    place = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)
-    return np.bincount(place, None, bins).astype(dtype), None
+    position = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)
+    return np.bincount(position, None, bins).astype(dtype), None

@@ -13,7 +13,7 @@ from ..backends import dtypes
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
-from .gather_scatter import FULL, pick_sum
+from .gather_scatter import FULL, scatter_nd
 
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",
@@ -133,13 +133,13 @@ def _reshaped(x, shape):
 def transpose(x, dim0, dim1):
     """Dims `dim0` and `dim1` exchanged, a view."""
     a, b = canonical_dim(dim0, x.ndim), canonical_dim(dim1, x.ndim)
-    return _exchanged(x, a, b), lambda g: _exchanged(g, a, b)
+    return _swapaxes(x, a, b), lambda g: _swapaxes(g, a, b)
 
 
 swapaxes = swapdims = transpose
 
 
-def _exchanged(x, a, b):
+def _swapaxes(x, a, b):
     return x.swapaxes(a, b) if x.ndim else x
 
 
@@ -157,7 +157,7 @@ def permute(x, *sizes, dims=None):
     dims = dims_in_order(as_sizes(sizes if dims is None else dims, "permute"), x.ndim, "permute")
     if len(dims) != x.ndim:
         raise RuntimeError(f"permute(): {len(dims)} dims {list(dims)} for a tensor with {x.ndim} dimensions")
-    return _permuted(x, dims)
+    return _permute(x, dims)
 
 
 @op(view=True)
@@ -172,7 +172,7 @@ def movedim(x, source, destination):
     order = [i for i in range(x.ndim) if i not in source]
     for to, dim in sorted(zip(destination, source, strict=True)):
         order.insert(to, dim)
-    return _permuted(x, order if x.ndim else ())
+    return _permute(x, order if x.ndim else ())
 
 
 moveaxis = movedim
@@ -190,7 +190,7 @@ def matrix_transpose(x: Tensor) -> Tensor:
     return transpose(x, -2, -1)
 
 
-def _permuted(x, dims):
+def _permute(x, dims):
     back = [0] * len(dims)
     for i, d in enumerate(dims):
         back[d] = i
@@ -222,7 +222,7 @@ def unfold(x, dimension, size, step):
     index = np.arange(count, like=x)[:, None] * step + np.arange(size, like=x)
 
     def vjp(g):
-        return pick_sum.dual(np.moveaxis(g, -1, axis + 1), (index,), (axis,), shape)
+        return scatter_nd.dual(np.moveaxis(g, -1, axis + 1), (index,), (axis,), shape)
 
     return _windows(x, axis, count, size, step), vjp
 
@@ -235,7 +235,7 @@ def _windows(x, axis, count, size, step):
     return windows[(*(FULL,) * axis, slice(None, None, step))]
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _contiguous(x):
     return x.copy(), lambda g: g  # in C order, unlike np.copy
 

@@ -25,7 +25,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = Fals
 
 
 @numpy_names
-@op
+@op(half="float16")
 def argsort(x, dim=-1, descending=False, stable=False):
     """The indices that put `x` in order along `dim`, see `sort`."""
     axis, shape = canonical_dim(dim, x.ndim), x.shape
@@ -50,16 +50,16 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return ValuesIndices(*_topk(x, k=operator.index(k), dim=dim, largest=largest, ordered=sorted))
 
 
-@op
+@op(half="float16")
 def _sort(x, *, dim, descending):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)
     index = _order(x, axis, descending)
     values = np.take_along_axis(x, index, axis)
-    return (np.reshape(values, shape), np.reshape(index, shape)), _giver_back(index, axis, shape)
+    return (np.reshape(values, shape), np.reshape(index, shape)), _scatter_vjp(index, axis, shape)
 
 
-@op
+@op(half="float16")
 def _topk(x, *, k, dim, largest, ordered):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)
@@ -69,13 +69,13 @@ def _topk(x, *, k, dim, largest, ordered):
         raise RuntimeError(f"topk(): selected index k out of range: {k} of {n} in dim {axis}, shape {shape}")
     if x.dtype == bool:
         raise RuntimeError("topk(): does not support bool tensors")
-    index = _extreme_places(x, k, axis, largest)
+    index = _partition(x, k, axis, largest)
     if ordered and 0 < k < n:
         index = np.sort(index, axis)  # so that equal elements keep their order
         index = np.take_along_axis(index, _order(np.take_along_axis(x, index, axis), axis, largest), axis)
     values = np.take_along_axis(x, index, axis)
     out = index.shape if shape else ()
-    return (np.reshape(values, out), np.reshape(index, out)), _giver_back(index, axis, shape)
+    return (np.reshape(values, out), np.reshape(index, out)), _scatter_vjp(index, axis, shape)
 
 
 def _order(x: Any, axis: int, descending: bool) -> Any:
@@ -86,7 +86,7 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(mirrored, axis)
 
 
-def _extreme_places(x: Any, k: int, axis: int, largest: bool) -> Any:
+def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
     """Where the k largest or smallest are, in no order: partitioning is O(n), sorting O(n log n)."""
     n = x.shape[axis]
     if k in (0, n):
@@ -96,23 +96,23 @@ def _extreme_places(x: Any, k: int, axis: int, largest: bool) -> Any:
     return parted[(slice(None),) * axis + (slice(first, first + k),)]
 
 
-def _giver_back(index: Any, axis: int, shape: tuple[int, ...]):
+def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
     """The function that returns each gradient to where its element was taken from."""
 
-    def pull(g):
+    def vjp(g):
         g = np.reshape(g, index.shape)
         whole = shape or (1,)
         if not g.shape[axis]:
             return np.zeros(whole, g.dtype, like=index)
         rank = np.full_like(index, -1, shape=whole)  # of the element among the chosen ones
-        rank[_grid(index, axis)] = _along(np.arange(index.shape[axis], like=index), axis, index.ndim)
+        rank[_index_grid(index, axis)] = _along(np.arange(index.shape[axis], like=index), axis, index.ndim)
         given = np.take_along_axis(g, np.maximum(rank, 0), axis)
         return np.reshape(np.where(np.less(rank, 0), 0, given), shape)
 
-    return pull
+    return vjp
 
 
-def _grid(index: Any, axis: int) -> tuple:
+def _index_grid(index: Any, axis: int) -> tuple:
     """What to index with so that x[_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
     places = [_along(np.arange(n, like=index), d, index.ndim) for d, n in enumerate(index.shape)]
     places[axis] = index

@@ -56,23 +56,21 @@ def erfinv(x):
     A closed form that is good to three digits (S. Winitzki, "A handy approximation for the error function and
     its inverse", 2008), then Halley's iteration with the error function itself.
     """
-    return by_blocks.dual(x, _erfinv), lambda g: _erfinv_slope(g, x)
+    return by_blocks.dual(x, _erfinv), lambda g: _erfinv_vjp(g, x)
 
 
-def _erfinv_slope(g, x):
+def _erfinv_vjp(g, x):
     y = erfinv.dual(x)  # again, and not what the forward pass has: on a Tensor it brings its history
     return g * (math.sqrt(math.pi) / 2 * np.exp(y * y))
 
 
 @op
 def by_blocks(x, function):
-    """`function(x)`, element by element, a cacheful at a time; half precision is computed in float32."""
+    """`function(x)`, element by element, a cacheful at a time."""
     return _by_blocks(x, function), None
 
 
 def _by_blocks(x: Any, function: Callable) -> Any:
-    if x.dtype == np.float16:
-        return _by_blocks(x.astype(np.float32), function).astype(np.float16)
     if x.size <= BLOCK or not isinstance(x, np.ndarray):
         return function(x)
     flat, out = x.reshape(-1), np.empty(x.size, x.dtype)

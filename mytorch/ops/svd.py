@@ -19,7 +19,7 @@ def svdvals(x: Tensor) -> Tensor:
     return svd(x)[1]
 
 
-@op(outputs=True, bfloat16=True)
+@op(outputs=True, half=True)
 def svd(x):
     """(U, s, Vᵀ) with x = U diag(s) Vᵀ, U (..., m, k), s (..., k), Vᵀ (..., k, n), k = min(m, n).
 
@@ -35,10 +35,10 @@ def svd(x):
         u, s, vt = np.linalg.svd(x, full_matrices=False)
     except np.linalg.LinAlgError as error:  # not a RuntimeError, as PyTorch's is
         raise RuntimeError(f"svd(): {error}: are all of the elements finite?") from None
-    return (u, s, vt), lambda grads: _pull(u, s, vt, *grads)
+    return (u, s, vt), lambda grads: _svd_vjp(u, s, vt, *grads)
 
 
-def _pull(u, s, vt, gu=None, gs=None, gvt=None):
+def _svd_vjp(u, s, vt, gu=None, gs=None, gvt=None):
     ut, v, row = np.swapaxes(u, -1, -2), np.swapaxes(vt, -1, -2), s[..., None, :]
     apart = np.square(row) - np.square(s[..., None])
     f = np.where(np.equal(apart, 0), 0, 1 / np.where(np.equal(apart, 0), 1, apart))

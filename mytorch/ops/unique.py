@@ -32,8 +32,8 @@ def unique(
         IndexError: there is no such dim.
         RuntimeError: slices without elements.
     """
-    outs = _distinct(x, name="unique", dim=dim, ordered=True)
-    return _asked_for(outs, return_inverse, return_counts)
+    outs = _unique(x, name="unique", dim=dim, ordered=True)
+    return _requested(outs, return_inverse, return_counts)
 
 
 @numpy_names
@@ -41,18 +41,18 @@ def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The first of each run of equal elements, or along `dim` of equal slices; arguments as for `unique`."""
-    outs = _distinct(x, name="unique_consecutive", dim=dim, ordered=False)
-    return _asked_for(outs, return_inverse, return_counts)
+    outs = _unique(x, name="unique_consecutive", dim=dim, ordered=False)
+    return _requested(outs, return_inverse, return_counts)
 
 
-def _asked_for(outs: tuple, inverse: bool, counts: bool) -> Any:
+def _requested(outs: tuple, inverse: bool, counts: bool) -> Any:
     values, *rest = outs
     found = (values, *(x for x, wanted in zip(rest, (inverse, counts), strict=True) if wanted))
     return found if len(found) > 1 else values
 
 
-@op
-def _distinct(x, *, name, dim, ordered):
+@op(half="float16")
+def _unique(x, *, name, dim, ordered):
     """(values, inverse, counts) of the rows that the elements are, or the slices along `dim`."""
     if dim is None:
         slices = np.reshape(x, -1)
@@ -67,10 +67,10 @@ def _distinct(x, *, name, dim, ordered):
             )
     n = slices.shape[0]
     rows = np.reshape(slices, (n, -1)) if n else np.reshape(slices, (0, 1))
-    place = np.arange(n, like=x)
-    order = np.lexsort(np.flip(rows.T, 0)) if ordered and n else place
+    position = np.arange(n, like=x)
+    order = np.lexsort(np.flip(rows.T, 0)) if ordered and n else position
     rows = rows[order]
-    fresh = np.concatenate([place[:1] == 0, np.any(rows[1:] != rows[:-1], axis=1)])
+    fresh = np.concatenate([position[:1] == 0, np.any(rows[1:] != rows[:-1], axis=1)])
     inverse = np.zeros(n, np.int64, like=x)
     inverse[order] = np.cumsum(fresh) - 1
     starts = np.flatnonzero(fresh)

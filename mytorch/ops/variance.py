@@ -8,9 +8,8 @@ import numpy as np
 
 from ..core.op import op
 from ..core.tensor import Tensor
-from ..core.upcast import upcast
-from .dims import axes_of, count, numpy_names, restored
-from .reduce import cast, float_dtype, mean, total
+from .dims import count, expand_reduced, numpy_names, reduction_axes
+from .reduce import float_dtype, mean, total
 
 __all__ = ["var", "std", "var_mean", "std_mean"]
 
@@ -25,13 +24,13 @@ def var(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, cor
     Raises:
         RuntimeError: `x` isn't floating-point.
     """
-    return _spread(_var, x, dim, unbiased, keepdim, correction)
+    return _with_correction(_var, x, dim, unbiased, keepdim, correction)
 
 
 @numpy_names
 def std(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, correction=None) -> Tensor:
     """The standard deviation, the root of `var`; where it is 0 its gradient is 0."""
-    return _spread(_std, x, dim, unbiased, keepdim, correction)
+    return _with_correction(_std, x, dim, unbiased, keepdim, correction)
 
 
 @numpy_names
@@ -48,7 +47,7 @@ def std_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=No
     return std(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
 
 
-def _spread(op, x, dim, unbiased, keepdim, correction):
+def _with_correction(op, x, dim, unbiased, keepdim, correction):
     if isinstance(dim, bool):  # x.var(False)
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
@@ -60,26 +59,25 @@ def _spread(op, x, dim, unbiased, keepdim, correction):
 
 @op
 def _var(x, *, dim, correction, keepdim):
-    y, pull = _variance("var", x, dim, correction, keepdim)
-    return cast(y, x.dtype), pull
+    return _variance("var", x, dim, correction, keepdim)
 
 
 @op
 def _std(x, *, dim, correction, keepdim):
-    y, pull = _variance("std", x, dim, correction, keepdim)
+    y, vjp = _variance("std", x, dim, correction, keepdim)
     y = np.sqrt(y)
-    return cast(y, x.dtype), lambda g: pull(np.where(np.equal(y, 0), 0, g / (2 * y)))
+    return y, lambda g: vjp(np.where(np.equal(y, 0), 0, g / (2 * y)))
 
 
 def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> tuple:
     """The variance in full precision, and the function that takes its gradient back to `x`."""
     float_dtype(name, x)
-    axes = axes_of(dim, x.ndim)
+    axes = reduction_axes(dim, x.ndim)
     n = count(x.shape, axes)
     freedom = max(n - correction, 0)
     center = total(x, axes, True) / n
 
-    def pull(g):
-        return (x - center) * (2 * upcast(restored(g, axes, keepdim)) / freedom)
+    def vjp(g):
+        return (x - center) * (2 * expand_reduced(g, axes, keepdim) / freedom)
 
-    return total(np.square(x - center), axes, keepdim) / freedom, pull
+    return total(np.square(x - center), axes, keepdim) / freedom, vjp

@@ -1,4 +1,4 @@
-"""Optimizers, one file each, learning rate schedules, and averages of weights."""
+"""Optimizers, one file each, their flat buffers, learning rate schedules, and averages of weights."""
 
 from . import lr_scheduler, swa_utils
 from .adadelta import Adadelta
@@ -7,6 +7,7 @@ from .adam import Adam
 from .adamax import Adamax
 from .adamw import AdamW
 from .asgd import ASGD
+from .flat_buffer import FlatBuffer
 from .lion import Lion
 from .muon import Muon
 from .nadam import NAdam
@@ -17,6 +18,6 @@ from .rprop import Rprop
 from .sgd import SGD
 
 __all__ = [
-    "ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam", "Optimizer",
-    "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
+    "ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "FlatBuffer", "Lion", "Muon", "NAdam",
+    "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
 ]  # fmt: skip

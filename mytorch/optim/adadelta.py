@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import as_number, check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Adadelta(Optimizer):
-    """Adadelta: steps in the unit of the parameters, by the root mean square of the steps before.
+    """Adadelta: steps in the unit of the parameters, scaled by the root mean square of past steps.
 
         g <- g + weight_decay p                     (-g for g if maximize)
         v <- rho v + (1 - rho) g^2
@@ -35,25 +33,16 @@ class Adadelta(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        self, params: Params, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
         weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
         maximize: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        if not 0 <= as_number(rho) <= 1:
-            raise ValueError(f"Invalid rho value: {rho}")
-        check_not_negative("epsilon value", eps)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-            "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("square_avg", "acc_delta")
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         v, u, rho, eps = x.state["square_avg"], x.state["acc_delta"], group["rho"], group["eps"]
         g = x.penalized_grad(group)
         x.average_square(v, g, rho)

@@ -1,22 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from ..core.tensor import Tensor
 from .chunk import Chunk
+from .flat_state import FlatState
 from .optimizer import Optimizer
-from .options import as_number, check_lr, check_not_negative
+from .options import as_number, checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Adagrad(Optimizer):
-    """Adagrad: coordinates that have seen large gradients move less.
+    """Adagrad: the larger the past gradients of a coordinate, the smaller its steps.
 
         g <- g + weight_decay p                     (-g for g if maximize)
-        s <- s + g^2                                (s begins as initial_accumulator_value)
+        s <- s + g^2                                (s is initial_accumulator_value at first)
         p <- p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)
 
     Args:
@@ -25,7 +25,7 @@ class Adagrad(Optimizer):
         fused: not True; there is no kernel.
         differentiable: not available.
 
-    State: `step` (t), `sum` (s); they are there from the beginning.
+    State: `step` (t), `sum` (s); both exist before the first step.
 
     Raises:
         ValueError: a negative option.
@@ -34,34 +34,24 @@ class Adagrad(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        self, params: Params, lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
         initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("lr_decay value", lr_decay)
-        check_not_negative("weight_decay value", weight_decay)
-        check_not_negative("initial_accumulator_value value", initial_accumulator_value)
-        check_not_negative("epsilon value", eps)
-        defaults = {
-            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
-            "differentiable": differentiable, "fused": fused,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("sum",)
 
-    def _lay_out(self) -> list:
+    def _flat_states(self) -> list[tuple[ParamGroup, FlatState]]:
         start = as_number(self.defaults["initial_accumulator_value"])
         for p in chain.from_iterable(group["params"] for group in self.param_groups):
             if not self.state.get(p):
                 total = Tensor(np.full_like(p.data, start))
                 self.state[p] = {"step": Tensor(np.zeros((), np.float32)), "sum": total}
-        return super()._lay_out()
+        return super()._flat_states()
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         s, t = x.state["sum"], x.scratch
         g = x.penalized_grad(group)
         s += np.multiply(g, g, out=t)

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_betas, check_lr, check_not_negative
+from .options import check_not_tensors, checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Adam(Optimizer):
@@ -25,7 +24,7 @@ class Adam(Optimizer):
         eps: added to the denominator.
         decoupled_weight_decay: p <- (1 - lr weight_decay) p instead of the first line: AdamW.
         foreach, capturable: without effect; all parameters are updated at once in any case.
-        fused: True demands the kernel, False forbids it; None takes it where it can be had.
+        fused: True demands the kernel, False forbids it; None uses it where it is available.
         differentiable: not available.
 
     State: `step` (t), `exp_avg` (m), `exp_avg_sq` (v), with amsgrad `max_exp_avg_sq`.
@@ -41,26 +40,20 @@ class Adam(Optimizer):
     kernel = "adam"
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        check_lr(lr, foreach, capturable)
-        check_betas(betas, foreach, capturable)
-        check_not_negative("epsilon value", eps)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize, "foreach": foreach, "capturable": capturable, "fused": fused,
-            "differentiable": differentiable, "decoupled_weight_decay": decoupled_weight_decay,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        options = checked_options(locals())
+        if foreach and not capturable:
+            check_not_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]})
+        super().__init__(params, options)
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), t = group["betas"], x.scratch
         m, v = x.state["exp_avg"], x.state["exp_avg_sq"]
         g = x.penalized_grad(group)
@@ -68,7 +61,7 @@ class Adam(Optimizer):
         x.average_square(v, g, beta2)
         if group["amsgrad"]:
             v = np.maximum(x.state["max_exp_avg_sq"], v, out=x.state["max_exp_avg_sq"])
-        # lr m_hat / (sqrt(v_hat) + eps) with the corrections pulled out: they cost no pass of their own.
+        # lr m_hat / (sqrt(v_hat) + eps), with the bias corrections in the scalars: no pass of their own.
         correction = math.sqrt(1 - beta2**step)
         np.sqrt(v, out=t)
         t += group["eps"] * correction

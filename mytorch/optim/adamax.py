@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_betas, check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Adamax(Optimizer):
-    """Adam with the largest gradient, forgotten slowly, in place of the root mean square.
+    """Adam with a decaying maximum of the gradients instead of their root mean square.
 
         g <- g + weight_decay p                     (-g for g if maximize)
         m <- beta1 m + (1 - beta1) g
@@ -33,24 +31,16 @@ class Adamax(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
         differentiable: bool = False, capturable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("epsilon value", eps)
-        check_betas(betas)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
-            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg", "exp_inf")
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), t = group["betas"], x.scratch
         m, u = x.state["exp_avg"], x.state["exp_inf"]
         g = x.penalized_grad(group)

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
+from ..backends.device import RawArray
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class ASGD(Optimizer):
-    """Averaged stochastic gradient descent: beside the parameters, the mean of all of them since step t0.
+    """Averaged stochastic gradient descent: with the mean of the parameters since step t0 in its state.
 
         g  <- g + weight_decay p                    (-g for g if maximize)
         p  <- (1 - lambd eta) p - eta g
@@ -34,34 +33,27 @@ class ASGD(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        self, params: Params, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False, capturable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
-            "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
-            "capturable": capturable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals(), unchecked=("alpha",)))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("ax",)
 
-    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {"step": 0.0, "eta": 0.0, "mu": 1.0}
 
-    def prepare(self, numbers: dict[str, Any], step: int, group: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, scalars: dict[str, RawArray], step: int, group: ParamGroup) -> ParamGroup:
         if step == 1:
-            numbers["eta"].fill(group["lr"])
-        now = {name: float(numbers[name][0]) for name in ("eta", "mu")}
-        numbers["eta"].fill(group["lr"] / (1 + group["lambd"] * group["lr"] * step) ** group["alpha"])
-        numbers["mu"].fill(1 / max(1, step - group["t0"]))
-        return {**group, **now}
+            scalars["eta"].fill(group["lr"])
+        current = {name: float(scalars[name][0]) for name in ("eta", "mu")}
+        scalars["eta"].fill(group["lr"] / (1 + group["lambd"] * group["lr"] * step) ** group["alpha"])
+        scalars["mu"].fill(1 / max(1, step - group["t0"]))
+        return {**group, **current}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         ax, eta, t = x.state["ax"], group["eta"], x.scratch
         g = x.penalized_grad(group)
         np.multiply(g, eta, out=t)

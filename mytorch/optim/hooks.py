@@ -10,7 +10,7 @@ from ..core.tensor import RemovableHandle
 
 
 class Hooked:
-    """The hooks of one optimizer, and the wrapping of `step`, whichever class defines it."""
+    """The hooks of an optimizer, and the wrapper of `step`, whichever class defines it."""
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -19,7 +19,7 @@ class Hooked:
 
     def _forget_hooks(self) -> None:
         self._hooks: dict[str, dict[int, Callable]] = {}
-        self._stepped = False  # whether step() was ever called: a schedule wants to know
+        self._stepped = False  # whether step() was ever called: schedules check it
 
     def _register(self, when: str, hook: Callable, prepend: bool = False) -> RemovableHandle:
         hooks = self._hooks.setdefault(when, {})
@@ -32,7 +32,7 @@ class Hooked:
         return handle
 
     def _run_hooks(self, when: str, *args: Any) -> Any:
-        """Call the hooks with (the optimizer, *args); what one returns replaces the last argument."""
+        """Calls the hooks with (optimizer, *args); what one returns replaces the last argument."""
         for hook in list(self._hooks.get(when, {}).values()):
             changed = hook(self, *args)
             if changed is not None and args:
@@ -40,30 +40,30 @@ class Hooked:
         return args[-1] if args else None
 
     def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Call `hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs).
+        """Calls `hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs).
 
         As in PyTorch, `args` are all of `step`, so the first of them is the optimizer.
         """
         return self._register("before step", hook)
 
     def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
-        """Call `hook(optimizer, args, kwargs)` after each step."""
+        """Calls `hook(optimizer, args, kwargs)` after each step."""
         return self._register("after step", hook)
 
     def register_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(optimizer)` before `state_dict()`."""
+        """Calls `hook(optimizer)` before `state_dict()`."""
         return self._register("before saving", hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(optimizer, state_dict)` on what `state_dict()` returns; it may return another one."""
+        """Calls `hook(optimizer, state_dict)` on the result of `state_dict()`; it may return another one."""
         return self._register("after saving", hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(optimizer, state_dict)` on a copy of what is to be loaded; it may return another one."""
+        """Calls `hook(optimizer, state_dict)` on a copy of the state; it may return another one."""
         return self._register("before loading", hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(optimizer)` after `load_state_dict()`."""
+        """Calls `hook(optimizer)` after `load_state_dict()`."""
         return self._register("after loading", hook, prepend)
 
 

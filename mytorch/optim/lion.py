@@ -1,29 +1,27 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_betas, check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class Lion(Optimizer):
-    """Lion: a step of lr in each coordinate, by the sign of a mean of the gradients. It keeps one vector.
+    """Lion: a step of lr in each coordinate, in the sign of a mean of the gradients; it keeps one vector.
 
         p <- (1 - lr weight_decay) p
         p <- p - lr sign(beta1 m + (1 - beta1) g)   (-g for g if maximize)
         m <- beta2 m + (1 - beta2) g
 
-    Its steps are longer than Adam's: the paper advises an lr three to ten times smaller, and a weight_decay
-    larger by as much.
+    Its steps are longer than Adam's: the paper recommends an lr three to ten times smaller than AdamW's, and
+    a weight_decay larger by the same factor.
 
     Args:
         params: see `Optimizer`.
         betas: (beta1, beta2), how much of the mean counts in the step, and how much of it is kept.
-        fused: True demands the kernel, False forbids it; None takes it where it can be had.
+        fused: True demands the kernel, False forbids it; None uses it where it is available.
 
     State: `exp_avg` (m).
 
@@ -37,24 +35,18 @@ class Lion(Optimizer):
     kernel = "lion"
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+        self, params: Params, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0, *, maximize: bool = False, fused: bool | None = None,
     ):  # fmt: skip
-        check_lr(lr)
-        check_betas(betas)
-        check_not_negative("weight_decay value", weight_decay)
-        defaults = {
-            "lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "fused": fused,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg",)
 
-    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), m, t = group["betas"], x.state["exp_avg"], x.scratch
         g = x.penalized_grad({**group, "decoupled_weight_decay": True})
         change = m * beta1

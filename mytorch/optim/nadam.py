@@ -1,18 +1,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_betas, check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class NAdam(Optimizer):
-    """Adam with Nesterov's momentum: the step uses the mean that the next gradient will be added to.
+    """Adam with Nesterov's momentum: the step uses the mean as the next update will see it.
 
         g  <- g + weight_decay p                    (-g for g if maximize)
         m  <- beta1 m + (1 - beta1) g
@@ -36,48 +36,37 @@ class NAdam(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False,
         capturable: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("epsilon value", eps)
-        check_betas(betas)
-        check_not_negative("weight_decay value", weight_decay)
-        check_not_negative("momentum_decay value", momentum_decay)
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize, "foreach": foreach, "capturable": capturable,
-            "differentiable": differentiable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
-    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {"step": 0.0, "mu_product": 1.0}
 
-    def prepare(self, numbers: dict[str, Any], step: int, group: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, scalars: dict[str, RawArray], step: int, group: ParamGroup) -> ParamGroup:
         mu, mu_next = (
             group["betas"][0] * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1)
         )
-        numbers["mu_product"] *= np.float32(mu)
-        product = float(numbers["mu_product"][0])
-        of_grad = group["lr"] * (1 - mu) / (1 - product)
-        of_mean = group["lr"] * mu_next / (1 - product * mu_next)
-        return {**group, "of_grad": of_grad, "of_mean": of_mean}
+        scalars["mu_product"] *= np.float32(mu)
+        product = float(scalars["mu_product"][0])
+        grad_factor = group["lr"] * (1 - mu) / (1 - product)
+        mean_factor = group["lr"] * mu_next / (1 - product * mu_next)
+        return {**group, "grad_factor": grad_factor, "mean_factor": mean_factor}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         (beta1, beta2), t = group["betas"], x.scratch
         m, v = x.state["exp_avg"], x.state["exp_avg_sq"]
         g = x.penalized_grad(group)
         x.average(m, g, beta1)
         x.average_square(v, g, beta2)
-        change = g * group["of_grad"]
-        change += np.multiply(m, group["of_mean"], out=t)
+        change = g * group["grad_factor"]
+        change += np.multiply(m, group["mean_factor"], out=t)
         np.sqrt(v, out=t)
         t /= math.sqrt(1 - beta2**step)
         t += group["eps"]

@@ -1,7 +1,8 @@
-"""Options of optimizers: what is the same about their checks."""
+"""Options of optimizers: the table of their valid ranges, and their values as Python numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -11,50 +12,84 @@ from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 
 
+def _is_not_negative(x: float) -> bool:
+    return x >= 0  # False for NaN
+
+
+# option: (whether a number is valid, the message of the ValueError)
+RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "lr": (_is_not_negative, "Invalid learning rate: {}"),
+    "eps": (_is_not_negative, "Invalid epsilon value: {}"),
+    "rho": (lambda x: 0 <= x <= 1, "Invalid rho value: {}"),
+    "etas": (lambda x: 0 < x[0] < 1 < x[1], "Invalid eta values: {0[0]}, {0[1]}"),
+    **{
+        name: (_is_not_negative, f"Invalid {name} value: {{}}")
+        for name in (
+            "alpha", "initial_accumulator_value", "lr_decay", "momentum", "momentum_decay", "weight_decay",
+        )
+    },
+}  # fmt: skip
+
+
+def checked_options(arguments: dict[str, Any], unchecked: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the options among the arguments of an optimizer's `__init__`, its `locals()`.
+
+    Args:
+        unchecked: options that may be outside the ranges in the table, as in PyTorch.
+
+    Raises:
+        ValueError: an option is outside its range, or a tensor of more than one element.
+    """
+    options = {k: v for k, v in arguments.items() if k not in ("self", "params", "__class__")}
+    for name, value in options.items():
+        if name == "betas":
+            _check_betas(value)
+        elif name in RANGES and name not in unchecked:
+            is_valid, message = RANGES[name]
+            if isinstance(value, Tensor):
+                _check_one_element(name, value)
+            if not is_valid(as_number(value)):
+                raise ValueError(message.format(as_number(value)))
+    return options
+
+
+def _check_betas(betas: Any) -> None:
+    if len({isinstance(beta, Tensor) for beta in betas}) > 1:
+        raise ValueError("betas must be either both floats or both Tensors, got one of each")
+    for i, beta in enumerate(betas):
+        if isinstance(beta, Tensor):
+            _check_one_element(f"betas[{i}]", beta)
+        if not 0 <= as_number(beta) < 1:
+            raise ValueError(f"Invalid beta parameter at index {i}: {as_number(beta)}")
+
+
+def _check_one_element(name: str, value: Tensor) -> None:
+    if value.numel() != 1:
+        raise ValueError(f"Tensor {name} must be 1-element, got shape {tuple(value.shape)}")
+
+
+def check_not_tensors(options: dict[str, Any]) -> None:
+    """Raises ValueError if an option is a Tensor, which PyTorch refuses for foreach without capturable."""
+    for name, value in options.items():
+        if isinstance(value, Tensor):
+            raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
+
+
 def as_number(value: Any) -> Any:
-    """An option as a Python number, so that it can't change the dtype of an update; also inside a tuple."""
+    """Returns an option as a Python number, which can't change an update's dtype; also inside a tuple."""
     if isinstance(value, tuple):
         return tuple([as_number(v) for v in value])
     return value.item() if isinstance(value, (Tensor, Array, np.generic)) else value
 
 
-def as_numbers(group: dict[str, Any], lr_stays: bool = False) -> dict[str, Any]:
-    """All options of a group as Python numbers.
+def as_numbers(group: dict[str, Any], keep_lr: bool = False) -> dict[str, Any]:
+    """Returns the options of a group as Python numbers.
 
     Args:
-        lr_stays: a learning rate that is on a GPU stays there, as a vector of one float32.
+        keep_lr: a learning rate on a GPU stays on it, as a vector of one float32.
     """
     options = {name: value for name, value in group.items() if name != "params"}
     lr = options.get("lr")
-    if lr_stays and isinstance(lr, Tensor) and lr.device is not CPU:
+    if keep_lr and isinstance(lr, Tensor) and lr.device is not CPU:
         options["lr"] = raw_of(lr).astype(np.float32, copy=False).reshape(1)
     return {name: as_number(value) for name, value in options.items()}
-
-
-def check_not_negative(what: str, value: Any) -> None:
-    if not as_number(value) >= 0:  # so NaN fails, too
-        raise ValueError(f"Invalid {what}: {as_number(value)}")
-
-
-def check_lr(lr: Any, foreach: bool | None = None, capturable: bool = False) -> None:
-    """Raise ValueError unless `lr` is one number, or tensor of one, and not negative."""
-    if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError(f"Tensor lr must be 1-element, got shape {tuple(lr.shape)}")
-        if foreach and not capturable:
-            raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
-    check_not_negative("learning rate", lr)
-
-
-def check_betas(betas: Any, foreach: bool | None = None, capturable: bool = False) -> None:
-    """Raise ValueError unless these are two numbers, or two tensors of one, both in [0, 1)."""
-    tensors = [isinstance(beta, Tensor) for beta in betas]
-    if len(set(tensors)) > 1:
-        raise ValueError("betas must be either both floats or both Tensors, got one of each")
-    for i, beta in enumerate(betas):
-        if tensors[i] and beta.numel() != 1:
-            raise ValueError(f"Tensor betas[{i}] must be 1-element, got shape {tuple(beta.shape)}")
-        if tensors[i] and foreach and not capturable:
-            raise ValueError(f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True")
-        if not 0 <= as_number(beta) < 1:
-            raise ValueError(f"Invalid beta parameter at index {i}: {as_number(beta)}")

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class RMSprop(Optimizer):
@@ -37,28 +35,21 @@ class RMSprop(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        self, params: Params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("epsilon value", eps)
-        check_not_negative("momentum value", momentum)
-        check_not_negative("weight_decay value", weight_decay)
-        check_not_negative("alpha value", alpha)
-        defaults = {
-            "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
-            "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach,
-            "maximize": maximize, "differentiable": differentiable,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        names = ("square_avg", "momentum_buffer", "grad_avg")
-        has = (True, group["momentum"] > 0, group["centered"])
-        return tuple([name for name, there in zip(names, has, strict=True) if there])
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
+        names = ["square_avg"]
+        if group["momentum"] > 0:
+            names.append("momentum_buffer")
+        if group["centered"]:
+            names.append("grad_avg")
+        return tuple(names)
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         v, t, alpha = x.state["square_avg"], x.scratch, group["alpha"]
         g = x.penalized_grad(group)
         x.average_square(v, g, alpha)

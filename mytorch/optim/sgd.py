@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 
 from .chunk import Chunk
 from .optimizer import Optimizer
-from .options import check_lr, check_not_negative
+from .options import checked_options
+from .param_groups import ParamGroup, Params
 
 
 class SGD(Optimizer):
@@ -16,12 +14,12 @@ class SGD(Optimizer):
         g <- g + weight_decay p
         b <- momentum b + (1 - dampening) g         (b <- g the first time)
         g <- g + momentum b  if nesterov, else  b
-        p <- p - lr g                               (+ if maximize; then g begins as -g)
+        p <- p - lr g                               (-g for g in the first line if maximize)
 
     Args:
         params: see `Optimizer`.
         foreach: without effect; all parameters are updated at once in any case.
-        fused: True demands the kernel, False forbids it; None takes it where it can be had.
+        fused: True demands the kernel, False forbids it; None uses it where it is available.
         differentiable: not available.
 
     State: `momentum_buffer`, if momentum isn't 0.
@@ -37,32 +35,24 @@ class SGD(Optimizer):
     kernel = "sgd"
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
+        self, params: Params, lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
         foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
-        check_lr(lr)
-        check_not_negative("momentum value", momentum)
-        check_not_negative("weight_decay value", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(
                 "Nesterov momentum requires a momentum and zero dampening, "
                 f"got momentum={momentum}, dampening={dampening}"
             )
-        defaults = {
-            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-            "nesterov": nesterov, "maximize": maximize, "foreach": foreach, "differentiable": differentiable,
-            "fused": fused,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, checked_options(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
 
-    def state_numbers(self, group: dict[str, Any]) -> dict[str, float]:
+    def state_scalars(self, group: ParamGroup) -> dict[str, float]:
         return {}
 
-    def update(self, x: Chunk, step: int, group: dict[str, Any]) -> None:
+    def update(self, x: Chunk, step: int, group: ParamGroup) -> None:
         p, t, momentum = x.data, x.scratch, group["momentum"]
         g = x.penalized_grad(group)
         if momentum != 0:

@@ -17,15 +17,15 @@ from ..nn.module import Module
 from .lr_scheduler.base import LRScheduler, check_optimizer, for_each_group
 from .optimizer import Optimizer
 
-AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
-AverageAll = Callable[[list[Tensor], list[Tensor], Any], None]
+AverageOne = Callable[[Tensor, Tensor, Tensor], Tensor]
+AverageAll = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
 def get_swa_avg_fn() -> AverageOne:
     """The equal mean: average + (current - average) / (n + 1)."""
 
     @no_grad()
-    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
+    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor) -> Tensor:
         return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
 
     return swa_update
@@ -40,7 +40,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     _check_decay(decay)
 
     @no_grad()
-    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
+    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor) -> Tensor:
         return decay * ema_param + (1 - decay) * current_param
 
     return ema_update
@@ -58,7 +58,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
 
 def _for_all(average: AverageOne) -> AverageAll:
     @no_grad()
-    def update(averaged_params: list[Tensor], current_params: list[Tensor], num_averaged: Any) -> None:
+    def update(averaged_params: list[Tensor], current_params: list[Tensor], num_averaged: Tensor) -> None:
         for averaged, current in zip(averaged_params, current_params, strict=True):
             averaged.copy_(average(averaged, current, num_averaged))
 
@@ -78,8 +78,8 @@ class AveragedModel(Module):
         averaged(x)
 
     Args:
-        model: what is copied.
-        device: where the copy is.
+        model: the model to copy.
+        device: of the copy; by default the model's.
         avg_fn: from (average, current value, how many were averaged) to the new average; if neither it nor
             multi_avg_fn is given, the equal mean.
         multi_avg_fn: the same for lists of all parameters, in place.
@@ -96,7 +96,7 @@ class AveragedModel(Module):
     """
 
     def __init__(
-        self, model: Module, device: Any = None, avg_fn: AverageOne | None = None,
+        self, model: Module, device: str | None = None, avg_fn: AverageOne | None = None,
         multi_avg_fn: AverageAll | None = None, use_buffers: bool = False,
     ):  # fmt: skip
         super().__init__()
@@ -113,7 +113,7 @@ class AveragedModel(Module):
 
     @no_grad()
     def update_parameters(self, model: Module) -> None:
-        """Add the parameters that the model has now to the mean."""
+        """Updates the mean with the model's current parameters."""
         mine, theirs = ([t.detach() for t in self._averaged(m)] for m in (self.module, model))
         theirs = [t.to(own.device) for own, t in zip(mine, theirs, strict=True)]
         if self.n_averaged == 0:
@@ -133,8 +133,8 @@ class AveragedModel(Module):
 
 
 def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Both lists, divided by device and dtype."""
-    kinds: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+    """Returns both lists, divided by device and dtype."""
+    kinds: dict[tuple[str, np.dtype], tuple[list[Tensor], list[Tensor]]] = {}
     for own, t in zip(mine, theirs, strict=True):
         some, others = kinds.setdefault((own.device, own.dtype), ([], []))
         some.append(own)
@@ -143,12 +143,12 @@ def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor
 
 
 @no_grad()
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of all batch norms anew: averaged weights need their own.
+def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -> None:
+    """Recomputes the running statistics of all batch norms, which averaged weights need.
 
     Args:
         loader: batches, each a tensor, or a list or tuple whose first item is one.
-        device: where they are moved.
+        device: the batches are moved to it.
     """
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     if not norms:
@@ -168,7 +168,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """lr goes from where it is to `swa_lr` within `anneal_epochs`, and stays there.
+    """lr changes from its current value to `swa_lr` within `anneal_epochs` epochs, and then stays constant.
 
     Args:
         swa_lr: a number, or a list with one for each group.
@@ -198,8 +198,8 @@ class SWALR(LRScheduler):
         self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
         super().__init__(optimizer, last_epoch)
 
-    def _share(self, step: int) -> float:
-        """How much of swa_lr is in the rate after so many steps."""
+    def _fraction(self, step: int) -> float:
+        """Returns the weight of swa_lr in the rate after `step` steps."""
         t = max(0, min(1, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
@@ -208,7 +208,7 @@ class SWALR(LRScheduler):
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)
-        before, now = self._share(step - 1), self._share(step)
+        before, now = self._fraction(step - 1), self._fraction(step)
         rates = []
         for group, lr in zip(self.optimizer.param_groups, self._current(), strict=True):
             target = group["swa_lr"]

@@ -83,7 +83,7 @@ def test_an_overflow_in_any_micro_batch_skips_the_step():
 
 
 def test_bfloat16_steps_whatever_the_gradient_is():
-    """As without mixed precision: nobody looks for inf and NaN, and there is no scale."""
+    """As without mixed precision: no check for inf and NaN, and no scale."""
     accelerator, model, optimizer = started(weight(), precision="bf16")
     assert accelerator.scaler is None
     accelerator.backward(model(row(2.0**100, 1.0, INF)).sum())

@@ -1,4 +1,4 @@
-"""A float16 model with float32 weights behind it."""
+"""A half-precision model with float32 masters."""
 
 import copy
 
@@ -227,7 +227,7 @@ def losses(dtype, steps=20):
     mytorch.manual_seed(0)
     config = GPT2Config.of_size("nano", n_layer=2, vocab_size=32, context_length=32)
     model = GPT2(config)
-    optimizer = optim.AdamW(model.parameter_groups(0.1), lr=1e-3, betas=(0.9, 0.99))
+    optimizer = optim.AdamW(model.parameter_groups(0.1), lr=2e-3, betas=(0.9, 0.99))
     scaler = GradScaler(enabled=dtype == "float16", init_scale=2.0**15)
     if dtype != "float32":
         optimizer = MixedPrecisionOptimizer(optimizer, half_parameters(model, dtype))
@@ -250,8 +250,8 @@ def losses(dtype, steps=20):
 
 
 def test_a_gpt_learns_as_in_float32():
-    """Within 0.02 % in float16, and 0.12 % in bfloat16, which has an eighth of its precision."""
+    """bfloat16 has an eighth of float16's precision."""
     single = losses("float32")
     assert single[-1] < 0.8 * single[0]
-    for dtype in HALVES:
-        np.testing.assert_allclose(losses(dtype), single, rtol=0.01, err_msg=dtype)
+    for dtype, tolerance in {"float16": 2e-4, "bfloat16": 4e-3}.items():
+        np.testing.assert_allclose(losses(dtype), single, rtol=tolerance, err_msg=dtype)

@@ -1,4 +1,4 @@
-"""The README's training loop, word for word, on one process and on two."""
+"""The documented training loop, word for word, on one process and on two."""
 
 import os
 import re
@@ -11,7 +11,6 @@ import numpy as np
 import mytorch
 from tests.distributed.launched import ROOT, launch, needs_mpi, surroundings
 
-BEFORE = "import mytorch\nfrom mytorch import nn\nfrom mytorch.nn import functional as F\n\n"
 AFTER = """
 import sys
 from pathlib import Path
@@ -24,9 +23,9 @@ if accelerator.is_main_process:
 
 
 def loop():
-    """The block of the README that accumulates."""
+    """The block of the page that accumulates."""
     blocks = re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8"), re.M | re.S
     )
     (found,) = [block for block in blocks if "accelerator.accumulate(" in block]
     return found
@@ -35,7 +34,7 @@ def loop():
 def run(tmp_path, text, processes):
     """What the loop leaves: the weights, how many updates there were, and the learning rate."""
     script, out = tmp_path / "script.py", tmp_path / "trained.safetensors"
-    script.write_text(BEFORE + text + AFTER)
+    script.write_text(text + AFTER)
     if processes == 1:
         with (
             mock.patch.dict(os.environ, surroundings(MYTORCH_CPU="true"), clear=True),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mytorch.backends import cublas
-from mytorch.distributed.engines import nccl
+from mytorch.distributed.backends import nccl
 
 CHARS = tuple(i * 37 % 256 - 128 for i in range(128))
 ID = np.array(CHARS, np.int8).tobytes()

@@ -100,6 +100,7 @@ ROUGH = {
     ("logcumsumexp", "float32"), ("logcumsumexp", "float16"), ("addbmm", "float16"), ("addr", "float16"),
     *((f"nn.functional.{name}", "float16") for name in (
         "conv_transpose2d", "interpolate", "adaptive_avg_pool3d", "bilinear", "scaled_dot_product_attention",
+        "binary_cross_entropy_with_logits",
     )),
     ("nn.functional.scaled_dot_product_attention", "float32"),
 }  # fmt: skip

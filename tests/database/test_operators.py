@@ -17,7 +17,7 @@ from mytorch.ops.out import NAMES as OUT
 
 from .compare import compare, compare_as_good, compare_with_double, same
 from .names import CHOOSING, FAMILIES, RANDOM, ROUGH, UNSTABLE
-from .share import share
+from .share import ALL, first_of_each_kind
 from .translate import DTYPES, Foreign, counterpart, ours
 
 # For its seed it looks for the unittest that asks, in the source files of the whole stack: most of the time.
@@ -30,15 +30,34 @@ NAMES = [name for names in FAMILIES.values() for name in names.split()]
 ATTENTION = "nn.functional.scaled_dot_product_attention"
 MULTI_HEAD = "nn.functional.multi_head_attention_forward"
 GRADIENTS = (torch.bfloat16, torch.float32, torch.float64)
+HALVES = (torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.uint8, torch.int32, torch.int8, torch.int16)
 
 
 def cases() -> Iterator:
-    for name in NAMES:
-        for entry in ENTRIES[name]:
-            label = f"{name}-{entry.variant_test_name}" if entry.variant_test_name else name
-            for dtype in DTYPES:
-                if dtype in entry.dtypes:
-                    yield pytest.param(entry, dtype, id=f"{label}-{str(dtype)[6:]}")
+    for i, entry in enumerate([entry for name in NAMES for entry in ENTRIES[name]]):
+        for dtype in dtypes_of(entry, i):
+            yield pytest.param(entry, dtype, id=f"{label_of(entry)}-{str(dtype)[6:]}")
+
+
+def label_of(entry) -> str:
+    return f"{entry.name}-{entry.variant_test_name}".rstrip("-")
+
+
+def dtypes_of(entry, i: int) -> Iterator[torch.dtype]:
+    """float32, float64 for second gradients, bool, one kind of half precision and one of integers: of these
+    the next ones for the next entry. All with MYTORCH_TEST_ALL=1."""
+    if ALL:
+        return filter(entry.dtypes.__contains__, DTYPES)
+    second = [torch.float64] if entry.supports_gradgrad or torch.float32 not in entry.dtypes else []
+    wanted = [[torch.float32], second, [torch.bool], _from(HALVES, i), _from(INTEGERS, i)]
+    known = [[dtype for dtype in group if dtype in entry.dtypes] for group in wanted]
+    return (group[0] for group in known if group)
+
+
+def _from(dtypes: tuple, i: int) -> tuple:
+    i %= len(dtypes)
+    return dtypes[i:] + dtypes[:i]
 
 
 def variants(entry) -> Iterator[tuple[str, Callable, Callable]]:
@@ -85,8 +104,7 @@ def what_is_chosen(function: Callable, place: int) -> Callable:
 
 def samples(entry, dtype: torch.dtype) -> Iterator:
     grad = dtype in GRADIENTS and entry.supports_autograd and dtype in entry.backward_dtypes
-    every = entry.sample_inputs("cpu", dtype, requires_grad=grad)
-    for sample in share(every, list(DTYPES).index(dtype), 120):
+    for sample in first_of_each_kind(entry.sample_inputs("cpu", dtype, requires_grad=grad)):
         yield sample, ((sample.input, *sample.args), sample.kwargs)
 
 
@@ -122,7 +140,7 @@ def attempt(failures: list[str], label: str, function: Callable, *args, **kwargs
 @pytest.mark.parametrize(("entry", "dtype"), list(cases()))
 def test_values_and_gradients(entry, dtype):
     failures, count = [], 0
-    for kind, mine, theirs in variants(entry):
+    for kind, mine, theirs in list(variants(entry))[: None if ALL or dtype == torch.float32 else 1]:
         if entry.name in CHOOSING and dtype not in (torch.float32, torch.float64):  # there are equal elements
             mine, theirs = (what_is_chosen(f, CHOOSING[entry.name]) for f in (mine, theirs))
         for i, (sample, arguments) in enumerate(samples(entry, dtype)):
@@ -140,7 +158,10 @@ def test_values_and_gradients(entry, dtype):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("entry", "dtype"), [c for c in cases() if c.values[0].inplace_variant is not None])
+@pytest.mark.parametrize(
+    ("entry", "dtype"),
+    [c for c in cases() if c.values[0].inplace_variant is not None and (ALL or c.values[1] != torch.float64)],
+)
 def test_in_place(entry, dtype):
     """As PyTorch's in-place form: the same memory is written, and gradients go through the write."""
     mine, theirs = counterpart(entry.inplace_variant), entry.inplace_variant
@@ -183,7 +204,7 @@ def test_in_place(entry, dtype):
 @pytest.mark.parametrize(
     "entry",
     [
-        pytest.param(entry, id=f"{name}-{entry.variant_test_name}".rstrip("-"))
+        pytest.param(entry, id=label_of(entry))
         for name in NAMES
         for entry in ENTRIES[name]
         if entry.error_inputs_func
@@ -237,7 +258,7 @@ def writes_out(mine, theirs, arguments) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        pytest.param(entry, id=f"{name}-{entry.variant_test_name}".rstrip("-"))
+        pytest.param(entry, id=label_of(entry))
         for name in NAMES
         for entry in ENTRIES[name]
         if entry.supports_out and name in OUT and name not in RANDOM
@@ -246,7 +267,7 @@ def writes_out(mine, theirs, arguments) -> None:
 def test_out(entry):
     failures, count = [], 0
     dtype = torch.float32 if torch.float32 in entry.dtypes else torch.int64
-    for i, sample in enumerate(entry.sample_inputs("cpu", dtype)):
+    for i, sample in enumerate(first_of_each_kind(entry.sample_inputs("cpu", dtype))):
         arguments = ((sample.input, *sample.args), sample.kwargs)
         label = f"{i} {summary(sample)}"
         count += attempt(failures, label, writes_out, counterpart(entry.op), entry.op, arguments)

@@ -95,7 +95,7 @@ def test_gradients_accumulate_and_stay_in_the_flat_vector(fake_cuda):
     for n in range(2):
         tokens = mytorch.from_numpy(TOKENS[n]).to(DEVICE)
         (model(tokens[:, :-1], tokens[:, 1:])[1] / 2).backward()
-    ((_, flat),) = optimizer._lay_out()
+    (flat,) = optimizer.flat_buffers()
     total = sum(float((p.grad * p.grad).sum()) for p in model.parameters())
     assert flat.device == DEVICE and total > 0
     assert mytorch.Array(flat.grad).norm().item() == pytest.approx(total**0.5, rel=1e-5)

@@ -40,7 +40,7 @@ def gradients_in_the_optimizers_vector():
     optimizer.add_param_group({"params": [mytorch.ones(1, requires_grad=True)]})
     optimizer.param_groups[0]["params"].reverse()  # the vector is laid out anew, in another order
     optimizer.zero_grad()
-    optimizer._lay_out()
+    optimizer.flat_buffers()
     loss_of(model, 0).backward()
     in_place = all(p.grad_slot.holds(p.grad) for p in model.parameters())
     return {
@@ -50,8 +50,8 @@ def gradients_in_the_optimizers_vector():
     }
 
 
-def gradients_of_ones_own():
-    """Gradients that were there before, in memory of their own: of rank r all r."""
+def gradients_assigned_before():
+    """Gradients that were assigned before, in memory of their own: r everywhere on rank r."""
     model = DistributedDataParallel(network())
     loss = loss_of(model, 0)
     for p in model.parameters():
@@ -198,7 +198,7 @@ def mixed_precision():
 
 
 def scaler_alone():
-    """Gradients that nobody has averaged: one rank has an inf."""
+    """Gradients that were not averaged: one rank has an inf."""
     p = mytorch.tensor([1.0], requires_grad=True)
     optimizer, scaler = optim.SGD([p], lr=1.0), GradScaler(init_scale=4.0)
     scaler.scale(p * (float("inf") if rank() == world() - 1 else 1.0)).backward()
@@ -265,7 +265,8 @@ def refused(name):
 
 CASES = {
     "gradients": gradients, "gradients_in_the_optimizers_vector": gradients_in_the_optimizers_vector,
-    "gradients_of_ones_own": gradients_of_ones_own, "scaler_alone": scaler_alone, "training": training,
+    "gradients_assigned_before": gradients_assigned_before, "training": training,
+    "scaler_alone": scaler_alone,
     "no_sync": no_sync, "unused": unused, "unused_everywhere": lambda: unused(True),
     "unfinished": unfinished, "twice": twice, "different_models": different_models,
     "different_values": different_values, "tied": tied, "buffers": buffers,

@@ -12,7 +12,7 @@ def ones(size=2):
 
 
 def results():
-    """What each operation has written, as its Work and its Future give it, and the function after it."""
+    """What each operation has written, as returned by its Work, its Future and the callback."""
     world, rank = dist.get_world_size(), dist.get_rank()
     parts, wide, own = [mytorch.zeros(2) for _ in range(world)], mytorch.zeros(2 * world), mytorch.zeros(2)
     started = {
@@ -74,8 +74,8 @@ def error():
     try:
         grads(failing)
     except ZeroDivisionError as found:
-        return {"said": str(found)}
-    return {"said": ""}
+        return {"error": str(found)}
+    return {"error": ""}
 
 
 HOOKS = {"none": None, "documented": as_pytorchs_documentation, "chained": chained}

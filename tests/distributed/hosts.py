@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from mytorch.distributed.failure import die_with_parent
+from mytorch.distributed.processes import die_with_parent
 
 from .launched import ROOT, surroundings
 
@@ -107,7 +107,7 @@ class Host:
 
 
 def pair(network="10.77.0."):
-    """Two hosts that see each other, over a cable that belongs to nobody else.
+    """Two hosts that see each other, over a cable of their own.
 
     Args:
         network: what their addresses begin with.

@@ -32,17 +32,22 @@ def why_no_mpi():
 needs_mpi = pytest.mark.skipif(bool(why_no_mpi()), reason=why_no_mpi())
 
 
-def surroundings(**variables):
-    """The environment of a process that a test starts: none of a launcher around it, and a home of its own.
+PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "PYTHON_COLORS": "0"}  # no colour codes in the output
+NOT_INHERITED = ("RANK", "WORLD_SIZE", "FORCE_COLOR", "CLICOLOR_FORCE")
 
-    The home folder of whoever runs the tests may have a configuration file, which processes would read.
+
+def surroundings(**variables):
+    """The environment of a process that a test starts: of no launcher around it, with another home folder.
+
+    The user's home folder may contain a configuration file, which processes would read.
     """
     names = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("RANK", "WORLD_SIZE") and not name.startswith("MYTORCH_")
+        if name not in NOT_INHERITED and not name.startswith("MYTORCH_")
     }
-    return {**names, "HOME": HOME.name, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    names |= {"HOME": HOME.name, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **PLAIN}
+    return {**names, **variables}
 
 
 def start(*arguments, **variables):
@@ -63,7 +68,7 @@ def launch(*arguments, limit=120, **variables):
 
 
 def finish(process, limit):
-    """(exit code, stdout, stderr) of a job that runs; as for `launch`.
+    """(exit code, stdout, stderr) of a running job; as for `launch`.
 
     Time in which the whole machine stood still doesn't count, as in `wait_for`.
     """
@@ -77,7 +82,7 @@ def finish(process, limit):
 
 
 def wait_for(condition, limit=30):
-    """Wait until the condition holds."""
+    """Waits until the condition holds."""
     for _ in range(int(limit / 0.02)):
         if condition():
             return
@@ -98,7 +103,7 @@ def check_no_segments_left(before):
 
 def pids(folder):
     """The process ids that the ranks wrote."""
-    return [int(path.read_text()) for path in sorted(Path(folder).glob("pid-?"))]
+    return [int(path.read_text()) for path in sorted(Path(folder).glob("**/pid-?"))]
 
 
 def is_alive(pid):

@@ -1,4 +1,4 @@
-"""Runs the functions of a program on several ranks, and brings back what they returned."""
+"""Runs the functions of a program on several ranks, and returns their results."""
 
 import json
 import sys

@@ -12,7 +12,7 @@ from tests.distributed.parity_uneven import UNEVEN_CASES
 
 
 def one(lib, which="bc", used="bc", **options):
-    """Forward gives the outputs `which`, the loss is made of `used`."""
+    """Forward returns the outputs `which`, the loss is made of `used`."""
     model = lib.model(**options)
     for step in range(2):
         model.zero_grad()
@@ -71,7 +71,7 @@ def several_forwards(lib):
 
 
 def backward_in_parts(lib):
-    """Each of two backward passes gives gradients to some parameters."""
+    """Each of two backward passes computes the gradients of some parameters."""
     model = lib.model()
     b, c = model(lib.x(0))
     h = c.sum()
@@ -136,7 +136,7 @@ def with_hooks(lib):
 
 
 def strided_gradient(lib):
-    """Gradients that somebody put there, not contiguous, are added to."""
+    """Gradients that the user assigned, not contiguous, accumulate."""
     model = lib.model()
     p = named(model)["a.weight"]
     p.grad = lib.numbers(lib.rank, 5, 4).T

@@ -51,7 +51,7 @@ def join_throws(lib, counts):
 
 
 def after_join(lib, counts):
-    """Training goes on."""
+    """Training continues."""
     model = lib.model()
     with model.join():
         for step in range(counts[lib.rank]):

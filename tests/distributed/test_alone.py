@@ -10,7 +10,7 @@ import pytest
 
 import mytorch
 import mytorch.distributed as dist
-from mytorch.distributed import environment, failure, peer_watch, polling, recorder
+from mytorch.distributed import consistency, environment, error_report, flight_recorder, polling
 
 from .launched import ROOT
 
@@ -134,12 +134,12 @@ def test_waiting_is_eager_and_then_idle(monkeypatch):
 
 def test_many_bytes_are_waited_for_eagerly(monkeypatch):
     clock = Clock(monkeypatch)
-    eager = polling.eager_for(16 << 20)
-    assert polling.eager_for(0) < 1e-3 < 10e-3 < eager < 50e-3
+    eager = polling.spin_seconds(16 << 20)
+    assert polling.spin_seconds(0) < 1e-3 < 10e-3 < eager < 50e-3
     assert polling.wait_until(lambda: clock.now > 0.9 * eager, 1.0, eager) and not clock.naps
     assert polling.wait_until(lambda: clock.now > 3 * eager, 1.0, eager) and clock.naps
     dist.init_process_group()
-    assert dist.all_reduce(np.ones(1 << 20), async_op=True)._eager == polling.eager_for(8 << 20)
+    assert dist.all_reduce(np.ones(1 << 20), async_op=True)._spin == polling.spin_seconds(8 << 20)
 
 
 def test_time_in_which_this_process_was_stopped_does_not_count(monkeypatch):
@@ -155,59 +155,59 @@ def test_time_in_which_this_process_was_stopped_does_not_count(monkeypatch):
     assert polling.wait_until(done, 1.0)
 
 
-class Peers:
-    """A channel on which rank 1 has ended, and rank 2 does at some time."""
+class Checker:
+    """Rank 1 of the group has finished, rank 2 finishes later."""
 
     ranks = (10, 11, 12)
 
     def __init__(self):
-        self.asked, self.ended, self.looks = [], {1}, 0
+        self.queried, self.finished, self.advances = [], {1}, 0
 
-    def ask(self, peer):
-        self.asked.append(peer)
+    def query_finished(self, peer):
+        self.queried.append(peer)
 
-    def has_ended(self, peer):
-        return peer in self.ended
+    def has_finished(self, peer):
+        return peer in self.finished
 
     def advance(self):
-        self.looks += 1
+        self.advances += 1
 
 
 def test_a_rank_is_gone_when_all_have_ended_and_nothing_came_for_a_while(monkeypatch):
-    clock, channel = Clock(monkeypatch), Peers()
-    watch = peer_watch.PeerWatch(channel, (1, 2))
-    assert not watch.are_gone() and channel.asked == []  # the message may be here soon
+    clock, checker = Clock(monkeypatch), Checker()
+    watch = consistency.PeerWatch(checker, (1, 2))
+    assert not watch.are_gone() and checker.queried == []  # the message may arrive soon
     clock.now += 1
-    assert not watch.are_gone() and set(channel.asked) == {1, 2} and channel.looks == 1
+    assert not watch.are_gone() and set(checker.queried) == {1, 2} and checker.advances == 1
     clock.now += 1000
     assert not watch.are_gone()
-    channel.ended.add(2)
+    checker.finished.add(2)
     assert not watch.are_gone()  # a message that was sent before may still be on its way
-    clock.now += 0.9 * peer_watch._LATE_MESSAGE
+    clock.now += 0.9 * consistency._LATE_MESSAGE
     assert not watch.are_gone()
-    clock.now += 0.2 * peer_watch._LATE_MESSAGE
+    clock.now += 0.2 * consistency._LATE_MESSAGE
     assert watch.are_gone()
     error = watch.error("rank 10: recv")
-    assert error.finished == (11, 12) and str(error).startswith("ranks 11, 12 came to the end")
+    assert error.finished == (11, 12) and str(error).startswith("ranks 11, 12 reached the end")
 
 
 def test_the_recorder_keeps_the_last_records(tmp_path):
-    log = recorder.Recorder(3, tmp_path)
+    log = flight_recorder.FlightRecorder(3, tmp_path)
     places = [log.begin(i, "WORLD", "all_reduce", f"({i},)", "float32", "a.py:1") for i in range(100)]
     for place in places[:-1]:
         log.end(place)
-    flight = recorder.read_all(tmp_path)[3]
-    assert [record.seq for record in flight.records] == list(range(100 - recorder.RECORDS, 100))
+    flight = flight_recorder.read_all(tmp_path)[3]
+    assert [record.seq for record in flight.records] == list(range(100 - flight_recorder.RECORDS, 100))
     assert str(flight.last) == "all_reduce((99,), float32) #99 of group WORLD at a.py:1: waiting"
     assert not flight.finished
-    log.end(places[-1], recorder.FAILED)
+    log.end(places[-1], flight_recorder.FAILED)
     log.finish()
-    flight = recorder.read_all(tmp_path)[3]
-    assert flight.last.state == recorder.FAILED and flight.finished
+    flight = flight_recorder.read_all(tmp_path)[3]
+    assert flight.last.state == flight_recorder.FAILED and flight.finished
     place = log.begin(1, "WORLD", "x", "y" * 2000, "z", "site")
-    assert len(log.read(place).shape) < recorder.RECORD_BYTES
+    assert len(log.read(place).shape) < flight_recorder.RECORD_BYTES
     assert log.read(0).op == "an operation long ago"
-    assert recorder.read_all(tmp_path / "nowhere") == {} == recorder.read_all(None)
+    assert flight_recorder.read_all(tmp_path / "nowhere") == {} == flight_recorder.read_all(None)
 
 
 def test_an_operation_is_recorded_with_the_users_line(tmp_path, monkeypatch):
@@ -215,23 +215,23 @@ def test_an_operation_is_recorded_with_the_users_line(tmp_path, monkeypatch):
     dist.init_process_group()
     dist.all_gather_object([None], "x")
     line = sys._getframe().f_lineno - 1
-    last = recorder.read_all(tmp_path)[0].last
-    assert last.site == f"{__file__}:{line}" and last.state == recorder.DONE
+    last = flight_recorder.read_all(tmp_path)[0].last
+    assert last.site == f"{__file__}:{line}" and last.state == flight_recorder.DONE
     assert last.begin <= last.end <= time.time()
 
 
-def test_a_failed_engine_is_an_error_of_the_operation():
+def test_a_failed_backend_is_an_error_of_the_operation():
     dist.init_process_group()
     work = dist.all_reduce(np.ones(2), async_op=True)
 
     def broken():
         raise OSError("the line is cut")
 
-    work._pending.test = broken
+    work._request.test = broken
     with pytest.raises(dist.DistError, match=r"rank 0: all_reduce\(\(2,\), float64\) #1 .*OSError: the line"):
         work.wait()
     assert not work.is_success() and isinstance(work.exception(), dist.DistError)
-    assert failure.kind_of(work.exception()) == "connection"
+    assert error_report.kind_of(work.exception()) == "connection"
 
 
 def test_exit_codes_are_never_0():
@@ -243,4 +243,31 @@ def test_exit_codes_are_never_0():
         KeyboardInterrupt(): 130,
     }
     for error, code in codes.items():
-        assert failure.exit_code(error) == code
+        assert error_report.exit_code(error) == code
+
+
+def test_what_the_ranks_must_agree_on():
+    """The fingerprint of an operation is made of its name, shape, dtype, device and arguments."""
+    dist.init_process_group("fake", rank=0, world_size=2)
+    seen = []
+
+    class Recorded:
+        def start(self, description, seq, site):
+            seen.append(description)
+
+    dist.group.WORLD.checker = Recorded()
+    x = np.ones(8, np.float32)
+    dist.all_reduce(x)
+    dist.all_reduce(x[:5])
+    dist.all_reduce(x.astype(np.float64))
+    dist.all_reduce(x, dist.ReduceOp.MAX)
+    dist.broadcast(x, 1)
+    dist.all_gather([np.ones(1), np.ones(3)], np.ones(1))
+    assert seen == [
+        "all_reduce((8,), float32, cpu, sum)",
+        "all_reduce((5,), float32, cpu, sum)",
+        "all_reduce((8,), float64, cpu, sum)",
+        "all_reduce((8,), float32, cpu, max)",
+        "broadcast((8,), float32, cpu, src=1)",
+        "all_gather(any shape, float64, cpu, shapes=[(1,), (3,)])",
+    ]

@@ -9,9 +9,13 @@ from mytorch.distributed import ReduceOp
 pytestmark = pytest.mark.usefixtures("alone")
 
 WRONG = {
-    "backend": ({"backend": "gloo"}, ValueError, "no backend 'gloo', but mpi, nccl, single, fake"),
+    "backend": (
+        {"backend": "gloo"},
+        ValueError,
+        "unknown backend 'gloo', expected one of mpi, nccl, single, fake",
+    ),
     "rank": ({"backend": "fake", "rank": 3, "world_size": 3}, ValueError, "rank 3 is not in"),
-    "single": ({"backend": "single", "world_size": 2}, ValueError, "rank 0 of 1, but"),
+    "single": ({"backend": "single", "world_size": 2}, ValueError, "world_size=2 on rank 0 of 1"),
     "init_method": ({"init_method": "tcp://a:1"}, ValueError, "tcp://a:1"),
     "store": ({"store": object()}, ValueError, "store"),
     "timeout": ({"timeout": 0}, ValueError, "positive number of seconds, got 0"),
@@ -20,8 +24,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments(name):
-    arguments, kind, says = WRONG[name]
-    with pytest.raises(kind, match=says):
+    arguments, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
         dist.init_process_group(**arguments)
     assert not dist.is_initialized()
 
@@ -44,12 +48,12 @@ REFUSED = {
     "size": (ValueError, "times as many", lambda: dist.all_gather_into_tensor(np.ones(7, "f4"), X)),
     "itself": (ValueError, "rank 0 can't send to itself", lambda: dist.send(X, 0)),
     "twice": (ValueError, r"ranks \[0, 0\]", lambda: dist.new_group([0, 0])),
-    "no list": (ValueError, "must give a scatter_list", lambda: dist.scatter(X)),
+    "no list": (ValueError, "must pass a scatter_list", lambda: dist.scatter(X)),
     "a list too many": (ValueError, "for rank dst alone", lambda: dist.gather(X, [X, X], dst=1)),
     "no group": (TypeError, "ProcessGroup", lambda: dist.all_reduce(X, group="WORLD")),
     "split": (ValueError, "isn't 2 equal parts", lambda: dist.all_to_all_single(X.copy(), X)),
     "own split": (
-        ValueError, "2 elements for itself, and expects 1",
+        ValueError, "sends itself 2 elements, and expects 1",
         lambda: dist.all_to_all_single(X.copy(), X, [1, 2], [2, 1]),
     ),
     "split sizes": (
@@ -59,7 +63,7 @@ REFUSED = {
         ValueError, r"\(3,\) and \(2,\) differ", lambda: dist.all_gather([np.ones(2, "f4"), X.copy()], X)
     ),
     "another kind": (ValueError, "int64 and float32", lambda: dist.all_to_all([X, X], [np.ones(3, int)] * 2)),
-    "an empty list": (ValueError, "must give a gather_list", lambda: dist.gather(X, [], dst=0)),
+    "an empty list": (ValueError, "must pass a gather_list", lambda: dist.gather(X, [], dst=0)),
     "text": (TypeError, "dtype <U1 can't be sent", lambda: dist.broadcast(np.array(["a"]), 0)),
     "dates": (TypeError, "datetime64", lambda: dist.all_reduce(np.array(["2020"], "datetime64[s]"))),
     "fields": (TypeError, "can't be sent", lambda: dist.broadcast(np.zeros(2, [("a", "f4")]), 0)),
@@ -68,13 +72,13 @@ REFUSED = {
     "two srcs": (ValueError, "either a global rank or", lambda: dist.broadcast(X, 1, group_src=1)),
     "tag": (ValueError, "a tag is an int of at least 0, got -1", lambda: dist.send(X, 1, tag=-1)),
     "operation of a pair": (ValueError, "isend or irecv", lambda: dist.P2POp(dist.send, X, 1)),
-    "nobody": (ValueError, "either a global rank or", lambda: dist.P2POp(dist.isend, X)),
+    "no peer": (ValueError, "either a global rank or", lambda: dist.P2POp(dist.isend, X)),
     "two peers": (ValueError, "either a global rank or", lambda: dist.P2POp(dist.isend, X, 1, group_peer=1)),
     "no tensor to send": (TypeError, "got int", lambda: dist.P2POp(dist.isend, 3, 1)),
     "no pairs": (ValueError, "a list of P2POp", lambda: dist.batch_isend_irecv([])),
     "one pair": (ValueError, "a list of P2POp", lambda: dist.batch_isend_irecv(dist.P2POp(dist.isend, X, 1))),
     "pairs of two groups": (
-        ValueError, "of one group",
+        ValueError, "use the same group",
         lambda: dist.batch_isend_irecv(
             [dist.P2POp(dist.isend, X, 1), dist.P2POp(dist.isend, X, 1, dist.new_group())]
         ),
@@ -94,7 +98,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_arguments_that_do_not_fit(name):
-    kind, says, call = REFUSED[name]
+    kind, message, call = REFUSED[name]
     dist.init_process_group("fake", rank=0, world_size=2)
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=message):
         call()

@@ -14,7 +14,7 @@ from tests.distributed.on_ranks import results_of
 from tests.distributed.training import same
 
 pytest.importorskip("mpi4py")
-WORLDS = [1, 2, 3, 4]
+WORLDS = [1, 3]  # 3: odd, and not a divisor of the sizes
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def grads_of_steps(steps, make=training.network, **options):
     return training.grads_of(model)
 
 
-GRADIENTS = ["gradients", "gradients_in_the_optimizers_vector", "gradients_of_ones_own", "small_buckets"]
+GRADIENTS = ["gradients", "gradients_in_the_optimizers_vector", "gradients_assigned_before", "small_buckets"]
 
 
 @pytest.mark.parametrize("case", GRADIENTS)
@@ -90,7 +90,7 @@ def test_parameters_that_no_rank_used_have_no_gradient(results):
 
 
 ERRORS = {
-    "unfinished": ["no gradient to", "right.weight", "find_unused_parameters=True"],
+    "unfinished": ["no gradient for", "right.weight", "find_unused_parameters=True"],
     "twice": ["left.", "twice in one backward"],
 }
 
@@ -159,15 +159,15 @@ def test_buffers_may_be_each_ranks_own(results):
         assert found["mine"].tolist() == [rank] * (rank + 1)
 
 
-def test_a_hook_of_ones_own(results):
+def test_a_custom_hook(results):
     same(results["own_hook"], grads_of_steps([0]))
     for rank in results["own_hook"]:
         assert rank["seen"].all()
 
 
 REFUSED = {
-    "failing_hook": "the last backward didn't come to its end",
-    "wrong_hook": "wait() that gives a Tensor of shape", "wrong_result": "got shape (2,)",
+    "failing_hook": "the last backward didn't finish",
+    "wrong_hook": "wait() that returns a Tensor of shape", "wrong_result": "got shape (2,)",
     "wrong_buffer": "and dtype float32, got", "unfrozen": "0.bias required no gradient",
     "copy_with_hook": "can't be copied", "join_skips": "skip_all_reduce_unused_params",
     "join_groups": "different process groups", "join_nothing": "at least one joinable",

@@ -62,7 +62,7 @@ def test_bfloat16_keeps_two_digits(results):
 
 
 def test_an_error_in_the_function_ends_backward(results):
-    assert [str(one["said"]) for one in results["error"]] == ["in the function"] * 2
+    assert [str(one["error"]) for one in results["error"]] == ["in the function"] * 2
 
 
 @pytest.mark.parametrize("name, dtype", [("fp16", "float16"), ("bf16", "bfloat16")])

@@ -1,4 +1,4 @@
-"""A job that is launched on each machine by hand: who belongs to it, and how the launchers talk."""
+"""A job that is launched on each node: which nodes belong to it, and how the launchers communicate."""
 
 import contextlib
 import json
@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from mytorch.distributed import launcher_command, link, machines
+from mytorch.distributed import launcher_command, node_connection, rendezvous
 
 from .launched import PROGRAMS, finish, launch, needs_mpi, start, wait_for
 from .test_failures import cause_in
 from .test_launch import options
 
-TELL = PROGRAMS / "tell.py"
+SCRIPT = PROGRAMS / "print_environment.py"
 
 
 def test_what_machine_0_starts(tmp_path, monkeypatch):
-    """Each has its own environment; what stands for ssh leaves the daemon's command in the run's folder."""
+    """Each has its own environment; remote_shell.py writes the daemon's command to the run's folder."""
     monkeypatch.setattr(launcher_command, "is_available", lambda: True)
     monkeypatch.setattr(launcher_command, "find_mpiexec", lambda: "mpiexec")
     monkeypatch.setattr(launcher_command, "is_open_mpi", lambda path: True)
     monkeypatch.setenv("MYTORCH_NODE_RANK", "0")
-    asked = options("-n", 4, "--nnodes", 2, "--master_addr", "a")
-    environment = launcher_command.rank_environment(asked, 4, 2, tmp_path)
-    text = " ".join(launcher_command.command(asked, 4, environment, Path("/the/hosts")))
+    opts = options("-n", 4, "--nnodes", 2, "--master_addr", "a")
+    environment = launcher_command.rank_environment(opts, 4, 2, tmp_path)
+    text = " ".join(launcher_command.command(opts, 4, environment, Path("/the/hosts")))
     assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
     assert "--hostfile /the/hosts -n 4 " in text and " -x " not in text
     words = ["PRTE_PREFIX=/o;export PRTE_PREFIX;/o/bin/prted", "--daemonize", "--prtemca", "a", '"b c;d"']
@@ -36,32 +36,32 @@ def test_what_machine_0_starts(tmp_path, monkeypatch):
         calls = environment["PRTE_MCA_plm_ssh_agent"].split()
         subprocess.run([*calls, "1.2.3.5", *shell], env={**environment, "PRTE_PREFIX": "/o"}, check=True)
         (left,) = tmp_path.iterdir()
-        said = json.loads(left.read_text())
-        assert left.name == "daemon-1.2.3.5.json" and said["run"] == [
+        content = json.loads(left.read_text())
+        assert left.name == "daemon-1.2.3.5.json" and content["run"] == [
             "/o/bin/prted",
             "--prtemca",
             "a",
             "b c;d",
         ]
-        assert said["environment"]["MASTER_ADDR"] == "a" and said["environment"]["PRTE_PREFIX"] == "/o"
-        assert not {"PATH", "MYTORCH_NODE_RANK", "MYTORCH_RUN_FOLDER"} & set(said["environment"])
+        assert content["environment"]["MASTER_ADDR"] == "a" and content["environment"]["PRTE_PREFIX"] == "/o"
+        assert not {"PATH", "MYTORCH_NODE_RANK", "MYTORCH_RUN_FOLDER"} & set(content["environment"])
         left.unlink()
 
 
 @pytest.fixture
 def port():
-    """A port on which nobody listens, and that no other program is given while the test lasts."""
+    """A free port, reserved while the test lasts."""
     with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who is told of it may listen there
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the launcher may listen on it
         holder.bind(("", 0))
         yield holder.getsockname()[1]
 
 
 def ends(limit=10.0):
-    """Two links that are joined."""
+    """Both ends of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
-        return link.Link(near, limit), link.Link(server.accept()[0], limit)
+        return tuple(node_connection.NodeConnection(s, limit) for s in (near, server.accept()[0]))
 
 
 def come(end, count=1):
@@ -71,30 +71,30 @@ def come(end, count=1):
     return found
 
 
-def test_messages_cross_a_link():
+def test_messages_cross_a_connection():
     near, far = ends()
     text = "ü\n" * 1000
     near.send(a=text, b=[1, 2])
     near.send(c=None)
     assert come(far, 2) == [{"a": text, "b": [1, 2]}, {"c": None}]
-    assert near.receive() == [] and near.there == far.here == "127.0.0.1"
+    assert near.receive() == [] and near.remote_address == far.local_address == "127.0.0.1"
 
 
-def test_nonsense_is_a_sign_of_life():
+def test_invalid_messages_count_as_heartbeats():
     near, far = ends()
-    near._connection.sendall(b"[1]\nGET / HTTP/1.0\r\n\r\n\xff\n{}\n")
+    near._socket.sendall(b"[1]\nGET / HTTP/1.0\r\n\r\n\xff\n{}\n")
     near.send(at="last")
     assert come(far) == [{"at": "last"}]
 
 
 def lost(end):
-    """Why the link is lost, once it is."""
+    """Why the connection is lost, once it is."""
     found = []
 
     def look():
         try:
             end.receive()
-        except link.LinkLost as error:
+        except node_connection.ConnectionLost as error:
             found.append(str(error))
         return bool(found)
 
@@ -102,7 +102,7 @@ def lost(end):
     return found[0]
 
 
-def test_the_last_words_come_before_the_end():
+def test_the_last_message_comes_before_the_end():
     near, far = ends()
     near.send(last="words")
     near.close()
@@ -112,12 +112,12 @@ def test_the_last_words_come_before_the_end():
 
 def test_silence_is_noticed():
     near, _far = ends(limit=0.5)
-    assert lost(near) == "nothing was heard of it for 0.5 s"
+    assert lost(near) == "no heartbeat for 0.5 s"
 
 
-def test_signs_of_life_keep_a_link(monkeypatch):
-    assert link._ALIVE <= machines._SHORTEST / 3  # one or two may come late
-    monkeypatch.setattr(link, "_ALIVE", 0.3)
+def test_heartbeats_keep_a_connection(monkeypatch):
+    assert node_connection.HEARTBEAT_SECONDS <= rendezvous.SHORTEST_LIMIT / 3  # one or two may come late
+    monkeypatch.setattr(node_connection, "HEARTBEAT_SECONDS", 0.3)
     near, far = ends(limit=1.0)
     rounds = [0, 0]
 
@@ -143,24 +143,24 @@ class Waiting:
 
     def __init__(self, port, nnodes=2):
         self.options = options("-n", nnodes, "--nnodes", nnodes, "--master_port", port)
-        self.machines, self.over = machines.Machines(self.options, 1), False
-        self.thread = threading.Thread(target=self.machines.gather, args=(lambda: self.over,))
+        self.rendezvous, self.over = rendezvous.Rendezvous(self.options, 1), False
+        self.thread = threading.Thread(target=self.rendezvous.wait_for_nodes, args=(lambda: self.over,))
         self.thread.start()
 
     def hello(self, at="127.0.0.1", **changes):
-        """Somebody says who it is; the link, and the answer."""
-        end = link.Link(socket.create_connection((at, self.options.master_port)), 10.0)
-        facts = {**machines.facts(self.options, 1), **changes.pop("facts", {})}
-        end.send(**{"node_rank": 1, "host": "b", "facts": facts, **changes})
+        """Connects as a node; returns the connection and the answer."""
+        end = node_connection.NodeConnection(socket.create_connection((at, self.options.master_port)), 10.0)
+        settings = {**rendezvous.job_settings(self.options, 1), **changes.pop("settings", {})}
+        end.send(**{"node_rank": 1, "host": "b", "settings": settings, **changes})
         return end, come(end)[0]
 
     def end(self):
         self.over = True
         self.thread.join()
-        for guest in self.machines._links.values():
+        for guest in self.rendezvous._nodes.values():
             guest.close()
-        self.machines._links.clear()
-        self.machines.dismiss(0)
+        self.rendezvous._nodes.clear()
+        self.rendezvous.close(0)
 
 
 @pytest.fixture
@@ -171,12 +171,15 @@ def waiting(monkeypatch, port):
     made.end()
 
 
-# What somebody says of itself that machine 0 doesn't: why it is refused.
+# How a node differs from what machine 0 expects: why it is refused.
 REFUSED = {
-    "nnodes": ({"facts": {"--nnodes": 2}}, "--nnodes is 2 there and 3 on machine 0"),
-    "processes": ({"facts": {"processes on each machine": 4}}, "machine is 4 there and 1 on machine 0"),
-    "script": ({"facts": {"script": "a.py --b"}}, "script is 'a.py --b' there and 'script.py' on machine 0"),
-    "Python": ({"facts": {"Python": "/x"}}, f"Python is '/x' there and '{sys.executable}' on machine 0"),
+    "nnodes": ({"settings": {"--nnodes": 2}}, "--nnodes is 2, and 3 on machine 0"),
+    "processes": ({"settings": {"processes on each machine": 4}}, "machine is 4, and 1 on machine 0"),
+    "script": (
+        {"settings": {"script": "a.py --b"}},
+        "script is 'a.py --b', and 'script.py' on machine 0",
+    ),
+    "Python": ({"settings": {"Python": "/x"}}, f"Python is '/x', and '{sys.executable}' on machine 0"),
     "node_rank 0": ({"node_rank": 0}, "its --node_rank 0 is not in 1 … 2"),
     "node_rank 3": ({"node_rank": 3}, "its --node_rank 3 is not in 1 … 2"),
     "node_rank x": ({"node_rank": "x"}, "its --node_rank x is not in 1 … 2"),
@@ -185,7 +188,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_who_does_not_belong_is_refused(name, waiting, capfd):
+def test_other_machines_are_refused(name, waiting, capfd):
     changes, why = REFUSED[name]
     _, answer = waiting.hello(**changes)
     assert why in answer["refused"]
@@ -196,7 +199,7 @@ def test_each_machine_comes_once(waiting):
     first, answer = waiting.hello()
     assert answer == {"welcome": True, "limit": 60.0}
     _, answer = waiting.hello(host="c")
-    assert answer["refused"] == "there is a machine with --node_rank 1 already (b, 127.0.0.1)"
+    assert answer["refused"] == "machine 1 is connected already (b, 127.0.0.1): --node_rank must be unique"
     first.close()
     again = []
     wait_for(lambda: again.append(waiting.hello()[1]) or "welcome" in again[-1])
@@ -210,20 +213,21 @@ def test_machines_come_by_ipv4_and_ipv6(others, waiting, tmp_path):
         pytest.skip("no IPv6 here")
     for rank, address in enumerate(others, 1):
         end, answer = waiting.hello(at=address, node_rank=rank, host=f"h{rank}")
-        assert "welcome" in answer and end.here == end.there == address
+        assert "welcome" in answer and end.local_address == end.remote_address == address
     waiting.thread.join()  # all are there
-    lines = waiting.machines.list_hosts(tmp_path).read_text().splitlines()
+    lines = waiting.rendezvous.write_hostfile(tmp_path).read_text().splitlines()
     assert lines == [f"{address} slots=1" for address in (others[0], *others)]
 
 
 def test_a_stranger_at_the_port(waiting):
     stranger = socket.create_connection(("127.0.0.1", waiting.options.master_port))
     stranger.sendall(b'GET / HTTP/1.0\r\n\r\n{"a": 1}\n')
-    with stranger.makefile() as said:
-        assert not said.read().replace("{}\n", "")  # signs of life, no answer, and the end
-    liar = link.Link(socket.create_connection(("127.0.0.1", waiting.options.master_port)), 10.0)
-    liar.send(node_rank=[1], facts=3)
-    assert "--nnodes is None there" in come(liar)[0]["refused"]
+    with stranger.makefile() as answer:
+        assert not answer.read().replace("{}\n", "")  # heartbeats, no answer, and the end
+    connection = socket.create_connection(("127.0.0.1", waiting.options.master_port))
+    liar = node_connection.NodeConnection(connection, 10.0)
+    liar.send(node_rank=[1], settings=3)
+    assert "--nnodes is None, and" in come(liar)[0]["refused"]
     _, answer = waiting.hello()
     assert "welcome" in answer
 
@@ -236,11 +240,11 @@ ALONE = {
 
 @needs_mpi
 @pytest.mark.parametrize("name", ALONE)
-def test_nobody_comes(name, port):
-    rank, says = ALONE[name]
+def test_the_other_machine_does_not_come(name, port):
+    rank, message = ALONE[name]
     at = ["--nnodes", 2, "--node_rank", rank, "--master_addr", "127.0.0.9", "--master_port", port]
-    code, out, err = launch("-n", 2, *at, TELL, MYTORCH_JOIN_TIMEOUT="1")
-    assert (code, out) == (2, "") and says.format(port=port) in err
+    code, out, err = launch("-n", 2, *at, SCRIPT, MYTORCH_JOIN_TIMEOUT="1")
+    assert (code, out) == (2, "") and message.format(port=port) in err
 
 
 @needs_mpi
@@ -248,24 +252,26 @@ def test_the_port_is_taken():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         at = ["--nnodes", 2, "--master_addr", "127.0.0.9", "--master_port", port]
-        code, out, err = launch("-n", 2, *at, TELL)
+        code, out, err = launch("-n", 2, *at, SCRIPT)
     assert (code, out) == (2, "") and f"can't wait for the other machines at --master_port {port}" in err
 
 
 @needs_mpi
 def test_a_machine_is_lost_between_two_starts(port):
-    """The test is machines 1 and 2. Machine 0 waits for the one that is gone, says so, and all end alike."""
-    asked = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
-    job = start(*asked, TELL, MYTORCH_JOIN_TIMEOUT="5")
-    told = {name: value for name, value in machines.facts(options(), 1).items() if name != "script"}
-    facts = {**told, "--nnodes": 3, "script": str(TELL)}
+    """The test is machines 1 and 2. Machine 0 waits for the lost one and prints that; all end alike."""
+    opts = ("-n", 3, "--nnodes", 3, "--master_addr", "127.0.0.9", "--master_port", port, "--max_restarts", 3)
+    job = start(*opts, SCRIPT, MYTORCH_JOIN_TIMEOUT="5")
+    common = {
+        name: value for name, value in rendezvous.job_settings(options(), 1).items() if name != "script"
+    }
+    settings = {**common, "--nnodes": 3, "script": str(SCRIPT)}
     others = []
     for rank in (1, 2):
-        others.append(link.Link(connected(port), 60.0))
-        others[-1].send(node_rank=rank, host=f"machine{rank}", facts=facts)
+        others.append(node_connection.NodeConnection(connected(port), 60.0))
+        others[-1].send(node_rank=rank, host=f"machine{rank}", settings=settings)
     lost, stays = others
     until(lost, "stop")  # the first start is over, for mpiexec sees that these are no other machines
-    lost.send(ended=-9, said="no room")
+    lost.send(daemon_exit=-9, output="no room")
     lost.close()
     until(stays, "stop")
     stays.send(stopped=True)
@@ -274,7 +280,7 @@ def test_a_machine_is_lost_between_two_starts(port):
     code, out, err = finish(job, 40)
     assert (code, out) == (2, "")
     assert cause_in(err).endswith(
-        "Open MPI's daemon there was killed by SIGKILL (signal 9); the system does that "
+        "Open MPI's daemon was killed by SIGKILL (signal 9); the system does that "
         "when memory runs out\nno room"
     )
     assert "restart 1 of 3" in err and "restart 2" not in err

@@ -1,4 +1,4 @@
-"""The NCCL engine on strict stand-ins, two ranks: ids, dtypes, operations, addresses, streams."""
+"""The NCCL backend on strict stand-ins, two ranks: ids, dtypes, operations, addresses, streams."""
 
 import queue
 import threading
@@ -8,9 +8,9 @@ import pytest
 
 import mytorch
 import mytorch.distributed as dist
-from mytorch.distributed import ReduceOp, failure, recorder, watchdog, world
-from mytorch.distributed.engines import nccl as engine
-from mytorch.distributed.group import ProcessGroup
+from mytorch.distributed import ReduceOp, error_report, flight_recorder, polling, watchdog, world
+from mytorch.distributed.backends import nccl as nccl_backend
+from mytorch.distributed.process_group import ProcessGroup
 from tests.strict_cupy import device
 
 from .fake_nccl import DTYPES, Nccl
@@ -22,7 +22,7 @@ SIZE = 2
 def nccl(fake_cuda, monkeypatch):
     """The stand-in for cupy.cuda.nccl."""
     module = Nccl()
-    monkeypatch.setattr(engine, "_nccl", lambda: module)
+    monkeypatch.setattr(nccl_backend, "_nccl", lambda: module)
     monkeypatch.setattr(watchdog, "watch", lambda group: None)
     return module
 
@@ -32,7 +32,7 @@ def on_ranks(run):
     boxes = [queue.Queue() for _ in range(SIZE)]
     found, errors = [None] * SIZE, []
 
-    def share(rank):
+    def broadcast(rank):
         def pass_on(data):
             assert (data is None) == (rank != 0)
             for box in boxes if rank == 0 else ():
@@ -43,8 +43,8 @@ def on_ranks(run):
 
     def work(rank):
         device.set_device(rank)
-        log = recorder.Recorder(rank)
-        connect = lambda: engine.NcclEngine(rank, SIZE, share(rank))  # noqa: E731
+        log = flight_recorder.FlightRecorder(rank)
+        connect = lambda: nccl_backend.NCCLBackend(rank, SIZE, broadcast(rank))  # noqa: E731
         group = ProcessGroup("WORLD", tuple(range(SIZE)), rank, "nccl", None, connect, None, 10.0, log)
         world._groups.append(group)
         try:
@@ -242,8 +242,8 @@ def test_what_nccl_cannot_do_is_said(nccl):
             dist.all_reduce(on_gpu([1], rank, "int32"), ReduceOp.BAND, group)
         with pytest.raises(ValueError, match="any rank"):
             dist.recv(on_gpu([1], rank), group=group)
-        with pytest.raises(dist.DistError, match="begin with a collective"):
-            group.engine_of(on_gpu([1], rank).data._array)
+        with pytest.raises(dist.DistError, match="call a collective first"):
+            group.backend_of(on_gpu([1], rank).data._array)
             dist.batch_isend_irecv([dist.P2POp(dist.isend, on_gpu([1], rank), 1 - rank, group)])
         dist.all_reduce(on_gpu([1], rank), group=group)
         with pytest.raises(dist.DistError, match=rf"on cuda:{rank}, got an array on cuda:{1 - rank}"):
@@ -254,35 +254,35 @@ def test_what_nccl_cannot_do_is_said(nccl):
 
 def test_cupy_without_nccl(fake_cuda):
     with pytest.raises(dist.DistError, match="pip install nvidia-nccl-cu12"):
-        engine.NcclEngine(0, 1, lambda data: data)
+        nccl_backend.NCCLBackend(0, 1, lambda data: data)
 
 
-def test_the_watchdog_sees_what_nobody_waits_for(nccl, monkeypatch):
+def test_the_watchdog_sees_operations_without_a_wait(nccl, monkeypatch):
     """An operation that never ends: the check of the thread, step by step."""
 
     def run(group, rank):
         work = dist.all_reduce(on_gpu([1], rank), group=group, async_op=True)
-        work._pending.test = lambda: False
+        work._request.test = lambda: False
         for _ in range(20):
             group.check(0.5)
-        with pytest.raises(dist.DistTimeout, match="all_reduce #1 of group WORLD not over after 10 s"):
+        with pytest.raises(dist.DistTimeout, match="all_reduce #1 of group WORLD not complete after 10 s"):
             group.check(0.5)
-        assert work.exception() is not None and not group._outstanding
+        assert work.exception() is not None and not group._in_flight
 
     on_ranks(run)
 
 
 def test_the_watchdog_ends_the_job(nccl, monkeypatch):
     failures = queue.Queue()
-    monkeypatch.setattr(failure, "fail", failures.put)
+    monkeypatch.setattr(error_report, "fail", failures.put)
 
     class Late:
         times = 0
 
-        def check(self, passed):
+        def check(self, elapsed):
             self.times += 1
-            if self.times == 1:  # the thread goes on, for only the stand-in for `fail` comes back
-                assert passed <= watchdog._COUNTED
+            if self.times == 1:  # the stand-in for `fail` returns, so the thread continues
+                assert elapsed <= polling.LONGEST_STEP
                 raise dist.DistTimeout("too late")
 
     late = Late()

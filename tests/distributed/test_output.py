@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from mytorch.distributed import failure, output, root_cause
+from mytorch.distributed import error_report, output, root_cause
 
 RULE = "-" * 74 + "\n"
 
@@ -41,7 +41,7 @@ SHOWN = {
     "a table of one line": RULE,
     "a table without an end": RULE + "name  value\nx     1\n",
     "a rule that is too short": "-" * 69 + "\nMPI_ABORT was\n" + "-" * 69 + "\n",
-    "about MPI": "prterun is what starts us\nMPI_ABORT was invoked, says the log\n",
+    "about MPI": "prterun is what starts us\nMPI_ABORT was invoked, in the log\n",
     "about libnbc": "see NBC_Progress: an error\nError: MPI Error in NBC subrequest\n",
     "about setpgid": "log: [a] plm:ssh: Warning: setpgid(1,1)\nlog: [a:1] Delaying for 1 seconds\n",
     "in brackets": "[vm:1] Delaying the start\n[1] plm: none\n",
@@ -54,7 +54,7 @@ SHOWN = {
 def passed_on(text, folder, tagged=False):
     """What is shown of a stream, and what is held back."""
     shown = io.StringIO()
-    reader = output.Output(io.BytesIO(text.encode()), shown, tagged, folder)
+    reader = output.OutputFilter(io.BytesIO(text.encode()), shown, tagged, folder)
     reader.run()
     return shown.getvalue(), reader.held
 
@@ -89,22 +89,22 @@ def test_lines_with_the_starters_tag(tmp_path):
     assert passed_on("2: not a label\n", tmp_path)[0] == "2: not a label\n"
 
 
-def test_output_that_nobody_reads(tmp_path):
+def test_a_closed_output(tmp_path):
     class Closed(io.StringIO):
         def write(self, text):
             raise BrokenPipeError
 
     source = io.BytesIO(b"a\nb\n")
-    output.Output(source, Closed(), False, tmp_path).run()
+    output.OutputFilter(source, Closed(), False, tmp_path).run()
     assert source.read() == b""
 
 
 def test_an_error_from_another_machine(tmp_path, monkeypatch, capsys):
     """There is no run folder there: the error comes as a line of stderr."""
     monkeypatch.setenv("MYTORCH_RUN_FOLDER", str(tmp_path / "not_here"))
-    monkeypatch.setitem(failure._state, "rank", 5)
-    failure.report(ValueError("from far"))
+    monkeypatch.setattr(error_report._state, "rank", 5)
+    error_report.report(ValueError("from far"))
     shown, _ = passed_on("before\n" + capsys.readouterr().err + "after\n", tmp_path)
     assert shown.split() == ["before", "after"]
-    (facts,) = root_cause.errors(tmp_path)
+    (facts,) = root_cause.read_errors(tmp_path)
     assert (facts["rank"], facts["message"], facts["kind"]) == (5, "from far", "exception")

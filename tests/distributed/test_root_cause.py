@@ -1,4 +1,4 @@
-"""Which rank is named as the root cause, out of all that the ranks and their starter say."""
+"""Which rank is named as the root cause, from all reports and the launcher command's messages."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ KILLED = "prterun noticed that process rank 2 with PID 12 on node vm exited on\n
 LOST = """PRTE has lost communication with a remote daemon.\n
   HNP daemon   : [prterun-a-1@0,0] on node a
   Remote daemon: [prterun-a-1@0,1] on node b\n"""
-BLAMED = {
+CAUSES = {
     "the first of a kind": ([(0, "exception", 5), (1, "exception", 4)], "", "rank 1 on", 1),
     "an exception before its consequences": (
         [(0, "timeout", 1), (1, "exception", 3), (2, "early exit", 2)], KILLED, "rank 1 on", 1,
@@ -29,22 +29,22 @@ BLAMED = {
     "a timeout if nothing else": ([(1, "timeout", 2), (0, "timeout", 1)], "", "rank 0 on", 1),
     "a label of Slurm": ([], "srun: error: node1: task 3: Killed", "rank 3 on", 137),
     "an exit code": ([], "Process name: [prterun-vm-1@1,2]\n  Exit code:    9\n", "rank 2 ended with", 9),
-    "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon there", 1),
-    "what the starter says": ([], "no route to host b", "no route to host b", 4),
+    "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon", 1),
+    "a message of the command": ([], "no route to host b", "no route to host b", 4),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BLAMED)
-def test_who_began_it(name, tmp_path):
-    reports, messages, says, code = BLAMED[name]
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_root_cause(name, tmp_path):
+    reports, messages, message, code = CAUSES[name]
     for rank, kind, time in reports:
         error(tmp_path, rank, kind, time)
-    assert root_cause.failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
-    cause = root_cause.find(tmp_path, messages, 4)
-    assert says in cause.text and cause.code == code
+    assert root_cause.has_failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
+    cause = root_cause.find_root_cause(tmp_path, messages, 4)
+    assert message in cause.text and cause.code == code
 
 
-# How a process ended that nobody else speaks for: what is said of it, and the launcher's exit code.
+# How a process without a report ended: its root cause, and the launcher's exit code.
 ENDED = {
     "killed": (-9, "signal:\nkilled by SIGKILL (signal 9); the system does that when memory runs out", 137),
     "crashed": (-11, "signal:\nkilled by SIGSEGV (signal 11); a crash in compiled code", 139),
@@ -55,24 +55,38 @@ ENDED = {
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_a_signal_is_named_alike_whoever_saw_it(name, tmp_path):
-    code, says, expected = ENDED[name]
-    alone = root_cause.find(tmp_path, "", code, alone=123)
-    assert alone.text == f"rank 0 on {socket.gethostname()} (process 123), {says}"
+def test_a_signal_has_one_description(name, tmp_path):
+    code, message, expected = ENDED[name]
+    single = root_cause.find_root_cause(tmp_path, "", code, single=123)
+    assert single.text == f"rank 0 on {socket.gethostname()} (process 123), {message}"
     noticed = f"process rank 2 with PID 12 on node vm exited on signal {-code} (Text)."
-    among = root_cause.find(tmp_path, noticed, 1)
-    assert among.text == f"rank 2 on vm (process 12), {says}"
-    starter = root_cause.find(tmp_path, "", code)
-    assert starter.text.strip() == says.replace("signal:\n", "what started the ranks (mpiexec, srun) was ")
-    assert alone.code == among.code == starter.code == expected
+    one_of_several = root_cause.find_root_cause(tmp_path, noticed, 1)
+    assert one_of_several.text == f"rank 2 on vm (process 12), {message}"
+    command = root_cause.find_root_cause(tmp_path, "", code)
+    assert command.text.strip() == message.replace("signal:\n", "the launcher command (mpiexec, srun) was ")
+    assert single.code == one_of_several.code == command.code == expected
 
 
-def test_a_single_process_that_said_something_is_not_blamed_for_its_end(tmp_path):
+def test_a_report_of_a_single_process_comes_before_its_end(tmp_path):
     error(tmp_path, 0, "timeout", 1, code=5)
-    cause = root_cause.find(tmp_path, "", -9, alone=123)
+    cause = root_cause.find_root_cause(tmp_path, "", -9, single=123)
     assert "of 0" in cause.text and "SIGKILL" not in cause.text and cause.code == 5
 
 
-def test_a_single_process_that_said_nothing(tmp_path):
-    cause = root_cause.find(tmp_path, "", 3, alone=123)
-    assert (cause.text, cause.code) == ("rank 0 ended with exit code 3, and said nothing (os._exit?)", 3)
+def test_a_single_process_without_a_report(tmp_path):
+    cause = root_cause.find_root_cause(tmp_path, "", 3, single=123)
+    assert (cause.text, cause.code) == (
+        "rank 0 ended with exit code 3, without an error report (os._exit?)",
+        3,
+    )
+
+
+LEFT = """prterun has exited due to process rank 1 with PID 15325 on node vm exiting
+improperly. There are three reasons this could occur:
+"""
+
+
+def test_a_rank_that_exits_with_code_0_but_not_through_mpi(tmp_path):
+    cause = root_cause.find_root_cause(tmp_path, LEFT, 1)
+    text = "rank 1 ended with exit code 0, without an error report (os._exit?)"
+    assert (cause.text, cause.code) == (text, 1)

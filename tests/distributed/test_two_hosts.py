@@ -1,6 +1,6 @@
-"""One job on two machines, by ssh and by hand, and what happens when the link between them is cut.
+"""One job on two hosts, launched by ssh or on each host, and what happens when the link between them is cut.
 
-The bound on the time of a failure is as in test_failures: `max(timeout, 5 s)`, plus what starting takes.
+A job fails in several ways, one after another, since `--max_restarts` starts it again; see test_failures.py.
 """
 
 import contextlib
@@ -14,51 +14,52 @@ import pytest
 
 from .hosts import Ssh, pair, why_no_hosts
 from .launched import PROGRAMS, finish, is_alive, needs_mpi, pids, wait_for
-from .test_failures import LATER, START, TIMEOUT, cause_in
+from .test_failures import START, TIMEOUT, causes_in
 
 pytestmark = [needs_mpi, pytest.mark.skipif(bool(why_no_hosts()), reason=why_no_hosts())]
 BYTES = 8 << 20
-LIMIT = START + max(TIMEOUT, 5)
-WHOLE = 2 * START + LIMIT  # for a job to begin and to end
-IPV6 = "fd77::"
+IPV4, IPV6 = "10.77.0.", "fd77::"
+LONG = 300  # the timeout of collectives, where no test waits for it
+
+
+@contextlib.contextmanager
+def two_hosts(network=IPV4):
+    made = pair(network)
+    try:
+        yield made
+    finally:
+        for host in made:
+            host.close()
 
 
 @pytest.fixture
-def hosts(request):
-    network = getattr(request, "param", "10.77.0.")
-    try:
-        made = pair(network)
-    except subprocess.CalledProcessError as error:
-        if network == IPV6:
-            pytest.skip(f"no IPv6: {error.stderr}")
-        raise
-    yield made
-    for host in made:
-        host.close()
+def hosts():
+    with two_hosts() as made:
+        yield made
 
 
-def by_ssh(hosts, folder, *arguments, timeout=LATER, **variables):
-    """A job that machine 0 starts on both; its launcher."""
-    listed = folder / "hosts.txt"
-    listed.write_text("".join(f"{host.address} slots=1\n" for host in hosts))
-    variables["PRTE_MCA_plm_ssh_agent"] = str(Ssh(hosts, folder).program)
-    options = ("-n", 2, "--nnodes", 2, "--hostfile", listed, "--timeout", timeout)
-    return [hosts[0].launch(*options, *arguments, **variables)]
+def by_ssh(hosts, folder, *arguments, timeout=LONG):
+    """A job that node 0 starts on both; its launcher."""
+    hostfile = folder / "hosts.txt"
+    hostfile.write_text("".join(f"{host.address} slots=1\n" for host in hosts))
+    agent = {"PRTE_MCA_plm_ssh_agent": str(Ssh(hosts, folder).program)}
+    options = ("-n", 2, "--nnodes", 2, "--hostfile", hostfile, "--timeout", timeout)
+    return [hosts[0].launch(*options, *arguments, **agent)]
 
 
-def by_hand(hosts, folder, *arguments, **variables):
-    """A job that is launched on each; the launchers, machine 1's first to run."""
-    return [member(hosts, rank, *arguments, **variables) for rank in (1, 0)][::-1]
+def on_each(hosts, folder, *arguments, timeout=LONG):
+    """A job that is launched on each host; the launchers, that of node 1 starts first."""
+    return [node(hosts, rank, *arguments, timeout=timeout) for rank in (1, 0)][::-1]
 
 
-def member(hosts, rank, *arguments, timeout=LATER, **variables):
-    """The launcher of one machine."""
-    variables = {"MYTORCH_JOIN_TIMEOUT": str(2 * START), "MINE": str(rank), **variables}
+def node(hosts, rank, *arguments, timeout=LONG):
+    """The launcher of one node."""
+    variables = {"MYTORCH_JOIN_TIMEOUT": str(2 * START), "MINE": str(rank)}
     options = ["--nnodes", 2, "--node_rank", rank, "--master_addr", hosts[0].address, "--timeout", timeout]
     return hosts[rank].launch("-n", 2, *options, *arguments, **variables)
 
 
-WAYS = {"ssh": by_ssh, "by hand": by_hand}
+WAYS = {"ssh": by_ssh, "each": on_each}
 
 
 def check_nothing_left(hosts):
@@ -67,121 +68,144 @@ def check_nothing_left(hosts):
     assert [(list(host.processes().values()), host.files()) for host in hosts] == [([], [])] * 2
 
 
-@pytest.mark.parametrize(
-    "way, hosts",
-    [("ssh", "10.77.0."), ("by hand", "10.77.0."), ("by hand", IPV6)],
-    ids=["ssh", "by hand", "by hand, IPv6"],
-    indirect=["hosts"],
-)
-def test_the_bytes_cross_the_cable(way, hosts, tmp_path):
+def wait_for_ranks(folder, attempt=0):
+    wait_for(lambda: len(pids(folder / str(attempt))) == 2, 2 * START)
+
+
+def kill_daemon_of(pid):
+    """Kills Open MPI's daemon, the parent of a rank."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+
+def steps(folder, *ways):
+    """A script that runs failing.py in these ways, one at each start, and at last across.py."""
+    script = folder / "steps.py"
+    script.write_text(
+        "import os, runpy, sys\n"
+        f"last = os.environ['MYTORCH_RESTART_COUNT'] == '{len(ways)}'\n"
+        f"sys.argv[1:] = ['{BYTES}'] if last else [{str(folder)!r}, *{list(ways)!r}]\n"
+        f"runpy.run_path(f'{PROGRAMS}/' + ('across.py' if last else 'failing.py'), run_name='__main__')\n"
+    )
+    return "--max_restarts", len(ways), script
+
+
+def check_across(out, variables):
+    """across.py ran on both hosts, each with its own environment."""
+    assert sorted(out.splitlines()) == [f"host{k} {k} 0 {variables[k]} right" for k in (0, 1)]
+
+
+# How rank 1, on node 1, fails: the exit code, and a pattern in node 0's root cause.
+FAILURES = {
+    "exception": (1, "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"),
+    "kill": (137, r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)"),
+    "os_exit_3": (3, "rank 1 ended with exit code 3"),
+    "stop": (
+        1,
+        f"rank 0 on host0 .*, timeout:\n.*all_reduce #3 of group WORLD not complete after {TIMEOUT} s",
+    ),
+}
+
+
+@pytest.mark.parametrize("network", [IPV4, IPV6])
+def test_a_job_that_is_launched_on_each(network, tmp_path):
+    """A node that doesn't belong to it is refused; over IPv4 it then fails in each way, and restarts."""
+    ways = list(FAILURES) if network == IPV4 else []
+    with contextlib.ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(two_hosts(network))
+        except subprocess.CalledProcessError as error:
+            assert network == IPV6, error.stderr
+            pytest.skip(f"no IPv6: {error.stderr}")
+        before = [host.received() for host in hosts]
+        arguments = steps(tmp_path, *ways)
+        first = node(hosts, 0, *arguments)
+        if ways:
+            code, _, err = finish(node(hosts, 1, PROGRAMS / "failing.py"), 2 * START)
+            assert code == 2 and re.search("machine 0 refused this one: script is '.*failing.py', and", err)
+        ends = [finish(job, START * (2 + len(ways))) for job in (first, node(hosts, 1, *arguments))]
+        assert [code for code, _, _ in ends] == [0, 0], ends
+        check_across(ends[0][1], ["0", "1"])
+        for cause, way in zip(causes_in(ends[0][2]), ways, strict=True):
+            assert re.search(FAILURES[way][1], cause), cause
+        codes = re.findall(r"restart \d of \d after exit code (\d+)", ends[0][2])
+        assert [int(code) for code in codes] == [FAILURES[way][0] for way in ways]
+        assert "root cause" not in ends[1][2]
+        for host, count in zip(hosts, before, strict=True):
+            assert host.received() - count > BYTES
+        check_nothing_left(hosts)
+
+
+def test_a_job_by_ssh(hosts, tmp_path):
+    """An exception on node 1; then Open MPI's daemon there is killed; then all is well."""
     before = [host.received() for host in hosts]
-    jobs = WAYS[way](hosts, tmp_path, PROGRAMS / "across.py", BYTES)
-    done = [finish(job, WHOLE) for job in jobs]
-    assert [code for code, _, _ in done] == [0] * len(jobs), done
-    mine = ["0", "1"] if way == "by hand" else ["None"] * 2  # each machine's own environment
-    assert sorted(done[0][1].splitlines()) == [f"host{k} {k} 0 {mine[k]} right" for k in (0, 1)]
+    (job,) = by_ssh(hosts, tmp_path, *steps(tmp_path, "exception", "forever"))
+    wait_for_ranks(tmp_path, 1)
+    kill_daemon_of(pids(tmp_path / "1")[1])
+    code, out, err = finish(job, 3 * START)
+    assert code == 0, err
+    check_across(out, [None, None])
+    raised, lost = causes_in(err)
+    assert re.search(FAILURES["exception"][1], raised)
+    assert "machine host1, connection:\nOpen MPI lost its daemon" in lost
     for host, count in zip(hosts, before, strict=True):
         assert host.received() - count > BYTES
     check_nothing_left(hosts)
 
 
-@pytest.mark.parametrize("end", [0, 1])
-@pytest.mark.parametrize("way", WAYS)
-def test_the_link_is_cut(way, end, hosts, tmp_path):
-    jobs = WAYS[way](hosts, tmp_path, PROGRAMS / "failing.py", "for_ever", tmp_path, timeout=TIMEOUT)
-    wait_for(lambda: len(pids(tmp_path)) == 2, 2 * START)
-    hosts[end].cut()
-    for job in jobs:
-        code, _, err = finish(job, LIMIT)
-        assert code != 0
-        assert re.search(r"(rank|machine) \d .*, (timeout|connection):", cause_in(err))
-        assert "all_reduce((8,), float32) #" in cause_in(err)
-    wait_for(lambda: not any(map(is_alive, pids(tmp_path))), LIMIT)
+def test_the_link_is_cut(tmp_path):
+    """Of two jobs at once, one by ssh, one launched on each; each has two hosts of its own."""
+    with contextlib.ExitStack() as stack:
+        jobs = {}
+        for way, launch in WAYS.items():
+            hosts, folder = stack.enter_context(two_hosts()), tmp_path / way
+            folder.mkdir()
+            jobs[way] = hosts, launch(hosts, folder, PROGRAMS / "failing.py", folder, "cut", timeout=TIMEOUT)
+        for end, (way, (hosts, _)) in enumerate(jobs.items()):
+            wait_for_ranks(tmp_path / way)
+            hosts[end].cut()
+        for way, (hosts, launchers) in jobs.items():
+            for job in launchers:
+                code, _, err = finish(job, START)
+                (cause,) = causes_in(err)
+                assert code != 0
+                assert re.search(r"(rank|machine) \d .*, (timeout|connection):", cause)
+                assert "all_reduce((8,), float32) #" in cause
+            wait_for(lambda way=way: not any(map(is_alive, pids(tmp_path / way))), START)
+            check_nothing_left(hosts)
+
+
+def test_node_1_is_lost_and_comes_again(hosts, tmp_path):
+    """Its daemon is killed; then its launcher; a new one takes its place; that gets Ctrl-C."""
+    arguments = ("--max_restarts", 2, PROGRAMS / "failing.py", tmp_path, *["forever"] * 3)
+    first, second = on_each(hosts, tmp_path, *arguments)
+    wait_for_ranks(tmp_path, 0)
+    kill_daemon_of(pids(tmp_path / "0")[1])
+    wait_for_ranks(tmp_path, 1)
+    second.kill()
+    assert finish(second, START)[0] == -9
+    second = node(hosts, 1, *arguments)
+    wait_for_ranks(tmp_path, 2)
+    second.send_signal(signal.SIGINT)
+    (code, _, err), (other_code, _, _) = [finish(job, START) for job in (first, second)]
+    assert (code, other_code) == (130, 130), err
+    daemon, killed, interrupted = causes_in(err)
+    assert "machine host1, connection:\nOpen MPI lost its daemon" in daemon
+    assert re.search("machine 1 .*, connection:\n.*lost: it closed", killed)
+    assert re.search("machine 1 .*, signal:\n.*got SIGINT", interrupted)
     check_nothing_left(hosts)
 
 
-# How rank 1, on machine 1, goes wrong: the exit code of both launchers, and what machine 0's root cause says.
-FAILURES = {
-    "exception": (1, "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"),
-    "kill": (137, r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)"),
-    "os_exit_3": (3, "rank 1 ended with exit code 3"),
-    "early_exit": (1, r"rank 1 ended, as with sys.exit\(0\)"),
-    "other_shape": (1, r"don't agree at operation #2.*\n.*all_reduce\(\(8,\)(.*\n)+.*all_reduce\(\(5,\)"),
-    "stop": (1, f"rank 0 on host0 .*, timeout:\n.*all_reduce #2 of group WORLD not over after {TIMEOUT} s"),
-}
-
-
-@pytest.mark.parametrize(
-    "how, way", [*((how, "by hand") for how in FAILURES), ("exception", "ssh"), ("kill", "ssh")]
-)
-def test_a_rank_goes_wrong_on_machine_1(how, way, hosts, tmp_path):
-    expected, says = FAILURES[how]
-    timeout = TIMEOUT if how == "stop" else LATER
-    jobs = WAYS[way](hosts, tmp_path, PROGRAMS / "failing.py", how, tmp_path, timeout=timeout)
-    ends = [finish(job, WHOLE) for job in jobs]
-    assert re.search(says, cause_in(ends[0][2])), ends[0][2]
-    assert [code for code, _, _ in ends] == [expected] * len(ends)
-    for _, _, err in ends[1:]:
-        assert f"failed with exit code {expected}: machine 0 (10.77.0.1) says why" in err
-        assert "root cause" not in err
-    check_nothing_left(hosts)
-
-
-# Which launcher gets which signal: the exit code of each, and what each says.
-GOT = {
-    "machine 1 is killed": (1, signal.SIGKILL, [1, -9], ["machine 1 .*, connection:\n.*lost: it closed", ""]),
-    "machine 0 is killed": (0, signal.SIGKILL, [-9, 1], ["", "machine 0 .*, connection:\n.*lost: it closed"]),
-    "Ctrl-C on machine 1": (1, signal.SIGINT, [130, 130], ["machine 1 .*, signal:\n.*got SIGINT", ""]),
-    "Ctrl-C on machine 0": (0, signal.SIGINT, [130, 130], ["got SIGINT: all ranks were ended", "machine 0"]),
-}
-
-
-@pytest.mark.parametrize("name", GOT)
-def test_a_launcher_gets_a_signal(name, hosts, tmp_path):
-    which, number, codes, says = GOT[name]
-    jobs = by_hand(hosts, tmp_path, PROGRAMS / "failing.py", "for_ever", tmp_path)
-    wait_for(lambda: len(pids(tmp_path)) == 2, 2 * START)
-    jobs[which].send_signal(number)
-    ends = [finish(job, LIMIT) for job in jobs]
+@pytest.mark.parametrize("number, codes, messages", [
+    (signal.SIGKILL, [-9, 1], ["", "machine 0 .*, connection:\n.*lost: it closed"]),
+    (signal.SIGINT, [130, 130], ["got SIGINT: all ranks were ended", "machine 0"]),
+])  # fmt: skip
+def test_node_0_gets_a_signal(number, codes, messages, hosts, tmp_path):
+    jobs = on_each(hosts, tmp_path, PROGRAMS / "failing.py", tmp_path, "forever")
+    wait_for_ranks(tmp_path)
+    jobs[0].send_signal(number)
+    ends = [finish(job, START) for job in jobs]
     assert [code for code, _, _ in ends] == codes, ends
-    for (_, _, err), text in zip(ends, says, strict=True):
-        assert re.search(text, err), err
+    for (_, _, err), message in zip(ends, messages, strict=True):
+        assert re.search(message, err), err
     wait_for(lambda: not any(host.processes() for host in hosts), START)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_open_mpis_daemon_is_killed(way, hosts, tmp_path):
-    jobs = WAYS[way](hosts, tmp_path, PROGRAMS / "failing.py", "for_ever", tmp_path)
-    wait_for(lambda: len(pids(tmp_path)) == 2, 2 * START)
-    rank = Path(f"/proc/{pids(tmp_path)[1]}/stat").read_text()
-    os.kill(int(rank.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    ends = [finish(job, LIMIT) for job in jobs]
-    assert all(code > 0 for code, _, _ in ends)
-    assert re.search("machine host1, connection:\nOpen MPI lost its daemon there", cause_in(ends[0][2]))
-    check_nothing_left(hosts)
-
-
-def test_it_starts_again_on_both(hosts, tmp_path):
-    script = tmp_path / "second.py"
-    script.write_text(
-        "import os\nn = os.environ['MYTORCH_RESTART_COUNT']\n"
-        "assert n == '1' or os.environ['RANK'] == '0', 'try ' + n\nprint('at last')"
-    )
-    jobs = by_hand(hosts, tmp_path, "--max_restarts", 1, script)
-    ends = [finish(job, WHOLE) for job in jobs]
-    assert [code for code, _, _ in ends] == [0, 0], ends
-    assert ends[0][1].count("at last") >= 2 and "AssertionError: try 0" in cause_in(ends[0][2])
-    check_nothing_left(hosts)
-
-
-def test_a_machine_that_does_not_belong(hosts, tmp_path):
-    """It is told why, and exits; the job runs all the same, once the right one has come."""
-    script = PROGRAMS / "across.py"
-    first = member(hosts, 0, script, 4)
-    code, _, err = finish(member(hosts, 1, PROGRAMS / "failing.py"), WHOLE)
-    assert code == 2 and re.search("machine 0 refused this one: script is '.*failing.py' there and", err)
-    second = member(hosts, 1, script, 4)
-    for job in (first, second):
-        code, _, err = finish(job, WHOLE)
-        assert code == 0, err
-    check_nothing_left(hosts)

@@ -6,7 +6,7 @@ import mytorch
 import mytorch.distributed as dist
 from mytorch import nn, optim
 
-BATCH, STEPS = 12, 50
+BATCH, STEPS = 12, 25
 
 
 def rank():

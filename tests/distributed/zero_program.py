@@ -38,7 +38,7 @@ def clip(optimizer, model, how):
 
 
 def trajectory(name, how):
-    """50 steps; without a process group by the optimizer itself."""
+    """25 steps; without a process group by the optimizer itself."""
     model, kind, options = network(), getattr(optim, name), OPTIMIZERS[name]
     if dist.is_initialized():
         model = DistributedDataParallel(model)
@@ -46,7 +46,7 @@ def trajectory(name, how):
     else:
         optimizer = kind(model.parameters(), **options)
     losses = []
-    for step in range(50):
+    for step in range(25):
         optimizer.zero_grad()
         loss = loss_of(model, step)
         loss.backward()
@@ -66,7 +66,7 @@ def grouped():
     optimizer = ZeroRedundancyOptimizer(groups, optim.AdamW, lr=0.01)
     schedule = optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
     losses = []
-    for step in range(20):
+    for step in range(10):
         losses += [mean_over_ranks(train_step(model, optimizer, step))]
         schedule.step()
     optimizer.consolidate_state_dict()
@@ -116,9 +116,9 @@ def memory(sizes):
     for p in params:
         p.grad = np.ones(tuple(p.shape), np.float32)
     optimizer.step()
-    flats = [flat for _, flat in optimizer.optim._lay_out()]
+    buffers = optimizer.optim.flat_buffers()
     return {
-        "bytes": sum(vector.nbytes for flat in flats for vector in flat.state.values()),
+        "bytes": sum(vector.nbytes for buffer in buffers for vector in buffer.moments.values()),
         "updated": [float(p.detach().numpy().max()) for p in params],
     }
 

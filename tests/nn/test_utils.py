@@ -201,12 +201,12 @@ def test_clip_grad_norm_of_flat_gradients(norm_type, dtype, fused):
     ours, theirs, _ = flat_parameters(dtype)
     with mytorch.use_fused(fused):
         got = clip_grad_norm_(ours, 0.7, norm_type)
-    wide = [torch.nn.Parameter(q.detach().double()) for q in theirs]
-    for q, w in zip(theirs, wide, strict=True):
+    reference = [torch.nn.Parameter(q.detach().double()) for q in theirs]
+    for q, w in zip(theirs, reference, strict=True):
         w.grad = None if q.grad is None else q.grad.double()
-    want = torch.nn.utils.clip_grad_norm_(wide, 0.7, norm_type)
+    want = torch.nn.utils.clip_grad_norm_(reference, 0.7, norm_type)
     np.testing.assert_allclose(got.item(), want.item(), rtol=1e-6)
-    for p, q in zip(ours, wide, strict=True):
+    for p, q in zip(ours, reference, strict=True):
         assert (p.grad is None) == (q.grad is None)
         if q.grad is not None:
             limit = 1e-3 if dtype == "float16" else 1e-6

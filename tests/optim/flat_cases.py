@@ -4,7 +4,6 @@ import numpy as np
 import torch
 
 import mytorch
-from mytorch.optim.flat import Flat
 
 SHAPES = [(5, 3), (7,), (), (4, 4), (0, 3), (1, 65)]
 
@@ -34,10 +33,6 @@ def train(optimizer, oracle, ours, theirs, steps=3, seed=1):
 def same(ours, theirs):
     for p, q in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(p.data.numpy(), q.detach().numpy(), rtol=1e-6, atol=1e-6)
-
-
-def flat_of(params):
-    return Flat(params, {}, (), {})
 
 
 def offset(array, vector):

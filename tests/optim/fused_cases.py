@@ -38,7 +38,7 @@ def make(case, params, library=optim, **more):
     return getattr(library, name)(params, **{**options, **more})
 
 
-def give(params, seed, skip=(), scale=1.0):
+def set_grads(params, seed, skip=(), scale=1.0):
     """The same gradients to tensors of both libraries."""
     rng = np.random.default_rng(seed)
     for i, p in enumerate(params):
@@ -73,7 +73,7 @@ def runs_of(case, dtype="float32", steps=1, **options):
         params = parameters(dtype)
         optimizer = make(case, params, fused=choice, **options)
         for step in range(steps):
-            give(params, step, skip=[i for i in range(len(SHAPES)) if (step + i) % 4 == 3])
+            set_grads(params, step, skip=[i for i in range(len(SHAPES)) if (step + i) % 4 == 3])
             optimizer.step()
         pairs.append((params, optimizer))
     return pairs

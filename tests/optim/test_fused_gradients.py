@@ -7,7 +7,7 @@ import torch
 import mytorch
 from mytorch import Tensor, optim
 from mytorch.nn.utils import clip_grad_norm_
-from tests.optim.fused_cases import EVERY_WAY, NEEDS_KERNELS, give, make, parameters, same, values
+from tests.optim.fused_cases import EVERY_WAY, NEEDS_KERNELS, make, parameters, same, set_grads, values
 
 pytestmark = NEEDS_KERNELS
 
@@ -20,7 +20,7 @@ def test_gradients_are_unscaled_as_in_pytorch(case, choice):
     assert optimizer._step_supports_amp_scaling
     for step in range(4):
         for params, scaled, number in ((ours, optimizer, Tensor), (theirs, oracle, torch.tensor)):
-            give(params, step, scale=3000.0)
+            set_grads(params, step, scale=3000.0)
             scaled.grad_scale, scaled.found_inf = number(3000.0), number(1.0 if step == 2 else 0.0)
             scaled.step()
         for p, q in zip(ours, theirs, strict=True):
@@ -36,10 +36,10 @@ def test_gradients_are_unscaled_as_in_pytorch(case, choice):
 def test_a_skipped_step_leaves_everything_as_it_is(choice, number, dtype):
     params = parameters(dtype)
     optimizer = make("AdamW", params, fused=choice)
-    give(params, 0)
+    set_grads(params, 0)
     optimizer.step()
     before, versions = values(params, optimizer), [p._version.count for p in params]
-    give(params, 1)
+    set_grads(params, 1)
     grads = [p.grad.numpy().copy() for p in params]
     optimizer.grad_scale, optimizer.found_inf = number(2.0), number(1.0)
     optimizer.step()
@@ -53,7 +53,7 @@ def test_a_skipped_step_leaves_everything_as_it_is(choice, number, dtype):
 
 
 @EVERY_WAY
-def test_a_gradient_of_somebody_else_is_unscaled_where_it_is(choice):
+def test_a_gradient_in_memory_of_the_user_is_unscaled_in_place(choice):
     (p,) = parameters(shapes=[(3,)])
     optimizer = optim.SGD([p], lr=1.0, fused=choice)
     p.grad = mine = mytorch.Array(np.array([2.0, 4.0, 8.0], np.float32))
@@ -85,7 +85,7 @@ def test_clipping_by_the_step_is_clipping_before_it(case, choice, dtype, norm_ty
         params = parameters(dtype)
         optimizer = make(case, params, fused=choice)
         for step, max_norm in enumerate((0.5, 1e9, 2.0)):
-            give(params, step)
+            set_grads(params, step)
             before = [p.grad.numpy().copy() for p in params]
             if by_step:
                 norm = optimizer.clip_grad_norm(max_norm, norm_type)
@@ -108,7 +108,7 @@ def test_clipping_of_scaled_gradients(choice):
         params = parameters()
         optimizer = make("SGD momentum", params, fused=choice)
         for step in range(2):
-            give(params, step, scale=scale)
+            set_grads(params, step, scale=scale)
             if early:
                 optimizer.grad_scale = Tensor(scale)
             norm = optimizer.clip_grad_norm(0.5).item()
@@ -123,7 +123,7 @@ def test_clipping_of_scaled_gradients(choice):
 
 def norm_of(seed):
     params = parameters()
-    give(params, seed)
+    set_grads(params, seed)
     return np.sqrt(sum(np.sum(p.grad.numpy() ** 2.0) for p in params))
 
 
@@ -131,11 +131,11 @@ def test_clipping_is_for_one_step():
     def step(clip, between=lambda optimizer: None):
         params = parameters()
         optimizer = optim.SGD(params, lr=1.0)
-        give(params, 0)
+        set_grads(params, 0)
         if clip:
             optimizer.clip_grad_norm(1e-3)
         between(optimizer)
-        give(params, 0)
+        set_grads(params, 0)
         optimizer.step()
         return values(params, optimizer)
 
@@ -147,7 +147,7 @@ def test_clipping_is_for_one_step():
 def test_an_infinite_norm():
     p, q = parameters(shapes=[(3,), (4,)])
     optimizer = optim.SGD([p, q], lr=1.0)
-    give([p, q], 0)
+    set_grads([p, q], 0)
     p.grad[0] = np.inf
     with pytest.raises(RuntimeError, match="total norm of order 2.0 is inf"):
         optimizer.clip_grad_norm(1.0, error_if_nonfinite=True)
@@ -162,10 +162,10 @@ def test_a_norm_that_is_nan_leaves_the_gaps_alone():
     """They are part of every later norm."""
     params = parameters()
     optimizer = optim.SGD(params, lr=0.0)
-    give(params, 0)
+    set_grads(params, 0)
     params[0].grad[0, 0] = np.nan
     assert np.isnan(clip_grad_norm_(params, 1.0).item())
     assert all(np.isnan(p.grad.numpy()).all() for p in params)
     optimizer.zero_grad()
-    give(params, 1)
+    set_grads(params, 1)
     assert clip_grad_norm_(params, 1.0).item() == pytest.approx(norm_of(1), rel=1e-6)

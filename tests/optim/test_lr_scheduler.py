@@ -55,7 +55,7 @@ def test_plateau(options):
         scheduler = module.ReduceLROnPlateau(optimizer, **options)
         seen = []
         for i, metric in enumerate(metrics):
-            if i == 50:  # a fresh one goes on
+            if i == 50:  # a fresh one continues
                 state = scheduler.state_dict()
                 scheduler = module.ReduceLROnPlateau(optimizer)
                 scheduler.load_state_dict(state)
@@ -126,7 +126,7 @@ def test_two_schedules_at_once(pair):
         "MultiStepLR", "ExponentialLR", "PolynomialLR options",
     ],
 )  # fmt: skip
-def test_a_rate_changed_by_hand_stays_changed(name):
+def test_a_rate_set_by_the_user_stays(name):
     results = []
     for optimizer, scheduler in both(name):
         record(optimizer, scheduler, epochs=5)

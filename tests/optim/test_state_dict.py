@@ -29,7 +29,7 @@ def to_theirs(state_dict):
     return [to_theirs(v) for v in state_dict] if isinstance(state_dict, list) else state_dict
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["AdamW GPT", "Adagrad start", "SGD nesterov"])
 def test_state_dicts_are_exchanged_with_pytorch(case):
     ours, theirs = parameters()
     optimizer, oracle = make(case, ours, theirs)
@@ -42,7 +42,7 @@ def test_state_dicts_are_exchanged_with_pytorch(case):
     same_state(fresh, fresh_oracle)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", {name: case for case, (name, _) in CASES.items()}.values())
 def test_a_fresh_optimizer_continues_exactly(case):
     ours, theirs = parameters()
     optimizer, oracle = make(case, ours, theirs)
@@ -65,7 +65,7 @@ def test_a_fresh_optimizer_continues_exactly(case):
 
 def test_loading_copies_and_leaves_the_source_alone():
     ours, theirs = parameters()
-    optimizer, oracle = make("AdamW", ours, theirs)
+    optimizer, oracle = make("AdamW GPT", ours, theirs)
     run(optimizer, oracle, ours, theirs, steps=2)
     saved = copy.deepcopy(optimizer.state_dict())
     twin, _ = parameters()
@@ -139,7 +139,7 @@ def no_step(d):
 )
 def test_a_state_dict_that_does_not_fit(spoil, message):
     ours, theirs = parameters()
-    optimizer, oracle = make("AdamW", ours, theirs)
+    optimizer, oracle = make("AdamW GPT", ours, theirs)
     run(optimizer, oracle, ours, theirs, steps=2)
     wrong = copy.deepcopy(optimizer.state_dict())
     spoil(wrong)
@@ -153,7 +153,7 @@ def test_a_state_dict_that_does_not_fit(spoil, message):
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
 def test_a_copy_lives_on_by_itself(duplicate):
     ours, theirs = parameters()
-    optimizer, oracle = make("AdamW", ours, theirs)
+    optimizer, oracle = make("AdamW GPT", ours, theirs)
     run(optimizer, oracle, ours, theirs, steps=3)
     twin, other = duplicate((ours, optimizer))
     run(other, oracle, twin, theirs, steps=3)

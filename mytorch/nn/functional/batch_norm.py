@@ -305,7 +305,7 @@ def follow_instances(
         running.follow(*(m.reshape(n, channels).mean(0) for m in moments))
 
 
-@op(bfloat16=True)
+@op(half=True)
 def _moments(x):
     """The mean and variance of each channel of (N, C, L), in float32 for half precision."""
     x = upcast(x)

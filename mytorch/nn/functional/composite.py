@@ -119,7 +119,7 @@ class Composite:
         return found
 
     def _op(self, forward: Callable) -> Callable:
-        variant = op(forward, outputs=self.outputs, bfloat16=True)
+        variant = op(forward, outputs=self.outputs, half=True)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors, and for who looks at the graph
         variant.reference = lambda *args: _reference_in_single(self.reference, args)
         return variant

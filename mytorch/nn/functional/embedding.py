@@ -9,7 +9,7 @@ from ...backends.device import on
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
 from ...ops import arange, where
-from ...ops.gather_scatter import pick_sum
+from ...ops.gather_scatter import scatter_nd
 from ...ops.inplace import write
 from .composite import composite
 
@@ -97,7 +97,7 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
     shape = weight.shape
 
     def grad(g):
-        total = pick_sum.dual(g, (index,), (0,), shape)
+        total = scatter_nd.dual(g, (index,), (0,), shape)
         if scale_grad_by_freq:
             total = total / np.maximum(np.bincount(np.reshape(index, -1), minlength=shape[0]), 1)[:, None]
         if padding_idx is not None:

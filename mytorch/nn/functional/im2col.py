@@ -53,7 +53,7 @@ def geometry(
     return Geometry(tuple(size), tuple(kernel), out, stride, tuple(padding), dilation, groups)
 
 
-@op
+@op(half="float16")
 def convolution(x, w, bias, form):
     """(N, C, *size), (O, C / groups, *kernel) and (O,) or None to (N, O, *out)."""
     return _output(x, w, bias, form), (
@@ -63,7 +63,7 @@ def convolution(x, w, bias, form):
     )
 
 
-@op
+@op(half="float16")
 def conv_input_gradient(g, w, bias, form):
     """(N, O, *out), (O, C / groups, *kernel) and (C,) or None to (N, C, *size)."""
     return _input(g, w, bias, form), (
@@ -73,7 +73,7 @@ def conv_input_gradient(g, w, bias, form):
     )
 
 
-@op
+@op(half="float16")
 def conv_weight_gradient(x, g, form):
     """(N, C, *size) and (N, O, *out) to (O, C / groups, *kernel)."""
     return _weight(x, g, form), (
@@ -90,7 +90,7 @@ def _sum_by_channel(g: Any) -> Any:
 def raw(function: Callable) -> Callable:
     """A function of raw arrays that takes Tensors too, without a gradient; float16 is computed in float32."""
 
-    @op
+    @op(half="float16")
     def call(*args):
         if args[0].dtype != HALF:
             return function(*args), None

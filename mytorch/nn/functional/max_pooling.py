@@ -16,7 +16,7 @@ import numpy as np
 from ...backends.dtypes import is_floating_point
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
-from ...ops.gather_scatter import pick_sum, place
+from ...ops.gather_scatter import scatter_nd, slice_scatter
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bin_index
 
@@ -111,7 +111,7 @@ def _adaptive_max_pool(dims, input, output_size, return_indices):
     return _maximum(input, tables=tables) if return_indices else _maximum(input, tables=tables)[0]
 
 
-@op
+@op(half="float16")
 def _maximum(x, *, tables):
     """(maxima, their numbers in the flattened last dims).
 
@@ -126,7 +126,7 @@ def _maximum(x, *, tables):
 
     def pull(g):
         g = np.reshape(g, -1)
-        whole = place.dual(g, flat, (size,)) if apart else pick_sum.dual(g, (flat,), (0,), (size,))
+        whole = slice_scatter.dual(g, flat, (size,)) if apart else scatter_nd.dual(g, (flat,), (0,), (size,))
         return np.reshape(whole, shape)
 
     return (y, number), pull

@@ -54,7 +54,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     return input
 
 
-@op
+@op(half="float16")
 def _constant(x, sizes, *, value):
     """`value` around x; its adjoint is what undoes the padding, with zeros for what was cut off."""
     pairs = sizes[::-1]

@@ -30,7 +30,7 @@ def _check_relu(input, inplace):
 
 @relu.manual(half=True)
 def _relu(x, inplace):
-    return call_upcast(elementwise.relu.forward, (x,), {})
+    return call_upcast(elementwise.relu.forward, (x,), {}, elementwise.relu.upcasts)
 
 
 @composite

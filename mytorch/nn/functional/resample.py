@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ...ops import reshape, squeeze, sum
-from ...ops.gather_scatter import pick
+from ...ops.gather_scatter import gather_nd
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Taps:
 
 def resample(x: Tensor, taps: Taps, dim: int) -> Tensor:
     """x with `dim`, counted from the front, made anew."""
-    y = pick(x, Tensor(taps.index, device=x.device), dims=(dim,))  # (…, out, taps, …)
+    y = gather_nd(x, Tensor(taps.index, device=x.device), dims=(dim,))  # (…, out, taps, …)
     if taps.weight is None:
         return squeeze(y, dim + 1)
     weight = Tensor(taps.weight, dtype=x.dtype, device=x.device)

@@ -15,7 +15,7 @@ from .windows import Ints, ntuple
 from .windows import output_size as count_windows
 
 
-@op
+@op(half="float16")
 def _unfold(x, form):
     """(N, C, H, W) to (N, C kernel, windows)."""
     shape = (len(x), x.shape[1] * math.prod(form.kernel), math.prod(form.out))

@@ -1,4 +1,4 @@
-"""Clipping gradients, so that a bad batch can't throw the parameters far away."""
+"""Clipping of gradients, which bounds the step that one bad batch can cause."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 import types
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from ...backends.device import device_of, move, on
+from ...backends.device import RawArray, device_of, move, on
 from ...backends.dtypes import is_half
 from ...core.array import Array
 from ...core.op import as_raw
@@ -25,15 +24,15 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scale all gradients, in place, so that their norm, taken together as one vector, is at most `max_norm`.
+    """Scales all gradients in place so that the norm of all of them, as one vector, is at most `max_norm`.
 
         total = (sum |g|^p)^(1/p),  g *= min(1, max_norm / (total + 1e-6))
 
     Args:
-        parameters: those without a gradient are passed over.
+        parameters: those without a gradient are skipped.
         norm_type: p, or inf for the largest |g|.
-        error_if_nonfinite: raise if the norm is inf or NaN; the gradients then stay as they are.
-        foreach: accepted as PyTorch's, and not needed.
+        error_if_nonfinite: raises if the norm is inf or NaN; the gradients then stay as they are.
+        foreach: accepted for PyTorch's sake, without effect.
 
     Returns:
         The norm before clipping, a 0-d tensor; of half-precision gradients in float32.
@@ -50,32 +49,32 @@ def clip_grad_norm_(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """The second half of `clip_grad_norm_`: g *= min(1, max_norm / (total_norm + 1e-6)), in place."""
+    """Scales all gradients in place, g *= min(1, max_norm / (total_norm + 1e-6))."""
     parameters = _listed(parameters)
-    raw = total_norm.data._array
+    raw = raw_of(total_norm)
     if isinstance(raw, np.ndarray):
         factor = float(max_norm) / (float(raw) + 1e-6)
         if factor >= 1:
             return
-        pieces = _pieces(parameters, together=math.isfinite(factor))  # 0 times NaN in a gap would be NaN
-    else:  # without looking at the number, which would mean waiting for the GPU
+        joined = math.isfinite(factor)  # the padding must stay zero: 0 times NaN is NaN
+    else:  # without reading the norm, which would mean waiting for the GPU
         with on(total_norm.device):
             factor = np.minimum(float(max_norm) / (raw + 1e-6), 1)
-        there = all([p.device is total_norm.device for p in parameters])
-        pieces = _pieces(parameters, together=there and norm.keeps_zeros(raw))
-    for piece in pieces:
-        where = device_of(piece)
-        with on(where), np.errstate(all="ignore"):
-            norm.scale(piece, factor if isinstance(factor, float) else move(factor, where))
+        joined = norm.keeps_zeros(raw) and all([p.device is total_norm.device for p in parameters])
+    for vector in grad_vectors(parameters, joined):
+        target = device_of(vector)
+        with on(target), np.errstate(all="ignore"):
+            norm.scale(vector, factor if isinstance(factor, float) else move(factor, target))
 
 
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Limit each element of the gradients, in place, to ± `clip_value`."""
+    """Clamps each element of the gradients, in place, to [-clip_value, clip_value]."""
     limit = float(clip_value)
-    for grad in _grads(parameters):
-        grad.clamp_(-limit, limit)
+    for p in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if p.grad is not None:
+            p.grad.clamp_(-limit, limit)
 
 
 def get_total_norm(
@@ -84,23 +83,50 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all these tensors together, as one vector; arguments as for `clip_grad_norm_`."""
+    """Returns the norm of all these tensors as one vector; arguments as for `clip_grad_norm_`."""
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     return _total_norm([raw_of(t) for t in tensors], norm_type, error_if_nonfinite)
 
 
 def norm_of_grads(parameters: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
-    """`get_total_norm` of the gradients of parameters, in few passes if they lie in flat vectors."""
-    return _total_norm(_pieces(parameters, together=float(norm_type) > 0), norm_type, error_if_nonfinite)
+    """Returns `get_total_norm` of the gradients, in few passes if they lie in flat buffers."""
+    vectors = grad_vectors(parameters, joined=float(norm_type) > 0)
+    return _total_norm(vectors, norm_type, error_if_nonfinite)
 
 
-def _total_norm(raws: list, norm_type: float, error_if_nonfinite: bool) -> Tensor:
+def grad_vectors(parameters: Iterable[Tensor], joined: bool = True) -> list[RawArray]:
+    """Returns the gradients as raw arrays, to be read or written in few passes.
+
+    Args:
+        joined: gradients that are neighbours in a flat buffer are one vector, with its zero padding.
+    """
+    vectors: list[RawArray] = []
+    spans_by_vector: dict[int, tuple[RawArray, list[tuple[int, int]]]] = {}
+    for p in parameters:
+        grad, slot = p.grad, p.grad_slot
+        if grad is not None and joined and slot is not None and slot.holds(grad):
+            spans_by_vector.setdefault(id(slot.vector), (slot.vector, []))[1].append(slot.span)
+        elif grad is not None:
+            vectors.append(raw_of(grad))
+    for vector, spans in spans_by_vector.values():
+        spans.sort()
+        first, last = spans[0]
+        for start, stop in spans[1:]:
+            if start != last:
+                vectors.append(vector[first:last])
+                first = start
+            last = stop
+        vectors.append(vector[first:last])
+    return vectors
+
+
+def _total_norm(raws: list[RawArray], norm_type: float, error_if_nonfinite: bool) -> Tensor:
     if not raws:
         return from_raw(np.zeros((), np.float32))
-    where, norm_type = device_of(raws[0]), float(norm_type)
-    norms = [move(_norm(raw, norm_type), where) for raw in raws if raw.size]  # nothing has no largest element
+    target, norm_type = device_of(raws[0]), float(norm_type)
+    norms = [move(_norm(raw, norm_type), target) for raw in raws if raw.size]  # max of nothing would raise
     norms = norms or [np.zeros((), raws[0].dtype, like=raws[0])]
-    with on(where):
+    with on(target):
         total = from_raw(as_raw(_norm(np.stack(norms), norm_type)))
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
@@ -110,46 +136,14 @@ def _total_norm(raws: list, norm_type: float, error_if_nonfinite: bool) -> Tenso
     return total
 
 
-def _pieces(parameters: list[Tensor], together: bool) -> list:
-    """The gradients as raw arrays.
-
-    Args:
-        together: those that are neighbours in an optimizer's flat vector are one, with gaps of zeros in it.
-    """
-    pieces, spans = [], {}
-    for p in parameters:
-        if p._grad is None:
-            continue
-        if together and p.grad_slot is not None and p.grad_slot.holds(p._grad):
-            vector = p.grad_slot.vector
-            spans.setdefault(id(vector), (vector, []))[1].append(p.grad_slot.span)
-        else:
-            pieces.append(p._grad._array)
-    for vector, places in spans.values():
-        places.sort()
-        first, last = places[0]
-        for start, stop in places[1:]:
-            if start != last:
-                pieces.append(vector[first:last])
-                first = start
-            last = stop
-        pieces.append(vector[first:last])
-    return pieces
-
-
 def _listed(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    if not listed and isinstance(parameters, types.GeneratorType):  # often one that was used up before
+    if not listed and isinstance(parameters, types.GeneratorType):  # often one that is exhausted already
         warnings.warn("`parameters` is an empty generator: no gradient is clipped", stacklevel=3)
     return listed
 
 
-def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Array]:
-    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad for p in parameters if p.grad is not None]
-
-
-def _norm(x: Any, p: float) -> Any:
+def _norm(x: RawArray, p: float) -> RawArray:
     with on(device_of(x)), np.errstate(all="ignore"):
         x = x.reshape(-1)
         if p == 2:

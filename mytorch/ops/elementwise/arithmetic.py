@@ -9,9 +9,7 @@ import numpy as np
 from ...backends import dtypes
 from ...core.op import NUMBERS, common_dtype, op, require_tensor
 from ...core.tensor import Tensor
-from ...core.upcast import upcast
 from ..cast import astype
-from ..reduce import cast
 from ..scalars import as_number
 from .operands import check_divisor, dtype_of, factor, log_of, refuse, zero_gradient
 
@@ -28,7 +26,7 @@ def _is_one(number: Any) -> bool:
 # Sums and products.
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def add(x, y, *, alpha=1):
     """x + alpha * y
 
@@ -41,7 +39,7 @@ def add(x, y, *, alpha=1):
     return x + alpha * y, (lambda g: g, lambda g: alpha * g)
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def _sub(x, y, *, alpha=1):
     if _is_one(alpha):
         return x - y, (lambda g: g, lambda g: -g)
@@ -69,13 +67,13 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def mul(x, y):
     """x * y"""
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
-@op
+@op(half="float16")
 def square(x):
     """x ** 2"""
     x = x.astype(np.int64) if x.dtype == np.bool else x
@@ -86,22 +84,20 @@ def square(x):
 def addcmul(x, tensor1, tensor2, *, value=1):
     """x + value * tensor1 * tensor2"""
     refuse("b", "addcmul", x)
-    dtype, value = x.dtype, factor(value, x.dtype, "addcmul", "value")
-    x, tensor1, tensor2 = upcast(x), upcast(tensor1), upcast(tensor2)
+    value = factor(value, x.dtype, "addcmul", "value")
     scaled = tensor1 if _is_one(value) else value * tensor1
-    z = cast(x + scaled * tensor2, dtype)
-    return z, (lambda g: g, lambda g: g * (value * tensor2), lambda g: g * scaled)
+    return x + scaled * tensor2, (lambda g: g, lambda g: g * (value * tensor2), lambda g: g * scaled)
 
 
 # Quotients and remainders.
 
 
-@op(promote="float", numbers=True)
+@op(promote="float", numbers=True, half="float16")
 def _true_divide(x, y):
     return x / y, (lambda g: g / y, lambda g: -g * (x / y) / y)
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def _trunc_divide(x, y):
     check_divisor(x, y, "div")
     refuse("b", "div", x, y)
@@ -110,7 +106,7 @@ def _trunc_divide(x, y):
     return (x - np.fmod(x, y)) // y, None
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def _floor_divide(x, y):
     check_divisor(x, y, "div")
     refuse("b", "div", x, y)
@@ -129,7 +125,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     return quotients[rounding_mode](input, other)
 
 
-@op(promote="common", numbers=True)
+@op(promote="common", numbers=True, half="float16")
 def floor_divide(x, y):
     """floor(x / y); it has no derivative."""
     check_divisor(x, y, "floor_divide")
@@ -137,7 +133,7 @@ def floor_divide(x, y):
     return x // y, None
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def remainder(x, y):
     """x - y * floor(x / y): it has the sign of y."""
     check_divisor(x, y, "remainder")
@@ -145,7 +141,7 @@ def remainder(x, y):
     return np.remainder(x, y), (lambda g: g, lambda g: -g * np.floor_divide(x, y))
 
 
-@op(promote="common", tensors=1)
+@op(promote="common", tensors=1, half="float16")
 def fmod(x, y):
     """x - y * trunc(x / y): it has the sign of x."""
     check_divisor(x, y, "fmod")
@@ -153,7 +149,7 @@ def fmod(x, y):
     return np.fmod(x, y), (lambda g: g, lambda g: -g * np.trunc(x / y))
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def reciprocal(x):
     """1 / x"""
     y = 1 / x
@@ -162,11 +158,9 @@ def reciprocal(x):
 
 @op(promote="common")
 def _addcdiv(x, tensor1, tensor2, *, value):
-    dtype, value = x.dtype, factor(value, x.dtype, "addcdiv", "value")
-    x, tensor1, tensor2 = upcast(x), upcast(tensor1), upcast(tensor2)
+    value = factor(value, x.dtype, "addcdiv", "value")
     quotient = tensor1 / tensor2 if _is_one(value) else value * tensor1 / tensor2
-    z = cast(x + quotient, dtype)
-    return z, (lambda g: g, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
+    return x + quotient, (lambda g: g, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
@@ -228,10 +222,10 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 def float_power(input: Any, exponent: Any) -> Tensor:
     """input ** exponent in float64"""
-    return pow(_as_double(input), _as_double(exponent))
+    return pow(_to_float64(input), _to_float64(exponent))
 
 
-def _as_double(x):
+def _to_float64(x):
     return float(x) if isinstance(x, NUMBERS) else astype(x, dtypes.float64)
 
 
@@ -241,9 +235,7 @@ def _as_double(x):
 @op
 def _lerp(x, y, weight):
     refuse("biu", "lerp", x)
-    dtype, x, y = x.dtype, upcast(x), upcast(y)
-    z = cast(_between(x, y, weight), dtype)
-    return z, (lambda g: g * (1 - weight), lambda g: g * weight, lambda g: g * (y - x))
+    return _between(x, y, weight), (lambda g: g * (1 - weight), lambda g: g * weight, lambda g: g * (y - x))
 
 
 def _between(x, y, weight):

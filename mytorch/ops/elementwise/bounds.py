@@ -14,24 +14,26 @@ from .operands import refuse
 __all__ = ["maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "relu"]
 
 
-def _shared(g, mine, other, lost):
+def _split_ties(g, mine, other, lost):
     """The gradient of one of two: half of it where they are equal, none where it `lost`."""
     return np.where(np.equal(mine, other), g / 2, np.where(lost(mine, other), 0, g))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def maximum(x, y):
     """The larger of the two; NaN wins. Where they are equal, each gets half of the gradient."""
-    return np.maximum(x, y), (lambda g: _shared(g, x, y, np.less), lambda g: _shared(g, y, x, np.less))
+    z = np.maximum(x, y)
+    return z, (lambda g: _split_ties(g, x, y, np.less), lambda g: _split_ties(g, y, x, np.less))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def minimum(x, y):
     """The smaller of the two; NaN wins. Where they are equal, each gets half of the gradient."""
-    return np.minimum(x, y), (lambda g: _shared(g, x, y, np.greater), lambda g: _shared(g, y, x, np.greater))
+    z = np.minimum(x, y)
+    return z, (lambda g: _split_ties(g, x, y, np.greater), lambda g: _split_ties(g, y, x, np.greater))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def fmax(x, y):
     """The larger of the two; NaN loses. Where they are equal, x gets the gradient."""
 
@@ -41,7 +43,7 @@ def fmax(x, y):
     return np.fmax(x, y), (lambda g: np.where(first(), g, 0), lambda g: np.where(first(), 0, g))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def fmin(x, y):
     """The smaller of the two; NaN loses. Where they are equal, x gets the gradient."""
 
@@ -51,7 +53,7 @@ def fmin(x, y):
     return np.fmin(x, y), (lambda g: np.where(first(), g, 0), lambda g: np.where(first(), 0, g))
 
 
-@op(promote="common")
+@op(promote="common", half="float16")
 def _clamp(x, low, high):
     y = x if low is None else np.maximum(x, low)
     y = y if high is None else np.minimum(y, high)
@@ -85,24 +87,24 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """
     if min is None and max is None:
         raise RuntimeError("clamp(): at least one of min and max must not be None")
-    return _bounded("clamp", input, min, max)
+    return _clamp_by("clamp", input, min, max)
 
 
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """max(input, min); see `clamp`."""
     if min is None:
         raise TypeError("clamp_min(): min must be a number or a tensor, got None")
-    return _bounded("clamp_min", input, min, None)
+    return _clamp_by("clamp_min", input, min, None)
 
 
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """min(input, max); see `clamp`."""
     if max is None:
         raise TypeError("clamp_max(): max must be a number or a tensor, got None")
-    return _bounded("clamp_max", input, None, max)
+    return _clamp_by("clamp_max", input, None, max)
 
 
-def _bounded(name, x, low, high):
+def _clamp_by(name, x, low, high):
     require_tensor(x, name)
     for bound in (low, high):
         if isinstance(bound, NUMBERS):
@@ -114,7 +116,7 @@ def _bounded(name, x, low, high):
     return _clamp(x, low, high)
 
 
-@op
+@op(half="float16")
 def relu(x):
     """max(x, 0); its gradient at 0 is 0."""
     refuse("b", "relu", x)

@@ -11,7 +11,7 @@ from .operands import zero_gradient
 __all__ = ["fill", "zero"]
 
 
-@op
+@op(half="float16")
 def fill(x, value):
     """Every element replaced by `value`, a number or a 0-d tensor.
 
@@ -23,7 +23,7 @@ def fill(x, value):
     return np.full_like(x, value), (zero_gradient, lambda g: g)
 
 
-@op
+@op(half="float16")
 def zero(x):
     """Every element replaced by 0."""
     return np.zeros_like(x), zero_gradient

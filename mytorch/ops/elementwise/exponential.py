@@ -8,8 +8,6 @@ import numpy as np
 
 from ...core.op import op
 from ...core.tensor import Tensor
-from ...core.upcast import upcast
-from ..reduce import cast
 from .operands import log_of, refuse
 
 __all__ = [
@@ -18,59 +16,59 @@ __all__ = [
 ]  # fmt: skip
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def exp(x):
     """e ** x"""
     y = np.exp(x)
     return y, lambda g: g * y
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def exp2(x):
     """2 ** x"""
     y = np.exp2(x)
     return y, lambda g: g * y * math.log(2)
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def expm1(x):
     """e ** x - 1, with all digits where x is small."""
     y = np.expm1(x)
     return y, lambda g: g * (y + 1)
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def log(x):
     """The natural logarithm."""
     return np.log(x), lambda g: g / x
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def log2(x):
     """The logarithm to the base 2."""
     return np.log2(x), lambda g: g / (x * math.log(2))
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def log10(x):
     """The logarithm to the base 10."""
     return np.log10(x), lambda g: g / (x * math.log(10))
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def log1p(x):
     """log(1 + x), with all digits where x is small."""
     return np.log1p(x), lambda g: g / (x + 1)
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def logaddexp(x, y):
     """log(exp(x) + exp(y)), without overflow."""
     refuse("biu", "logaddexp", x, y)
     return np.logaddexp(x, y), (lambda g: g / (1 + np.exp(y - x)), lambda g: g / (1 + np.exp(x - y)))
 
 
-@op(promote="common", tensors=2)
+@op(promote="common", tensors=2, half="float16")
 def logaddexp2(x, y):
     """log2(2 ** x + 2 ** y), without overflow."""
     refuse("biu", "logaddexp2", x, y)
@@ -88,7 +86,7 @@ def xlogy(x, y):
     return np.where(nothing, 0, x * log_of(y)), (grad_x, lambda g: g * x / y)
 
 
-@op(promote="float")
+@op(promote="float", half="float16")
 def sqrt(x):
     """x ** (1/2)"""
     y = np.sqrt(x)
@@ -106,7 +104,7 @@ def rsqrt(x):
 def sigmoid(x):
     """1 / (1 + exp(-x))"""
     # On a Tensor for a second derivative: where exp(-x) is infinite the formula's would be NaN.
-    y = sigmoid(x) if isinstance(x, Tensor) else cast(1 / (1 + np.exp(-upcast(x))), x.dtype)
+    y = sigmoid(x) if isinstance(x, Tensor) else 1 / (1 + np.exp(-x))
     return y, lambda g: g * (y * (1 - y))
 
 
@@ -116,8 +114,8 @@ def logit(x, eps=None):
     low, high = (0, 1) if eps is None else (eps, 1 - eps)
     inside = x if eps is None else np.where(np.less(x, low), low, np.where(np.greater(x, high), high, x))
 
-    def pull(g):
+    def vjp(g):
         outside = np.less(x, low) | np.greater(x, high)
         return np.where(outside, math.nan if eps is None else 0, g / (x * (1 - x)))
 
-    return np.log(inside / (1 - inside)), (pull, None)
+    return np.log(inside / (1 - inside)), (vjp, None)

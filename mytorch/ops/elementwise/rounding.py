@@ -15,28 +15,28 @@ from .operands import refuse, zero_gradient
 __all__ = ["floor", "ceil", "round", "trunc", "frac", "nan_to_num"]
 
 
-def _rounded(function, x, name):
+def _round_with(function, x, name):
     """`function(x)`; integers are round already, and CuPy would make floats of them."""
     refuse("b", name, x)
     return function(x) if is_floating_point(x.dtype) else x.copy(), zero_gradient
 
 
-@op
+@op(half="float16")
 def floor(x):
     """The largest integer that is not above x."""
-    return _rounded(np.floor, x, "floor")
+    return _round_with(np.floor, x, "floor")
 
 
-@op
+@op(half="float16")
 def ceil(x):
     """The smallest integer that is not below x."""
-    return _rounded(np.ceil, x, "ceil")
+    return _round_with(np.ceil, x, "ceil")
 
 
-@op
+@op(half="float16")
 def trunc(x):
     """The integer next to x on the side of 0."""
-    return _rounded(np.trunc, x, "trunc")
+    return _round_with(np.trunc, x, "trunc")
 
 
 @op
@@ -44,10 +44,10 @@ def round(x, *, decimals=0):
     """The nearest multiple of 10 ** -decimals; ties go to the even one."""
     if decimals and not is_floating_point(x.dtype):
         refuse("iu", "round with decimals", x)
-    return _rounded(lambda x: np.round(x, decimals), x, "round")
+    return _round_with(lambda x: np.round(x, decimals), x, "round")
 
 
-@op
+@op(half="float16")
 def frac(x):
     """x - trunc(x)"""
     refuse("biu", "frac", x)

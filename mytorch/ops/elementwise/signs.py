@@ -15,21 +15,21 @@ def _no_bool(x, name):
         raise RuntimeError(f"{name}(): not defined for a bool tensor; logical_not turns one around")
 
 
-@op
+@op(half="float16")
 def neg(x):
     """-x"""
     _no_bool(x, "neg")
     return -x, lambda g: -g
 
 
-@op
+@op(half="float16")
 def positive(x):
     """x"""
     _no_bool(x, "positive")
     return +x, lambda g: g
 
 
-@op
+@op(half="float16")
 def abs(x):
     """|x|; its gradient at 0 is 0."""
     refuse("b", "abs", x)
@@ -40,19 +40,19 @@ def _sign(x):
     return x if x.dtype == np.bool else np.greater(x, 0).astype(x.dtype) - np.less(x, 0).astype(x.dtype)
 
 
-@op
+@op(half="float16")
 def sign(x):
     """-1, 0 or 1, and 0 for NaN."""
     return +_sign(x) if x.dtype != np.bool else x.copy(), zero_gradient
 
 
-@op
+@op(half="float16")
 def signbit(x):
     """Is x negative, or -0.0?"""
     return np.less(x, 0) if x.dtype.kind != "f" else np.signbit(x), None
 
 
-@op(promote="float", tensors=1)
+@op(promote="float", tensors=1, half="float16")
 def copysign(x, y):
     """|x| with the sign of y, also that of -0.0; its gradient at x = 0 is 0."""
     z = np.copysign(x, y)

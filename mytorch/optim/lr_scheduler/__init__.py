@@ -1,8 +1,8 @@
 """
 Learning rate schedules: after each epoch or iteration, `scheduler.step()` sets the `lr` of every group.
 
-Each class has PyTorch's recursion (the next rate from the one that the group has now), so schedules can be
-chained, and a rate that somebody changed by hand stays changed. A closed form serves to jump to an epoch.
+Each class has PyTorch's recursion (the next rate is computed from the group's current one), so schedules can
+be chained, and a rate that the user has set isn't lost. A closed form serves to jump to an epoch.
 """
 
 from .base import LRScheduler

@@ -1,4 +1,4 @@
-"""LRScheduler: what all schedules share."""
+"""LRScheduler: the base class of the learning rate schedules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class LRScheduler:
 
     Args:
         optimizer: its groups' `lr` become the `base_lrs` (and stay in the groups as `initial_lr`).
-        last_epoch: how many steps were done before; -1 to begin. To resume, `load_state_dict` is simpler.
+        last_epoch: the number of steps done before; -1 to start. To resume, `load_state_dict` is simpler.
 
     Attributes:
         last_epoch: the number of steps done.
-        base_lrs: the rate of each group that the schedule starts from.
+        base_lrs: the initial rate of each group.
 
     Raises:
         TypeError: `optimizer` is no Optimizer.
@@ -47,7 +47,7 @@ class LRScheduler:
         self._initial_step()
 
     def _initial_step(self) -> None:
-        """Set the rates of the first epoch."""
+        """Sets the rates of the first epoch."""
         self._step_count = 0
         self._is_initial = True
         try:
@@ -56,18 +56,18 @@ class LRScheduler:
             self._is_initial = False
 
     def get_lr(self) -> list[float]:
-        """The rates of epoch `last_epoch`, from those that the groups have now."""
+        """Returns the rates of epoch `last_epoch`, computed from the groups' current ones."""
         raise NotImplementedError(f"{type(self).__name__} doesn't define get_lr()")
 
     def get_last_lr(self) -> list[float]:
-        """The rate of each group, as the last step set it."""
+        """Returns the rate of each group, as the last step set it."""
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Go on by one epoch (or iteration); call it after `optimizer.step()`.
+        """Advances by one epoch (or iteration); call it after `optimizer.step()`.
 
         Args:
-            epoch: jump there, by the closed form if the schedule has one. PyTorch is giving this up.
+            epoch: jumps to this epoch, by the closed form if the schedule has one; deprecated in PyTorch.
         """
         if self._step_count == 1 and not self.optimizer._stepped:
             warnings.warn(
@@ -98,18 +98,18 @@ class LRScheduler:
         return rates_of(self.optimizer)
 
     def _expect_step(self) -> None:
-        """Warn whoever calls `get_lr`, which goes one step further than where the schedule is."""
+        """Warns if `get_lr` is called outside `step`: it would return the next step's rates."""
         if not self._get_lr_called_within_step:
             warnings.warn(
-                "get_lr() is for the schedule itself; get_last_lr() says what the rates are", stacklevel=3
+                "get_lr() is for the schedule itself; get_last_lr() returns the current rates", stacklevel=3
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer."""
+        """Returns all attributes but the optimizer."""
         return {name: value for name, value in self.__dict__.items() if name not in self._not_saved}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave. The rates themselves are the optimizer's: load its state, too."""
+        """Loads what `state_dict` returned; the rates themselves are in the optimizer's state."""
         self.__dict__.update(state_dict)
 
 
@@ -129,11 +129,11 @@ def set_rate(group: dict[str, Any], lr: float) -> None:
         group["lr"] = as_number(lr)
 
 
-def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list:
-    """An option for every group: a list as it is, one number for all.
+def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[float]:
+    """Returns an option for every group: a list as it is, or one number repeated.
 
     Raises:
-        ValueError: the list isn't as long as there are groups.
+        ValueError: the length of the list isn't the number of groups.
     """
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
@@ -148,6 +148,6 @@ def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list:
 
 def warn_of_epoch() -> None:
     warnings.warn(
-        "the epoch parameter in `scheduler.step()` is deprecated; `scheduler.step()` goes on by one",
+        "the epoch parameter in `scheduler.step()` is deprecated; `scheduler.step()` advances by one",
         stacklevel=3,
     )

@@ -1,4 +1,4 @@
-"""Schedules made of others."""
+"""Schedules composed of others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .plateau import ReduceLROnPlateau
 
 
 class _Combined(LRScheduler):
-    """Several schedules of one optimizer, saved and loaded with them."""
+    """Several schedules of one optimizer, saved and loaded together."""
 
     _not_saved = ("optimizer", "_schedulers")
 
-    def _take(self, optimizer: Optimizer | None, schedulers: Sequence[LRScheduler]) -> None:
+    def _set_schedulers(self, optimizer: Optimizer | None, schedulers: Sequence[LRScheduler]) -> None:
         name = type(self).__name__
         if len(schedulers) < 1:
             raise ValueError(f"{name} expects at least one scheduler, got none")
@@ -44,11 +44,11 @@ class _Combined(LRScheduler):
 
 
 class SequentialLR(_Combined):
-    """One schedule after the other: at epoch `milestones[i]` begins `schedulers[i + 1]`, with its epoch 0.
+    """One schedule after the other: `schedulers[i + 1]` starts at epoch `milestones[i]`, with its epoch 0.
 
     Args:
         schedulers: schedules of the same optimizer.
-        milestones: the epochs of the changes, rising, one less than schedules.
+        milestones: the epochs of the changes, increasing, one less than schedules.
 
     Raises:
         ValueError: no schedules, not one milestone less than schedules, one of another optimizer, or one that
@@ -59,7 +59,7 @@ class SequentialLR(_Combined):
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
     ):
-        self._take(optimizer, schedulers)
+        self._set_schedulers(optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
                 f"SequentialLR expects one milestone less than schedulers, got {len(milestones)} milestones "
@@ -74,17 +74,17 @@ class SequentialLR(_Combined):
         self._last_lr = first.get_last_lr()
 
     def _undo_first_steps(self) -> None:
-        """Each schedule took its first step when it was made, but all except one are to begin later."""
-        left = list(self._schedulers)
-        while left:
-            scheduler = left.pop()
+        """Undoes the step of each schedule's constructor, since all but one start later."""
+        stack = list(self._schedulers)
+        while stack:
+            scheduler = stack.pop()
             if isinstance(scheduler, _Combined):
-                left += scheduler._schedulers
+                stack += scheduler._schedulers
             else:
                 scheduler.last_epoch -= 1
 
     def step(self) -> None:
-        """Go on by one epoch (or iteration); call it after `optimizer.step()`."""
+        """Advances by one epoch (or iteration); call it after `optimizer.step()`."""
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]
@@ -100,7 +100,7 @@ class ChainedScheduler(_Combined):
 
     Args:
         schedulers: schedules of the same optimizer.
-        optimizer: theirs, if it is given.
+        optimizer: the schedules' optimizer, by default that of the first one.
 
     Raises:
         ValueError: no schedules, one of another optimizer, or one that needs metrics.
@@ -108,11 +108,11 @@ class ChainedScheduler(_Combined):
     """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
-        self._take(optimizer, schedulers)
+        self._set_schedulers(optimizer, schedulers)
         self._last_lr = rates_of(self.optimizer)
 
     def step(self) -> None:
-        """Go on by one epoch (or iteration); call it after `optimizer.step()`."""
+        """Advances by one epoch (or iteration); call it after `optimizer.step()`."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = rates_of(self.optimizer)

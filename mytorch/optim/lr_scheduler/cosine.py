@@ -9,7 +9,7 @@ from .base import LRScheduler
 
 
 class CosineAnnealingLR(LRScheduler):
-    """lr = eta_min + (base_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2, down in T_max epochs and up again.
+    """lr = eta_min + (base_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2: a cosine of period 2 T_max.
 
     Source: Loshchilov & Hutter, 2017, without the restarts. https://arxiv.org/abs/1608.03983
     """
@@ -23,7 +23,7 @@ class CosineAnnealingLR(LRScheduler):
         epoch, period = self.last_epoch, self.T_max
         if self._is_initial:
             return self._current()
-        # Where the rate before was eta_min, a ratio to it says nothing.
+        # The previous rate was eta_min: the ratio below would be infinite.
         if (epoch - 1 - period) % (2 * period) == 0:
             rise = (1 - math.cos(math.pi / period)) / 2
             return [
@@ -34,12 +34,12 @@ class CosineAnnealingLR(LRScheduler):
         return [ratio * (lr - self.eta_min) + self.eta_min for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
-        share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
-        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+        fraction = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * fraction for base in self.base_lrs]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from base_lr down to eta_min, again and again, T_mult times longer each time.
+    """Half a cosine from base_lr down to eta_min, restarted with a T_mult times longer period each time.
 
         lr = eta_min + (base_lr - eta_min) (1 + cos(pi T_cur / T_i)) / 2
 
@@ -47,7 +47,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     `step(epoch)` takes fractions: `step(epoch + i / batches)` after batch i.
 
     Raises:
-        ValueError: T_0 or T_mult is no positive integer, eta_min no number, or an epoch is negative.
+        ValueError: T_0 or T_mult isn't a positive integer, eta_min isn't a number, or an epoch is negative.
 
     Source: Loshchilov & Hutter, 2017. https://arxiv.org/abs/1608.03983
     """
@@ -66,8 +66,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def get_lr(self) -> list[float]:
         self._expect_step()
-        share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
-        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+        fraction = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * fraction for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
         if epoch is None and self.last_epoch >= 0:
@@ -80,12 +80,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             epoch = 0 if epoch is None else epoch
             if epoch < 0:
                 raise ValueError(f"Expected non-negative epoch, but got {epoch}")
-            self._go_to(epoch)
+            self._set_position(epoch)
         self.last_epoch = math.floor(epoch)
         self._set_rates(self.get_lr)
 
-    def _go_to(self, epoch: float) -> None:
-        """Find the restart before `epoch`: number n is at T_0 (T_mult^n - 1) / (T_mult - 1)."""
+    def _set_position(self, epoch: float) -> None:
+        """Sets T_cur and T_i for an epoch: restart n is at T_0 (T_mult^n - 1) / (T_mult - 1)."""
         if epoch < self.T_0:
             self.T_cur, self.T_i = epoch, self.T_0
         elif self.T_mult == 1:
@@ -133,5 +133,5 @@ class WarmupCosineLR(LRScheduler):
             return [base * (step + 1) / (self.warmup_steps + 1) for base in self.base_lrs]
         if step >= self.decay_steps:
             return [self.min_lr for _ in self.base_lrs]
-        share = (1 + math.cos(math.pi * ((step - self.warmup_steps) / length))) / 2
-        return [self.min_lr + (base - self.min_lr) * share for base in self.base_lrs]
+        fraction = (1 + math.cos(math.pi * ((step - self.warmup_steps) / length))) / 2
+        return [self.min_lr + (base - self.min_lr) * fraction for base in self.base_lrs]

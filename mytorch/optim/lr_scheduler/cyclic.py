@@ -1,4 +1,4 @@
-"""Schedules that go up and down, with the momentum going the other way."""
+"""Schedules that cycle the rate, and the momentum in the opposite direction."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from .functions import attributes_of
 class _WithMomentum(LRScheduler):
     """A schedule that also sets `momentum`, or beta1 where an optimizer has `betas`."""
 
-    def _begin_momentum(self, base: Any, highest: Any, last_epoch: int) -> tuple[list, list]:
-        """Let the groups begin with the highest momentum; the base and the highest one of each group."""
+    def _start_momentum(
+        self, base: float | list[float], highest: float | list[float], last_epoch: int
+    ) -> tuple[list[float], list[float]]:
+        """Sets the groups to their highest momentum; returns the base and the highest one of each."""
         defaults = self.optimizer.defaults
         if "momentum" not in defaults and "betas" not in defaults:
             raise ValueError(
@@ -39,22 +41,22 @@ class _WithMomentum(LRScheduler):
 
 
 class CyclicLR(_WithMomentum):
-    """lr goes in straight lines from `base_lr` up to `max_lr` and down again, cycle after cycle.
+    """lr cycles linearly from `base_lr` up to `max_lr` and down again.
 
         lr = base_lr + (max_lr - base_lr) height scale,     momentum = max - (max - base) height scale
 
-    height goes from 0 to 1 in `step_size_up` steps and back to 0 in `step_size_down`; scale is 1
+    height rises from 0 to 1 in `step_size_up` steps and falls to 0 in `step_size_down`; scale is 1
     ("triangular"), 2^(1 - cycle) ("triangular2", cycles counted from 1) or gamma^steps ("exp_range").
 
     Args:
         base_lr, max_lr: a number, or a list with one for each group.
-        step_size_down: default is `step_size_up`.
-        scale_fn: instead of mode: from the cycle or the number of steps to the scale.
-        scale_mode: what `scale_fn` gets, "cycle" or "iterations".
-        cycle_momentum: whether the momentum goes the other way, from max_momentum down to base_momentum.
+        step_size_down: by default `step_size_up`.
+        scale_fn: replaces mode; from the cycle or the number of steps to the scale.
+        scale_mode: the argument of `scale_fn`, "cycle" or "iterations".
+        cycle_momentum: whether the momentum cycles inversely, from max_momentum down to base_momentum.
 
     Raises:
-        ValueError: an unknown mode, lists not as long as there are groups, or an optimizer without momentum.
+        ValueError: an unknown mode, lists of another length, or an optimizer without momentum.
         TypeError: `optimizer` is no Optimizer.
 
     Source: Smith, 2017. https://arxiv.org/abs/1506.01186
@@ -87,13 +89,13 @@ class CyclicLR(_WithMomentum):
             self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            bases, highests = self._begin_momentum(base_momentum, max_momentum, last_epoch)
+            bases, highests = self._start_momentum(base_momentum, max_momentum, last_epoch)
             self.base_momentums, self.max_momentums = bases, highests
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
     def scale_fn(self, x: float) -> float:
-        """The scale of a cycle, or of a number of steps."""
+        """Returns the scale of a cycle, or of a number of steps."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         if self.mode == "exp_range":
@@ -114,7 +116,7 @@ class CyclicLR(_WithMomentum):
         return [low + (high - low) * height for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer and `scale_fn`; of a callable object, its attributes."""
+        """Returns all attributes but the optimizer and `scale_fn`; of a callable object its attributes."""
         return {**super().state_dict(), "_scale_fn_custom": attributes_of(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -124,19 +126,19 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """One cycle for the whole training: up from max_lr / div_factor to `max_lr`, and far down again.
+    """One cycle for the whole training: up from max_lr / div_factor to `max_lr`, and down to almost 0.
 
-    The first `pct_start` of the steps lead up, the others down to max_lr / div_factor / final_div_factor
-    (with `three_phase`: as many steps down to where it began, the rest to that), along half a cosine or in a
-    line. The momentum goes from max_momentum down to base_momentum and up again.
+    In the first `pct_start` of the steps lr rises, then it falls to max_lr / div_factor / final_div_factor
+    (with `three_phase`: in equally many steps to the initial lr, in the rest to that), along half a cosine or
+    linearly. The momentum falls from max_momentum to base_momentum and rises again.
 
     Args:
         max_lr: a number, or a list with one for each group.
-        total_steps: the length; or `epochs` times `steps_per_epoch`.
+        total_steps: the number of steps; by default `epochs` times `steps_per_epoch`.
         anneal_strategy: "cos" or "linear".
 
     Raises:
-        ValueError: no length, an option out of its range, lists not as long as there are groups, an optimizer
+        ValueError: no number of steps, an option out of its range, lists of another length, an optimizer
             without momentum, or (in `step`) more steps than `total_steps`.
         TypeError: `optimizer` is no Optimizer.
 
@@ -152,7 +154,7 @@ class OneCycleLR(_WithMomentum):
     ):  # fmt: skip
         check_optimizer(optimizer)
         self.optimizer = optimizer
-        self.total_steps = _length(total_steps, epochs, steps_per_epoch)
+        self.total_steps = _number_of_steps(total_steps, epochs, steps_per_epoch)
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
@@ -168,13 +170,13 @@ class OneCycleLR(_WithMomentum):
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            self._begin_momentum(base_momentum, max_momentum, last_epoch)
+            self._start_momentum(base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
-    def _between(self, start: float, end: float, share: float) -> float:
+    def _interpolate(self, start: float, end: float, fraction: float) -> float:
         if self._anneal_func_type == "linear":
-            return (end - start) * share + start
-        return end + (start - end) / 2 * (math.cos(math.pi * share) + 1)
+            return (end - start) * fraction + start
+        return end + (start - end) / 2 * (math.cos(math.pi * fraction) + 1)
 
     def get_lr(self) -> list[float]:
         self._expect_step()
@@ -189,18 +191,18 @@ class OneCycleLR(_WithMomentum):
             start = phase["end_step"]
         else:
             phase = self._schedule_phases[-1]
-        share = (step - start) / (phase["end_step"] - start)
+        fraction = (step - start) / (phase["end_step"] - start)
         if self.cycle_momentum:
             for group in self.optimizer.param_groups:
                 ends = group[phase["start_momentum"]], group[phase["end_momentum"]]
-                self._set_momentum(group, self._between(*ends, share))
+                self._set_momentum(group, self._interpolate(*ends, fraction))
         return [
-            self._between(group[phase["start_lr"]], group[phase["end_lr"]], share)
+            self._interpolate(group[phase["start_lr"]], group[phase["end_lr"]], fraction)
             for group in self.optimizer.param_groups
         ]
 
 
-def _length(total_steps: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
+def _number_of_steps(total_steps: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
     given = {"total_steps": total_steps}
     if total_steps is None:
         given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
@@ -213,7 +215,7 @@ def _length(total_steps: int | None, epochs: int | None, steps_per_epoch: int | 
 
 
 def _phases(total_steps: int, pct_start: float, three_phase: bool) -> list[dict[str, Any]]:
-    """Where each phase ends, and the names of the groups' options between which it goes."""
+    """Returns each phase's last step, and the names of the group options it interpolates between."""
     names = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
     up = pct_start * total_steps
     rows = [(float(up - 1), "initial_lr", "max_lr", "max_momentum", "base_momentum")]

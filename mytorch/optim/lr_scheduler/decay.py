@@ -1,4 +1,4 @@
-"""Schedules that fall or rise from one level to the next: by steps, in a line, by a power."""
+"""Schedules that change the rate by steps, linearly, exponentially or by a power."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """lr = base_lr * f, where f goes in a straight line from `start_factor` to `end_factor`, and stays there.
+    """lr = base_lr * f, where f changes linearly from `start_factor` to `end_factor`, then stays constant.
 
         f = start_factor + (end_factor - start_factor) * min(epoch, total_iters) / total_iters
 
@@ -125,7 +125,7 @@ class LinearLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """lr = base_lr * (1 - min(epoch, total_iters) / total_iters)^power: down to 0, and it stays there."""
+    """lr = base_lr * (1 - min(epoch, total_iters) / total_iters)^power, then 0."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power

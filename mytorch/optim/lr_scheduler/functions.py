@@ -1,4 +1,4 @@
-"""Schedules that are given as functions."""
+"""Schedules defined by functions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class _OfFunctions(LRScheduler):
     """A schedule by a function from the epoch to a factor, or a list with one for each group.
 
     Raises:
-        ValueError: there are not as many functions as groups.
-        TypeError: one can't be called.
+        ValueError: another number of functions than of groups.
+        TypeError: one isn't callable.
     """
 
     _not_saved = ("optimizer", "lr_lambdas")
@@ -37,7 +37,7 @@ class _OfFunctions(LRScheduler):
         return [function(self.last_epoch) for function in self.lr_lambdas]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer and the functions; of a callable object, its attributes."""
+        """Returns all attributes but the optimizer and the functions; of a callable object its attributes."""
         return {**super().state_dict(), "lr_lambdas": [attributes_of(f) for f in self.lr_lambdas]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class _OfFunctions(LRScheduler):
 
 
 def attributes_of(function: Callable | None) -> dict[str, Any] | None:
-    """What is saved of a function: the attributes of a callable object, nothing of a plain function."""
+    """Returns what is saved of a function: the attributes of a callable object, None for a plain function."""
     return None if function is None or isinstance(function, types.FunctionType) else dict(function.__dict__)
 
 
@@ -59,7 +59,7 @@ class LambdaLR(_OfFunctions):
         lr_lambda: a function from the epoch to a factor, or a list with one for each group.
 
     Raises:
-        ValueError: there are not as many functions as groups.
+        ValueError: another number of functions than of groups.
     """
 
     def get_lr(self) -> list[float]:
@@ -68,14 +68,14 @@ class LambdaLR(_OfFunctions):
 
 
 class MultiplicativeLR(_OfFunctions):
-    """lr = (the rate before) * lr_lambda(epoch), from the first step on.
+    """lr = (the previous rate) * lr_lambda(epoch), from the first step on.
 
     Args:
         lr_lambda: a function from the epoch to a factor, or a list with one for each group.
 
     Raises:
-        ValueError: there are not as many functions as groups.
-        TypeError: one can't be called.
+        ValueError: another number of functions than of groups.
+        TypeError: one isn't callable.
     """
 
     def get_lr(self) -> list[float]:

@@ -1,9 +1,9 @@
-"""The schedule that watches how well the training goes."""
+"""The schedule that reduces the rate when a metric stops improving."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import SupportsFloat
 
 from ..optimizer import Optimizer
 from .base import LRScheduler, check_optimizer, rates_of, set_rate, warn_of_epoch
@@ -12,18 +12,18 @@ from .base import LRScheduler, check_optimizer, rates_of, set_rate, warn_of_epoc
 class ReduceLROnPlateau(LRScheduler):
     """lr <- max(factor lr, min_lr) when a metric has not improved for more than `patience` epochs.
 
-    Better is, for mode "min" and "max":
+    An improvement is, for mode "min" and "max":
 
         threshold_mode "rel"    metric < best (1 - threshold)      metric > best (1 + threshold)
         threshold_mode "abs"    metric < best - threshold          metric > best + threshold
 
     Args:
-        cooldown: for how many epochs after a change nothing is counted.
+        cooldown: the number of epochs after a change that aren't counted.
         min_lr: a number, or a list with one for each group.
-        eps: a change that is not larger than this is not made.
+        eps: smaller changes of the rate are skipped.
 
     Raises:
-        ValueError: factor is 1 or more, an unknown mode, or not as many min_lr as groups.
+        ValueError: factor is 1 or more, an unknown mode, or another number of min_lrs than of groups.
         TypeError: `optimizer` is no Optimizer.
     """
 
@@ -60,18 +60,18 @@ class ReduceLROnPlateau(LRScheduler):
     def in_cooldown(self) -> bool:
         return self.cooldown_counter > 0
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:
-        """Count an epoch.
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
+        """Advances by one epoch.
 
         Args:
-            metrics: what is watched: a number, or anything that `float` makes one of.
+            metrics: the metric, a number or anything that `float` converts.
         """
         current = float(metrics)
         if epoch is not None:
             warn_of_epoch()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self.num_bad_epochs += 1
-        if self._is_better(current, self.best):
+        if self._improves(current, self.best):
             self.best, self.num_bad_epochs = current, 0
         if self.in_cooldown:
             self.cooldown_counter -= 1
@@ -81,7 +81,7 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = rates_of(self.optimizer)
 
-    def _is_better(self, metric: float, best: float) -> bool:
+    def _improves(self, metric: float, best: float) -> bool:
         margin = -self.threshold if self.mode == "min" else self.threshold
         wanted = best * (1 + margin) if self.threshold_mode == "rel" else best + margin
         return metric < wanted if self.mode == "min" else metric > wanted

@@ -1,4 +1,4 @@
-"""Collating: many samples made one batch."""
+"""Collating: samples to a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def allocating(empty: Callable[[tuple, np.dtype], np.ndarray]) -> Iterator[None]
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Samples of one structure to one such structure of tensors, with the samples along a new first dim.
+    """Returns samples of one structure as one such structure of tensors, stacked along a new first dim.
 
         tensors, arrays                     a tensor of shape (batch, …)
         numbers                             a tensor of shape (batch,); Python floats are float64
@@ -40,7 +40,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Raises:
         RuntimeError: shapes (or lengths of lists) differ: the message says where, and in which samples.
-        TypeError: something that can't be batched.
+        TypeError: a type that can't be batched.
     """
     batch = list(batch)
     if not batch:
@@ -49,7 +49,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(sample: Any) -> Any:
-    """One sample with its arrays and NumPy scalars as tensors, the rest as it is: for `batch_size=None`."""
+    """Returns one sample with its arrays and NumPy scalars as tensors, the rest unchanged."""
     if isinstance(sample, (Array, np.number, np.bool_)) or (is_raw(sample) and sample.dtype.kind in "biufc"):
         return Tensor(sample)
     if isinstance(sample, Mapping) or _is_sequence(sample):
@@ -72,14 +72,14 @@ def _collate(batch: Sequence, place: str) -> Any:
             if not _is_sequence(sample) or len(sample) != len(first):
                 raise RuntimeError(
                     "each element in list of batch should be of equal size: "
-                    f"{_where(place, i)} is {_summary(sample)}, sample 0 has {_summary(first)}"
+                    f"{_name(place, i)} is {_summary(sample)}, sample 0 has {_summary(first)}"
                 )
         return rebuilt(first, lambda k: _collate(tuple([sample[k] for sample in batch]), f"{place}[{k}]"))
     raise TypeError(f"{_EXPECTED}; found {type(first)}{f' at {place}' if place else ''}")
 
 
 def _stack(batch: Sequence, place: str) -> Tensor:
-    raws = _plain(batch)
+    raws = _raw_arrays(batch)
     if len({x.dtype for x in raws}) == 1 and _is_numeric(raws[0].dtype):
         out = _empty((len(raws), *raws[0].shape), raws[0].dtype)
         try:
@@ -92,8 +92,8 @@ def _stack(batch: Sequence, place: str) -> Tensor:
     return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
 
 
-def _plain(batch: Sequence) -> list[np.ndarray]:
-    """The NumPy arrays of samples on the CPU that want no gradient; none if one of them is something else."""
+def _raw_arrays(batch: Sequence) -> list[np.ndarray]:
+    """Returns the NumPy arrays of samples on the CPU that need no gradient; [] if one is something else."""
     raws = []
     for x in batch:
         if isinstance(x, Tensor) and x.node is None:
@@ -115,13 +115,13 @@ def _check_arrays(batch: Sequence, place: str) -> None:
     for i, sample in enumerate(batch):
         if not isinstance(sample, (Tensor, Array)) and not is_raw(sample):
             raise TypeError(
-                f"default_collate: {_where(place, i)} is {_summary(sample)}, sample 0 has an array"
+                f"default_collate: {_name(place, i)} is {_summary(sample)}, sample 0 has an array"
             )
         if is_raw(sample) and not _is_numeric(sample.dtype):
-            raise TypeError(f"{_EXPECTED}; found {sample.dtype} in the array of {_where(place, i)}")
+            raise TypeError(f"{_EXPECTED}; found {sample.dtype} in the array of {_name(place, i)}")
         if sample.shape != shape:
             raise RuntimeError(
-                f"default_collate: stack expects each tensor to be equal size: {_where(place, i)} has shape "
+                f"default_collate: stack expects each tensor to be equal size: {_name(place, i)} has shape "
                 f"{tuple(sample.shape)}, sample 0 has {tuple(shape)}; make them equal in the dataset, or "
                 "batch them in a collate_fn of your own"
             )
@@ -132,25 +132,25 @@ def _numbers(batch: Sequence, place: str) -> Tensor:
         try:
             return from_raw(np.array(batch, np.int64))
         except OverflowError:
-            where = next(i for i, x in enumerate(batch) if not -(2**63) <= x < 2**63)
+            i = next(i for i, x in enumerate(batch) if not -(2**63) <= x < 2**63)
             raise OverflowError(
-                f"default_collate: {_where(place, where)} is {batch[where]}, which int64 can't hold"
+                f"default_collate: {_name(place, i)} is {batch[i]}, which int64 can't hold"
             ) from None
     for i, x in enumerate(batch):
         if not isinstance(x, (int, float, complex, np.number, np.bool_)):
-            raise TypeError(f"default_collate: {_where(place, i)} is {_summary(x)}, sample 0 has a number")
+            raise TypeError(f"default_collate: {_name(place, i)} is {_summary(x)}, sample 0 has a number")
     return Tensor(np.asarray(batch)) if isinstance(batch[0], (float, np.generic)) else Tensor(batch)
 
 
 def _entries(batch: Sequence, key: Any, place: str) -> list:
     for i, sample in enumerate(batch):
         if not isinstance(sample, Mapping) or key not in sample:
-            raise KeyError(f"default_collate: {_where(place, i)} has no {key!r}, sample 0 has")
+            raise KeyError(f"default_collate: {_name(place, i)} has no {key!r}, sample 0 has")
     return [sample[key] for sample in batch]
 
 
 def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
-    """A container like `like`, with `entry(key or index)` for each entry; a plain tuple becomes a list.
+    """Returns a container like `like`, with `entry(key or index)` as entries; a plain tuple becomes a list.
 
     One that can't be made of entries, as `range`, becomes a dict or a list as well.
     """
@@ -178,7 +178,7 @@ def _is_sequence(x: Any) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, (str, bytes))
 
 
-def _where(place: str, i: int) -> str:
+def _name(place: str, i: int) -> str:
     return f"sample {i}{f' at {place}' if place else ''}"
 
 

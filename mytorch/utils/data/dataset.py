@@ -7,9 +7,16 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...ops.random import randperm
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...core.array import Array
+    from ...core.tensor import Tensor
+    from ...random import Generator
 
 T = TypeVar("T", covariant=True)
 
@@ -18,7 +25,12 @@ class Dataset(Generic[T]):
     """Samples by index: subclasses define `__getitem__` and `__len__`.
 
     One that is quicker with many samples at once may define `__getitems__(indices) -> list of samples`, too.
+
+    Attributes:
+        is_random: False promises that loading draws no random numbers, so nothing is seeded before a sample.
     """
+
+    is_random = True
 
     def __getitem__(self, index: Any) -> T:
         raise NotImplementedError(f"{type(self).__name__} doesn't define __getitem__()")
@@ -44,7 +56,9 @@ class TensorDataset(Dataset[tuple]):
         AssertionError: the tensors have different lengths.
     """
 
-    def __init__(self, *tensors: Any):
+    is_random = False
+
+    def __init__(self, *tensors: Tensor | Array | np.ndarray):
         lengths = [len(tensor) for tensor in tensors]
         if not lengths or set(lengths) != {lengths[0]}:
             raise AssertionError(f"Size mismatch between tensors: they have lengths {lengths}")
@@ -119,13 +133,13 @@ class StackDataset(Dataset[T]):
         if bool(args) == bool(kwargs):
             found = "both" if args else "neither"
             raise ValueError(f"StackDataset takes datasets by position or by name, at least one; got {found}")
-        self.datasets: Any = args or kwargs
-        lengths = [len(dataset) for dataset in self.parts]
+        self.datasets: tuple[Dataset, ...] | dict[str, Dataset] = args or kwargs
+        lengths = [len(dataset) for dataset in self._list]
         if set(lengths) != {lengths[0]}:
             raise ValueError(f"Size mismatch between datasets: they have lengths {lengths}")
 
     @property
-    def parts(self) -> list[Dataset]:
+    def _list(self) -> list[Dataset]:
         """The datasets without their names."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
@@ -134,14 +148,14 @@ class StackDataset(Dataset[T]):
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else values
 
     def __getitem__(self, index: Any) -> T:
-        return self._named(dataset[index] for dataset in self.parts)
+        return self._named(dataset[index] for dataset in self._list)
 
     def __getitems__(self, indices: list) -> list[T]:
-        columns = [load_many(dataset, indices) for dataset in self.parts]
+        columns = [load_many(dataset, indices) for dataset in self._list]
         return [self._named(values) for values in zip(*columns, strict=True)]
 
     def __len__(self) -> int:
-        return len(self.parts[0])
+        return len(self._list[0])
 
 
 class Subset(Dataset[T]):
@@ -165,16 +179,16 @@ class Subset(Dataset[T]):
 
 
 def loads_many(dataset: Any) -> bool:
-    """Has a dataset, or what is in it, a `__getitems__` of its own?"""
+    """Returns whether a dataset, or one inside it, has a `__getitems__` of its own."""
     if isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
         return type(dataset).__getitem__ is Subset.__getitem__ and loads_many(dataset.dataset)
     if type(dataset) is StackDataset:
-        return any(map(loads_many, dataset.parts))
+        return any(map(loads_many, dataset._list))
     return callable(getattr(dataset, "__getitems__", None))
 
 
 def load_many(dataset: Any, indices: list) -> list:
-    """The samples of these indices, at once if the dataset can do so.
+    """Returns the samples of these indices, at once if the dataset can do so.
 
     Raises:
         ValueError: its `__getitems__` returned another number of them.
@@ -190,12 +204,14 @@ def load_many(dataset: Any, indices: list) -> list:
     return samples
 
 
-def random_split(dataset: Dataset[T], lengths: Sequence[float], generator: Any = None) -> list[Subset[T]]:
-    """Distribute the samples at random over subsets without overlap.
+def random_split(
+    dataset: Dataset[T], lengths: Sequence[float], generator: Generator | None = None
+) -> list[Subset[T]]:
+    """Distributes the samples at random over subsets without overlap.
 
     Args:
         lengths: how many go into each; or fractions, of sum 1, rounded down (the rest goes one by one).
-        generator: by default the default one.
+        generator: the default generator if None.
 
     Raises:
         ValueError: the lengths don't add up to the number of samples, or a fraction is outside [0, 1].

@@ -12,7 +12,7 @@ from .sampler import Sampler
 
 
 class DistributedSampler(Sampler[int]):
-    """Every `num_replicas`-th index of one order that all processes know, from the `rank`-th on.
+    """Every `num_replicas`-th index of one order that all processes compute, from the `rank`-th on.
 
     The order is a function of (seed, epoch): call `set_epoch` before each pass, or it is always the same. So
     that all processes have as many indices, the first ones of the order come again at its end, or with
@@ -48,18 +48,18 @@ class DistributedSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices each process has."""
+        """The number of indices of each process."""
         if self.drop_last:
             return len(self.dataset) // self.num_replicas
         return math.ceil(len(self.dataset) / self.num_replicas)
 
     @property
     def total_size(self) -> int:
-        """How many indices all processes have together."""
+        """The number of indices of all processes together."""
         return self.num_samples * self.num_replicas
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass, and all after it, that of `epoch`."""
+        """Sets the epoch of the next pass, and of all after it."""
         self.epoch = epoch
 
     def state_dict(self) -> dict:
@@ -67,7 +67,7 @@ class DistributedSampler(Sampler[int]):
         return {"seed": self.seed, "epoch": self.epoch, "num_replicas": self.num_replicas}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Go on from a `state_dict`, also of another rank.
+        """Continues from a `state_dict`, also of another rank.
 
         Raises:
             ValueError: there were more or fewer processes.

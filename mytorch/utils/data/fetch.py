@@ -1,12 +1,13 @@
-"""From indices, or from a stream, to a batch: what the main process does without workers, and each worker."""
+"""From indices, or from a stream, to a batch: in the main process without workers, else in each worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from .collate import default_collate, default_convert
 from .dataset import Dataset, loads_many
 from .seeding import Seeder
 
@@ -22,7 +23,7 @@ class Recipe:
     """How a loader makes batches of its dataset.
 
     Attributes:
-        batch_size: of an IterableDataset's batches; None gives single samples.
+        batch_size: of an IterableDataset's batches; None means single samples.
         is_batched: `collate_fn` gets lists of samples.
     """
 
@@ -33,21 +34,28 @@ class Recipe:
     is_batched: bool
     is_iterable: bool
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the dataset or collate_fn may draw random numbers."""
+        known = (default_collate, default_convert)
+        return self.collate_fn not in known or getattr(self.dataset, "is_random", True)
 
-@dataclass
+
 class Fetcher:
     """Makes the batches of one pass.
 
-    Attributes:
+    Args:
         seeder: called for every sample.
         progress: its last entry is kept at the place in the batch, for messages.
         collating: the context in which collate_fn is called.
     """
 
-    recipe: Recipe
-    seeder: Seeder
-    progress: MutableSequence[int] = field(default_factory=lambda: [0])
-    collating: Callable[[], AbstractContextManager] = nullcontext
+    def __init__(
+        self, recipe: Recipe, seeder: Seeder, progress: MutableSequence[int] | None = None,
+        collating: Callable[[], AbstractContextManager] = nullcontext,
+    ):  # fmt: skip
+        self.recipe, self.seeder, self.collating = recipe, seeder, collating
+        self.progress = [0] if progress is None else progress
 
     def _collate(self, samples: Any) -> Any:
         self.progress[-1] = COLLATING
@@ -55,7 +63,7 @@ class Fetcher:
             return self.recipe.collate_fn(samples)
 
     def state(self) -> dict | None:
-        """What a later fetcher of the same stream needs to go on from here; None if it needs nothing."""
+        """Returns what a later fetcher needs to continue the stream here; None for a map-style dataset."""
         return None
 
 
@@ -63,33 +71,29 @@ class MapFetcher(Fetcher):
     """Batches of a dataset with indices."""
 
     def __call__(self, number: int, indices: Any) -> Any:
-        """Batch `number` of the pass, of the samples `indices` (of the sample, if nothing is batched)."""
-        return self.seeder.batch(self._load, number, indices)
-
-    def _load(self, number: int, indices: Any) -> Any:
-        dataset, progress, seeder = self.recipe.dataset, self.progress, self.seeder
-        if self.recipe.is_batched and loads_many(dataset):
-            progress[-1] = MANY
-            seeder.sample(indices[0] if len(indices) else None, number, 0)
+        """Returns batch `number` of the pass, of the samples `indices` (one index if nothing is batched)."""
+        dataset, is_batched = self.recipe.dataset, self.recipe.is_batched
+        if is_batched and loads_many(dataset):
+            self.progress[-1] = MANY
+            self.seeder.sample(indices[0] if len(indices) else None, number, 0)
             return self._collate(dataset.__getitems__(indices))
         samples = []
-        for place, index in enumerate(indices if self.recipe.is_batched else [indices]):
-            progress[-1] = place
-            if seeder.is_seeding:
-                seeder.sample(index, number, place)
+        for place, index in enumerate(indices if is_batched else [indices]):
+            self.progress[-1] = place
+            self.seeder.sample(index, number, place)
             samples.append(dataset[index])
-        return self._collate(samples if self.recipe.is_batched else samples[0])
+        return self._collate(samples if is_batched else samples[0])
 
 
 class StreamFetcher(Fetcher):
     """Batches of one copy of an IterableDataset.
 
-    A dataset with `state_dict()` and `load_state_dict(state)` goes on from its state; another one is asked
-    for the same samples again, which are dropped.
+    A dataset with `state_dict()` and `load_state_dict(state)` continues from its state; another one is read
+    again from its beginning, and the samples before are dropped.
     """
 
     def start(self, copy: int, state: dict | None) -> StreamFetcher:
-        """Begin the stream of the copy in worker `copy`, or go on from a state."""
+        """Begins the stream of worker `copy`, or continues it from a state."""
         self.copy, self.samples, self.ended = copy, 0, False
         dataset, skipped = self.recipe.dataset, 0
         if state is not None:
@@ -106,10 +110,10 @@ class StreamFetcher(Fetcher):
         return self
 
     def __call__(self, number: int, indices: None) -> Any:
-        """The next batch.
+        """Returns the next batch.
 
         Raises:
-            StreamEnded: there is none.
+            StreamEnded: the stream has no more.
         """
         if not self.recipe.is_batched:
             return self._collate(self._next())
@@ -137,28 +141,26 @@ class StreamFetcher(Fetcher):
 
     def state(self) -> dict:
         get = getattr(self.recipe.dataset, "state_dict", None)
-        return {
-            "ended": self.ended,
-            "samples": self.samples,
-            "dataset": None if get is None else get(),
-        }
+        return {"ended": self.ended, "samples": self.samples, "dataset": None if get is None else get()}
 
 
-def make_fetcher(recipe: Recipe, seeder: Seeder, copy: int, state: dict | None, **options: Any) -> Fetcher:
-    """The fetcher of one pass.
+def make_fetcher(
+    recipe: Recipe, seeder: Seeder, copy: int, state: dict | None, **options: Any
+) -> MapFetcher | StreamFetcher:
+    """Returns the fetcher of one pass.
 
     Args:
-        copy: which worker it is for; 0 in the main process.
-        state: of the stream, to go on from.
+        copy: the worker's id; 0 in the main process.
+        state: of the stream, to continue from.
     """
     if recipe.is_iterable:
         return StreamFetcher(recipe, seeder, **options).start(copy, state)
     return MapFetcher(recipe, seeder, **options)
 
 
-def place_name(recipe_is_iterable: bool, indices: Any, place: int) -> str:
-    """What was being loaded, in words."""
-    if recipe_is_iterable:
+def place_name(is_iterable: bool, indices: int | Sequence[int] | None, place: int) -> str:
+    """Returns what was being loaded, in words."""
+    if is_iterable:
         return "the batch's collate_fn" if place == COLLATING else f"sample {place} of its stream"
     if not isinstance(indices, (list, tuple)):
         return f"sample {indices!r}" if place != COLLATING else f"the collate_fn of sample {indices!r}"

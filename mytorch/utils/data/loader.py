@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+
 from ...backends.device import CPU
 from ...random import Generator, generator_on
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
 from .fetch import Recipe
-from .iterate import Counted, Requests, SingleProcess
 from .options import check_batches, check_iterable, check_workers, context_of
+from .passes import Counted, Pass, Requests, SingleProcess
 from .pin import can_pin, pin_batch, pin_block, pinned_copy
 from .sampler import (
     BatchSampler,
@@ -36,11 +38,11 @@ T = TypeVar("T", covariant=True)
 
 
 class DataLoader(Generic[T]):
-    """Goes over a dataset in batches, once for each `for batch in loader`.
+    """Iterates over a dataset in batches, once for each `for batch in loader`.
 
     Args:
         dataset: has `dataset[i]` and `len(dataset)`, or is an IterableDataset.
-        batch_size: samples in a batch; None gives single samples.
+        batch_size: samples in a batch; None returns single samples.
         shuffle: a new random order for each pass, by the sampler's seed and the epoch (see `RandomSampler`).
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of batch_size, shuffle, sampler and drop_last.
@@ -51,15 +53,16 @@ class DataLoader(Generic[T]):
         timeout: seconds to wait for a worker's batch; 0 is forever.
         worker_init_fn: called in each worker with its id, before it loads anything.
         multiprocessing_context: how workers start: "fork", "spawn", "forkserver", or such a context.
-        generator: where the seeds of the shuffling and of the samples come from; by default the default one.
+        generator: draws the seeds of the shuffling and of the samples; the default generator if None.
         prefetch_factor: batches that each worker loads ahead; 2 if not given.
         persistent_workers: workers stay for the next pass.
         pin_memory_device: accepted; the memory is pinned for all GPUs.
-        in_order: give batches in the order of the sampler, else as soon as they are there.
+        in_order: return batches in the order of the sampler, else as soon as they are loaded.
 
     What a map-style dataset draws from the default generators of Python, NumPy and mytorch while it loads
-    sample i is a function of (seed, epoch, i): batches are the same for every number of workers. Of an
-    IterableDataset every worker goes over its own copy, which can ask `get_worker_info()` for its share.
+    sample i is a function of (seed, epoch, i): batches are the same for every number of workers. A dataset
+    with `is_random = False` isn't seeded. Every worker iterates over its own copy of an IterableDataset, and
+    calls `get_worker_info()` to find its share.
 
     Raises:
         ValueError: options that exclude each other or are out of range.
@@ -82,7 +85,7 @@ class DataLoader(Generic[T]):
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: str | BaseContext | None = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -112,14 +115,14 @@ class DataLoader(Generic[T]):
         self.prefetch_factor = (prefetch_factor or _PREFETCH_FACTOR) if num_workers else None
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
-        self._told_length: int | None = None  # of an IterableDataset, by len(loader)
+        self._promised_length: int | None = None  # of an IterableDataset, by len(loader)
         self._seed: int | None = None
-        self._epoch, self._asked_epoch = 0, None
+        self._epoch, self._set_epoch = 0, None
         self._position: Position | None = None  # of the newest pass
         self._is_resuming, self._pool = False, None
         self._initialized = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         fixed = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
         if self._initialized and name in fixed:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
@@ -131,35 +134,35 @@ class DataLoader(Generic[T]):
         return self._context
 
     @multiprocessing_context.setter
-    def multiprocessing_context(self, context: Any) -> None:
+    def multiprocessing_context(self, context: str | BaseContext | None) -> None:
         if context is not None and not self.num_workers:
             raise ValueError("multiprocessing_context option needs num_workers > 0")
         self._context = None if context is None else context_of(context)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`: its order is the same whatever was loaded before.
+        """Sets the epoch of the next pass: its order is the same whatever was loaded before.
 
-        After `load_state_dict`, the epoch of the state goes on where it was; another one begins anew.
+        After `load_state_dict`, the epoch of the state continues where it was; another one begins anew.
         """
         if self._is_resuming and epoch == self._position.epoch:
             return
         self._is_resuming = False
-        self._epoch = self._asked_epoch = epoch
+        self._epoch = self._set_epoch = epoch
         for part in (self._order, self.dataset):
             set_epoch(part, epoch)
 
     @property
     def _order(self) -> Any:
-        """What gives the indices: the batch sampler, or the sampler."""
+        """The batch sampler, or the sampler."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def _next_epoch(self) -> int:
-        """The epoch of the next pass: a sampler that was told one, or that counts, knows better."""
+        """Returns the epoch of the next pass: that of a sampler with its own counter comes first."""
         sampler = getattr(self._order, "sampler", self._order)
-        told = getattr(sampler, "epoch", None)
-        if not isinstance(told, int):
+        own = getattr(sampler, "epoch", None)
+        if not isinstance(own, int):
             return self._epoch
-        return told if isinstance(sampler, ShufflingSampler) else max(told, self._epoch)
+        return own if isinstance(sampler, ShufflingSampler) else max(own, self._epoch)
 
     def _new_position(self) -> Position:
         if self._seed is None:
@@ -170,17 +173,17 @@ class DataLoader(Generic[T]):
     # The state.
 
     def state_dict(self) -> dict:
-        """Where the newest pass is, or that the next one comes: numbers, lists and dicts, to be saved.
+        """Returns the position of the newest pass, or of the next one: numbers, lists and dicts, to be saved.
 
-        What the user was given counts, not what workers have loaded ahead. Of samplers and datasets it holds
-        their own `state_dict()`, if they have one: a sampler's from the beginning of the pass. A sampler
-        without one must give the same order again.
+        Batches that were returned count, not those loaded ahead. It holds the `state_dict()` of samplers and
+        datasets that have one: a sampler's from the beginning of the pass. A sampler without one must return
+        the same order again.
         """
-        is_within = self._position is not None and not (self._position.is_over and not self._is_resuming)
-        return to_dict(self._position if is_within else self._new_position(), self._sizes())
+        in_progress = self._position is not None and not (self._position.is_over and not self._is_resuming)
+        return to_dict(self._position if in_progress else self._new_position(), self._sizes())
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Make the next pass go on after the last batch that was given out before `state_dict()`.
+        """Makes the next pass continue after the last batch that was returned before `state_dict()`.
 
         Raises:
             ValueError: no such state, or that of a loader with another batch size, or with another number of
@@ -201,16 +204,16 @@ class DataLoader(Generic[T]):
         requests = self._requests(position)
         self._position, self._is_resuming, self._epoch = position, False, position.epoch + 1
         batches = self._begin(position, requests)
-        if self._told_length is None:
+        if self._promised_length is None:
             return batches
-        return Counted(batches, position, self._told_length, self.dataset)
+        return Counted(batches, position, self._promised_length, self.dataset)
 
-    def _begin(self, position: Position, requests: Requests) -> Iterator[Any]:
+    def _begin(self, position: Position, requests: Requests) -> Pass:
         is_pinned, order = self.pin_memory and can_pin(), None if self._iterable else self._order
         if self.num_workers == 0:
-            finish = pin_batch if is_pinned else _as_it_is
+            finish = pin_batch if is_pinned else _identity
             return SingleProcess(order, self._recipe(), position, requests, finish)
-        from .parallel import WithWorkers  # with all of multiprocessing, which takes a while to import
+        from .pool import WithWorkers  # with all of multiprocessing, which takes a while to import
 
         pool = self._pool
         if pool is None or not pool.close.alive or pool.job.num_workers != self.num_workers:
@@ -218,12 +221,12 @@ class DataLoader(Generic[T]):
         if self.persistent_workers:
             self._pool = pool
         return WithWorkers(
-            order, pool, position, requests, self._asked_epoch,
+            order, pool, position, requests, self._set_epoch,
             self.prefetch_factor or _PREFETCH_FACTOR, self.in_order, self.persistent_workers,
         )  # fmt: skip
 
     def _requests(self, position: Position) -> Requests:
-        """Numbers and indices of the batches that are still to be given out."""
+        """Returns the numbers and indices of the batches that are left."""
         if self._iterable:
             return zip(count(position.batches), iter(lambda: None, 0))
         return _left(iter(self._order), position)
@@ -234,31 +237,28 @@ class DataLoader(Generic[T]):
         )
 
     def _new_pool(self, position: Position, is_pinned: bool) -> Pool:
-        from .pool import Job, Pool
+        from .pool import Pool
+        from .worker import Job
 
         job = Job(self._recipe(), 0, self.num_workers, position.seed, position.epoch, self.worker_init_fn)
-        mirror = {"own": pinned_copy, "pin": pin_block} if is_pinned else {"own": _copied}
+        mirror = {"copy": pinned_copy, "pin": pin_block} if is_pinned else {"copy": np.copy}
         return Pool(job, self._context or context_of(None), self.timeout, mirror)
 
     def __len__(self) -> int:
         if not self._iterable:
             return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
-        self._told_length = len(self.dataset)
+        self._promised_length = len(self.dataset)
         if self.batch_size is None:
-            return self._told_length
+            return self._promised_length
         return len(BatchSampler(self.dataset, self.batch_size, self.drop_last))
 
 
 def _left(batches: Iterator[Any], position: Position) -> Requests:
-    given = (position.batches, *position.ahead)  # as it is now: the position moves on
+    done, ahead = position.batches, list(position.ahead)  # a copy: the position changes
     for number, indices in enumerate(batches):
-        if number >= given[0] and number not in given[1:]:
+        if number >= done and number not in ahead:
             yield number, indices
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
-
-
-def _copied(raw: Any) -> Any:
-    return raw.copy()

@@ -1,9 +1,10 @@
-"""Checks of what a DataLoader is made with."""
+"""Checks of the arguments of a DataLoader."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -25,7 +26,7 @@ def check_workers(
     if num_workers > 0:
         if sys.platform == "win32":
             raise RuntimeError(
-                f"num_workers={num_workers}: workers hand memory over as file descriptors, which Windows "
+                f"num_workers={num_workers}: workers share memory by file descriptors, which Windows "
                 "doesn't have; use num_workers=0 there, or WSL"
             )
         return
@@ -38,8 +39,8 @@ def check_workers(
             raise ValueError(f"{name} option needs num_workers > 0")
 
 
-def context_of(context: Any) -> BaseContext:
-    """A context of `multiprocessing`, from its name, itself, or None for the platform's.
+def context_of(context: str | BaseContext | None) -> BaseContext:
+    """Returns a context of `multiprocessing`, from its name, itself, or None for the platform's.
 
     Raises:
         ValueError: no such start method.
@@ -63,7 +64,9 @@ def context_of(context: Any) -> BaseContext:
     return context
 
 
-def check_iterable(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
+def check_iterable(
+    shuffle: bool | None, sampler: Iterable | None, batch_sampler: Iterable | None
+) -> None:
     for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None:
             raise ValueError(
@@ -72,8 +75,9 @@ def check_iterable(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> No
 
 
 def check_batches(
-    batch_size: int | None, shuffle: bool | None, sampler: Any, batch_sampler: Any, drop_last: bool
-) -> None:
+    batch_size: int | None, shuffle: bool | None, sampler: Iterable | None, batch_sampler: Iterable | None,
+    drop_last: bool,
+) -> None:  # fmt: skip
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):

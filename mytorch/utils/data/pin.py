@@ -1,4 +1,4 @@
-"""Page-locked memory, which a GPU reads by itself, and batches that are on the GPU before they are needed."""
+"""Page-locked memory, which a GPU reads directly, and batches copied to the GPU ahead of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import cuda
-from ...backends.device import CPU, as_device, cupy, is_available
+from ...backends.device import CPU, as_device, cupy, device, is_available
 from ...core.array import Array, wrap
 from ...core.tensor import Tensor, from_raw
 from .collate import rebuilt
@@ -24,7 +24,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs
 
 
 def can_pin() -> bool:
-    """Is there a GPU to pin memory for? If not, warn."""
+    """Returns whether there is a GPU to pin memory for; warns if not."""
     if is_available():
         return True
     warnings.warn(
@@ -36,7 +36,7 @@ def can_pin() -> bool:
 
 
 def pinned_copy(raw: np.ndarray) -> np.ndarray:
-    """A copy in page-locked memory from CuPy's pool, which gets it back with the last array on it."""
+    """Returns a copy in page-locked memory from CuPy's pool, which is freed with the last array on it."""
     if not raw.nbytes:
         return raw.copy()
     memory = cupy().cuda.alloc_pinned_memory(raw.nbytes)
@@ -46,7 +46,7 @@ def pinned_copy(raw: np.ndarray) -> np.ndarray:
 
 
 def pin_block(block: Block) -> None:
-    """Lock a block of a ring in memory, for as long as it lives; where that can't be, it stays as it is."""
+    """Registers a block of a ring as page-locked memory until it is unmapped; does nothing if that fails."""
     runtime, owner = cupy().cuda.runtime, os.getpid()
     try:
         runtime.hostRegister(block.address, block.size, _PORTABLE)
@@ -62,25 +62,25 @@ def pin_block(block: Block) -> None:
 
 
 def pin_batch(batch: Any) -> Any:
-    """The batch with its arrays in page-locked memory."""
+    """Returns the batch with its arrays in page-locked memory."""
     return _mapped(batch, pinned_copy)
 
 
 class DevicePrefetcher:
-    """Goes over a loader's batches with their arrays on a GPU: while one is used, the next is copied.
+    """Iterates over a loader's batches with their arrays on a GPU: while one is used, the next is copied.
 
         for tokens, targets in DevicePrefetcher(DataLoader(data, 12, num_workers=4, pin_memory=True), "cuda"):
 
     The copies run in a stream of their own, beside the current stream's work if the loader pins its memory.
-    A copy waits for the work that was in the current stream before: whatever memory it is given was used by
+    A copy waits for the work that was in the current stream before: whatever memory it gets was used by
     that at most. On the CPU batches pass through as they are.
 
     Args:
         loader: any iterable of batches.
-        device: where the batches go.
+        device: the target of the copies.
     """
 
-    def __init__(self, loader: Iterable[Any], device: Any = "cuda"):
+    def __init__(self, loader: Iterable[Any], device: str | device = "cuda"):
         self.loader, self.device = loader, as_device(device)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class DevicePrefetcher:
                 event.synchronize()
 
     def _send(self, batch: Any, stream: cuda.Stream) -> tuple[cuda.Event, Any]:
-        """Begin the copy of a batch: the event of its end, and the copy."""
+        """Begins the copy of a batch; returns the event of its end, and the copy."""
         stream.wait_stream(cuda.current_stream(self.device))
         with cuda.stream(stream):
             moved = _mapped(batch, _upload)
@@ -124,14 +124,14 @@ class DevicePrefetcher:
 
 
 def _upload(raw: np.ndarray) -> Any:
-    """Begin the copy of an array to the current GPU, in the current stream."""
+    """Begins the copy of an array to the current GPU, in the current stream."""
     out = cupy().empty(raw.shape, raw.dtype)
     out.set(np.ascontiguousarray(raw).reshape(raw.shape))
     return out
 
 
 def _mapped(x: Any, change: Callable[[np.ndarray], Any]) -> Any:
-    """`x` with `change(raw)` for every array of numbers that is in CPU memory."""
+    """Returns `x` with `change(raw)` for every numeric array in CPU memory."""
     if isinstance(x, Tensor):
         raw = x.data._array
         return from_raw(change(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x

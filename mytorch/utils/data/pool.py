@@ -1,4 +1,4 @@
-"""The parent's side of the workers: starts them, hands out work, notices who died, and ends them."""
+"""The parent's side of the workers: starts them, sends requests, notices who died, and ends them."""
 
 from __future__ import annotations
 
@@ -10,48 +10,56 @@ import socket
 import sys
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from mmap import PAGESIZE, mmap
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle, send_handle
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import send_handle
 from typing import Any
 
 from .fetch import place_name
-from .ring import Mirror, anonymous_file
-from .workers import ANSWER, Begin, Failure, Job, parents_ends, work
+from .passes import Pass, Requests
+from .ring import Mirror, map_status, shared_file
+from .state import ENDED, Position
+from .worker import ANSWER, BATCH, END, Begin, Failure, Job, work
 
 MAX_LENT = 4  # batches that may lie in the ring while the user has them; further ones are copied
-_GRACE = 1.0  # seconds for a worker to end by itself, before it is made to
+_GRACE = 1.0  # seconds for a worker to end by itself, before it is terminated
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # epoll would take a descriptor
 
 
 @dataclass
-class Worker:
-    id: int
-    process: Any
-    connection: Connection
-    status: memoryview
-    mirror: Mirror
-
-
-@dataclass
 class Request:
-    """A batch that a worker was asked for; `answer` is what came back: kind, block, offset, size."""
+    """A batch that a worker loads; `answer` is its kind and position in the ring."""
 
     worker: Worker
     number: int
     indices: Any
-    answer: tuple[int, int, int, int] | None = None
+    answer: tuple[int, ...] | None = None
+    is_stale: bool = False  # of a pass that was broken off
 
 
 @dataclass
+class Worker:
+    """A worker process: `pending` are the requests without an answer, which come in their order."""
+
+    id: int
+    process: BaseProcess
+    connection: Connection
+    status: memoryview
+    fd: int
+    mirror: Mirror
+    pending: deque[Request] = field(default_factory=deque)
+    answered: int = 0
+
+
 class Pool:
     """Worker processes for one loader.
 
     Args:
         job: what they do; each gets it with its own id.
-        context: of `multiprocessing`.
         timeout: seconds to wait for a batch; 0 is forever.
         mirror: options of the `Mirror`s.
 
@@ -59,131 +67,95 @@ class Pool:
         pass_number: of the pass that they work on.
     """
 
-    job: Job
-    context: Any
-    timeout: float
-    mirror: dict[str, Any]
-    pass_number: int = 0
-    workers: list[Worker] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._requests: dict[int, Request] = {}
-        self._count = 0
+    def __init__(self, job: Job, context: BaseContext, timeout: float, mirror: dict[str, Any]):
+        self.job, self.timeout, self.pass_number = job, timeout, 0
+        self.workers: list[Worker] = []
+        self._requests: deque[Request] = deque()  # of this pass, in order; each until its batch is taken
         self._selector = _Selector()
         # the finalizer runs at the end of the program as well, and must not hold the pool itself
         self.close = weakref.finalize(self, _close, self.workers, self._selector, os.getpid())
         try:
-            for i in range(self.job.num_workers):
-                self._start(i)
+            for i in range(job.num_workers):
+                worker = _start(i, job, context, mirror)
+                self.workers.append(worker)
+                for source in (worker.connection, worker.process.sentinel):
+                    self._selector.register(source, selectors.EVENT_READ, worker)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, i: int) -> None:
-        ours, theirs = self.context.Pipe()
-        parents_ends.add(ours)
-        process = self.context.Process(
-            target=work, args=(theirs, replace(self.job, id=i)), daemon=True, name=f"mytorch-loader-{i}"
-        )
-        process.start()
-        theirs.close()
-        fd = anonymous_file(PAGESIZE)
-        status = memoryview(mmap(fd, PAGESIZE)).cast("q")
-        status[0] = -1
-        worker = Worker(i, process, ours, status, Mirror(**self.mirror))
-        self.workers.append(worker)
-        self._selector.register(ours, selectors.EVENT_READ, worker)
-        self._selector.register(process.sentinel, selectors.EVENT_READ, worker)
-        send_handle(ours, fd, process.pid)
-        os.close(fd)
-
-    def begin(self, epoch: int, asked_epoch: int | None, states: list[dict | None]) -> None:
-        """Begin a pass; what is left of the last one is dropped."""
+    def begin(self, epoch: int, set_epoch: int | None, states: list[dict | None]) -> None:
+        """Begins a pass; what is left of the last one is dropped."""
         self.pass_number += 1
-        for request in self._requests.values():
+        for request in self._requests:
+            request.is_stale = True
             if request.answer:
-                request.worker.mirror.give_back(request.answer[1])
+                request.worker.mirror.discard(request.answer[1])
         self._requests.clear()
         for worker, state in zip(self.workers, states, strict=True):
-            self._tell(worker, Begin(epoch, asked_epoch, state))
+            _send(worker, Begin(epoch, set_epoch, state))
 
-    def request(self, worker: int, number: int, indices: Any) -> int:
-        """Ask a worker for batch `number` of the pass: the number of the request."""
-        self._count += 1
-        self._requests[self._count] = Request(self.workers[worker], number, indices)
-        self._tell(self.workers[worker], self._count, number, indices)
-        return self._count
-
-    def _tell(self, worker: Worker, *message: Any) -> None:
-        try:
-            worker.connection.send_bytes(pickle.dumps((worker.mirror.take_freed(), *message), 5))
-        except (BrokenPipeError, ConnectionResetError):
-            return  # it is dead, which the next wait finds out, and says
+    def request(self, i: int, number: int, indices: Any) -> None:
+        """Requests batch `number` of the pass from worker i."""
+        worker = self.workers[i]
+        request = Request(worker, number, indices)
+        self._requests.append(request)
+        worker.pending.append(request)
+        _send(worker, number, indices)
 
     def next_answer(self, in_order: bool) -> tuple[Request, int, Any]:
-        """What came back for a request: the request, BATCH, ERROR or END, and what goes with it.
+        """Returns an answered request, BATCH, ERROR or END, and the batch or the failure.
 
         Args:
-            in_order: of the oldest request, else of whichever is answered first.
+            in_order: the oldest request, else whichever is answered first.
 
         Raises:
             RuntimeError: a worker died, or the timeout is over.
         """
         deadline = time.monotonic() + self.timeout if self.timeout else None
-        self._look(0)
-        while (key := self._answered(in_order)) is None:
+        self._receive(0)
+        while (request := self._answered(in_order)) is None:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise RuntimeError(f"DataLoader timed out after {self.timeout:g} s{self._waiting_for()}")
-            self._look(left)
-        request = self._requests.pop(key)
+            self._receive(left)
+        self._requests.remove(request)
         kind, *place = request.answer
-        return request, kind, request.worker.mirror.read(*place, copy=self._lent() >= MAX_LENT)
+        is_copied = sum(worker.mirror.lent - len(worker.mirror.freed) for worker in self.workers) >= MAX_LENT
+        return request, kind, request.worker.mirror.read(*place, copy=is_copied)
 
     @property
     def is_idle(self) -> bool:
-        """Is there no request without an answer that was taken?"""
+        """Whether all answers were taken."""
         return not self._requests
 
-    def _lent(self) -> int:
-        return sum(worker.mirror.lent - len(worker.mirror.freed) for worker in self.workers)
+    def _answered(self, in_order: bool) -> Request | None:
+        requests = [self._requests[0]] if in_order else self._requests
+        return next((request for request in requests if request.answer), None)
 
-    def _answered(self, in_order: bool) -> int | None:
-        """The request whose turn it is, if it was answered."""
-        if in_order:
-            key = next(iter(self._requests))
-            return key if self._requests[key].answer else None
-        done = (key for key, request in self._requests.items() if request.answer)
-        return next(done, None)
+    def _receive(self, timeout: float | None) -> None:
+        """Reads what workers have sent, waiting for the first of them.
 
-    def _look(self, timeout: float | None) -> None:
-        """Read what workers have sent, waiting for the first of them, and find out who died."""
-        dead = {}
+        Raises:
+            RuntimeError: one has died.
+        """
+        dead = []
         for key, _ in self._selector.select(timeout):
             worker = key.data
-            if key.fileobj is not worker.connection or not self._receive(worker):
-                dead[worker.id] = worker
-        for worker in dead.values():
-            while worker.connection.poll() and self._receive(worker):
+            if key.fileobj is not worker.connection or not _receive_from(worker):
+                dead.append(worker)
+        for worker in dead:
+            while worker.connection.poll() and _receive_from(worker):
                 pass  # what it had finished, so that the message names what it hadn't
             raise RuntimeError(self._obituary(worker))
 
-    def _receive(self, worker: Worker) -> bool:
-        """Read one answer; False if there will be no more."""
-        try:
-            answer = worker.connection.recv_bytes()
-            request, kind, block, new, dropped, offset, size = ANSWER.unpack(answer)
-            if dropped >= 0:
-                worker.mirror.drop(dropped)
-            if new:
-                worker.mirror.add(block, new, recv_handle(worker.connection))
-        except (EOFError, ConnectionError):
-            return False
-        if request in self._requests:
-            self._requests[request].answer = kind, block, offset, size
-        else:  # of a pass that was broken off
-            worker.mirror.give_back(block)
-        return True
+    def _current(self, worker: Worker) -> str | None:
+        """Returns what a worker is loading, in words; None between two batches."""
+        if worker.status[0] <= worker.answered:
+            return None
+        request = worker.pending[0]
+        place = place_name(self.job.recipe.is_iterable, request.indices, worker.status[-1])
+        return f"{place}, in batch {request.number}"
 
     def _obituary(self, worker: Worker) -> str:
         worker.process.join(1)
@@ -196,34 +168,61 @@ class Pool:
             how = f"was killed by signal {-code} ({_signal_name(-code)})"
             if -code in (signal.SIGKILL, getattr(signal, "SIGBUS", None)):
                 how += ", as happens when memory runs out"
-        request = self._requests.get(worker.status[0])
-        if request is None:
-            when = "between two batches"
-        else:
-            name = place_name(self.job.recipe.is_iterable, request.indices, worker.status[-1])
-            when = f"while loading {name}, in batch {request.number}"
+        current = self._current(worker)
+        when = f"while loading {current}" if current else "between two batches"
         return f"DataLoader worker {worker.id} (pid {worker.process.pid}) {how}, {when}"
 
     def _waiting_for(self) -> str:
-        missing = next((r for r in self._requests.values() if not r.answer), None)
-        if missing is None:
-            return ""
-        worker = missing.worker
-        text = f": batch {missing.number} of worker {worker.id} (pid {worker.process.pid}) is missing"
-        request = self._requests.get(worker.status[0])
+        request = next((r for r in self._requests if not r.answer), None)
         if request is None:
-            return text
-        place = place_name(self.job.recipe.is_iterable, request.indices, worker.status[-1])
-        return f"{text}; it is at {place}, in batch {request.number}"
+            return ""
+        worker, current = request.worker, self._current(request.worker)
+        text = f": batch {request.number} of worker {worker.id} (pid {worker.process.pid}) is missing"
+        return f"{text}; it is at {current}" if current else text
+
+
+def _start(i: int, job: Job, context: BaseContext, mirror: dict[str, Any]) -> Worker:
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=work, args=(theirs, replace(job, id=i)), daemon=True, name=f"mytorch-loader-{i}"
+    )
+    process.start()
+    theirs.close()
+    fd = shared_file()
+    send_handle(ours, fd, process.pid)
+    return Worker(i, process, ours, map_status(fd), fd, Mirror(fd, **mirror))
+
+
+def _send(worker: Worker, *message: Any) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # it is dead, which the next wait finds out
+        worker.connection.send_bytes(pickle.dumps((worker.mirror.take_freed(), *message), 5))
+
+
+def _receive_from(worker: Worker) -> bool:
+    """Reads one answer; returns False if there will be no more."""
+    try:
+        answer = ANSWER.unpack(worker.connection.recv_bytes())
+    except (EOFError, ConnectionError):
+        return False
+    request = worker.pending.popleft()
+    worker.answered += 1
+    if request.is_stale:
+        worker.mirror.discard(answer[1])
+    else:
+        request.answer = answer
+    return True
 
 
 def _close(workers: list[Worker], selector: selectors.BaseSelector, owner: int) -> None:
-    """End the workers: they see that the connection is closed; those that don't are killed."""
+    """Ends the workers: they see that the connection is closed; those that don't are killed."""
     if os.getpid() != owner:  # a forked copy of the pool
         return
     selector.close()  # it is a cycle, which would keep the workers' memory until the next collection
     for worker in workers:
-        _hang_up(worker.connection)
+        # closing alone leaves the connection open where a forked process has a copy
+        with socket.socket(fileno=os.dup(worker.connection.fileno())) as end, suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        worker.connection.close()
     deadline = time.monotonic() + _GRACE
     for how in ("", "terminate", "kill"):
         for worker in workers:
@@ -233,16 +232,69 @@ def _close(workers: list[Worker], selector: selectors.BaseSelector, owner: int) 
             worker.process.join(max(0, deadline - time.monotonic()))
         deadline = time.monotonic() + _GRACE
     for worker in workers:
+        os.close(worker.fd)
+        worker.pending.clear()  # requests and workers refer to each other
         if not worker.process.is_alive():
             worker.process.close()
     workers.clear()
 
 
-def _hang_up(connection: Connection) -> None:
-    """Close a connection for good: closing alone leaves it open where a forked process has a copy."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as end, suppress(OSError):  # the worker is gone
-        end.shutdown(socket.SHUT_RDWR)
-    connection.close()
+class WithWorkers(Pass):
+    """Takes batches from a pool, and keeps its workers busy.
+
+    Each worker has `prefetch_factor` requests at any time: the one whose batch is taken gets the next. So
+    batches come from the workers in turn, and a stream that has ended is passed over.
+
+    Args:
+        order: see `Pass`.
+        stays: the pool is kept for the next pass.
+    """
+
+    def __init__(
+        self, order: Any, pool: Pool, position: Position, requests: Requests, set_epoch: int | None,
+        prefetch_factor: int, in_order: bool, stays: bool,
+    ):  # fmt: skip
+        super().__init__(order)
+        self._pool, self._position, self._requests = pool, position, requests
+        self._in_order, self._stays = in_order, stays
+        pool.begin(position.epoch, set_epoch, position.streams)
+        self._pass_number = pool.pass_number
+        count = len(pool.workers)
+        turns = [(position.turn + i) % count for i in range(count)]
+        busy = [i for i in turns if not (position.streams[i] or {}).get("ended")]
+        for i in busy * prefetch_factor:
+            self._request(i)
+
+    def _request(self, worker: int) -> None:
+        for number, indices in self._requests:
+            self._pool.request(worker, number, indices)
+            return
+
+    def __next__(self) -> Any:
+        if not self._position.is_over and self._pool.pass_number != self._pass_number:
+            raise RuntimeError("another pass with the same persistent workers was begun: this one is over")
+        while not (self._position.is_over or self._pool.is_idle):
+            try:
+                request, kind, value = self._pool.next_answer(self._in_order)
+            except BaseException:  # a worker died, or Ctrl-C was pressed
+                self._position.is_over = True
+                self._pool.close()
+                raise
+            worker = request.worker
+            if kind == END:
+                self._position.streams[worker.id] = ENDED
+                continue
+            self._request(worker.id)
+            if kind == BATCH:
+                batch, stream = value
+                self._position.advance(request.number, worker.id, stream)
+                return batch
+            self._position.advance(request.number, worker.id, self._position.streams[worker.id])
+            raise exception_of(value[0], worker)
+        self._position.is_over = True
+        if not self._stays:
+            self._pool.close()
+        raise StopIteration
 
 
 class _Text(str):
@@ -252,7 +304,7 @@ class _Text(str):
 
 
 def exception_of(failure: Failure, worker: Worker) -> Exception:
-    """The worker's exception, of the nearest class that this process knows and that takes a message."""
+    """Returns the worker's exception, of the nearest class known here that takes a message."""
     name = failure.classes[0][1]
     message = _Text(
         f"Caught {name} in DataLoader worker process {worker.id} (pid {worker.process.pid}), "

@@ -1,15 +1,15 @@
 """
-Samplers: the order in which a DataLoader asks for samples.
+Samplers: the order in which a DataLoader loads samples.
 
 A shuffled order is a function of a seed and the epoch, so a run that is resumed (or a process among many)
-finds the order of any epoch again without having drawn those before.
+computes the order of any epoch without having drawn those before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Sampler(Generic[T]):
-    """Gives indices, or lists of them: subclasses define `__iter__`, and `__len__` if they know it."""
+    """An iterable of indices, or of lists of them: subclasses define `__iter__`, and `__len__` if known."""
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError(f"{type(self).__name__} doesn't define __iter__()")
@@ -43,11 +43,11 @@ class ShufflingSampler(Sampler[int]):
     """Base of the samplers with a random order: each pass is one epoch, and (seed, epoch) fixes its order.
 
     Args:
-        generator: where the seed is drawn from, when it is first needed; by default the default generator.
+        generator: draws the seed when it is first needed; the default generator if None.
         seed: the seed itself.
 
     Attributes:
-        epoch: the epoch of the next pass; a pass adds one, `set_epoch` sets it.
+        epoch: the epoch of the next pass; a pass increments it, `set_epoch` sets it.
 
     Raises:
         ValueError: both are given.
@@ -67,7 +67,7 @@ class ShufflingSampler(Sampler[int]):
         return self._seed
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`: for resuming, and to be in step with other processes."""
+        """Sets the epoch of the next pass: for resuming, and to agree with other processes."""
         self.epoch = epoch
 
     def state_dict(self) -> dict:
@@ -75,7 +75,7 @@ class ShufflingSampler(Sampler[int]):
         return {"seed": self.seed, "epoch": self.epoch}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Go on from a `state_dict`."""
+        """Continues from a `state_dict`."""
         self._seed, self.epoch = state_dict["seed"], state_dict["epoch"]
 
     def _draw(self, rng: np.random.Generator) -> Iterator[int]:
@@ -205,7 +205,7 @@ class BatchSampler(Sampler[list[int]]):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def set_epoch(self, epoch: int) -> None:
-        """Hand the epoch on to the sampler, if it has one."""
+        """Sets the epoch of the sampler, if it has `set_epoch`."""
         set_epoch(self.sampler, epoch)
 
     def state_dict(self) -> dict | None:
@@ -213,7 +213,7 @@ class BatchSampler(Sampler[list[int]]):
         return state_of(self.sampler)
 
     def load_state_dict(self, state_dict: dict | None) -> None:
-        """Hand a `state_dict` back to the sampler."""
+        """Loads a `state_dict` into the sampler."""
         load_state(self.sampler, state_dict)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -229,23 +229,23 @@ class BatchSampler(Sampler[list[int]]):
         return whole + (rest > 0 and not self.drop_last)
 
 
-def set_epoch(part: Any, epoch: int) -> None:
-    """Tell a sampler or a dataset the epoch, if it wants to know."""
+def set_epoch(part: object, epoch: int) -> None:
+    """Sets the epoch of a sampler or a dataset, if it has `set_epoch`."""
     if hasattr(part, "set_epoch"):
         part.set_epoch(epoch)
 
 
-def state_of(part: Any) -> dict | None:
-    """The state of a sampler or a dataset, if it keeps one."""
+def state_of(part: object) -> dict | None:
+    """Returns the state of a sampler or a dataset; None if it has no `state_dict`."""
     get = getattr(part, "state_dict", None)
     return None if get is None else get()
 
 
-def load_state(part: Any, state: dict | None) -> None:
-    """Give back what `state_of` returned.
+def load_state(part: object, state: dict | None) -> None:
+    """Loads what `state_of` returned.
 
     Raises:
-        ValueError: there is a state, but nobody to take it.
+        ValueError: `part` has no `load_state_dict` for it.
     """
     if state is None:
         return
@@ -254,6 +254,6 @@ def load_state(part: Any, state: dict | None) -> None:
     part.load_state_dict(state)
 
 
-def _check_positive(name: str, value: Any) -> None:
+def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")

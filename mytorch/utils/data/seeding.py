@@ -1,26 +1,24 @@
 """The random numbers of a sample: a function of the loader's seed, the epoch and the sample's index.
 
-So random augmentation gives the same values in the main process, in one worker and in ten.
+So random augmentation has the same values in the main process, in one worker and in ten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from ...backends.device import CPU
 from ...random import Generator, _default, default_generator
-from .shared_generators import SharedGenerators
 
 _WORD = 2**64
 
-T = TypeVar("T")
-
 
 def mix(*numbers: int) -> int:
-    """One number of 64 bits from several; each of their bits changes about half of its bits.
+    """Returns one number of 64 bits; each bit of the arguments changes about half of its bits.
 
     Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
     """
@@ -33,16 +31,11 @@ def mix(*numbers: int) -> int:
     return z
 
 
-class _SampleGenerator(Generator):
-    """A generator that is seeded for every sample, but made only when one draws from it."""
+class _LazyGenerator(Generator):
+    """A generator that makes its NumPy generator at the first draw after `restart`."""
 
     def restart(self, seed: int) -> None:
         self._seed, self._seeds, self._rng = seed, 0, None
-
-    @property
-    def is_new(self) -> bool:
-        """Has nobody drawn from it?"""
-        return self._rng is None and not self._seeds
 
     @property
     def rng(self) -> np.random.Generator:
@@ -52,77 +45,51 @@ class _SampleGenerator(Generator):
 
 
 class Seeder:
-    """Seeds `random`, `np.random` and mytorch's default generator of the CPU for one sample after the other.
-
-    That takes longer than to load a small sample, and most data draw nothing. So only the first batch is
-    seeded in any case. If nothing was drawn in it, the next ones are loaded as they come, and the generators
-    looked at afterwards. A batch in which something was drawn after all is loaded again, seeded, as is
-    everything after it.
-
-    `with seeder:`, in the user's own process, sets the generators to where they were at the end.
+    """Seeds `random`, `np.random` and mytorch's default generator of the CPU before each sample.
 
     Args:
         seed: of the loader.
         epoch: of the pass.
+        is_random: False where neither the dataset nor collate_fn draws: then `sample` does nothing.
     """
 
-    def __init__(self, seed: int, epoch: int):
-        self._key, self._shared, self._generator = mix(seed, epoch), SharedGenerators(), _SampleGenerator()
-        self._generator.restart(0)
-        self.is_seeding, self._is_first = True, True
-        self._is_learning = False  # in the first batch, as long as nothing is drawn
-        self._is_as_before = False  # nothing was drawn since `__enter__`
+    def __init__(self, seed: int, epoch: int, is_random: bool = True):
+        self._key, self._is_random = mix(seed, epoch), is_random
+        self._generator, self._bits = _LazyGenerator(), np.random.MT19937(0)
 
-    def sample(self, index: Any, number: int = 0, place: int = -1) -> None:
-        """Begin the sample `index`; one that is no integer is known by its place in the pass instead.
+    def sample(self, index: object, number: int = 0, place: int = -1) -> None:
+        """Seeds all three by `index`; by the place in the pass instead if that is no integer.
 
         Args:
             number, place: of a batch, and in it; or of a stream's copy, and in that.
         """
-        if not self.is_seeding:
+        if not self._is_random:
             return
-        if self._is_learning:
-            self._is_learning = not self._is_drawn()
-        is_number = isinstance(index, (int, np.integer))
-        seed = mix(self._key, int(index)) if is_number else mix(self._key, number, place)
-        self._shared.seed(seed)
+        is_integer = isinstance(index, (int, np.integer))
+        seed = mix(self._key, int(index)) if is_integer else mix(self._key, number, place)
+        random.seed(seed)
+        np.random.seed(seed >> 32)
         self._generator.restart(seed)
-        if self._is_learning:
-            self._look = self._shared.look()
-
-    def batch(self, load: Callable[..., T], *args: Any) -> T:
-        """`load(*args)`, which calls `sample` before each sample; it may be called twice."""
-        if not self.is_seeding:
-            try:
-                batch = load(*args)
-                if not self._is_drawn():
-                    self._is_as_before = True
-                    return batch
-            except Exception:
-                if not self._is_drawn():
-                    raise
-            self.is_seeding = True
-            return load(*args)
-        self._is_learning = self._is_first
-        batch = load(*args)
-        if self._is_learning:
-            self.is_seeding = self._is_drawn()
-        self._is_first = self._is_learning = False
-        return batch
-
-    def _is_drawn(self) -> bool:
-        """Was something drawn since `_look`?"""
-        return not self._generator.is_new or self._shared.look() != self._look
 
     def install(self) -> None:
-        """Make mytorch's default generator the one that is seeded here, for good: in a worker."""
-        _default[CPU], self._look = self._generator, self._shared.look()
+        """Makes the generators that are seeded here the default ones: in a worker."""
+        _default[CPU] = self._generator
+        np.random.set_bit_generator(self._bits)  # the user's may be of a kind that `np.random.seed` refuses
 
-    def __enter__(self) -> None:
-        self._look, self._users = self._shared.save(), default_generator(CPU)
-        _default[CPU], self._is_as_before = self._generator, False
-
-    def __exit__(self, *error: Any) -> None:
-        _default[CPU] = self._users
-        if not self._is_as_before:  # nobody knows if something was drawn
-            self._shared.restore()
+    @contextmanager
+    def isolated(self) -> Iterator[None]:
+        """Restores the user's default generators afterwards: in the main process."""
+        if not self._is_random:
+            yield
+            return
+        python, bits, generator = random.getstate(), np.random.get_bit_generator(), default_generator(CPU)
+        numpy = np.random.get_state(legacy=False)
+        self.install()
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_bit_generator(bits)  # which forgets the second half of a pair of normal numbers
+            if numpy["has_gauss"]:
+                np.random.set_state(numpy)
+            _default[CPU] = generator

@@ -1,4 +1,4 @@
-"""Where a loader is: what `DataLoader.state_dict()` saves."""
+"""The position of a loader: what `DataLoader.state_dict()` saves."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ ENDED = {"ended": True, "samples": 0, "dataset": None}  # of a stream without mo
 
 @dataclass
 class Position:
-    """A place in a pass: what the user was given, not what was loaded ahead.
+    """A position in a pass: counts the batches that were returned, not those loaded ahead.
 
     Attributes:
         seed: of the samples' random numbers.
         sampler: its state when the pass began.
-        batches: all of the batches 0 … batches - 1 were given out.
-        ahead: others that were, too, with `in_order=False`.
+        batches: the batches 0 … batches - 1 were returned.
+        ahead: further ones that were, with `in_order=False`.
         streams: the state of each worker's stream, of an IterableDataset.
         turn: the worker whose batch comes next.
         is_over: the pass has ended.
@@ -33,7 +33,7 @@ class Position:
     is_over: bool = False
 
     def advance(self, number: int, worker: int, stream: dict | None) -> None:
-        """Batch `number` was given out; it came from `worker`, whose stream is now at `stream`."""
+        """Records that batch `number` of `worker` was returned, and the state of that worker's stream."""
         self.ahead.append(number)
         while self.batches in self.ahead:
             self.ahead.remove(self.batches)
@@ -43,12 +43,12 @@ class Position:
 
     @property
     def count(self) -> int:
-        """How many batches were given out."""
+        """The number of batches that were returned."""
         return self.batches + len(self.ahead)
 
 
 def to_dict(position: Position, sizes: dict[str, Any]) -> dict:
-    """A position as numbers, lists and dicts; `sizes` is what must be the same when it is loaded."""
+    """Returns a position as numbers, lists and dicts; `sizes` must be the same when it is loaded."""
     streams = position.streams if any(state is not None for state in position.streams) else None
     return {
         "version": _VERSION, **sizes, "seed": position.seed, "epoch": position.epoch,
@@ -58,7 +58,7 @@ def to_dict(position: Position, sizes: dict[str, Any]) -> dict:
 
 
 def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
-    """The position that `to_dict` wrote.
+    """Returns the position of a `to_dict`.
 
     Raises:
         ValueError: no such state, or that of a loader with other sizes.
@@ -75,7 +75,7 @@ def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
     streams = list(state["streams"] or [None] * num_streams)
     if len(streams) != num_streams:
         raise ValueError(
-            f"load_state_dict(): an IterableDataset goes on with as many workers as before; the state is of "
+            f"load_state_dict(): an IterableDataset needs as many workers as before; the state is of "
             f"{len(streams)} streams, this loader has {num_streams}"
         )
     return Position(

@@ -1,9 +1,12 @@
-"""What a dataset can find out about the worker that it is in."""
+"""Information about the worker process, for datasets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,12 @@ class WorkerInfo:
     id: int
     num_workers: int
     seed: int
-    dataset: Any
+    dataset: Dataset
 
 
 current: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """What a dataset can ask to find out which worker process it is in: None in the main process."""
+    """Returns which worker process the caller is in; None in the main process."""
     return current

@@ -1,5 +1,5 @@
 """
-What the checks of collectives.py share: this rank, everybody's numbers, and comparisons.
+What the checks of collectives.py share: this rank, everyone's numbers, and comparisons.
 
 A rank knows the numbers of all others, because each draws them in the same way.
 """
@@ -50,7 +50,7 @@ def numbers(of, shape=(3, 4), dtype="float32", seed=0):
     return (x % 2 if dtype == "bool" else x).astype(dtype)
 
 
-def everybodys(**how):
+def numbers_of_all(**how):
     return np.stack([numbers(of, **how) for of in range(size)])
 
 

@@ -4,7 +4,7 @@ import warnings
 from datetime import timedelta
 
 import numpy as np
-from against_numpy import BACKEND, check, everybodys, numbers, raises, rank, same, size
+from against_numpy import BACKEND, check, numbers, numbers_of_all, raises, rank, same, size
 
 import mytorch.distributed as dist
 
@@ -40,10 +40,10 @@ def groups_have_their_own_ranks():
             assert dist.all_reduce(x, group=group) is None and dist.recv(x, 0, group) == -1
         same(x, numbers(rank))
         assert len(seen) == 2 and all("isn't in the group" in str(one.message) for one in seen)
-    everybody = dist.new_group()
+    all_ranks = dist.new_group()
     x = numbers(rank)
-    dist.all_reduce(x, group=everybody)
-    same(x, everybodys().sum(0))
+    dist.all_reduce(x, group=all_ranks)
+    same(x, numbers_of_all().sum(0))
 
 
 @check
@@ -77,8 +77,8 @@ def many_at_once():
         assert work.wait() is True and work.is_completed() and work.is_success()
         assert work.exception() is None and work.wait()
     for i, x in enumerate(given):
-        same(x, everybodys(seed=i).sum(0))
-    same(out, everybodys(shape=5))
+        same(x, numbers_of_all(seed=i).sum(0))
+    same(out, numbers_of_all(shape=5))
 
 
 @check
@@ -93,11 +93,11 @@ def asking_until_it_is_over_is_enough():
     ]
     while not all([work.is_completed() for work in works]):
         pass
-    same(halves, (everybodys().sum(0) / np.float32(size)).astype(np.float16))
-    same(view, everybodys().sum(0).T)
-    same(np.stack(parts), everybodys())
+    same(halves, (numbers_of_all().sum(0) / np.float32(size)).astype(np.float16))
+    same(view, numbers_of_all().sum(0).T)
+    same(np.stack(parts), numbers_of_all())
     assert all(work.wait() for work in works)
-    same(halves, (everybodys().sum(0) / np.float32(size)).astype(np.float16))
+    same(halves, (numbers_of_all().sum(0) / np.float32(size)).astype(np.float16))
 
 
 @check
@@ -116,4 +116,4 @@ def it_can_begin_again():
     dist.init_process_group(BACKEND, timeout=30)
     x = numbers(rank)
     dist.all_reduce(x)
-    same(x, everybodys().sum(0))
+    same(x, numbers_of_all().sum(0))

@@ -1,7 +1,7 @@
 """Collectives that only move data: broadcast, gather, scatter, all_gather, all_to_all."""
 
 import numpy as np
-from against_numpy import ALL_DTYPES, check, everybodys, numbers, raises, rank, same, size
+from against_numpy import ALL_DTYPES, check, numbers, numbers_of_all, raises, rank, same, size
 
 import mytorch
 import mytorch.distributed as dist
@@ -33,9 +33,9 @@ def gather_and_scatter():
             parts = [np.empty((3, 4), dtype) for _ in range(size)] if rank == root else None
             dist.gather(numbers(rank, dtype=dtype), parts, dst=root)
             if rank == root:
-                same(np.stack(parts), everybodys(dtype=dtype))
+                same(np.stack(parts), numbers_of_all(dtype=dtype))
         x = np.empty((4, 3), np.float32).T
-        mine = [mytorch.tensor(row) for row in everybodys(seed=root)] if rank == root else None
+        mine = [mytorch.tensor(row) for row in numbers_of_all(seed=root)] if rank == root else None
         dist.scatter(x, mine, src=root)
         same(x, numbers(rank, seed=root))
     found = [np.zeros(()) for _ in range(size)] if rank == 0 else []  # rank 0 is the default
@@ -52,10 +52,10 @@ def all_gather_in_both_forms():
             same(part, numbers(of, dtype=dtype).T)
     out = np.empty((3 * size, 4), np.float32)
     dist.all_gather_into_tensor(out, numbers(rank))
-    same(out, everybodys().reshape(-1, 4))
+    same(out, numbers_of_all().reshape(-1, 4))
     out = mytorch.empty(4, 3, size).permute(2, 1, 0)
     dist.all_gather_into_tensor(out, numbers(rank))
-    same(out, everybodys())
+    same(out, numbers_of_all())
     out = np.empty(size)
     dist.all_gather_into_tensor(out, np.array(float(rank)))
     same(out, np.arange(size, dtype=float))
@@ -68,10 +68,10 @@ def all_gather_in_place():
         buffer = np.zeros((size, 3, 4), dtype)
         buffer[rank] = numbers(rank, dtype=dtype)
         dist.all_gather_into_tensor(buffer, buffer[rank])
-        same(buffer, everybodys(dtype=dtype))
+        same(buffer, numbers_of_all(dtype=dtype))
         buffer[np.arange(size) != rank] = 0
         dist.all_gather(list(buffer), buffer[rank])
-        same(buffer, everybodys(dtype=dtype))
+        same(buffer, numbers_of_all(dtype=dtype))
 
 
 @check
@@ -109,7 +109,7 @@ def all_to_all_of_different_lengths():
 
 @check
 def all_to_all_whose_ends_do_not_fit():
-    """Everybody expects two rows of each other rank, which sends one: MPI would leave half as it is."""
+    """Each rank expects two rows from each other rank, which sends one: MPI would leave half as it is."""
     group = dist.new_group()  # in which something goes wrong
     if size == 1:
         return

@@ -1,7 +1,7 @@
 """all_reduce, reduce and reduce_scatter: each dtype and operation, the precision of halves, the same bits."""
 
 import numpy as np
-from against_numpy import ALL_DTYPES, bfloat16, check, everybodys, numbers, raises, rank, same, size
+from against_numpy import ALL_DTYPES, bfloat16, check, numbers, numbers_of_all, raises, rank, same, size
 
 import mytorch
 import mytorch.distributed as dist
@@ -30,7 +30,7 @@ def undefined_for(dtype):
 
 def reduced(op, dtype, **how):
     """What NumPy finds; halves are reduced in float32 and rounded once, and a sum of bools is "any"."""
-    table = everybodys(dtype=dtype, **how)
+    table = numbers_of_all(dtype=dtype, **how)
     half = dtype in ("float16", bfloat16)
     return EXPECTED[op](table.astype("float32") if half else table).astype(dtype)
 
@@ -99,7 +99,7 @@ def all_ranks_get_the_same_bits():
 
 @check
 def tensors_arrays_and_views_are_written_in_place():
-    total = everybodys().sum(0)
+    total = numbers_of_all().sum(0)
     t = mytorch.tensor(numbers(rank))
     version = t._version.count
     dist.all_reduce(t)
@@ -146,7 +146,7 @@ def reduce_to_each_rank():
 
 @check
 def reduce_scatter_in_both_forms():
-    table = np.stack([everybodys(seed=of + 1) for of in range(size)])  # (of, to, 3, 4)
+    table = np.stack([numbers_of_all(seed=of + 1) for of in range(size)])  # (of, to, 3, 4)
     for op, expected in ((ReduceOp.SUM, table.sum(0)), (ReduceOp.MAX, table.max(0))):
         out = np.empty((3, 4), np.float32)
         dist.reduce_scatter(out, list(table[rank]), op)
@@ -173,12 +173,12 @@ def reduce_scatter_of_different_shapes():
             out, [numbers(rank, (to, 2), dtype, seed=to) for to in range(size)], async_op=True
         )
         work.wait()
-        same(out, everybodys(shape=(rank, 2), dtype=dtype, seed=rank).sum(0).astype(dtype))
+        same(out, numbers_of_all(shape=(rank, 2), dtype=dtype, seed=rank).sum(0).astype(dtype))
 
 
 @check
 def large_arrays():
-    """Several at once, again and again: the engine has memory for some of them, which it uses again."""
+    """Several at once, repeatedly: the backend reuses its buffers."""
     for i in range(3):
         kinds = ((1_000_003, "f4"), (500_001, "f8"), (700_001, "f2"))
         given = [np.full(n, rank + i, dtype) for n, dtype in kinds]

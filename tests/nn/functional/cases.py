@@ -477,9 +477,9 @@ def declined(name, args):
     """What the kernel for the CPU says to a case that it doesn't do; None if it does it."""
     if name in ("cross_entropy", "linear_cross_entropy"):
         target = args[1 if name == "cross_entropy" else 2]
-        return "for class numbers" if target.dtype.kind == "f" else None
+        return "for class indices" if target.dtype.kind == "f" else None
     if name == "linear":
         weight, bias = args[1], args[2] if len(args) > 2 else None
         fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
-        return None if fits else "wants a weight"
+        return None if fits else "takes a weight"
     return None

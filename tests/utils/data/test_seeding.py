@@ -1,33 +1,23 @@
 """The generators that samples draw from: seeded for each sample, and afterwards as they were."""
 
-import pickle
 import random
 
 import numpy as np
 import pytest
 
 import mytorch
+from mytorch.random import default_generator
 from mytorch.utils import data
-from mytorch.utils.data import shared_generators
 from mytorch.utils.data.seeding import Seeder
-from mytorch.utils.data.shared_generators import SharedGenerators
 from tests.utils.data.datasets import Numbers, plain, within
+
+SIZE = 12
 
 
 @pytest.fixture(autouse=True)
 def bounded():
     with within(120):
         yield
-
-
-@pytest.fixture(params=["in memory", "pickled"])
-def place(request, monkeypatch):
-    """Where generators don't lie in memory as expected, they are pickled to see if somebody drew."""
-    shared_generators._reader.cache_clear()
-    if request.param == "pickled":
-        monkeypatch.setattr(shared_generators, "_IN_ONE_PIECE", ())
-    yield
-    shared_generators._reader.cache_clear()
 
 
 def draws():
@@ -38,63 +28,10 @@ def draws():
     )  # fmt: skip
 
 
-def many(count=1300):
-    """More than the words of a state, so that the next ones are worked out."""
-    return [random.random() for _ in range(count)], np.random.rand(count).tolist()
-
-
-# Has somebody drawn?
-
-CHANGES = {
-    "random": random.random,
-    "bits": lambda: random.getrandbits(1),
-    "second half of Python's pair": lambda: random.gauss(0, 1),
-    "seed": lambda: random.seed(1),
-    "rand": np.random.rand,
-    "a byte": lambda: np.random.bytes(1),
-    "second half of NumPy's pair": np.random.randn,
-    "NumPy's seed": lambda: np.random.seed(1),
-    "another generator": lambda: np.random.set_bit_generator(np.random.PCG64(1)),
-    "new words": lambda: (np.random.rand(312), [random.random() for _ in range(312)]),
-}
-
-
-@pytest.mark.parametrize("bits", [np.random.MT19937, np.random.PCG64])
-@pytest.mark.parametrize("name", CHANGES)
-def test_who_draws_is_noticed(name, bits, place):
-    usual, shared = np.random.get_bit_generator(), SharedGenerators()
-    try:
-        random.seed(5), np.random.set_bit_generator(bits(5))
-        if "pair" in name:
-            CHANGES[name]()  # the first half, so that the second one is in store
-        before = shared.save()
-        assert shared.look() == shared.look() == before
-        CHANGES[name]()
-        assert shared.look() != before
-    finally:
-        np.random.set_bit_generator(usual)
-
-
-class Other(random.Random):
-    pass
-
-
-def test_only_memory_that_is_known_to_hold_all_is_read(monkeypatch):
-    def is_pickled(generator):
-        shared_generators._reader.cache_clear()
-        return shared_generators._reader(generator)() == pickle.dumps(generator)
-
-    known = (random.Random(1), np.random.RandomState(1), np.random.MT19937(1))
-    assert not any(map(is_pickled, known))
-    assert all(map(is_pickled, (Other(1), np.random.PCG64(1))))
-    monkeypatch.setattr(shared_generators.sys.implementation, "name", "another")
-    assert all(map(is_pickled, known))
-
-
 def numbers_of(seeder, *samples):
     """What is drawn for each sample, one after the other: of normal numbers, half of a pair."""
     out = []
-    with seeder:
+    with seeder.isolated():
         for index, *at in samples:
             seeder.sample(index, *at)
             out.append(draws())
@@ -115,7 +52,7 @@ def test_every_sample_has_numbers_of_its_own():
 
 def test_numbers_of_neighbours_are_independent():
     seeder, rows = Seeder(0, 0), []
-    with seeder:
+    with seeder.isolated():
         for index in range(4000):
             seeder.sample(index)
             rows.append((random.random(), random.random(), *np.random.rand(2), *mytorch.rand(2).tolist()))
@@ -126,51 +63,112 @@ def test_numbers_of_neighbours_are_independent():
     assert abs(table.mean(0) - 0.5).max() < 4 / np.sqrt(12 * len(table))
 
 
+# What a sample draws doesn't depend on its batch, on other samples, or on who loads it
+
+
+def from_all():
+    return random.random(), np.random.randn(), mytorch.rand(1).item()
+
+
+DRAWERS = {
+    "all": lambda i: from_all(),
+    "in turn": lambda i: (lambda: 0, random.random, np.random.randn, lambda: mytorch.rand(1).item())[i % 4](),
+    "a kernel's seed": lambda i: default_generator().next_seed() if i > 6 else 0,
+    "half of a pair": lambda i: (random.gauss(0, 1), np.random.randn()) if i in (7, 8) else 0,
+}
+
+
+def loader_of(dataset, batch_size=1, collate_fn=list, **options):
+    generator = mytorch.Generator().manual_seed(3)
+    return data.DataLoader(dataset, batch_size, generator=generator, collate_fn=collate_fn, **options)
+
+
+def alone(dataset, batch_size=1, **options):
+    """Each batch as the only one of a pass."""
+    batches = [[*range(i, i + batch_size)] for i in range(0, SIZE, batch_size)]
+    return [next(iter(loader_of(dataset, batch_sampler=[batch], **options))) for batch in batches]
+
+
+@pytest.mark.parametrize("name", DRAWERS)
+def test_a_sample_draws_what_it_draws_alone(name):
+    dataset = Numbers(SIZE, lambda i: (i, DRAWERS[name](i)))
+    want = sum(alone(dataset), [])
+    for batch_size, workers in ((1, 0), (5, 0), (2, 2)):
+        assert sum(loader_of(dataset, batch_size, num_workers=workers), []) == want
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_fn_that_draws(workers):
+    def noisy(samples):
+        return samples, from_all()
+
+    want = alone(range(SIZE), 3, collate_fn=noisy)
+    assert [*loader_of(range(SIZE), 3, collate_fn=noisy, num_workers=workers)] == want
+
+
+def test_many_samples_at_once():
+    class Many(Numbers):
+        def __getitems__(self, indices):
+            return [(i, np.random.rand()) for i in indices]
+
+    assert [*loader_of(Many(SIZE), 4)] == [*loader_of(Many(SIZE), 4, num_workers=1)] == alone(Many(SIZE), 4)
+
+
+def test_a_sample_is_loaded_once():
+    loaded = []
+    dataset = Numbers(SIZE, lambda i: loaded.append(i) or np.random.rand())
+    [*loader_of(dataset, 5)]
+    assert loaded == [*range(SIZE)]
+
+
+class Fixed(Numbers):
+    is_random = False
+
+
+def test_a_dataset_that_draws_nothing_is_not_seeded(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(random, "seed", lambda *args: seeds.append(args))
+    assert [b.tolist() for b in data.DataLoader(Fixed(4), 2)] == [[0, 1], [2, 3]]
+    tensors = data.TensorDataset(mytorch.arange(3))
+    assert [*data.DataLoader(tensors, None)] and not seeds
+    [*data.DataLoader(Fixed(4), 2, collate_fn=list)]  # which may draw
+    assert len(seeds) == 4
+
+
 # The user's own generators
 
 
-def seed_all():
-    random.seed(1)
-    np.random.seed(1)
-    mytorch.manual_seed(1)
+def begin(bits):
+    np.random.set_bit_generator(bits(5))
+    random.seed(1), mytorch.manual_seed(1)
 
 
-BEFORE = {
-    "nothing": lambda: None,
-    "half of a pair": lambda: (np.random.randn(), random.gauss(0, 1)),
-    "another half of a pair": lambda: np.random.randn(3),
-    "the last number of a block": lambda: (np.random.rand(311), [random.random() for _ in range(311)]),
-    "the first of a block": lambda: (np.random.rand(312), [random.random() for _ in range(312)]),
-}
+BEFORE = {"nothing": lambda: None, "half of a pair": lambda: (np.random.randn(), random.gauss(0, 1))}
 
 
 @pytest.mark.parametrize("name", BEFORE)
 @pytest.mark.parametrize("bits", [np.random.MT19937, np.random.PCG64])
-def test_loading_leaves_the_user_s_generators_alone(name, bits, place):
+def test_loading_leaves_the_user_s_generators_alone(name, bits):
     usual = np.random.get_bit_generator()
     try:
-        np.random.set_bit_generator(bits(5))
-        if bits is np.random.MT19937:
-            seed_all()
-        state, python = np.random.get_state(legacy=False), random.getstate()
-        mytorch.manual_seed(1)
+        begin(bits)
         BEFORE[name]()
         want = [draws() for _ in range(3)]
-        np.random.set_state(state)
-        random.setstate(python)
-        mytorch.manual_seed(1)
+        begin(bits)
         BEFORE[name]()
-        loader = data.DataLoader(Numbers(3, lambda i: (many(5), np.random.randn(), i)), 1)
+        users = np.random.get_bit_generator()
+        loader = data.DataLoader(Numbers(3, lambda i: (*from_all(), i)), 1)
         got = [draws() for _ in loader]
+        assert np.random.get_bit_generator() is users
     finally:
         np.random.set_bit_generator(usual)
     assert got == want
 
 
 def test_an_error_leaves_them_alone_too():
-    seed_all()
+    begin(np.random.MT19937)
     want = draws()
-    seed_all()
+    begin(np.random.MT19937)
     with pytest.raises(ZeroDivisionError):
         list(data.DataLoader(Numbers(3, lambda i: np.random.rand() / 0)))
     assert draws() == want
@@ -187,10 +185,8 @@ class SeedsItself(Numbers):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_may_seed_itself(workers):
     usual = np.random.RandomState(3).rand()
-    got = [
-        plain(b)
-        for b in data.DataLoader(SeedsItself(4), 2, num_workers=workers, worker_init_fn=np.random.seed)
-    ]
+    options = {"num_workers": workers, "worker_init_fn": np.random.seed}
+    got = [plain(b) for b in data.DataLoader(SeedsItself(4), 2, **options)]
     assert got == [plain(b) for b in data.DataLoader(SeedsItself(4), 2)]
     assert got[1][4] == ("float64", [np.random.RandomState(2).rand(), usual])
 

@@ -1,0 +1,170 @@
+"""ProcessGroup: some ranks, the backends that connect them, and the checks of each of their operations."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ..backends.device import RawArray
+from . import error_report, flight_recorder, watchdog
+from .backends import Request
+from .consistency import ConsistencyChecker, PeerWatch
+from .environment import Timeout, seconds
+from .errors import DistTimeout
+from .polling import spin_seconds
+from .work import Work
+
+if TYPE_CHECKING:
+    from .backends.local import LocalBackend
+    from .backends.mpi import MPIBackend
+    from .backends.nccl import NCCLBackend
+
+    Backend: TypeAlias = LocalBackend | MPIBackend | NCCLBackend
+
+
+class ProcessGroup:
+    """The ranks of a group.
+
+    Args:
+        name: "WORLD", or a number.
+        ranks: the global rank of each member, in the group's order.
+        rank: the rank of this process in the group.
+        backend: the name that `get_backend` returns.
+        cpu_backend: moves arrays on the CPU.
+        make_gpu_backend: makes the backend that moves arrays on GPUs, at the first one.
+        checker: compares what the ranks call; None if there is only one.
+        timeout: of its operations, in seconds.
+        recorder: the flight recorder of this process.
+    """
+
+    def __init__(
+        self, name: str, ranks: tuple[int, ...], rank: int, backend: str, cpu_backend: Backend,
+        make_gpu_backend: Callable[[], Backend], checker: ConsistencyChecker | None, timeout: float,
+        recorder: flight_recorder.FlightRecorder,
+    ):  # fmt: skip
+        self.name, self.ranks, self._rank, self.backend = name, ranks, rank, backend
+        self.checker, self.timeout, self.recorder = checker, timeout, recorder
+        self.cpu_backend, self._make_gpu_backend = cpu_backend, make_gpu_backend
+        self._gpu_backend: Backend | None = None
+        self._count, self._p2p_count = itertools.count(1), itertools.count(1)
+        self._starting: int | None = None  # the record of the operation that starts now
+        self._starting_seconds = 0.0
+        self._in_flight: list[Work] = []
+
+    def rank(self) -> int:
+        """Returns the rank of this process in the group."""
+        return self._rank
+
+    def size(self) -> int:
+        """Returns the number of ranks."""
+        return len(self.ranks)
+
+    def __repr__(self) -> str:
+        return f"ProcessGroup({self.name}, ranks={self.ranks}, backend={self.backend})"
+
+    def backend_of(self, raw: RawArray) -> Backend:
+        """Returns the backend that moves a raw array."""
+        if isinstance(raw, np.ndarray):
+            return self.cpu_backend
+        if self._gpu_backend is None:
+            self._gpu_backend = self._make_gpu_backend()
+            if self._gpu_backend is not self.cpu_backend:  # no wait() blocks on a GPU
+                watchdog.watch(self)
+        return self._gpu_backend
+
+    def run(
+        self,
+        op: str,
+        raw: RawArray,
+        start: Callable[[Backend], Request],
+        detail: str = "",
+        store: Callable[[], None] | None = None,
+        same_shape: bool = True,
+        peers: tuple[int, ...] | None = None,
+        timeout: float | None = None,
+    ) -> Work:
+        """Starts an operation with its checks.
+
+        Args:
+            op: its public name.
+            raw: the array whose shape, dtype and device all ranks must agree on.
+            start: called with the backend; starts the operation.
+            detail: other arguments to agree on.
+            store: copies the result to the caller's tensors.
+            same_shape: whether the shapes must be the same on all ranks.
+            peers: the ranks that a send or receive can be with. It isn't compared, tensors may differ.
+            timeout: in seconds; by default the group's.
+        """
+        for work in self._in_flight[:]:
+            work.is_completed()  # MPI makes progress only when it is polled
+        counter = self._count if peers is None else self._p2p_count
+        seq, site = next(counter), flight_recorder.call_site()
+        shape, dtype = str(tuple(raw.shape)), str(raw.dtype)
+        record = self.recorder.begin(seq, self.name, op, shape, dtype, site)
+        check = watch = None
+        on_cpu = isinstance(raw, np.ndarray)
+        if self.checker is not None and peers is None:
+            device = "cpu" if on_cpu else "cuda"
+            description = f"{op}({shape if same_shape else 'any shape'}, {dtype}, {device}{detail})"
+            check = self.checker.start(description, seq, site)
+        elif self.checker is not None:
+            watch = PeerWatch(self.checker, peers)
+        request, spin = self._start(record, raw, start), spin_seconds(raw.nbytes)
+        work = Work(self, record, check, request, store, watch, timeout, on_cpu, spin)
+        self._in_flight.append(work)
+        return work
+
+    def _start(self, record: int, raw: RawArray, start: Callable[[Backend], Request]) -> Request:
+        """Starts an operation under the watchdog: connecting to the other ranks may block."""
+        self._starting, self._starting_seconds = record, 0.0
+        try:
+            return start(self.backend_of(raw))
+        except BaseException:
+            self.recorder.end(record, flight_recorder.FAILED)
+            raise
+        finally:
+            self._starting = None
+
+    def check(self, elapsed: float) -> None:
+        """Checks the operations in flight, `elapsed` seconds after the last check; for the watchdog.
+
+        Raises:
+            DistTimeout: an operation missed its deadline; it is marked as failed.
+            DistMismatch: the ranks don't agree.
+        """
+        if self._starting is not None:
+            self._starting_seconds += elapsed
+            if self._starting_seconds > self.timeout:
+                raise DistTimeout(self.explain_timeout(self._starting, self.timeout))
+        for work in self._in_flight[:]:
+            if not work.is_completed() and work.age(elapsed) > work.timeout:
+                raise work.time_out(work.timeout)
+
+    def uses_gpu(self) -> bool:
+        """Returns whether the group has moved an array on a GPU."""
+        return self._gpu_backend is not None
+
+    def coalesce(self) -> contextlib.AbstractContextManager[None]:
+        """Context manager that starts sends and receives together, so that they may depend on each other."""
+        return getattr(self._gpu_backend, "coalesce", contextlib.nullcontext)()
+
+    def remove(self, work: Work) -> None:
+        """Removes an operation from those in flight."""
+        with contextlib.suppress(ValueError):  # the watchdog may have removed it
+            self._in_flight.remove(work)
+
+    def timeout_of(self, timeout: Timeout) -> float:
+        return self.timeout if timeout is None else seconds(timeout)
+
+    def describe(self, record: int) -> str:
+        """Returns an operation of this rank as text, from the number of its record."""
+        return f"rank {self.ranks[self._rank]}: {self.recorder.read(record)}"
+
+    def explain_timeout(self, record: int, timeout: float) -> str:
+        """Returns what the ranks of the group were doing when this one missed a deadline."""
+        own = self.recorder.read(record)
+        return error_report.explain_timeout(self.ranks[self._rank], self.ranks, own, timeout)

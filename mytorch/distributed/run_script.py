@@ -1,0 +1,75 @@
+"""
+Runs the script as one rank: `python -m mytorch.distributed.run_script [-m] SCRIPT ARGS`.
+
+The launcher starts it. It sets the rank's environment variables, ends all ranks when the
+script fails, and exits together with them.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import types
+from pathlib import Path
+
+from . import error_report
+from .environment import started_size
+from .processes import die_with_parent
+
+_SINGLE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+
+
+def main() -> None:
+    """Runs the script in sys.argv as `__main__`."""
+    die_with_parent()
+    context = None
+    try:
+        if started_size() > 1:
+            from .mpi_context import mpi_context
+
+            context = mpi_context()
+            context.export()
+        else:
+            error_report.install(0, None)
+            for name, value in _SINGLE.items():
+                os.environ.setdefault(name, value)
+        _run(sys.argv[1:])
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            if not isinstance(end.code, int):
+                print(end.code, file=sys.stderr)
+            error_report.fail(end)
+    except BaseException as error:
+        error_report.fail(error)
+    if context is not None:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            context.finalize()
+        except BaseException as error:
+            error_report.fail(error)
+
+
+def _run(argv: list[str]) -> None:
+    """Runs a script, or with -m a module, as Python's command line does."""
+    if not argv:
+        raise SystemExit("run_script: expected a script")
+    if argv[0] == "-m":
+        sys.argv = argv[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        return
+    script = Path(argv[0])
+    code = compile(script.read_bytes(), str(script), "exec")
+    sys.argv = argv
+    sys.path[0] = str(script.resolve().parent)
+    # Not runpy.run_path, which clears the module at its end, while threads and atexit functions still use it.
+    module = types.ModuleType("__main__")
+    module.__file__, module.__builtins__ = str(script), __builtins__
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""A worker process: it waits for indices, loads their samples, and writes the batch into its ring."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from typing import Any
+
+from ...backends import threads
+from . import worker_info
+from .fetch import MapFetcher, Recipe, StreamEnded, StreamFetcher, make_fetcher, place_name
+from .ring import Ring, map_status
+from .sampler import set_epoch
+from .seeding import Seeder, mix
+from .worker_info import WorkerInfo
+
+BATCH, ERROR, END = range(3)
+# What it is, block, size of the block, offset and size of the batch in it.
+# Answers have this one small size, so a worker never waits for the parent to read them.
+ANSWER = struct.Struct("<qqqqq")
+_PARENT_CHECK = 1.0  # seconds between looks at whether the parent is alive: forked siblings hold its pipe
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker gets when it starts; with `spawn` the dataset in it is pickled, once."""
+
+    recipe: Recipe
+    id: int
+    num_workers: int
+    seed: int
+    epoch: int
+    init_fn: Callable[[int], None] | None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Begins a pass.
+
+    Attributes:
+        set_epoch: the argument of the last `DataLoader.set_epoch`, for the dataset.
+        state: of the stream, to continue from.
+    """
+
+    epoch: int
+    set_epoch: int | None
+    state: dict | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception in words, and the names of its class and bases: the parent may not know the class."""
+
+    classes: list[tuple[str, str]]
+    text: str
+    place: str
+
+
+def work(connection: Connection, job: Job) -> None:
+    """Serves until the parent closes the connection, or has died."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threads.set_num_threads(1)  # the cores are for the workers beside this one
+    try:
+        _Worker(connection, job, recv_handle(connection)).serve()
+    except (EOFError, ConnectionError):
+        return
+
+
+class _Worker:
+    """Attributes:
+    status: (requests begun, place in the batch), in memory that the parent reads when the worker has died.
+    failure: the answer to all requests of the pass, once its beginning has failed.
+    """
+
+    def __init__(self, connection: Connection, job: Job, fd: int):
+        self.connection, self.job, self.status, self.ring = connection, job, map_status(fd), Ring(fd)
+        self.parent = os.getppid()
+        self.fetch: MapFetcher | StreamFetcher | None = None
+        self.failure = self._start()
+        self.is_broken = self.failure is not None
+
+    def _start(self) -> Failure | None:
+        job = self.job
+        seeder = Seeder(job.seed, job.epoch)
+        seeder.install()
+        seeder.sample(None, job.id)
+        dataset = getattr(job.recipe.dataset, "__wrapped__", job.recipe.dataset)
+        worker_info.current = WorkerInfo(job.id, job.num_workers, mix(job.seed, job.id) >> 1, dataset)
+        try:
+            if job.init_fn is not None:
+                job.init_fn(job.id)
+        except Exception as error:
+            return _failure(error, "its worker_init_fn")
+        return None
+
+    def serve(self) -> None:
+        """Answers requests in their order."""
+        while True:
+            while not self.connection.poll(_PARENT_CHECK):
+                if os.getppid() != self.parent:
+                    return
+            freed, *message = pickle.loads(self.connection.recv_bytes())
+            self.ring.release(freed)
+            if isinstance(message[0], Begin):
+                self._begin(message[0])
+            else:
+                self._answer(*message)
+
+    def _begin(self, begin: Begin) -> None:
+        if self.is_broken:
+            return
+        recipe, self.failure = self.job.recipe, None
+        seeder = Seeder(self.job.seed, begin.epoch, recipe.is_random)
+        seeder.install()
+        try:
+            if begin.set_epoch is not None:
+                set_epoch(recipe.dataset, begin.set_epoch)
+            options = {"progress": self.status, "collating": self.ring.collating}
+            self.fetch = make_fetcher(recipe, seeder, self.job.id, begin.state, **options)
+        except Exception as error:
+            self.failure = _failure(error, "the start of its dataset")
+
+    def _answer(self, number: int, indices: Any) -> None:
+        self.status[-1] = 0
+        self.status[0] += 1
+        kind, value = self._load(number, indices)
+        try:
+            self._send(kind, value)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            self._send(ERROR, (_failure(error, f"batch {number}, to send it"), None))
+
+    def _load(self, number: int, indices: Any) -> tuple[int, Any]:
+        """Returns BATCH and (batch, state of the stream), ERROR and (failure, None), or END and None."""
+        if self.failure is not None:
+            return ERROR, (self.failure, None)
+        try:
+            batch = self.fetch(number, indices)
+            return BATCH, (batch, self.fetch.state())
+        except StreamEnded:
+            return END, None
+        except Exception as error:
+            place = place_name(self.job.recipe.is_iterable, indices, self.status[-1])
+            return ERROR, (_failure(error, f"{place}, in batch {number}"), None)
+
+    def _send(self, kind: int, value: Any) -> None:
+        if kind != BATCH:  # no collate_fn has chosen a block
+            with self.ring.collating():
+                pass
+        self.connection.send_bytes(ANSWER.pack(kind, *self.ring.write(value)))
+
+
+def _failure(error: BaseException, place: str) -> Failure:
+    classes = [(kind.__module__, kind.__qualname__) for kind in type(error).__mro__]
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Failure(classes, text, place)

@@ -1,0 +1,291 @@
+"""FlatBuffer: the layout of values, gradients and moments, and updates of whole vectors."""
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from mytorch import optim
+from mytorch.optim.chunk import CHUNK
+from tests.optim.flat_cases import SHAPES, offset, parameters, same, train, twins
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_values_and_gradients_lie_end_to_end(dtype):
+    params = parameters(dtype=dtype)
+    values = [p.data.numpy().copy() for p in params]
+    flat = optim.FlatBuffer(params)
+    end = 0
+    for p, value, (start, stop) in zip(params, values, flat.spans, strict=True):
+        assert start == end and stop - start < p.numel() + 64
+        end = stop
+        assert p.dtype == dtype and p.data.shape == value.shape
+        np.testing.assert_array_equal(p.data.numpy(), value)
+        p.backward(np.full(p.shape, 2, dtype))
+        if p.numel():
+            assert p.data.numpy().ctypes.data % 64 == 0
+            assert offset(p.data, flat.data) == offset(p.grad, flat.grad) == start
+    assert len(flat.data) == len(flat.grad) == flat.size == end
+    assert flat.grad.sum() == 2 * sum(p.numel() for p in params)  # the padding is zero
+
+
+def test_gaps_stay_zero():
+    ours = parameters(shapes=[(3,), (5, 5), (1,)])
+    optimizer = optim.AdamW(ours, lr=0.1, weight_decay=0.1)
+    train(optimizer, torch.optim.AdamW(twins(ours)), ours, twins(ours))
+    (flat,) = optimizer.flat_buffers()
+    gaps = np.ones(flat.size, bool)
+    for p, (start, _) in zip(ours, flat.spans, strict=True):
+        gaps[start : start + p.numel()] = False
+    assert gaps.sum() == 13 + 7 + 15
+    for vector in (flat.data, flat.grad, *flat.moments.values()):
+        assert not vector[gaps].any() and vector[~gaps].all()
+
+
+def test_any_memory_layout_goes_in():
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    arrays = [a.T, a[::-1, ::-2], np.broadcast_to(np.float32(3), (2, 2)), np.asfortranarray(a)]
+    params = [mytorch.Tensor(x, requires_grad=True) for x in arrays]
+    optim.FlatBuffer(params)
+    for p, x in zip(params, arrays, strict=True):
+        np.testing.assert_array_equal(p.data.numpy(), x)
+        assert p.is_contiguous()
+
+
+def test_gradients_alone_in_the_layout_of_another_buffer():
+    single, half = parameters(), parameters(dtype="float16")
+    values = [p.data for p in half]
+    spans = optim.FlatBuffer(single).spans
+    flat = optim.FlatBuffer(half, spans, values=False)
+    assert flat.spans == spans and flat.data is None
+    assert all(p.data is value for p, value in zip(half, values, strict=True))
+    half[1].backward(np.ones(7, np.float16))
+    assert offset(half[1].grad, flat.grad) == spans[1][0]
+
+
+def test_foreign_gradients_are_copied_or_bound():
+    params = parameters(shapes=[(3,), (2,), (4,)])
+    flat = optim.FlatBuffer(params)
+    params[1].backward(np.ones(2, np.float32))
+    foreign = params[0].grad = mytorch.Array([1.0, 2.0, 3.0])
+    flat.collect_grads()
+    assert params[0].grad is foreign and flat.grad[:3].tolist() == [1, 2, 3]
+    flat.grad *= 2
+    flat.return_grads()
+    assert foreign.tolist() == [2, 4, 6] and params[1].grad.tolist() == [2, 2]
+    flat.zero_grad()
+    assert foreign.tolist() == [0, 0, 0] and params[1].grad.tolist() == [0, 0]
+    foreign[...] = 5
+    flat.bind_grads()
+    assert params[0].grad is not foreign and offset(params[0].grad, flat.grad) == 0
+    assert params[0].grad.tolist() == [5, 5, 5] and params[2].grad is None
+    params[2].backward(np.ones(4, np.float32))
+    flat.zero_grad()
+    assert not flat.grad.any() and not params[2].grad.numpy().any() and foreign.tolist() == [5, 5, 5]
+
+
+def test_sections_are_the_longest_ones():
+    flat = optim.FlatBuffer(parameters())  # 15, 7, 1, 16, 0 and 65 elements, in sections of 16, 0 and 80
+    everything = flat.sections([True] * 6)
+    assert list(everything) == [slice(0, flat.size)] and flat.size == 16 * 4 + 80
+    assert list(flat.sections([True, False, True, True, True, False])) == [slice(0, 16), slice(32, 64)]
+    assert list(flat.sections([False] * 4 + [True, False])) == []  # no elements
+    assert flat.section(1, 3) == slice(16, 48)
+
+
+def test_moments_by_name():
+    params = parameters(dtype="float16")
+    flat = optim.FlatBuffer(params)
+    flat.add_moments(("exp_avg",), np.dtype("float32"))
+    (vector,) = flat.moments.values()
+    assert vector.dtype == np.float32 and vector.shape == flat.data.shape and not vector.any()
+    for view, p in zip(flat.views(vector), params, strict=True):
+        assert view.shape == p.data.shape
+        view[...] = 1
+    assert vector.sum() == sum(p.numel() for p in params)
+
+
+def test_a_buffer_notices_what_is_assigned():
+    for assign in (
+        lambda p: setattr(p, "data", p.data.clone()),
+        lambda p: setattr(p, "grad_slot", None),
+    ):
+        params = parameters()
+        flat = optim.FlatBuffer(params)
+        params[0].grad = mytorch.Array(np.ones((5, 3), np.float32))
+        assert flat.is_current()
+        assign(params[3])
+        assert not flat.is_current()
+
+
+def test_state_is_a_view_of_the_vectors():
+    ours = parameters()
+    optimizer = optim.AdamW(ours)
+    assert not optimizer.state
+    train(optimizer, torch.optim.AdamW(twins(ours)), ours, twins(ours), steps=1)
+    (flat,) = optimizer.flat_buffers()
+    for name in ("exp_avg", "exp_avg_sq"):
+        assert offset(optimizer.state[ours[3]][name].data, flat.moments[name]) == flat.spans[3][0]
+    assert [optimizer.state[p]["step"].item() for p in ours] == [1] * len(ours)
+
+
+def test_dtypes_have_vectors_of_their_own():
+    ours = parameters() + parameters(dtype="float64", seed=1)
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours), torch.optim.AdamW(theirs)
+    train(optimizer, oracle, ours, theirs)
+    assert [flat.dtype for flat in optimizer.flat_buffers()] == [np.float32, np.float64]
+    same(ours, theirs)
+
+
+def test_vectors_longer_than_a_chunk():
+    ours = parameters(shapes=[(CHUNK - 5,), (3, 7), (2 * CHUNK + 1,)])
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours, weight_decay=0.1), torch.optim.AdamW(theirs, weight_decay=0.1)
+    train(optimizer, oracle, ours, theirs)
+    same(ours, theirs)
+
+
+def updates(optimizer, monkeypatch):
+    """How many elements each call of the formula gets."""
+    sizes, update = [], optimizer.update
+    monkeypatch.setattr(optimizer, "update", lambda x, *rest: (sizes.append(x.data.size), update(x, *rest)))
+    return sizes
+
+
+def test_all_parameters_are_updated_at_once(monkeypatch):
+    ours = parameters()
+    optimizer = optim.AdamW(ours, fused=False)
+    sizes = updates(optimizer, monkeypatch)
+    for p in ours:
+        p.backward(np.ones(p.shape, np.float32))
+    for _ in range(3):
+        optimizer.step()
+    (flat,) = optimizer.flat_buffers()
+    assert sizes == [flat.size] * 3
+
+
+def test_neighbours_with_gradients_are_updated_together(monkeypatch):
+    ours = parameters()
+    optimizer = optim.AdamW(ours, fused=False)
+    sizes = updates(optimizer, monkeypatch)
+
+    def updated():
+        sizes.clear()
+        optimizer.step()
+        return sizes
+
+    for i in (0, 1, 3, 4, 5):
+        ours[i].backward(np.ones(ours[i].shape, np.float32))
+    assert updated() == [16 + 16, 16 + 0 + 80]  # 5 x 3 and 7 elements; 4 x 4, 0 and 65
+    ours[2].backward(np.float32(1))
+    assert updated() == [32, 16, 96]  # the middle one is at another step
+    ours[5].grad = None
+    assert updated() == [32, 16, 16]
+
+
+def test_backward_writes_into_the_vector():
+    ours = parameters()
+    optimizer = optim.AdamW(ours)
+    (flat,) = optimizer.flat_buffers()
+    for _ in range(2):
+        for p in ours:
+            p.backward(np.ones(p.shape, np.float32))
+            p.backward(np.ones(p.shape, np.float32))  # accumulates
+        assert flat.grad.sum() == 2 * sum(p.numel() for p in ours)
+        optimizer.zero_grad()
+        assert all(p.grad is None for p in ours)
+
+
+def test_no_update_goes_unnoticed_by_a_graph():
+    (p,) = parameters(shapes=[(3,)])
+    optimizer = optim.SGD([p], lr=0.1)
+    loss = (p * p).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    unused = parameters(shapes=[(3,)])[0]
+    optimizer.add_param_group({"params": [unused]})
+    loss = (unused * unused).sum()
+    optimizer.step()  # it has no gradient, so it stays as it is
+    loss.backward()
+    np.testing.assert_array_equal(unused.grad.numpy(), 2 * unused.data.numpy())
+
+
+OPTIONS = {
+    "SGD": {"momentum": 0.9, "nesterov": True}, "Adam": {"amsgrad": True}, "AdamW": {"amsgrad": True},
+    "RMSprop": {"momentum": 0.9, "centered": True, "eps": 0.1}, "Adagrad": {"initial_accumulator_value": 0.5},
+    "Adadelta": {}, "NAdam": {}, "RAdam": {"betas": (0.5, 0.8)}, "Adamax": {}, "ASGD": {"t0": 1}, "Lion": {},
+    "Rprop": {"weight_decay": None}, "Muon": {"maximize": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_on_a_gpu(fake_cuda, name):
+    device = "cuda:1" if name in ("AdamW", "Adagrad", "Muon") else "cuda:0"
+    options = {"lr": 0.1, "weight_decay": 0.1, "maximize": True, **OPTIONS[name]}
+    options = {key: value for key, value in options.items() if value is not None}
+    if name == "Muon":
+        options["adjust_lr_fn"] = "match_rms_adamw"
+    ours = parameters(shapes=[(5, 3), (3, 4), (7, 7), (1, 3)] if name == "Muon" else SHAPES)
+    on_gpu = [mytorch.Tensor(p.data, requires_grad=True, device=device) for p in ours]
+    pairs = [(ours, getattr(optim, name)(ours, **options)), (on_gpu, getattr(optim, name)(on_gpu, **options))]
+    for params, optimizer in pairs:
+        rng = np.random.default_rng(0)
+        for step in range(4):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            for i, p in enumerate(params):
+                if i != step:
+                    p.grad = mytorch.Array(
+                        np.asarray(rng.standard_normal(p.shape), np.float32), device=p.device
+                    )
+            optimizer.step()
+    for p, q in zip(ours, on_gpu, strict=True):
+        assert q.device == device
+        np.testing.assert_allclose(p.data.numpy(), q.data.cpu().numpy(), rtol=1e-6, atol=1e-6)
+    resumed = getattr(optim, name)(ours, **options)
+    resumed.load_state_dict(pairs[1][1].state_dict())
+    for p, q in zip(ours, on_gpu, strict=True):
+        for key, value in resumed.state[p].items():
+            assert value.device == "cpu"
+            np.testing.assert_array_equal(value.numpy(), pairs[1][1].state[q][key].cpu().numpy())
+
+
+def test_backward_on_a_gpu_writes_into_the_vector(fake_cuda):
+    p = mytorch.Tensor([1.0, 2.0], requires_grad=True, device="cuda:0")
+    optimizer = optim.SGD([p], lr=1.0)
+    (flat,) = optimizer.flat_buffers()
+    (p * 3).backward(mytorch.Tensor([1.0, 1.0], device="cuda:0"))
+    optimizer.step()
+    assert p.cpu().tolist() == [-2, -1]
+    assert mytorch.Array(flat.grad).cpu().numpy()[:2].tolist() == [3, 3]
+
+
+def test_a_model_may_move_after_the_optimizer_was_made(fake_cuda):
+    ours = parameters()
+    theirs = twins(ours)
+    optimizer, oracle = optim.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)
+    train(optimizer, oracle, ours, theirs)
+    for p, q in zip(ours, theirs, strict=True):
+        p.data = p.data.to("cuda:0")
+        p.grad = mytorch.Array(np.ones(p.shape, np.float32), device="cuda:0")
+        q.grad = torch.ones_like(q)
+    optimizer.step()
+    oracle.step()
+    for p, q in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(p.data.cpu().numpy(), q.detach().numpy(), rtol=1e-6, atol=1e-6)
+    assert optimizer.state[ours[0]]["exp_avg"].device == "cuda:0"
+    assert int(optimizer.state[ours[0]]["step"]) == 4
+
+
+def test_a_kept_gradient_keeps_its_values():
+    p = mytorch.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = mytorch.optim.SGD([p], lr=0.1)
+    (p * 3.0).sum().backward()
+    first = p.grad
+    optimizer.zero_grad()
+    (p * 5.0).sum().backward()
+    assert first.tolist() == [3, 3] and p.grad.tolist() == [5, 5]
+    optimizer.step()
+    assert p.tolist() == pytest.approx([0.5, 1.5])
