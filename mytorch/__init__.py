@@ -37,7 +37,7 @@ from .nn.functional import (
     pixel_unshuffle,
     use_fused,
 )
-from .nn.functional.attached import *
+from .nn.functional.tensor_methods import *
 from .ops import *
 from .ops import out as _out
 from .random import (

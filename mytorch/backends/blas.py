@@ -23,11 +23,11 @@ def product(x: RawArray, y: RawArray) -> RawArray:
         x: (..., m, k).
         y: (..., k, n), of the same dtype.
     """
-    if not is_raw(x) or not is_raw(y):  # Tensors, in an op that is differentiated again
-        return np.matmul(x, y)
-    if not isinstance(x, np.ndarray):
-        return cublas.product(x, y)
-    if is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS, and make bfloat16 float32
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        if is_raw(x) and is_raw(y):
+            return cublas.product(x, y)
+        return np.matmul(x, y)  # Tensors, in an op that is differentiated again
+    if x.dtype.itemsize == 2 and is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS
         return product(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     if y.ndim == 2 and x.ndim > 2:
         return np.reshape(_multiply(rows(x), y), (*x.shape[:-1], y.shape[-1]))
@@ -36,7 +36,7 @@ def product(x: RawArray, y: RawArray) -> RawArray:
 
 def _multiply(x: RawArray, y: RawArray) -> RawArray:
     """Returns x @ y, computed on the pool of threads if it runs, so that no second pool competes with it."""
-    if not threads.is_running() or x.dtype != np.float32 or y.dtype != np.float32 or min(x.ndim, y.ndim) < 2:
+    if x.dtype != np.float32 or y.dtype != np.float32 or x.ndim < 2 or y.ndim < 2 or not threads.is_running():
         return np.matmul(x, y)
     gemm = _gemm()
     if gemm is None or x.size * y.shape[-1] < gemm.SERIAL:
@@ -61,11 +61,11 @@ def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> Non
     if not isinstance(x, np.ndarray):
         cublas.product(x, y, out, beta)
     elif (
-        threads.is_running() and x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
-        and out.strides[-1] == 4 and (gemm := _gemm()) is not None
+        x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
+        and out.strides[-1] == 4 and threads.is_running() and (gemm := _gemm()) is not None
     ):  # fmt: skip
         gemm.matrix_product(x, y, out, beta)
-    elif is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
+    elif x.dtype.itemsize == 2 and is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
         total = product(x.astype(np.float32), y.astype(np.float32))
         out[...] = total + out if beta else total
     elif beta:
@@ -87,7 +87,7 @@ def column_sums(x: RawArray) -> RawArray:
     """
     if not isinstance(x, np.ndarray):
         return np.sum(x, axis=-2)
-    if threads.is_running() and x.dtype == np.float32 and x.ndim == 2 and _gemm() is not None:
+    if x.dtype == np.float32 and x.ndim == 2 and threads.is_running() and _gemm() is not None:
         out = np.empty(x.shape[1:], x.dtype)
         _gemm().column_sums(np.ascontiguousarray(x), out)
         return out

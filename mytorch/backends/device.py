@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
 RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
 
 

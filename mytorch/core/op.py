@@ -39,6 +39,7 @@ from .tensor import Tensor, View, from_raw
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
+_PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
 
 
@@ -153,7 +154,7 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
             raw = a.data._array
         elif isinstance(a, Array):
             raw = a._array
-        elif is_raw(a):
+        elif type(a) not in _PLAIN and is_raw(a):
             raw = a
         else:
             raws.append(a)

@@ -34,7 +34,7 @@ from ....core.unbroadcast import unbroadcast
 from ...functional.attention import batch_shape, scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.dropout import scale_of_kept
-from ...functional.packed_attention import packed, self_attention
+from ...functional.self_attention import packed, self_attention
 from .approximations import INF
 from .attention_parts import (
     addresses,

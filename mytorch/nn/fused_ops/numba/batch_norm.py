@@ -179,7 +179,7 @@ def _batch_norm(
     forward = _forward_rows if by_rows else _forward
     forward(x, scale, shift, eps, training, mean, variance, rstd, y)
     if training:
-        running.follow(mean, variance)
+        running.update(mean, variance)
 
     def vjp(dy: np.ndarray) -> tuple:
         dx, dweight, dbias = np.empty_like(x), np.empty(channels, SINGLE), np.empty(channels, SINGLE)

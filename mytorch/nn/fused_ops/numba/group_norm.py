@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....backends.jit import kernel, prange
-from ...functional.batch_norm import group_norm
+from ...functional.group_norm import group_norm
 from .moments import (
     ONE,
     SINGLE,

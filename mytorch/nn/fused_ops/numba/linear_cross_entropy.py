@@ -45,6 +45,6 @@ def _linear_cross_entropy(x, w, target, bias, weight, *options):
 def _row_losses(z: np.ndarray, weights: RowWeights, factors: np.ndarray | None) -> np.ndarray:
     """See `RowLosses`."""
     losses = np.empty(len(z), SINGLE)
-    smooth = _NONE if weights.spread is None else weights.spread
-    _losses(z, weights.target, weights.pull, smooth, _NONE if factors is None else factors, losses)
+    smooth = _NONE if weights.smoothing is None else weights.smoothing
+    _losses(z, weights.target, weights.target_weight, smooth, _NONE if factors is None else factors, losses)
     return losses

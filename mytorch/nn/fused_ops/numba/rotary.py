@@ -6,7 +6,7 @@ import numpy as np
 
 from ....backends.address import address_of
 from ....backends.jit import prange
-from ...functional.rotary import gradients_of_angles, rotary_embedding
+from ...functional.rotary import angle_vjps, rotary_embedding
 from ..elementwise import rows_of_features
 from .elementwise import kernel, require_single
 from .memory import floats
@@ -52,5 +52,5 @@ def _(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> tup
 
     return rotate(x, np.float32(1)), (
         lambda g: rotate(g, np.float32(-1)),
-        *gradients_of_angles(x, cos, sin, interleaved),
+        *angle_vjps(x, cos, sin, interleaved),
     )

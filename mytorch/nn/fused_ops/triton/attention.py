@@ -22,7 +22,7 @@ from ....core.lazy_grad import LazyGrad
 from ....core.unbroadcast import unbroadcast
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
-from ...functional.packed_attention import packed, self_attention
+from ...functional.self_attention import packed, self_attention
 from .attention_backward import backward, mask_backward
 from .attention_configs import configs_of
 from .attention_parts import (

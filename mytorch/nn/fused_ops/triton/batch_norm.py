@@ -69,7 +69,7 @@ def _batch_norm(
     if training:
         running = mean
         mean, variance, rstd = _moments(x, eps)
-        running.follow(mean, variance)
+        running.update(mean, variance)
     else:
         mean, rstd = mean.astype(np.float32), 1 / np.sqrt(variance.astype(np.float32) + np.float32(eps))
     y, dtypes = scale(x, mean, rstd, weight, bias), dtypes_of(weight, bias)

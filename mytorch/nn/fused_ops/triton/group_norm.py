@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ....backends.device import RawArray
-from ...functional.batch_norm import group_norm
+from ...functional.group_norm import group_norm
 from .channels import input_gradient, row_sums
 from .elementwise import load32
 from .launch import launch, require_dtypes

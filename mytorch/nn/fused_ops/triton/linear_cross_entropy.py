@@ -50,6 +50,7 @@ def _linear_cross_entropy(x, w, target, bias, weight, *options):
 
 def _row_losses(z: RawArray, weights: RowWeights, factors: RawArray | None) -> RawArray:
     """See `RowLosses`."""
-    losses = np.empty_like(weights.pull)
-    launch(_losses, (len(z),), z, weights.target, weights.pull, weights.spread, factors, losses, z.shape[1])
+    losses = np.empty_like(weights.target_weight)
+    target, _, target_weight, smoothing, _ = weights
+    launch(_losses, (len(z),), z, target, target_weight, smoothing, factors, losses, z.shape[1])
     return losses

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ....backends.device import RawArray
-from ...functional.rotary import gradients_of_angles, rotary_embedding
+from ...functional.rotary import angle_vjps, rotary_embedding
 from ..elementwise import rows_of_features
 from .elementwise import load32, row_launcher, store, tile
 from .launch import require_dtypes
@@ -49,4 +49,4 @@ def _(x: RawArray, cos: RawArray, sin: RawArray, interleaved: bool) -> tuple:
             start(math.prod(x.shape[:3]), size // 2, y, *sum(arrays, ()), m, t, sign)
         return y
 
-    return rotate(x, 1.0), (lambda g: rotate(g, -1.0), *gradients_of_angles(x, cos, sin, interleaved))
+    return rotate(x, 1.0), (lambda g: rotate(g, -1.0), *angle_vjps(x, cos, sin, interleaved))
