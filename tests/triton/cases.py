@@ -464,7 +464,7 @@ CHOSEN = {
 }
 OTHER_GPUS = {
     "scaled_dot_product_attention": [80], "cached_attention": [100], "layer_norm": [80, 100],
-    "cross_entropy": [80, 100], "linear": [80, 100], "gelu": [80, 100],
+    "cross_entropy": [80], "linear": [100], "gelu": [80, 100],
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 class Pointer:
     """An array's address and dtype, which is all that Triton's launcher reads.
 
-    The interpreter uses the other methods to copy a tensor of PyTorch to the CPU and back. A NumPy array needs
+    The interpreter uses the other methods to copy PyTorch's tensors to the CPU and back. A NumPy array needs
     no copy: its pointer returns itself, and the kernel works in place.
     """
 
