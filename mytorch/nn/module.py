@@ -55,15 +55,17 @@ class Module(Registered):
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yields this module, named `prefix`, and all below it, each once, with dotted names."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, child in self._modules.items():
-            if child is not None:
-                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+        memo, stack = set() if memo is None else memo, [(prefix, self)]
+        while stack:
+            path, module = stack.pop()
+            if module in memo:
+                continue
+            if remove_duplicate:
+                memo.add(module)
+            yield path, module
+            for name, child in reversed(module._modules.items()):
+                if child is not None:
+                    stack.append((f"{path}.{name}" if path else name, child))
 
     def _named_entries(
         self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool
