@@ -20,16 +20,16 @@ def arguments():
         description="Write text with a trained GPT-2.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("folder", help="where train_gpt2.py saved the model")
+    add("folder", help="folder of the run of train_gpt2.py")
     add("--prompt", default="\n", help="text to continue")
-    add("--max_new_tokens", type=int, default=500, help="how many tokens to write")
+    add("--max_new_tokens", type=int, default=500, help="number of tokens to write")
     add("--temperature", type=float, default=0.8,
-        help="below 1 more predictable, above 1 less; 0 takes the most probable")  # fmt: skip
+        help="below 1 more predictable, above 1 less; 0 selects the most probable token")  # fmt: skip
     add("--topk", type=int, default=200, help="draw among the k most probable tokens; 0 is off")
     add("--seed", type=int, default=1337, help="the same seed writes the same text")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     add("--no_cache", action="store_true",
-        help="compute everything anew for each token; slower, the same text")  # fmt: skip
+        help="recompute everything for each token; slower, the same text")  # fmt: skip
     args = parser.parse_args()
     if args.max_new_tokens < 1 or args.temperature < 0 or args.topk < 0:
         parser.error("--max_new_tokens must be at least 1, --temperature and --topk at least 0")
@@ -39,7 +39,7 @@ def arguments():
 
 
 def load_tokenizer(folder):
-    """Functions from text to tokens, and from tokens to bytes."""
+    """Returns functions from text to tokens, and from tokens to bytes."""
     kind = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["type"]
     if kind == "char":
         tokenizer = CharTokenizer.load(folder / "tokenizer.json")

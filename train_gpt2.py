@@ -12,43 +12,38 @@ Writes into <working_directory>/<project_name>/:
     metrics.jsonl, loss.png  losses and learning rate by iteration
 """
 
-import argparse
 import json
 import math
 import os
 import shutil
-import signal
 import sys
 import time
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 import mytorch
-from mytorch.accelerate import Accelerator, CheckpointError, JsonlTracker, set_seed
+from mytorch.accelerate import Accelerator, JsonlTracker, set_seed
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
-from mytorch.utils import atomic_write
+from mytorch.optim import AdamW
+from mytorch.optim.lr_scheduler import WarmupCosineLR
+from mytorch.utils.data import DataLoader
 from mytorch.utils.loss_curve import draw_loss_curve
-from mytorch.utils.tokens import load_tokens, size_of_vocabulary
-
-CHECKPOINTS = "checkpoints"
+from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
 
 
 def arguments():
-    parser = argparse.ArgumentParser(
-        description="Train a GPT-2.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = ArgumentParser(description="Train a GPT-2.", formatter_class=ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--project_name", default="gpt2-small-shakespeare",
-        help="folder of this run, inside the working directory")  # fmt: skip
-    add("--working_directory", default="work_dir", help="where runs are kept")
-    add("--path_to_data", default="data/shakespeare",
-        help="folder with train.bin, val.bin and tokenizer.json")  # fmt: skip
-    add("--model_size", default="nano", choices=SIZES,
-        help="layers, heads and width; base is GPT-2 with 124 M")  # fmt: skip
-    add("--context_length", type=int, default=64, help="tokens the model sees at once")
+    add("--project_name", default="gpt2-small-shakespeare", help="folder of the run in working_directory")
+    add("--working_directory", default="work_dir", help="parent folder of runs")
+    add("--path_to_data", default="data/shakespeare", help="holds train.bin, val.bin and tokenizer.json")
+    add("--model_size", default="nano", choices=SIZES, help="base is GPT-2 with 124 M parameters")
+    add("--context_length", type=int, default=64, help="tokens in a sequence")
     add("--dropout_p", type=float, default=0.0, help="probability of dropping an activation")
     add("--train_iterations", type=int, default=2000, help="optimizer steps")
     add("--batch_size", type=int, default=12, help="sequences in a batch of each process")
@@ -65,9 +60,9 @@ def arguments():
     add("--log_iter", type=int, default=10, help="iterations between two lines of metrics.jsonl")
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
-    add("--fused", action="store_true", help="fail where there are no fused kernels")
+    add("--fused", action="store_true", help="fail without fused kernels")
     add("--mixed_precision", nargs="?", const="fp16", choices=("no", "fp16", "bf16"),
-        help="train in half precision, with float32 weights behind it; alone it is fp16")  # fmt: skip
+        help="train in half precision, with float32 master weights; without a value fp16")  # fmt: skip
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
@@ -81,83 +76,51 @@ def arguments():
     return args
 
 
-def random_batch(accelerator, tokens, args, *key):
-    """This process's windows of a batch from anywhere in the text: a function of the seed and `key` alone."""
+def random_windows(windows, accelerator, args, *key):
+    """Returns this process's windows of a random batch, as a function of the seed and `key` alone."""
     rng = np.random.default_rng((args.seed, *key))
-    size = args.batch_size * accelerator.num_processes
-    starts = rng.integers(len(tokens) - args.context_length, size=size).tolist()
-    with accelerator.split_between_processes(starts) as mine:
-        return windows(tokens, mine, args.context_length, accelerator.device)
+    starts = rng.integers(len(windows), size=args.batch_size * accelerator.num_processes).tolist()
+    with accelerator.split_between_processes(starts) as share:
+        return share
 
 
-def windows(tokens, starts, context_length, device):
-    """The sequences (B, T) that begin at `starts`, and what follows each of their tokens (B, T)."""
-    rows = np.stack([tokens[s : s + context_length + 1] for s in starts]).astype(np.int64)
-    rows = mytorch.from_numpy(rows).to(device)
-    return rows[:, :-1], rows[:, 1:]
+def training_loader(windows, accelerator, args, start):
+    """Returns an endless loader, of `gradient_accumulation_steps` batches an iteration from `start` on."""
+    batches = (
+        random_windows(windows, accelerator, args, 0, iteration, micro_step)
+        for iteration in count(start)
+        for micro_step in range(args.gradient_accumulation_steps)
+    )
+    return DataLoader(windows, batch_sampler=batches, generator=mytorch.Generator())
 
 
-@mytorch.no_grad()
-def estimate_loss(accelerator, model, tokens, args, name):
-    """Mean loss over `eval_iterations` random batches, always the same ones."""
-    model.eval()
-    key = {"train": 1, "val": 2}[name]
-    batches = (random_batch(accelerator, tokens, args, key, i) for i in range(args.eval_iterations))
-    losses = [model(*batch)[1].item() for batch in batches]
-    model.train()
-    return mean_of_all(accelerator, sum(losses) / len(losses))
+def evaluation_loader(windows, accelerator, args, key):
+    """Returns a loader of `eval_iterations` random batches, the same in each evaluation."""
+    batches = [random_windows(windows, accelerator, args, key, i) for i in range(args.eval_iterations)]
+    return DataLoader(windows, batch_sampler=batches, generator=mytorch.Generator())
 
 
-@mytorch.no_grad()
-def full_loss(accelerator, model, tokens, args):
-    """Mean loss over a whole split, cut into windows that don't overlap."""
-    model.eval()
-    starts = list(range(0, len(tokens) - args.context_length, args.context_length))
-    total = 0.0
-    with accelerator.split_between_processes(starts) as mine:
-        for i in progress_bar(accelerator, range(0, len(mine), args.batch_size), desc="validation split"):
-            batch = mine[i : i + args.batch_size]
-            loss = model(*windows(tokens, batch, args.context_length, accelerator.device))[1]
-            total += loss.item() * len(batch)
-    model.train()
-    return mean_of_all(accelerator, total * accelerator.num_processes) / len(starts)
+def build(accelerator, vocab_size, args):
+    """Returns a new model and its optimizer."""
+    config = GPT2Config.of_size(
+        args.model_size, vocab_size=vocab_size, context_length=args.context_length,
+        dropout_p=args.dropout_p, bias=False,
+    )  # fmt: skip
+    model = GPT2(config).to(accelerator.device)
+    groups = model.parameter_groups(args.weight_decay)
+    return model, AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
 
 
-def mean_of_all(accelerator, number):
-    """The mean of what the processes have, the same for all of them."""
-    return accelerator.reduce(mytorch.tensor(number, dtype="float64"), "mean").item()
-
-
-def progress_bar(accelerator, *args, **options):
-    """tqdm on the main process, which in a log file doesn't write ten lines a second."""
-    options.update(dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10, leave=not args)
-    return tqdm(*args, disable=not accelerator.is_main_process, **options)
-
-
-def learning_rate(iteration, args):
-    """Linear warm-up, then a cosine from max_lr down to min_lr at the last iteration."""
-    if iteration < args.warmup_steps:
-        return args.max_lr * (iteration + 1) / (args.warmup_steps + 1)
-    progress = (iteration - args.warmup_steps) / max(1, args.train_iterations - args.warmup_steps)
-    return args.min_lr + 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * (args.max_lr - args.min_lr)
-
-
-def stop_on_signals(accelerator):
-    """Ctrl-C, or being asked to end, sets the trigger that all processes check; twice ends at once."""
-    asked = []
-
-    def ask(number, frame):
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        accelerator.set_trigger()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
+def build_scheduler(optimizer, iteration, args):
+    """Returns the schedule of the learning rate, after `iteration` steps."""
+    for group in optimizer.param_groups:  # a checkpoint has those of its own options
+        group["lr"] = group["initial_lr"] = args.max_lr
+    decay_steps = max(args.train_iterations, args.warmup_steps)
+    return WarmupCosineLR(optimizer, args.warmup_steps, decay_steps, args.min_lr, last_epoch=iteration - 1)
 
 
 class Run:
-    """Where a run is; saved with each checkpoint."""
+    """The progress of a run; saved with each checkpoint."""
 
     def __init__(self, config, args):
         self.iteration, self.best_val_loss = 0, math.inf
@@ -174,81 +137,34 @@ class Run:
 
 
 def resume(accelerator, run, folder, is_restarted):
-    """Load the newest checkpoint of a run into all that was prepared and registered.
-
-    The run that mytorchrun started again after a failure takes the newest good one, or begins anew.
-    """
-    if not is_restarted and not (folder / CHECKPOINTS).is_dir():
-        raise SystemExit(f"{folder} holds no checkpoint to resume from")
+    """Loads the last checkpoint; a run restarted by the launcher loads the last good one, if any."""
     try:
-        accelerator.load_state(folder / CHECKPOINTS, last_good=is_restarted)
-    except CheckpointError as error:
-        raise SystemExit(str(error)) from None
-    except RuntimeError:  # a page of names and shapes
+        accelerator.load_state(folder / "checkpoints", last_good=is_restarted)
+    except RuntimeError:  # its message lists all parameters
         raise SystemExit(f"the checkpoint in {folder} is of another model, not {run.config}") from None
     except ValueError as error:
-        raise SystemExit(f"the checkpoint in {folder} can't be loaded: {error}") from None
+        raise SystemExit(f"can't resume from {folder}: {error}") from None
 
 
-def make_folder(folder, args, is_new):
-    """The folder of the run; what an earlier one of this name has left to resume from is put aside."""
+def make_folder(folder, run, args, is_new):
+    """Makes the folder of the run; a new run renames the checkpoints of an earlier one of its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f"{CHECKPOINTS}.old"
-    if is_new and (folder / CHECKPOINTS).exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        (folder / CHECKPOINTS).rename(aside)
+    checkpoints, old = folder / "checkpoints", folder / "checkpoints.old"
+    if is_new and checkpoints.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        checkpoints.rename(old)
+    (folder / "config.json").write_text(json.dumps(run.config, indent=2) + "\n")
     if (Path(args.path_to_data) / "tokenizer.json").exists():
         shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
 
 
-def save_model(folder, weights, config):
-    mytorch.save(weights, folder / "model.safetensors")
-    with atomic_write(folder / "config.json") as path:
-        path.write_text(json.dumps(config, indent=2) + "\n")
-
-
-def save_picture(folder):
-    """The losses as loss.png, if matplotlib is there."""
-    try:
-        draw_loss_curve(folder / "metrics.jsonl", folder / "loss.png", folder.name)
-    except ImportError as error:
-        print(error)
-    else:
-        print(f"loss curve: {folder / 'loss.png'}")
-
-
-def make_accelerator(args):
-    """What the run happens on: this process among the others, its device and its precision."""
-    accelerator = Accelerator(
-        args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
-        cpu=mytorch.device(args.device).type == "cpu",
-    )  # fmt: skip
-    if ":" in args.device:
-        if accelerator.num_processes > 1:
-            raise SystemExit(f"--device {args.device}: several processes take a GPU each; say --device cuda")
-        accelerator.device = mytorch.device(args.device)
-    return accelerator
-
-
-def build(accelerator, vocab_size, args):
-    """A new model and its optimizer."""
-    config = GPT2Config.of_size(
-        args.model_size, vocab_size=vocab_size, context_length=args.context_length,
-        dropout_p=args.dropout_p, bias=False,
-    )  # fmt: skip
-    model = GPT2(config).to(accelerator.device)
-    groups = model.parameter_groups(args.weight_decay)
-    return model, mytorch.optim.AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
-
-
-def train_step(accelerator, model, optimizer, tokens, iteration, args):
-    """One update, from `gradient_accumulation_steps` batches; their mean loss on this process, a Tensor."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate(iteration - 1, args)
+def train_step(accelerator, model, optimizer, batches, args):
+    """Updates the model from `gradient_accumulation_steps` batches; returns their mean loss, a Tensor."""
     losses = []
-    for micro_step in range(args.gradient_accumulation_steps):
+    for batch in islice(batches, args.gradient_accumulation_steps):
+        batch = batch.to(accelerator.device)
         with accelerator.accumulate(model):
-            _, loss = model(*random_batch(accelerator, tokens, args, 0, iteration, micro_step))
+            _, loss = model(batch[:, :-1], batch[:, 1:])
             accelerator.backward(loss)
             if args.max_grad_norm:
                 accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
@@ -258,68 +174,95 @@ def train_step(accelerator, model, optimizer, tokens, iteration, args):
     return mytorch.stack(losses).mean()
 
 
-def evaluate(accelerator, model, data, run, folder, args):
-    """Log and print both losses, and keep the model if it is the best so far."""
-    losses = {f"{name}_loss": estimate_loss(accelerator, model, data[name], args, name) for name in data}
+@mytorch.no_grad()
+def mean_loss(accelerator, model, loader):
+    """Returns the mean loss over the batches of all processes."""
+    model = accelerator.unwrap_model(model).eval()
+    total = rows = 0
+    for batch in loader:
+        batch = batch.to(accelerator.device)
+        total += model(batch[:, :-1], batch[:, 1:])[1].item() * len(batch)
+        rows += len(batch)
+    model.train()
+    total, rows = accelerator.reduce(mytorch.tensor([total, rows], dtype="float64"), "sum").tolist()
+    return total / rows
+
+
+def evaluate(accelerator, model, loaders, run, folder):
+    """Logs and prints both losses, and saves the model if it is the best so far."""
+    losses = {name: mean_loss(accelerator, model, loader) for name, loader in loaders.items()}
     accelerator.log(losses, step=run.iteration)
     if losses["val_loss"] <= run.best_val_loss:
         run.best_val_loss = losses["val_loss"]
-        if accelerator.is_main_process:
-            save_model(folder, accelerator.get_state_dict(model), run.config)
-    text = "iteration {}: train {train_loss:.4f}, validation {val_loss:.4f}".format(run.iteration, **losses)
+        accelerator.save_model(model, folder)
     if accelerator.is_main_process:
-        tqdm.write(text)
-
-
-def report(accelerator, progress, run, loss, speed, args):
-    """Log the loss and the learning rate of the last iteration, and show them beside the progress bar."""
-    loss, lr = mean_of_all(accelerator, loss.item()), learning_rate(run.iteration - 1, args)
-    accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
-    progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
+        text = "iteration {}: train {train_loss:.4f}, validation {val_loss:.4f}"
+        tqdm.write(text.format(run.iteration, **losses))
 
 
 def train(accelerator, model, optimizer, data, run, folder, args):
-    """All iterations that are left; Ctrl-C leaves a checkpoint and ends the program."""
-    bare_model = accelerator.unwrap_model(model)  # evaluating needs nothing of the other processes
-    stop_on_signals(accelerator)
-    progress = progress_bar(accelerator, total=args.train_iterations, initial=run.iteration)
+    """Runs the iterations that are left; Ctrl-C saves a checkpoint and ends the program."""
+    scheduler = build_scheduler(optimizer, run.iteration, args)
+    batches = iter(training_loader(data["train"], accelerator, args, run.iteration + 1))  # (B, T + 1) tokens
+    loaders = {
+        "train_loss": evaluation_loader(data["train"], accelerator, args, 1),
+        "val_loss": evaluation_loader(data["val"], accelerator, args, 2),
+    }
     tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
-    since, first = time.perf_counter(), run.iteration
+    accelerator.set_trigger_on_signals()
+    progress = tqdm(
+        total=args.train_iterations, initial=run.iteration, disable=not accelerator.is_main_process,
+        dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10,  # fewer lines in a log file
+    )  # fmt: skip
+    start, first = time.perf_counter(), run.iteration
     while run.iteration < args.train_iterations:
         if run.iteration % args.eval_interval == 0:
-            evaluate(accelerator, bare_model, data, run, folder, args)
-            since, first = time.perf_counter(), run.iteration
-        loss = train_step(accelerator, model, optimizer, data["train"], run.iteration + 1, args)
+            evaluate(accelerator, model, loaders, run, folder)
+            start, first = time.perf_counter(), run.iteration
+        loss = train_step(accelerator, model, optimizer, batches, args)
+        lr = scheduler.get_last_lr()[0]
+        scheduler.step()
         run.iteration += 1
         progress.update()
         if run.iteration % args.log_iter == 0:
-            seconds = (time.perf_counter() - since) / (run.iteration - first)
-            report(accelerator, progress, run, loss, tokens * accelerator.num_processes / seconds, args)
+            loss = accelerator.reduce(loss.double(), "mean").item()
+            seconds = (time.perf_counter() - start) / (run.iteration - first)
+            speed = tokens * accelerator.num_processes / seconds
+            accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
+            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
         is_stopped, is_over = accelerator.check_trigger(), run.iteration == args.train_iterations
         if is_stopped or (run.iteration % args.checkpoint_iterations == 0 and not is_over):
-            accelerator.save_state(folder / CHECKPOINTS, keep_last=2)
+            accelerator.save_state(folder / "checkpoints", keep_last=2)
         if is_stopped:
             progress.close()
-            where = f"continue with --resume_from_checkpoint {folder}"
-            accelerator.print(f"stopped after iteration {run.iteration}; {where}")
+            hint = f"continue with --resume_from_checkpoint {folder}"
+            accelerator.print(f"stopped after iteration {run.iteration}; {hint}")
             accelerator.wait_for_everyone()
             raise SystemExit(130)
-    evaluate(accelerator, bare_model, data, run, folder, args)
+    evaluate(accelerator, model, loaders, run, folder)
     progress.close()
-    accelerator.save_state(folder / CHECKPOINTS, keep_last=2)
+    accelerator.save_state(folder / "checkpoints", keep_last=2)
 
 
 def main():
     args = arguments()
     try:
-        accelerator = make_accelerator(args)
-        data = {name: load_tokens(args.path_to_data, name, args.context_length) for name in ("train", "val")}
-    except (ImportError, FileNotFoundError, ValueError) as error:  # what the user has to know, in one line
+        accelerator = Accelerator(
+            args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
+            cpu=mytorch.device(args.device).type == "cpu",
+        )  # fmt: skip
+        data = {s: TokenWindows(args.path_to_data, s, args.context_length) for s in ("train", "val")}
+    except (ImportError, FileNotFoundError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
+    if ":" in args.device:
+        if accelerator.num_processes > 1:
+            raise SystemExit(f"--device {args.device}: several processes take a GPU each; say --device cuda")
+        accelerator.device = mytorch.device(args.device)
+
     set_seed(args.seed, device_specific=True)  # the weights are those of the first process
     folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
     model, optimizer = build(accelerator, size_of_vocabulary(args.path_to_data), args)
-    size = f"{model.num_parameters():,} parameters, {len(data['train']):,} training tokens"
+    size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
     run = Run(model.config, args)
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(run)
@@ -329,17 +272,23 @@ def main():
 
     accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
     if accelerator.is_main_process:
-        make_folder(folder, args, is_new=not (args.resume_from_checkpoint or is_restarted))
+        make_folder(folder, run, args, is_new=not (args.resume_from_checkpoint or is_restarted))
         accelerator.trackers.append(JsonlTracker("metrics", folder, "iteration", start=run.iteration))
-    where = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
-    accelerator.print(f"{size}, {where}, results in {folder}/")
-
+    devices = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
+    accelerator.print(f"{size}, {devices}, results in {folder}/")
     train(accelerator, model, optimizer, data, run, folder, args)
-    loss = full_loss(accelerator, accelerator.unwrap_model(model), data["val"], args)
+    with accelerator.split_between_processes(list(range(0, len(data["val"]), args.context_length))) as share:
+        whole_split = DataLoader(data["val"], args.batch_size, sampler=share, generator=mytorch.Generator())
+    loss = mean_loss(accelerator, model, whole_split)
     accelerator.log({"val_loss": loss, "whole_split": True}, step=run.iteration)
     if accelerator.is_main_process:
-        save_picture(folder)
+        try:
+            draw_loss_curve(folder / "metrics.jsonl", folder / "loss.png", folder.name)
+            print(f"loss curve: {folder / 'loss.png'}")
+        except ImportError as error:  # no matplotlib
+            print(error)
         print(f"validation loss over the whole split: {loss:.4f}")
+        print(f"a sample of its text: python inference_gpt2.py {folder}/")
     accelerator.end_training()
 
 

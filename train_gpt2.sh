@@ -30,12 +30,12 @@ options
   --iterations N      training steps
   --mixed_precision [fp16|bf16]
                       train in float16 (or bfloat16) with float32 master weights
-  --fused             fail where fused kernels (Triton on a GPU, Numba on a CPU) can't be had; they are
-                      used without it, too, where they can
-  --num_gpus N        how many GPUs, with a process each; default: 1
-  --num_processes N   the same for a CPU: processes that share its cores; default: 1
+  --fused             fail without fused kernels (Triton on a GPU, Numba on a CPU); by default they are used
+                      if they are available
+  --num_gpus N        number of GPUs, with one process each; default: 1
+  --num_processes N   number of processes that share the cores of a CPU; default: 1
   --log_wandb         log to Weights & Biases as well
-  --resume            go on from the last checkpoint in work_dir
+  --resume            continue from the last checkpoint in work_dir
   --help              this text
 
 What it does: uses the active environment (venv or conda), else makes .venv; installs mytorch with what the job
@@ -46,7 +46,7 @@ TEXT
 }
 
 usage_error() {
-    printf 'error: %s\n(bash train_gpt2.sh --help says more)\n' "$*" >&2
+    printf 'error: %s\n(see bash train_gpt2.sh --help)\n' "$*" >&2
     exit 2
 }
 
@@ -129,7 +129,7 @@ choose_device() {
     fi
 }
 
-# Sets EXTRAS: what the package needs for this job.
+# Sets EXTRAS: the optional dependencies of this job.
 choose_extras() {
     local cuda
     EXTRAS=(plot)
@@ -156,14 +156,14 @@ cuda_extra() {
 
 prepare_data() {
     if [ -f "data/$DATA/train.bin" ] && [ -f "data/$DATA/val.bin" ] && [ -f "data/$DATA/tokenizer.json" ]; then
-        say "data/$DATA is there"
+        say "data/$DATA exists"
     else
         say "preparing data/$DATA"
         "$PYTHON" "prepare_data/prepare_$DATA.py" --path_to_save "data/$DATA"
     fi
 }
 
-# On new AMD chips an older OpenBLAS takes its AVX2 kernels, although the AVX-512 ones are faster there.
+# On new AMD chips an older OpenBLAS selects AVX2 kernels, although the AVX-512 ones are faster.
 choose_blas_kernels() {
     local flags flag
     [ "${MYTORCH_TUNE:-1}" != 0 ] && [ -z "${OPENBLAS_CORETYPE:-}" ] && [ -r /proc/cpuinfo ] || return 0
@@ -186,7 +186,7 @@ choose_preset() {
         owt-*)
             model=base context=1024 batch=12 iterations=600000 dropout=0.0 max_lr=6e-4 eval_iterations=200
             accumulation=$((40 / PROCESSES)) min_lr=6e-5 warmup=2000 beta2=0.95 eval_interval=1000
-            [ $((40 % PROCESSES)) = 0 ] || usage_error "$PROCESSES processes can't share out 40 accumulation steps" ;;
+            [ $((40 % PROCESSES)) = 0 ] || usage_error "$PROCESSES processes can't divide 40 accumulation steps" ;;
     esac
     iterations=${ITERATIONS:-$iterations}
     if [ "$warmup" -ge "$iterations" ]; then warmup=$((iterations / 10)); fi
@@ -212,7 +212,7 @@ TRAIN=(
     --device "$DEVICE" "${PRESET[@]}" ${FLAGS[@]+"${FLAGS[@]}"}
 )
 if [ -n "$RESUME" ]; then
-    [ -d "$OUTPUT" ] || fail "--resume: there is no $OUTPUT to go on from"
+    [ -d "$OUTPUT" ] || fail "--resume: there is no $OUTPUT to continue from"
     TRAIN+=(--resume_from_checkpoint "$OUTPUT")
 fi
 

@@ -10,18 +10,42 @@ program used the processor. Exit code 1: the texts differ, or a worker ended ear
 
 from __future__ import annotations
 
-import statistics
-import sys
 import tempfile
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.decode_problem import LENGTHS
-from benchmarks.gpt_step import Variant
-from benchmarks.machine import cpu_model
+import numpy as np
+
+from benchmarks.harness import Measurement, TurnsParser, Variant, facts_lines, measure
 from benchmarks.problem import CONFIGS, save_problem
-from benchmarks.protocol import WorkerError
-from benchmarks.report import LossMismatch, Measurement
-from benchmarks.turns import TurnsParser, take_turns
+
+
+@dataclass(frozen=True)
+class Length:
+    """Tokens of the prompt, tokens that follow it, and how often a worker generates them in one turn."""
+
+    prompt: int
+    new: int
+    repeats: int
+
+    def prompt_of(self, config: str) -> np.ndarray:
+        """The prompt, (1, prompt) int64, the same in every process."""
+        return np.random.default_rng(3).integers(0, CONFIGS[config].vocab_size, (1, self.prompt))
+
+
+LENGTHS = {
+    "nano": Length(16, 48, 20),
+    "small": Length(32, 128, 6),
+    "gpt2": Length(32, 64, 2),
+    "tiny": Length(3, 5, 2),  # for the tests
+}
+
+
+def fingerprint(tokens: list[int]) -> float:
+    """A number that is different for different tokens, but for an accident."""
+    return float(zlib.crc32(np.asarray(tokens, np.int64).tobytes()))
+
 
 VARIANTS = [
     Variant("PyTorch eager", "benchmarks.workers.torch_decode"),
@@ -35,15 +59,11 @@ def report(config: str, about: list[dict], measurements: list[Measurement], limi
     lines = [
         f"GPT-2 {config}: {CONFIGS[config]}; float32",
         f"{length.new} tokens after a prompt of {length.prompt}, batch 1, greedy; the texts are the same",
-        cpu_model(),
-        *(
-            f"{m.label}: {facts['version']}; {facts['blas']}; {facts['threads']} threads"
-            for m, facts in zip(measurements, about, strict=True)
-        ),
+        *facts_lines([m.label for m in measurements], about),
         "",
         f"{'':<20}{'ms/token':>10}{'tokens/s':>10}{'ratio':>7}{'quiet turns':>15}",
     ]
-    ms = [statistics.median(m.times(limit)) / length.new for m in measurements]
+    ms = [m.median(limit) / length.new for m in measurements]
     for m, each in zip(measurements, ms, strict=True):
         lines.append(
             f"{m.label:<20}{each:>10.2f}{1e3 / each:>10.1f}{ms[0] / each:>7.2f}"
@@ -59,13 +79,9 @@ def main(argv: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="mytorch-decode-") as folder:
         problem = Path(folder) / "problem.npz"
         save_problem(problem, CONFIGS[args.config])
-        try:
-            about, (measurements,) = take_turns(
-                VARIANTS, [args.config, str(problem)], 1, args.rounds, args.other_cores,
-                LENGTHS[args.config].repeats + 1, tolerance=0,
-            )  # fmt: skip
-        except (LossMismatch, WorkerError) as error:
-            sys.exit(f"benchmarks.decode: {error}")
+        about, (measurements,) = measure(
+            "decode", args, VARIANTS, [args.config, str(problem)], 1, LENGTHS[args.config].repeats + 1, 0
+        )
     print(report(args.config, about, measurements, args.other_cores))
 
 

@@ -15,47 +15,36 @@ Exit code 1: the losses differ, or a worker ended early.
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import math
 import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from benchmarks.machine import cpu_model, total_busy_seconds, tree_busy_seconds
-from benchmarks.problem import CONFIGS, save_problem
-from benchmarks.protocol import Worker, WorkerError
-from benchmarks.report import (
-    TOLERANCE,
+from benchmarks.harness import (
     Chunk,
     LossMismatch,
     Measurement,
-    check_losses,
-    quietness,
-    summarize,
-    table,
+    Variant,
+    Worker,
+    WorkerError,
+    cpu_model,
+    facts_lines,
+    started,
+    wait_for_quiet,
+    watch,
+    write_json,
 )
+from benchmarks.problem import CONFIGS, save_problem
 
 WARM_UP = 2  # the first step of a run allocates, the second is the first to reuse
 STEPS = {"nano": 40, "small": 5, "gpt2": 2, "tiny": 5}  # some two seconds: CPU ticks are 10 ms
-LOOK = 0.25  # seconds of looking whether the machine is quiet
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """An implementation: the module that is its worker, what it finds in its environment, its options."""
-
-    label: str
-    module: str
-    env: dict[str, str] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
+TOLERANCE = 1e-4  # of losses
 
 
 VARIANTS = {
@@ -74,31 +63,6 @@ VARIANTS = {
         "mytorch, MYTORCH_TUNE=0", "benchmarks.workers.mytorch_gpt", {"MYTORCH_TUNE": "0"}
     ),
 }
-
-
-def thread_environment(environ: dict[str, str]) -> dict[str, str]:
-    """Two threads for every library, or what OMP_NUM_THREADS says; a variable that is set keeps its value."""
-    threads = environ.get("OMP_NUM_THREADS", "2")
-    return {name: environ.get(name, threads) for name in THREAD_VARIABLES}
-
-
-def watch(action: Callable[[], Any]) -> tuple[Any, float | None]:
-    """What `action()` returns, and how many cores other programs kept busy meanwhile (None: not known)."""
-    begin, all_busy, own_busy = time.perf_counter(), total_busy_seconds(), tree_busy_seconds(os.getpid())
-    result = action()
-    seconds = time.perf_counter() - begin
-    if all_busy is None:
-        return result, None
-    own_busy = tree_busy_seconds(os.getpid()) - own_busy
-    return result, (total_busy_seconds() - all_busy - own_busy) / seconds
-
-
-def wait_for_quiet(limit: float, deadline: float) -> None:
-    """Return once other programs use at most `limit` cores, or when time.monotonic() passes `deadline`."""
-    others = watch(lambda: time.sleep(LOOK))[1]
-    tick = 0.01 / LOOK  # the least that can be seen
-    while others is not None and others > limit + tick and time.monotonic() < deadline:
-        others = watch(lambda: time.sleep(LOOK))[1]
 
 
 def run_chunk(worker: Worker, steps: int) -> tuple[Chunk, dict]:
@@ -139,33 +103,19 @@ def compare(
 
     A chunk is quiet when other programs used at most `limit` cores. Raises LossMismatch, WorkerError.
     """
-    environment, deadline = thread_environment(os.environ), time.monotonic() + minutes * 60
-    workers: list[Worker] = []
+    deadline = time.monotonic() + minutes * 60
+    wait = partial(wait_for_quiet, limit, deadline)
     with tempfile.TemporaryDirectory(prefix="mytorch-gpt-step-") as folder:
         problem = Path(folder) / "problem.npz"
         save_problem(problem, CONFIGS[config])
-        try:
-            for variant in variants:
-                workers.append(
-                    Worker(
-                        variant.label,
-                        variant.module,
-                        [config, str(problem), *variant.options],
-                        environment | variant.env,
-                    )
-                )
+        with started(variants, [config, str(problem)]) as workers:
             measurements = [Measurement(worker.label, worker.read()) for worker in workers]
-            difference = 0.0
-            while True:
-                wait = partial(wait_for_quiet, limit, deadline)
+            difference, is_over = 0.0, False
+            while not is_over:
                 difference = max(difference, run_round(workers, measurements, steps, before=wait))
                 print(progress(measurements, limit), file=sys.stderr)
                 quiet = all(len(measured.quiet(limit)) >= chunks for measured in measurements)
-                if quiet or time.monotonic() > deadline:
-                    break
-        finally:
-            for worker in workers:
-                worker.close()
+                is_over = quiet or time.monotonic() > deadline
     rows = summarize(measurements, CONFIGS[config].tokens, limit)
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     return {
@@ -179,6 +129,85 @@ def compare(
         "quietness": quietness(rows, chunks, limit),
         "rows": rows,
     }
+
+
+def loss_differences(losses: list[float], reference: list[float]) -> list[float]:
+    """|a - b| / max(1, |b|) of each step, which is the smaller of the absolute and the relative difference.
+
+    Infinite where a loss is NaN or infinite. Raises ValueError where the numbers of steps differ.
+    """
+    return [
+        abs(a - b) / max(1.0, abs(b)) if math.isfinite(a) and math.isfinite(b) else math.inf
+        for a, b in zip(losses, reference, strict=True)
+    ]
+
+
+def check_losses(label: str, losses: list[float], reference_label: str, reference: list[float]) -> float:
+    """The largest difference; raises LossMismatch, naming the first step, where it is above TOLERANCE."""
+    differences = loss_differences(losses, reference)
+    for step, difference in enumerate(differences):
+        if difference > TOLERANCE:
+            raise LossMismatch(
+                f"the losses differ by {difference:.1e} at step {step}, "
+                f"allowed {TOLERANCE:.0e}: {label} {losses[step]:.7f}, "
+                f"{reference_label} {reference[step]:.7f}"
+            )
+    return max(differences)
+
+
+def summarize(measurements: list[Measurement], tokens: int, limit: float) -> list[dict]:
+    """One row of figures a measurement; `ratio` is to the first one's time."""
+    medians = [measured.median(limit) for measured in measurements]
+    return [
+        {
+            "label": measured.label,
+            **measured.about,
+            "ms": ms,
+            "fastest_ms": min(measured.times(limit)),
+            "slowest_ms": max(measured.times(limit)),
+            "tokens_per_second": tokens / ms * 1e3,
+            "ratio": ms / medians[0],
+            "peak_memory": measured.peak_memory,
+            "quiet_chunks": len(measured.quiet(limit)),
+            "all_chunks": len(measured.chunks),
+            "chunks": [asdict(chunk) for chunk in measured.chunks],
+        }
+        for measured, ms in zip(measurements, medians, strict=True)
+    ]
+
+
+def table(rows: list[dict]) -> str:
+    """The rows as text, one line each."""
+    lines = [
+        f"{'':<26}{'ms/step':>9}{'fastest – slowest':>20}{'tokens/s':>11}{'ratio':>7}"
+        f"{'peak RSS':>11}{'chunks':>12}"
+    ]
+    for row in rows:
+        span = f"{row['fastest_ms']:.1f} – {row['slowest_ms']:.1f}"
+        chunks = f"{row['quiet_chunks']} of {row['all_chunks']}"
+        lines.append(
+            f"{row['label']:<26}{row['ms']:>9.1f}{span:>20}{row['tokens_per_second']:>11,.0f}"
+            f"{row['ratio']:>7.2f}{row['peak_memory'] / 2**20:>7,.0f} MiB{chunks:>12}"
+        )
+    return "\n".join(lines)
+
+
+def quietness(rows: list[dict], wanted: int, limit: float) -> str:
+    """A sentence on the discarded chunks; it begins with NOT QUIET where the figures can't be trusted."""
+    if any(chunk["other_cores"] is None for row in rows for chunk in row["chunks"]):
+        return "NOT KNOWN TO BE QUIET: this system has no /proc/stat, so no chunk was discarded."
+    total = sum(row["all_chunks"] for row in rows)
+    discarded = total - sum(row["quiet_chunks"] for row in rows)
+    said = f"{discarded} of {total} chunks discarded: others used more than {limit:g} cores during them."
+    if all(row["quiet_chunks"] >= wanted for row in rows):
+        return said
+    busy = statistics.median(chunk["other_cores"] for row in rows for chunk in row["chunks"])
+    used_all = [row["label"] for row in rows if not row["quiet_chunks"]]
+    missing = f" No chunk of {', '.join(used_all)} was quiet: all of them are counted." if used_all else ""
+    return (
+        f"NOT QUIET: {said} That leaves fewer than the {wanted} quiet ones a row that were wanted; "
+        f"others used {busy:.2f} cores in the median.{missing} Measure again when the machine is idle."
+    )
 
 
 def report(result: dict) -> str:
@@ -196,8 +225,7 @@ def report(result: dict) -> str:
     return "\n".join(
         [
             f"GPT-2 {result['config']}: {CONFIGS[result['config']]}; float32",
-            f"{result['cpu']}; {result['system']}",
-            *(f"{row['label']}: {row['version']}; {row['blas']}; {row['threads']} threads" for row in rows),
+            *facts_lines([row["label"] for row in rows], rows),
             "",
             table(rows),
             "",
@@ -257,9 +285,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(f"benchmarks.gpt_step: {error}")
     print(report(result))
     if args.out:
-        unfinished = args.out.with_name(args.out.name + ".tmp")
-        unfinished.write_text(json.dumps(result, indent=1) + "\n")
-        os.replace(unfinished, args.out)
+        write_json(args.out, result)
 
 
 if __name__ == "__main__":

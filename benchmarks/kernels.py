@@ -5,7 +5,7 @@
 Each implementation lives in a process of its own; they take turns at every kernel, on the same arrays, in
 float32. Times are medians over the rounds during which no other program used the processor (all of them where
 there is no such round). --out writes the figures to a JSON file; --readme writes the table from
-benchmarks/results/kernels-cpu.json into docs/kernels.md and measures nothing. Exit code 1: results differ or a
+benchmarks/results/kernels-cpu.json into docs/kernels.md. Exit code 1: the results differ, or a
 worker ended early.
 """
 
@@ -13,18 +13,11 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import platform
-import statistics
-import sys
 from pathlib import Path
 
-from benchmarks.gpt_step import Variant
+from benchmarks.harness import Measurement, TurnsParser, Variant, cpu_model, measure, write_json
 from benchmarks.kernel_problem import JOBS, REPEATS
-from benchmarks.machine import cpu_model
-from benchmarks.protocol import WorkerError
-from benchmarks.report import LossMismatch, Measurement
-from benchmarks.turns import TurnsParser, take_turns
 
 ROOT = Path(__file__).parent.parent
 RESULTS, README = ROOT / "benchmarks" / "results" / "kernels-cpu.json", ROOT / "docs" / "kernels.md"
@@ -42,7 +35,7 @@ def summarize(table: list[list[Measurement]], about: list[dict], limit: float) -
     """All figures, as they are written to JSON."""
     rows = []
     for job, measurements in zip(JOBS, table, strict=True):
-        times = [statistics.median(measured.times(limit)) for measured in measurements]
+        times = [measured.median(limit) for measured in measurements]
         rows.append({
             "kernel": job.name,
             "size": str(job),
@@ -100,18 +93,11 @@ def main(argv: list[str] | None = None) -> None:
         text = in_readme(README.read_text("utf-8"), markdown(json.loads(RESULTS.read_text("utf-8"))))
         README.write_text(text, "utf-8")
         return
-    try:
-        about, table = take_turns(
-            VARIANTS, ["kernels"], len(JOBS), args.rounds, args.other_cores, REPEATS, TOLERANCE
-        )
-    except (LossMismatch, WorkerError) as error:
-        sys.exit(f"benchmarks.kernels: {error}")
+    about, table = measure("kernels", args, VARIANTS, ["kernels"], len(JOBS), REPEATS, TOLERANCE)
     result = summarize(table, about, args.other_cores)
     print(markdown(result))
     if args.out:
-        unfinished = args.out.with_name(args.out.name + ".tmp")
-        unfinished.write_text(json.dumps(result, indent=1) + "\n")
-        os.replace(unfinished, args.out)
+        write_json(args.out, result)
 
 
 if __name__ == "__main__":

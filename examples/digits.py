@@ -4,7 +4,7 @@ Read handwritten digits: scikit-learn's 1797 images of 8x8 pixels, a quarter of 
     python -m examples.digits --model mlp     two linear layers
     python -m examples.digits --model conv    a small convolutional network
 
-Both are right about more than 97 of 100 digits that they have never seen, after a few seconds.
+Both classify more than 97 % of the test digits correctly, after a few seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mytorch.utils.data import DataLoader, TensorDataset
 
 
 def load(seed: int) -> tuple[TensorDataset, TensorDataset]:
-    """(training, test): images (N, 1, 8, 8) of pixels in [0, 1], and their digits."""
+    """Returns (training, test): images (N, 1, 8, 8) of pixels in [0, 1], and their digits."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -75,7 +75,7 @@ def train(model: nn.Module, data: TensorDataset, test: TensorDataset, epochs: in
 
 @mytorch.no_grad()
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
-    """How much of the data the model is right about, from 0 to 1."""
+    """Returns the fraction of correct predictions."""
     images, labels = data.tensors
     model.eval()
     predicted = model(images).argmax(1)
@@ -84,7 +84,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Train, and return the accuracy on the test images."""
+    """Trains; returns the accuracy on the test images."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

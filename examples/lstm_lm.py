@@ -25,7 +25,7 @@ ADJECTIVES = ["old", "green", "quiet", "small", "famous", "hungry"]
 
 
 def sentence(rng: random.Random) -> str:
-    """As in "the old cats that the farmer knows sleep near the river." """
+    """Returns a sentence such as "the old cats that the farmer knows sleep near the river." """
 
     def noun(plural: bool) -> str:
         adjective = rng.choice(ADJECTIVES) + " " if rng.random() < 0.5 else ""
@@ -54,19 +54,19 @@ class LanguageModel(nn.Module):
 
 
 def streams(tokens: np.ndarray, batch_size: int) -> Tensor:
-    """(batch_size, length): the text in pieces, one beside the other."""
+    """Returns the text as `batch_size` contiguous parts, (batch_size, length)."""
     length = len(tokens) // batch_size
     return mytorch.from_numpy(tokens[: length * batch_size].reshape(batch_size, length))
 
 
 def loss_of(model: LanguageModel, tokens: Tensor, state: tuple | None = None) -> tuple[Tensor, tuple]:
-    """The mean cross entropy in nats a character, and the state after the last one."""
+    """Returns the mean cross entropy in nats a character, and the state after the last one."""
     logits, state = model(tokens[:, :-1], state)
     return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()), state
 
 
 def train(model: LanguageModel, text: Tensor, iterations: int, length: int = 48, lr: float = 5e-3) -> None:
-    """Go through the text piece by piece, and take the state along: memory reaches further than gradients."""
+    """Trains on one part of the text after the other; the state is kept, gradients end at each part."""
     optimizer = mytorch.optim.Adam(model.parameters(), lr=lr)
     schedule = mytorch.optim.lr_scheduler.OneCycleLR(optimizer, lr, iterations, cycle_momentum=False)
     start, state = 0, None
@@ -87,7 +87,7 @@ def train(model: LanguageModel, text: Tensor, iterations: int, length: int = 48,
 
 @mytorch.no_grad()
 def write(model: LanguageModel, start: int, count: int) -> list[int]:
-    """Characters drawn one after the other; the state is all that goes on."""
+    """Returns characters, each drawn given the last one and the state."""
     tokens, state = [start], None
     for _ in range(count):
         logits, state = model(mytorch.tensor([tokens[-1:]]), state)
@@ -96,7 +96,7 @@ def write(model: LanguageModel, start: int, count: int) -> list[int]:
 
 
 def bigram_entropy(tokens: np.ndarray) -> float:
-    """The lowest loss that a model of (last character, next character) can have on this text, in nats."""
+    """Returns the lowest loss of a model of (last character, next character) on this text, in nats."""
     counts = np.zeros((tokens.max() + 1,) * 2)
     np.add.at(counts, (tokens[:-1], tokens[1:]), 1)
     joint = counts / counts.sum()
@@ -105,7 +105,7 @@ def bigram_entropy(tokens: np.ndarray) -> float:
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    """Train, and return the validation loss and the bound of the bigram models."""
+    """Trains; returns the validation loss and the bound of the bigram models."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -37,7 +37,7 @@ from .nn.functional import (
     pixel_unshuffle,
     use_fused,
 )
-from .nn.functional.attached import *
+from .nn.functional.tensor_methods import *
 from .ops import *
 from .ops import out as _out
 from .random import (
@@ -58,7 +58,7 @@ _LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed"
 
 
 def __getattr__(name: str):
-    """What most programs don't need is imported when it is asked for."""
+    """Imports what most programs don't need at its first use."""
     if name == "bfloat16":
         return dtypes.bfloat16
     if name not in _LATER:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from .backends.dtypes import DTypeLike
 from .core.tensor import Tensor
-from .ops.dims import numpy_names
+from .ops.dims import Dims, numpy_names
 from .ops.norms import matrix_norm, vector_norm
 from .ops.svd import svdvals
 
@@ -14,7 +14,14 @@ __all__ = ["matrix_norm", "norm", "svdvals", "vector_norm"]
 
 
 @numpy_names
-def norm(x: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def norm(
+    x: Tensor,
+    ord: float | str | None = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike = None,
+) -> Tensor:
     """The `matrix_norm` in two dims, the `vector_norm` in one; without `ord` the vector norm of order 2.
 
     Raises:

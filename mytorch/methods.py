@@ -121,7 +121,7 @@ INPLACE_VIEWS = [shape.squeeze, shape.unsqueeze, shape.transpose, shape.t]
 CASTS = {
     "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64, "bool": dtypes.bool,
     "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32,
-    "long": dtypes.int64, "bfloat16": "bfloat16",  # by name: its package is imported when it is asked for
+    "long": dtypes.int64, "bfloat16": "bfloat16",  # by name: its package is imported when it is used
 }  # fmt: skip
 
 ALIASES = {
@@ -143,7 +143,7 @@ def float_power_(x: Tensor, exponent) -> Tensor:
 
 
 def _operator(op):
-    """The op as an operator: another class's operand gets its turn instead of an error."""
+    """Returns the op as an operator: of an operand of another class it returns NotImplemented."""
 
     def operator(x, y):
         if isinstance(y, (Tensor, Array, *NUMBERS)) or is_raw(y):

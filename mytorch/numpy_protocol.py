@@ -1,8 +1,8 @@
 """NumPy's functions on Tensors: `np.exp(tensor)` is `mytorch.exp(tensor)`, differentiable.
 
-A function comes in by one of the two doors of NumPy's protocols and is looked up in a table, `UFUNCS` or
-`FUNCTIONS`. To add one, add a line there. What is in no table runs on the Array behind the Tensor, but only
-if no gradient is wanted: none is ever lost silently.
+A function arrives by one of NumPy's two protocols and is looked up in a table, `UFUNCS` or
+`FUNCTIONS`. To add one, add a line. What is in no table runs on the Array behind the Tensor, but only
+if no gradient is required: none is ever lost silently.
 
 Source: NEP 13 (`__array_ufunc__`) and NEP 18 (`__array_function__`), https://numpy.org/neps/
 """
@@ -271,7 +271,7 @@ for _alias, _function in ((np.amax, np.max), (np.amin, np.min), (np.around, np.r
 for _function, _ours in FUNCTIONS.items():
     _ours.__qualname__ = f"np.{_function.__name__}"  # what a wrong argument's TypeError calls it
 
-# Their results are indices, truth values, shapes or text, or are flat: there is nothing to differentiate.
+# Their results are indices, bools, shapes or text, or constant almost everywhere: without a derivative.
 WITHOUT_GRADIENT = {
     getattr(np, name)
     for name in (

@@ -1,4 +1,4 @@
-"""Where random numbers come from: a generator for each device, with a seed and a state that can be saved.
+"""Random number generators: one for each device, with a seed and a state that can be saved.
 
     mytorch.manual_seed(0)                                  # the default generators of all devices
     mytorch.rand(3, generator=mytorch.Generator().manual_seed(0))
@@ -16,25 +16,25 @@ from typing import Any
 
 import numpy as np
 
-from .backends.device import CPU, as_device, cupy, on
+from .backends.device import CPU, DeviceLike, as_device, cupy, on
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
 
 
 class Generator:
-    """A stream of random numbers: the same seed gives the same numbers.
+    """A stream of random numbers, which depend on the seed only.
 
     Args:
         device: where the numbers are made.
     """
 
-    def __init__(self, device: Any = "cpu"):
+    def __init__(self, device: DeviceLike = "cpu"):
         self.device = as_device(device)
         self.manual_seed(DEFAULT_SEED)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begin the stream of this seed.
+        """Seeds the generator, and returns it.
 
         Raises:
             TypeError: `seed` isn't an integer.
@@ -69,16 +69,16 @@ class Generator:
         return (z ^ (z >> 31)) >> 1
 
     def seed(self) -> int:
-        """Begin the stream of a seed that nobody can foresee, and return it."""
+        """Seeds the generator with a random number, and returns that."""
         self.manual_seed(secrets.randbits(64))
         return self._seed
 
     def initial_seed(self) -> int:
-        """The seed that this stream began with."""
+        """Returns the last seed."""
         return self._seed
 
     def get_state(self) -> Tensor:
-        """Where the stream is now, as a uint8 tensor on the CPU: its seed, how many seeds it gave, and the
+        """Returns the state as a uint8 tensor on the CPU: the seed, the count of `next_seed`, and the
         state of the bit generator."""
         if self.device is CPU:
             state = _pack(self.rng.bit_generator.state)
@@ -89,7 +89,7 @@ class Generator:
         return from_raw(np.frombuffer(numbers + state, np.uint8).copy())
 
     def set_state(self, state: Tensor) -> Generator:
-        """Go on from where `get_state` was called, on the same kind of device.
+        """Restores a state that `get_state` returned, on the same kind of device.
 
         Raises:
             TypeError: not a uint8 tensor.
@@ -138,16 +138,16 @@ _default: dict[str, Generator] = {}
 _seed = secrets.randbits(64)
 
 
-def default_generator(device: Any = "cpu") -> Generator:
-    """The generator that is used on a device where none is given."""
+def default_generator(device: DeviceLike = "cpu") -> Generator:
+    """Returns the default generator of a device."""
     device = as_device(device)
     if device not in _default:
         _default[device] = Generator(device).manual_seed(_seed)
     return _default[device]
 
 
-def generator_on(device: Any, generator: Generator | None) -> Generator:
-    """The generator that a function was given, or the default one of the device.
+def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
+    """Returns the generator that is given, or the default one of the device.
 
     Raises:
         TypeError: not a Generator.
@@ -163,7 +163,7 @@ def generator_on(device: Any, generator: Generator | None) -> Generator:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generators of all devices, also of those that are used later; returns the CPU's."""
+    """Seeds the default generators of all devices, also of those that are used later; returns the CPU's."""
     global _seed
     default_generator().manual_seed(seed)
     _seed = default_generator().initial_seed()
@@ -173,22 +173,22 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Seed the default generators with a number that nobody can foresee, and return it."""
+    """Seeds the default generators with a random number, and returns that."""
     return manual_seed(secrets.randbits(64)).initial_seed()
 
 
 def initial_seed() -> int:
-    """The seed that the CPU's default generator began with."""
+    """Returns the last seed of the CPU's default generator."""
     return default_generator().initial_seed()
 
 
-def get_rng_state(device: Any = "cpu") -> Tensor:
+def get_rng_state(device: DeviceLike = "cpu") -> Tensor:
     """The state of a device's default generator, as a uint8 tensor."""
     return default_generator(device).get_state()
 
 
-def set_rng_state(new_state: Tensor, device: Any = "cpu") -> None:
-    """Put a device's default generator into a state that `get_rng_state` returned."""
+def set_rng_state(new_state: Tensor, device: DeviceLike = "cpu") -> None:
+    """Restores the state of a device's default generator that `get_rng_state` returned."""
     default_generator(device).set_state(new_state)
 
 
@@ -199,7 +199,7 @@ def rng_states() -> dict[str, Tensor]:
 
 @contextmanager
 def replayed(states: dict[str, Tensor]) -> Iterator[None]:
-    """Draw inside what was drawn after `states = rng_states()`; at the end all is as it was before."""
+    """Restores `states = rng_states()` inside, so that draws repeat, and at the end the current states."""
     with fork_rng():
         for device, state in states.items():
             default_generator(device).set_state(state)
@@ -208,7 +208,7 @@ def replayed(states: dict[str, Tensor]) -> Iterator[None]:
 
 @contextmanager
 def fork_rng() -> Iterator[None]:
-    """At the end the default generators are where they were, whatever was seeded and drawn inside."""
+    """Restores the states of the default generators at the end."""
     global _seed
     seed = _seed
     before = rng_states()

@@ -1,6 +1,6 @@
 """Special functions under PyTorch's names: `mytorch.special.expit` is `mytorch.sigmoid`."""
 
-from .nn.functional.attached import log_softmax, softmax
+from .nn.functional.tensor_methods import log_softmax, softmax
 from .ops import (
     erf,
     erfc,

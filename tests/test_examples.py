@@ -20,7 +20,7 @@ def run(name, *options, **environment):
     return done.stdout + done.stderr, done.returncode
 
 
-@pytest.mark.parametrize(("model", "epochs"), [("mlp", 20), ("conv", 8)])
+@pytest.mark.parametrize(("model", "epochs"), [("mlp", 20), ("conv", 3)])
 def test_digits_are_read(model, epochs):
     text, code = run("digits", "--model", model, "--epochs", epochs)
     lines = re.findall(r"^epoch +(\d+)  loss ([\d.]+)  test accuracy ([\d.]+)%$", text, re.M)

@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "notebooks" / "gpt_shakespeare.ipynb"
-ITERATIONS = 40
+ITERATIONS = 24
 TEXT = "".join(f"{n} times {m} is {n * m}.\n" for n in range(30) for m in range(30))
 
 
@@ -77,7 +77,7 @@ def test_the_graph_is_shown(executed):
     (shown,) = [printed(cell) for cell in code(executed) if "show(loss.grad_fn)" in cell.source]
     names = [line.split() for line in shown.splitlines()]
     assert [name for (name,) in names[:-1]] == ["add", "square", "mul", "leaf", "leaf", "mul", "leaf", "leaf"]
-    assert shown.splitlines()[-1] == "d loss / d x = 39.0, by hand (2xw + 1) w = 39"
+    assert shown.splitlines()[-1] == "d loss / d x = 39.0, analytically (2xw + 1) w = 39"
 
 
 def test_the_losses_are_drawn(executed):

@@ -128,7 +128,7 @@ def test_help_names_every_option(repo):
         (["shakespeare", "--num_gpus", "2", "--device", "cuda:1"], "does not go with --device cuda:1"),
         (["--mixed_precision", "fp8", "shakespeare"], "--mixed_precision takes fp16 or bf16, got 'fp8'"),
         (["shakespeare", "--mixed_precision="], "--mixed_precision takes fp16 or bf16, got ''"),
-        (["owt", "--num_processes", "3"], "3 processes can't share out 40 accumulation steps"),
+        (["owt", "--num_processes", "3"], "3 processes can't divide 40 accumulation steps"),
     ],
 )
 def test_wrong_arguments(repo, arguments, message):
@@ -144,7 +144,7 @@ def test_wrong_arguments(repo, arguments, message):
         (["--num_gpus", "2"], "12.4", "--num_gpus 2: nvidia-smi lists only 1"),
         (["--num_gpus", "1"], "", "there is no GPU to train on"),
         (["--device", "cuda"], "", "there is no GPU to train on"),
-        (["--resume"], "", "there is no work_dir/gpt2-small-shakespeare to go on from"),
+        (["--resume"], "", "there is no work_dir/gpt2-small-shakespeare to continue from"),
     ],
 )
 def test_what_this_machine_cannot_do(repo, arguments, cuda, message):

@@ -1,16 +1,24 @@
-"""train_gpt2.py and inference_gpt2.py as a user runs them, on a few lines of text."""
+"""train_gpt2.py and inference_gpt2.py as a user runs them, on a few lines of text.
+
+Trainings of one process run in this process, which saves its start; those of two run one after the other in
+a single launch of train_gpt2_program.py.
+"""
 
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+import inference_gpt2
 import mytorch
-from tests.distributed.launched import ROOT, needs_mpi, surroundings
+import train_gpt2
+from tests import train_gpt2_program as program
+from tests.distributed.launched import ROOT, launch, needs_mpi, surroundings
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
 SHORT = [
@@ -20,47 +28,50 @@ SHORT = [
 ]  # fmt: skip
 
 
-# train_gpt2.py, whose process is killed in iteration 7 the first time.
-KILLED = f"""
-import os, sys
-sys.path.insert(0, {str(ROOT)!r})
-import train_gpt2
-step = train_gpt2.train_step
-def killed(accelerator, model, optimizer, tokens, iteration, args):
-    if iteration == 7 and os.environ["MYTORCH_RESTART_COUNT"] == "0":
-        os.kill(os.getpid(), 9)
-    return step(accelerator, model, optimizer, tokens, iteration, args)
-train_gpt2.train_step = killed
-train_gpt2.main()
-"""
-
-
-def run(*command, cwd, ok=True):
+def run(*command, cwd):
     done = subprocess.run(
         [sys.executable, *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=300,
         env=surroundings(),
     )  # fmt: skip
-    assert (done.returncode == 0) == ok, done.stdout + done.stderr
-    return done
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def script(folder, processes):
-    launcher = ["-m", "mytorch.distributed.launch", "--cpu", "-n", processes] if processes > 1 else []
-    return [*launcher, ROOT / "train_gpt2.py", "--path_to_data", folder / "data", *SHORT]
+def options_of(folder, name, *options):
+    """The options of a short run; `name` is the folder of the run."""
+    return ["--path_to_data", str(folder / "data"), "--working_directory", str(folder / "work_dir"), *SHORT,
+            "--project_name", name, *map(str, options)]  # fmt: skip
 
 
-def train(folder, *options, ok=True, processes=1):
-    return run(*script(folder, processes), *options, cwd=folder, ok=ok)
+def train(folder, name, *options):
+    """Runs train_gpt2.main(); returns the exit code or message of SystemExit, 0 without one."""
+    return program.run_main(options_of(folder, name, *options))
+
+
+def resume(folder, name):
+    return "--resume_from_checkpoint", folder / "work_dir" / name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_launcher():
+    """No variable of a launcher around the tests, and the signal handlers of before afterwards."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("MYTORCH_")]:
+            patch.delenv(name)
+        yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with prepared data and a short finished run in work_dir/run."""
+    """A folder with prepared data and a short finished run in work_dir/run, made by the scripts."""
     folder = tmp_path_factory.mktemp("gpt2")
     (folder / "text.txt").write_text(TEXT)
     prepare = ROOT / "prepare_data/prepare_text.py"
     run(prepare, folder / "text.txt", "--path_to_save", folder / "data", cwd=folder)
-    train(folder, "--project_name", "run", "--train_iterations", "12")
+    run(ROOT / "train_gpt2.py", *options_of(folder, "run", "--train_iterations", 12), cwd=folder)
     return folder
 
 
@@ -97,14 +108,37 @@ def test_the_last_state_is_saved_once(folder):
     assert states[1]["best_val_loss"] == min(line["val_loss"] for line in lines if "train_loss" in line)
 
 
+ADDING = ["--dropout_p", "0", "--gradient_accumulation_steps", "2", "--train_iterations"]
+DROPPING = ["--dropout_p", "0.5", "--train_iterations", "1"]
+CONSTANT = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0"]
+ENDLESS = [*CONSTANT, "--eval_interval", "1000000", "--train_iterations"]
+
+
+@pytest.fixture(scope="module")
+def together(folder):
+    """The trainings of two processes: {name: what SystemExit had, 0 without one}, from both processes.
+
+    work_dir/one was trained by one process, and is continued by two.
+    """
+    assert train(folder, "one", *ADDING, 8) == 0
+    runs = {
+        "two": options_of(folder, "two", "--batch_size", "2", *ADDING, 8),
+        "one continued": options_of(folder, "one", "--batch_size", "2", *ADDING, 12, *resume(folder, "one")),
+        "dropout": options_of(folder, "dropout-2", "--batch_size", "2", *DROPPING),
+        "stopped 5": options_of(folder, "both", *ENDLESS, 1000000),
+        "resumed": options_of(folder, "both", *ENDLESS, 8, *resume(folder, "both")),
+        "whole": options_of(folder, "both-whole", *ENDLESS, 8),
+    }
+    (folder / "runs.json").write_text(json.dumps(runs))
+    code, out, err = launch("-n", 2, program.__file__, folder / "runs.json", limit=300)
+    assert code == 0, out + err
+    return [json.loads((folder / f"runs.json.{rank}").read_text()) for rank in range(2)], out
+
+
 @needs_mpi
-def test_two_processes_learn_as_one_with_twice_the_batch(folder):
+def test_two_processes_learn_as_one_with_twice_the_batch(folder, together):
     """Also where each of them adds up several batches, and from a checkpoint of the other."""
-    common = ["--dropout_p", "0", "--gradient_accumulation_steps", "2", "--train_iterations"]
-    train(folder, "--project_name", "two", "--batch_size", "2", *common, "8", processes=2)
-    train(folder, "--project_name", "one", "--batch_size", "4", *common, "8")
-    train(folder, "--resume_from_checkpoint", "work_dir/two", "--batch_size", "4", *common, "12")
-    train(folder, "--resume_from_checkpoint", "work_dir/one", "--batch_size", "2", *common, "12", processes=2)
+    assert train(folder, "two", *ADDING, 12, *resume(folder, "two")) == 0
     one, two = folder / "work_dir/one", folder / "work_dir/two"
     assert {p.name for p in one.iterdir()} == {p.name for p in two.iterdir()}
     for key, count in (("loss", 12), ("train_loss", 4), ("val_loss", 4), ("lr", 12)):
@@ -116,60 +150,86 @@ def test_two_processes_learn_as_one_with_twice_the_batch(folder):
 
 
 @needs_mpi
-def test_two_processes_draw_dropout_of_their_own(folder):
+def test_two_processes_draw_dropout_of_their_own(folder, together):
     """With the same masks on both, the loss would be that of one process; it is not."""
-    options = ["--dropout_p", "0.5", "--train_iterations", "1"]
-    first = []
-    for name, batch, processes in (("own-1", "4", 1), ("own-2", "2", 2)):
-        train(folder, "--project_name", name, "--batch_size", batch, *options, processes=processes)
-        first.append(metrics(folder / "work_dir" / name, "loss")[1])
+    assert train(folder, "dropout-1", *DROPPING) == 0
+    first = [metrics(folder / f"work_dir/dropout-{processes}", "loss")[1] for processes in (1, 2)]
     assert first[0] != pytest.approx(first[1], rel=1e-5) and first[0] == pytest.approx(first[1], rel=0.1)
 
 
-CONSTANT = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--dropout_p", "0"]
+@needs_mpi
+def test_two_processes_stop_together_and_resume_exactly(folder, together):
+    """Only the second process gets the signal."""
+    exits, out = together
+    assert exits == [{name: 130 if name == "stopped 5" else 0 for name in exits[0]}] * 2
+    both = folder / "work_dir/both"
+    assert f"stopped after iteration 5; continue with --resume_from_checkpoint {both}" in out
+    assert list(metrics(both, "loss")) == list(range(1, 9))
+    assert metrics(both, "loss") == metrics(folder / "work_dir/both-whole", "loss")  # bit for bit
 
 
 @pytest.fixture(scope="module")
 def single(folder):
     """The losses of a run in float32."""
-    train(folder, "--project_name", "single", *CONSTANT, "--train_iterations", "12")
+    assert train(folder, "single", *CONSTANT, "--dropout_p", 0, "--train_iterations", 8) == 0
     return metrics(folder / "work_dir/single", "loss")
 
 
 @pytest.mark.parametrize("given, precision", [([], "fp16"), (["bf16"], "bf16")])
 def test_half_precision_learns_as_float32_and_resumes_exactly(folder, single, given, precision):
-    common = [*CONSTANT, "--train_iterations"]
+    common = [*CONSTANT, "--dropout_p", 0, "--train_iterations"]
     half = ["--mixed_precision", *given, *common]
-    path = f"work_dir/{precision}"
-    train(folder, "--project_name", precision, *half, "6")
-    train(folder, "--resume_from_checkpoint", path, *half, "12")
-    train(folder, "--project_name", f"{precision}-whole", *half, "12")
-    found, whole = (metrics(folder / name, "loss") for name in (path, f"{path}-whole"))
+    whole, out = f"{precision}-whole", folder / "work_dir" / precision
+    assert train(folder, precision, *half, 4) == train(folder, whole, *half, 8) == 0
+    assert train(folder, precision, *half, 8, *resume(folder, precision)) == 0
+    found, expected = metrics(out, "loss"), metrics(folder / "work_dir" / whole, "loss")
     assert found == pytest.approx(single, rel=0.01) and found != single
-    assert [found[i] for i in range(7, 13)] == [whole[i] for i in range(7, 13)]
-    state = mytorch.load(newest(folder / path) / "mp_config.bin")
+    assert found == expected  # bit for bit
+    state = mytorch.load(newest(out) / "mp_config.bin")
     assert state["precision"] == precision and (state["scaler"] is None) == (precision == "bf16")
-    done = train(folder, "--resume_from_checkpoint", path, *common, "13", ok=False)
-    assert "saved with mixed precision" in done.stderr and "Traceback" not in done.stderr
-    out = run(ROOT / "inference_gpt2.py", path, "--prompt", "the", "--device", "cpu", cwd=folder).stdout
-    assert out.startswith("the")
+    assert "saved with mixed precision" in train(folder, precision, *common, 9, *resume(folder, precision))
+
+
+def test_the_schedule_is_that_of_the_options(folder):
+    """Linear warm-up and cosine, also for more iterations and another rate than those of the checkpoint."""
+    rates = ["--max_lr", "1e-2", "--min_lr", "1e-3", "--warmup_steps", "2", "--train_iterations"]
+    assert train(folder, "lr", "--train_iterations", 3) == 0
+    assert train(folder, "lr", *rates, 6, *resume(folder, "lr")) == 0
+    expected = {4: 0.00868198051533946, 5: 0.0055, 6: 0.00231801948466054}
+    found = metrics(folder / "work_dir/lr", "lr")
+    assert {i: lr for i, lr in found.items() if i > 3} == pytest.approx(expected)
+
+
+# train_gpt2.py, whose process is killed in iteration 7 the first time.
+KILLED = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+import train_gpt2
+step, steps = train_gpt2.train_step, []
+def killed(*args):
+    steps.append(1)
+    if len(steps) == 7 and os.environ["MYTORCH_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), 9)
+    return step(*args)
+train_gpt2.train_step = killed
+train_gpt2.main()
+"""
 
 
 def test_it_starts_again_from_the_last_checkpoint(folder):
     """Killed in the middle, and started again by mytorchrun: as if nothing had happened."""
-    options = ["--train_iterations", "9", "--dropout_p", "0.1", "--project_name"]
-    train(folder, *options, "undisturbed")
-    launcher = ["-m", "mytorch.distributed.launch", "--cpu", "--max_restarts", "1", folder / "killed.py"]
+    assert train(folder, "undisturbed", "--train_iterations", 9) == 0
     (folder / "killed.py").write_text(KILLED)
-    done = run(*launcher, *script(folder, 1)[1:], *options, "killed", cwd=folder)
-    assert "restart 1 of 1" in done.stderr
+    options = options_of(folder, "killed", "--train_iterations", 9)
+    code, out, err = launch("-n", 1, "--max_restarts", 1, folder / "killed.py", *options, limit=300)
+    assert code == 0 and "restart 1 of 1" in err, out + err
     losses = [metrics(folder / "work_dir" / name, "loss") for name in ("undisturbed", "killed")]
     assert list(losses[0]) == list(range(1, 10)) and losses[0] == losses[1]
 
 
 def test_a_new_run_puts_the_checkpoints_of_the_old_one_aside(folder):
-    for iterations in ("4", "2"):
-        train(folder, "--project_name", "again", "--train_iterations", iterations)
+    for iterations in (4, 2):
+        assert train(folder, "again", "--train_iterations", iterations) == 0
     found = [folder / "work_dir/again" / name for name in ("checkpoints.old", "checkpoints")]
     states = [mytorch.load(max(path.glob("checkpoint_*")) / "custom_checkpoint.bin") for path in found]
     assert [state["iteration"] for state in states] == [4, 2]
@@ -179,101 +239,80 @@ def test_a_damaged_checkpoint_is_refused_by_name(folder):
     shutil.copytree(folder / "work_dir/run", folder / "work_dir/damaged")
     path = newest(folder / "work_dir/damaged") / "optimizer.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    done = train(folder, "--resume_from_checkpoint", "work_dir/damaged", ok=False)
-    assert "optimizer.bin has" in done.stderr and "the last good checkpoint is" in done.stderr
-    assert "Traceback" not in done.stderr
+    message = train(folder, "damaged", *resume(folder, "damaged"))
+    assert "optimizer.bin has" in message and "the last good checkpoint is" in message
 
 
-@needs_mpi
-def test_two_processes_stop_together_and_resume_exactly(folder):
-    constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--eval_interval", "1000000"]
-    stopped = stop_after(folder, "both", 5, *constant, processes=2)
-    end = mytorch.load(newest(stopped) / "custom_checkpoint.bin")["iteration"] + 5
-    resumed = ["--resume_from_checkpoint", stopped, "--train_iterations", end]
-    train(folder, *constant, *resumed, processes=2)
-    train(folder, *constant, "--project_name", "both-whole", "--train_iterations", end, processes=2)
-    assert list(metrics(stopped, "loss")) == list(range(1, end + 1))
-    assert metrics(stopped, "loss") == metrics(folder / "work_dir/both-whole", "loss")  # bit for bit
-
-
-def test_resuming_continues_exactly(folder):
-    constant = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0", "--eval_interval", "1000000"]
-    stopped = stop_after(folder, "stopped", 7, *constant)
-    reached = mytorch.load(newest(stopped) / "custom_checkpoint.bin")["iteration"]
-    end = reached + 6
-    train(folder, *constant, "--resume_from_checkpoint", stopped, "--train_iterations", end)
-    train(folder, *constant, "--project_name", "whole", "--train_iterations", end)
-    whole = folder / "work_dir/whole"
-    assert reached >= 7 and list(metrics(stopped, "loss")) == list(range(1, end + 1))
+def test_resuming_continues_exactly(folder, capsys):
+    """After Ctrl-C, which saves a checkpoint."""
+    stop = program.interrupted_after(7)
+    assert stop(options_of(folder, "stopped", *ENDLESS, 1000000)) == 130
+    stopped, whole = folder / "work_dir/stopped", folder / "work_dir/whole"
+    text = f"stopped after iteration 7; continue with --resume_from_checkpoint {stopped}"
+    assert text in capsys.readouterr().out
+    assert mytorch.load(newest(stopped) / "custom_checkpoint.bin")["iteration"] == 7
+    assert train(folder, "stopped", *ENDLESS, 12, *resume(folder, "stopped")) == 0
+    assert train(folder, "whole", *ENDLESS, 12) == 0
+    assert list(metrics(stopped, "loss")) == list(range(1, 13))
     assert metrics(stopped, "loss") == metrics(whole, "loss")  # bit for bit
     a, b = (mytorch.load(newest(out) / "model.safetensors") for out in (stopped, whole))
     for name, value in a.items():
         assert (value.numpy() == b[name].numpy()).all(), name
 
 
-def stop_after(folder, name, iteration, *options, processes=1):
-    """Start an endless run, press Ctrl-C once it has logged an iteration; its folder."""
-    out = folder / "work_dir" / name
-    process = subprocess.Popen(
-        [sys.executable, *map(str, script(folder, processes)), *options, "--project_name", name,
-         "--train_iterations", "1000000"],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=surroundings(),
-    )  # fmt: skip
-    deadline = time.time() + 300
-    while time.time() < deadline and process.poll() is None:
-        if (out / "metrics.jsonl").exists() and iteration in metrics(out, "loss"):
-            break
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    text = process.communicate(timeout=300)[0]
-    assert process.returncode == 130, text
-    assert "continue with --resume_from_checkpoint" in text and "Traceback" not in text
-    return out
+def test_a_second_signal_ends_at_once(folder):
+    with pytest.raises(KeyboardInterrupt):
+        program.interrupted_after(3, times=2)(options_of(folder, "twice", *ENDLESS, 1000000))
+    assert not (folder / "work_dir/twice/checkpoints").exists()
 
 
-def test_inference_writes_the_same_text_with_and_without_cache(folder):
-    options = [
-        "work_dir/run/", "--prompt", "the q", "--max_new_tokens", "30", "--seed", "5", "--device", "cpu",
-    ]  # fmt: skip
-    texts = []
-    for extra in ([], ["--no_cache"], ["--temperature", "0", "--topk", "1"]):
-        out = run(ROOT / "inference_gpt2.py", *options, *extra, cwd=folder).stdout
-        text, _, rest = out.partition("\n\n[")
-        assert text.startswith("the q") and len(text) == 5 + 30 and rest.startswith("30 tokens")
-        texts.append(text)
+def test_inference_writes_the_same_text_with_and_without_cache(folder, capsys, monkeypatch):
+    options = ["work_dir/run/", "--prompt", "the q", "--max_new_tokens", "30", "--device", "cpu"]
+    texts = [run(ROOT / "inference_gpt2.py", *options, cwd=folder)]
+    monkeypatch.chdir(folder)
+    for extra in (["--no_cache"], ["--temperature", "0", "--topk", "1"]):
+        monkeypatch.setattr("sys.argv", ["inference_gpt2.py", *options, *extra])
+        inference_gpt2.main()
+        texts.append(capsys.readouterr().out)
+    for i, out in enumerate(texts):
+        texts[i], _, rest = out.partition("\n\n[")
+        assert texts[i].startswith("the q") and len(texts[i]) == 5 + 30 and rest.startswith("30 tokens")
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize(
-    ("program", "options", "message"),
+    ("script", "options", "message"),
     [
-        ("train_gpt2.py", ["--path_to_data", "nowhere"], "nowhere/train.bin is missing; make it with"),
-        ("train_gpt2.py", ["--path_to_data", "data", "--context_length", "100000"],
+        (train_gpt2, ["--path_to_data", "nowhere"], "nowhere/train.bin is missing; make it with"),
+        (train_gpt2, ["--path_to_data", "data", "--context_length", "100000"],
          "too few for a context of 100000"),
-        ("train_gpt2.py", ["--model_size", "tiny"], "invalid choice: 'tiny'"),
-        ("train_gpt2.py", ["--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
-        ("train_gpt2.py", ["--batch_size", "0"], "--batch_size must be at least 1, got 0"),
-        ("train_gpt2.py",
+        (train_gpt2, ["--model_size", "tiny"], "invalid choice: 'tiny'"),
+        (train_gpt2, ["--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
+        (train_gpt2, ["--batch_size", "0"], "--batch_size must be at least 1, got 0"),
+        (train_gpt2,
          ["--path_to_data", "data", "--model_size", "small", "--resume_from_checkpoint", "work_dir/run"],
          "of another model"),
-        ("train_gpt2.py", ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"],
-         "nothing holds no checkpoint"),
-        ("inference_gpt2.py", ["nothing"], "nothing holds no model.safetensors"),
-        ("inference_gpt2.py", ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
-        ("inference_gpt2.py", ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
+        (train_gpt2, ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"],
+         "can't resume from nothing: there is no checkpoint in nothing/checkpoints"),
+        (inference_gpt2, ["nothing"], "nothing holds no model.safetensors"),
+        (inference_gpt2, ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
+        (inference_gpt2, ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
     ],
 )  # fmt: skip
-def test_wrong_calls_end_in_one_line(folder, program, options, message):
-    done = run(ROOT / program, *options, cwd=folder, ok=False)
-    import re
+def test_wrong_calls_end_in_one_line(folder, script, options, message, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", [script.__file__, *options])
+    with pytest.raises(SystemExit) as caught:
+        script.main()
+    text = capsys.readouterr().err if caught.value.code == 2 else str(caught.value.code)
+    assert re.search(message, text) and "Traceback" not in text
 
-    assert re.search(message, done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
 
-
-def test_help_names_every_option():
-    text = run(ROOT / "train_gpt2.py", "--help", cwd=ROOT).stdout
+def test_help_names_every_option(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["train_gpt2.py", "--help"])
+    with pytest.raises(SystemExit):
+        train_gpt2.main()
+    text = capsys.readouterr().out
     for name in [
         "project_name", "working_directory", "context_length", "model_size", "dropout_p", "path_to_data",
         "train_iterations", "eval_interval", "eval_iterations", "batch_size", "gradient_accumulation_steps",

@@ -55,17 +55,13 @@ def _rows(config: Config, s: int) -> list[GpuJob]:
     row, element = costs.elementwise(x, s), costs.elementwise(hidden, s)
     added = costs.after_addition(row, x, s)
     T, B = config.context_length, config.batch_size
-    scores, square = (N, T), (B, T, T)
+    scores = N, T
     heads = (B, config.n_head, T, C // config.n_head)
-
-    def masked(name: str) -> Callable:
-        return lambda F, constant, x: getattr(F, name)(x, None, True)
 
     return [
         GpuJob("layer_norm", ((N, C), (C,), (C,)), norm("layer_norm", (C,)), cost=row),
         GpuJob("rms_norm", ((N, C), (C,)), norm("rms_norm", (C,)), cost=row),
         GpuJob("add_layer_norm", ((N, C), (N, C), (C,), (C,)), _added("add_layer_norm", (C,)), cost=added),
-        GpuJob("add_rms_norm", ((N, C), (N, C), (C,)), _added("add_rms_norm", (C,)), cost=added),
         *(GpuJob(name, (wide,), _plain(name), cost=element)
           for name in ("gelu", "silu", "relu", "leaky_relu", "squared_relu", "sigmoid", "tanh")),
         *(GpuJob(name, (wide,), _plain(name), cost=costs.gated(hidden // 2, s))
@@ -79,8 +75,6 @@ def _rows(config: Config, s: int) -> list[GpuJob]:
         ),
         *(GpuJob(name, (scores,), _along_rows(name), cost=costs.elementwise(N * T, s))
           for name in ("softmax", "log_softmax")),
-        *(GpuJob(name, (square,), masked(name), cost=costs.elementwise(math.prod(square), s))
-          for name in ("masked_softmax", "masked_log_softmax")),
         GpuJob(
             "embedding", ((V, C),), lambda F, constant, w: F.embedding(constant(0), w),
             cost=costs.embedding(N, V, C, s), constants=(targets(N, V),),
@@ -99,13 +93,8 @@ def _channels(config: Config, s: int) -> list[GpuJob]:
     return [
         GpuJob("group_norm", (x, w, w), lambda F, constant, x, *p: F.group_norm(x, GROUPS, *p),
                cost=group),
-        GpuJob("add_group_norm", (x, x, w, w), _added("add_group_norm", GROUPS),
-               cost=costs.after_addition(group, n, s)),
         GpuJob("batch_norm", (x, w, w),
                lambda F, constant, x, *p: F.batch_norm(x, None, None, *p, True), cost=batch),
-        GpuJob("add_batch_norm", (x, x, w, w),
-               lambda F, constant, x, r, *p: F.add_batch_norm(x, r, None, None, *p, True),
-               cost=costs.after_addition(batch, n, s)),
         GpuJob("conv2d", (x, (CHANNELS, CHANNELS, 3, 3), w),
                lambda F, constant, *a: F.conv2d(*a, 1, 1), cost=costs.convolution(n, CHANNELS, 9, s)),
         GpuJob("conv1d", ((images, CHANNELS, side * side), (CHANNELS, CHANNELS, 3), w),

@@ -40,36 +40,6 @@ def add_layer_norm(input: Tensor, residual: Tensor, *args: Any, **kwargs: Any) -
     return F.layer_norm(total, *args, **kwargs), total
 
 
-def add_rms_norm(input: Tensor, residual: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    total = input + residual
-    return F.rms_norm(total, *args, **kwargs), total
-
-
-def add_group_norm(input: Tensor, residual: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    total = input + residual
-    return F.group_norm(total, *args, **kwargs), total
-
-
-def add_batch_norm(input: Tensor, residual: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    total = input + residual
-    return F.batch_norm(total, *args, **kwargs), total
-
-
-def masked_softmax(input: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    return F.softmax(_filled(input, mask, is_causal), -1)
-
-
-def masked_log_softmax(input: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    return F.log_softmax(_filled(input, mask, is_causal), -1)
-
-
-def _filled(input: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    if is_causal:
-        seen = torch.ones(input.shape[-2:], dtype=torch.bool, device=input.device).tril()
-        mask = seen if mask is None else seen & mask
-    return input if mask is None else input.masked_fill(~mask, -torch.inf)
-
-
 ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),

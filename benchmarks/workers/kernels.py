@@ -7,11 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any
 
-from benchmarks.machine import openblas
-from benchmarks.protocol import Step, serve
+from benchmarks.harness import Step, about_mytorch, serve
 
 WARM_UP = 0.1  # seconds
 Passes = Callable[[], tuple[Sequence[Any], Sequence[Any]]]  # returns the results, and what has gradients
@@ -92,18 +90,15 @@ def describe(library: Any) -> dict:
         from benchmarks.workers.torch_gpt import blas
 
         library.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        said = {"version": f"PyTorch {library.__version__}", "blas": blas()}
+        about = {"version": f"PyTorch {library.__version__}", "blas": blas()}
     else:
-        said = {
-            "version": f"mytorch {library.__version__}, NumPy {version('numpy')}",
-            "blas": f"OpenBLAS, kernels {openblas()['core']}",
-        }
-    return said | {"threads": library.get_num_threads()}
+        about = about_mytorch()
+    return about | {"threads": library.get_num_threads()}
 
 
 def main(problem: str, name: str) -> None:
     library = importlib.import_module(name)  # before NumPy, as in a user's script: it may choose its kernels
-    from benchmarks.conv_problem import SHAPES
+    from benchmarks.conv import SHAPES
     from benchmarks.kernel_problem import JOBS, REPEATS
 
     jobs = JOBS if problem == "kernels" else [shape.job() for shape in SHAPES[problem]]

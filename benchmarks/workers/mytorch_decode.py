@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 
 import mytorch  # before NumPy, as in a user's script: the import may choose OpenBLAS's kernels
-from benchmarks.decode_problem import LENGTHS, fingerprint
-from benchmarks.machine import openblas
+from benchmarks.decode import LENGTHS, fingerprint
+from benchmarks.harness import Step, about_mytorch, serve
 from benchmarks.problem import CONFIGS, load_problem
-from benchmarks.protocol import Step, serve
 from mytorch.models.gpt2 import GPT2, GPT2Config
 
 
@@ -28,13 +26,7 @@ def generation(config: str, problem: str) -> list[Step]:
 
 
 def main(config: str, problem: str) -> None:
-    blas = openblas()
-    about = {
-        "version": f"mytorch {mytorch.__version__}, NumPy {version('numpy')}",
-        "blas": f"OpenBLAS, kernels {blas['core']}",
-        "threads": blas["threads"],
-    }
-    serve(about, lambda: generation(config, problem))
+    serve(about_mytorch(), lambda: generation(config, problem))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from importlib.metadata import version
 
 import mytorch  # before NumPy, as in a user's script: the import may choose OpenBLAS's kernels
-from benchmarks.machine import openblas
+from benchmarks.harness import Step, about_mytorch, serve
 from benchmarks.problem import ADAMW, CONFIGS, MAX_GRAD_NORM, WEIGHT_DECAY, Config, load_problem
-from benchmarks.protocol import Step, serve
 from mytorch.models.gpt2 import GPT2, GPT2Config
 
 
@@ -47,13 +45,7 @@ def training_steps(config: Config, problem: str) -> list[Step]:
 
 
 def main(config: str, problem: str) -> None:
-    blas = openblas()
-    about = {
-        "version": f"mytorch {mytorch.__version__}, NumPy {version('numpy')}",
-        "blas": f"OpenBLAS, kernels {blas['core']}",
-        "threads": blas["threads"],
-    }
-    serve(about, lambda: training_steps(CONFIGS[config], problem))
+    serve(about_mytorch(), lambda: training_steps(CONFIGS[config], problem))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.decode_problem import LENGTHS, fingerprint
+from benchmarks.decode import LENGTHS, fingerprint
+from benchmarks.harness import Step, serve
 from benchmarks.problem import CONFIGS, Config, load_problem
-from benchmarks.protocol import Step, serve
 from benchmarks.workers.torch_gpt import GPT, Attention, blas
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (1, heads, context, C / heads) of each layer

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.harness import Step, serve
 from benchmarks.problem import ADAMW, CONFIGS, MAX_GRAD_NORM, WEIGHT_DECAY, Config, load_problem
-from benchmarks.protocol import Step, serve
 
 
 class Attention(nn.Module):

@@ -1,20 +1,23 @@
-"""Accelerator: one training script for a laptop, a GPU, and many of them."""
+"""Accelerator: the same training script for a CPU, a GPU and several processes."""
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import distributed as dist
 from ..backends.device import as_device, device, is_available
 from ..core.array import Array
-from ..core.tensor import Tensor
+from ..core.tensor import RemovableHandle, Tensor
 from ..distributed.ddp import DistributedDataParallel, broadcast_tensors, check_same_model
 from ..nn.module import Module
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..optim.optimizer import Optimizer
 from ..utils.data import DataLoader
-from . import process
+from . import world
+from .gradient_state import GradientState
 from .gradients import Gradients, check_steps
 from .joining import Joining
 from .loader import PreparedLoader, SkippedLoader, skip_first_batches
@@ -25,14 +28,14 @@ from .precision import cast_around, half_dtype, half_parameters, read_precision
 from .processes import Processes
 from .saving import Saving
 from .scheduler import AcceleratedScheduler
-from .shared_scaler import SharedScaler
-from .state import GradientState
-from .tracking import Tracking
+from .shared_grad_scaler import SharedScaler
+from .stateful import Schedule
+from .tracking import LogWith, Tracking
 from .weights import Weights
 
 
 class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
-    """Prepares models, optimizers, loaders and schedules for whatever the script runs on.
+    """Prepares models, optimizers, loaders and schedules for the device and the processes of the run.
 
         accelerator = Accelerator(gradient_accumulation_steps=4, mixed_precision="fp16")
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -44,29 +47,29 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
                 optimizer.step()
                 optimizer.zero_grad()
 
-    The interface is that of Hugging Face's Accelerate. Several processes are started by `mytorchrun launch`.
+    The interface is that of Hugging Face's Accelerate. `mytorchrun launch` starts several processes.
 
-    Args: the first four, where they are None, are what `mytorchrun launch` says (MYTORCH_MIXED_PRECISION, …).
-        gradient_accumulation_steps: micro-batches for each update; 1.
-        mixed_precision: "fp16" or True trains a float16 model with float32 weights behind it, and scales its
-            losses; "bf16" a bfloat16 one, whose losses need no scale; "no" or False.
+    Args: the first four, where None, are read from the environment that `mytorchrun launch` sets.
+        gradient_accumulation_steps: micro-batches of each update; 1 by default.
+        mixed_precision: "fp16" or True trains a float16 model with float32 master weights and a loss scale;
+            "bf16" a bfloat16 model, which needs no loss scale; "no" or False.
         log_wandb: log to Weights & Biases, as `log_with="wandb"`.
         cpu: use no GPU.
         log_with: "jsonl", "wandb", "tensorboard", a Tracker, or a list of these.
-        project_dir: the folder of trackers' files, and of checkpoints that are given none of their own.
+        project_dir: the folder of trackers' files, and of checkpoints saved without a folder.
         device_placement: move models and batches to the device.
-        split_batches: a prepared loader's batch size is that of all processes together; else that of each.
-        even_batches: all processes have as many batches, for which some samples come again at the end of a
-            pass. False repeats none: see `join_uneven_inputs`.
-        step_scheduler_with_optimizer: schedules count updates; False lets them count calls.
+        split_batches: a prepared loader's batch size is the total of all processes, not that of each.
+        even_batches: all processes get the same number of batches, for which some samples are repeated at
+            the end of a pass. False repeats none: see `join_uneven_inputs`.
+        step_scheduler_with_optimizer: schedules count updates; if False, calls.
         ddp_kwargs, scaler_kwargs: options of DistributedDataParallel, and of GradScaler, for "fp16".
 
     Attributes:
-        scaler: the loss scale; None without "fp16".
+        scaler: the GradScaler; None without "fp16".
 
     Raises:
         ValueError: an unknown precision or tracker.
-        ImportError: "bf16" without the package ml_dtypes, which adds the dtype to NumPy.
+        ImportError: "bf16" without the package ml_dtypes.
     """
 
     def __init__(
@@ -76,61 +79,61 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         log_wandb: bool | None = None,
         cpu: bool | None = None,
         *,
-        log_with: Any = None,
-        project_dir: Any = None,
+        log_with: LogWith = None,
+        project_dir: str | os.PathLike | None = None,
         device_placement: bool = True,
         split_batches: bool = False,
         even_batches: bool = True,
         step_scheduler_with_optimizer: bool = True,
-        ddp_kwargs: dict[str, Any] | None = None,
-        scaler_kwargs: dict[str, Any] | None = None,
+        ddp_kwargs: Mapping[str, Any] | None = None,
+        scaler_kwargs: Mapping[str, Any] | None = None,
     ):
-        setting = process.setting
+        setting = world.setting
         gradient_accumulation_steps = setting(
             "GRADIENT_ACCUMULATION_STEPS", gradient_accumulation_steps, 1, int
         )
         mixed_precision = setting("MIXED_PRECISION", mixed_precision, "no")
-        log_wandb = setting("LOG_WANDB", log_wandb, False, process.is_true)
-        cpu = setting("CPU", cpu, False, process.is_true)
+        log_wandb = setting("LOG_WANDB", log_wandb, False, world.is_true)
+        cpu = setting("CPU", cpu, False, world.is_true)
         check_steps(gradient_accumulation_steps)
         self.mixed_precision = read_precision(mixed_precision)
         Saving.__init__(self)
         Tracking.__init__(self, log_with, log_wandb, project_dir)
-        self._started = process.start()
+        self._started = world.start()
         self.device: device = as_device("cpu")
         if not cpu and is_available():
-            self.device = as_device(f"cuda:{process.local_rank()}")
+            self.device = as_device(f"cuda:{world.local_rank()}")
         is_scaled = self.mixed_precision == "fp16"
         self.scaler = SharedScaler(self.device, **(scaler_kwargs or {})) if is_scaled else None
         self.device_placement, self._ddp_kwargs = device_placement, ddp_kwargs or {}
         self.split_batches, self.even_batches = split_batches, even_batches
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
         self.gradient_state = GradientState(gradient_accumulation_steps)
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.gradient_state.step, self.sync_gradients = 0, True
         self._models: list[Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []
         self._loaders: list[PreparedLoader] = []
-        self._single: dict[Tensor, Array] = {}  # float32 values, until an optimizer has taken them over
-        self._casts: dict[Module, list] = {}
+        self._float32_values: dict[Tensor, Array] = {}  # until an optimizer takes them
+        self._casts: dict[Module, list[RemovableHandle]] = {}
         self._has_checked = True
         if self.scaler is not None:
             self.scaler.optimizers.clear()
 
     # Preparing.
 
-    def prepare(self, *objects: Any, device_placement: Any = None) -> Any:
-        """Models, optimizers, loaders and schedules made ready; returned in the order that they came in.
+    def prepare(self, *objects: Any, device_placement: Sequence[bool] | None = None) -> Any:
+        """Returns models, optimizers, loaders and schedules prepared, in the order of the arguments.
 
         Args:
-            device_placement: for each object whether it goes to the device; by default the Accelerator's.
+            device_placement: for each object whether to move it to the device; the Accelerator's if None.
 
         Raises:
-            TypeError: something else, an optimizer's class or a list, say.
-            ValueError: `device_placement` is of another length; a half-precision model comes after its
+            TypeError: another object, such as a class or a list.
+            ValueError: `device_placement` has another length; a half-precision model comes after its
                 optimizer.
         """
         placed = [self.device_placement] * len(objects) if device_placement is None else device_placement
@@ -158,17 +161,17 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     def prepare_model(
         self, model: Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> Module:
-        """The model on the device, in half precision if that is wanted, and in DDP if there are others.
+        """Returns the model on the device, with mixed precision in half, with several processes in DDP.
 
         Args:
-            evaluation_mode: it isn't trained, and needs no DDP.
+            evaluation_mode: the model isn't trained and needs no DDP.
         """
         for known in self._models:
             if self.unwrap_model(known) is self.unwrap_model(model):
                 return known
         if self.device_placement if device_placement is None else device_placement:
             model.to(self.device)
-        if process.world_size() > 1:
+        if world.world_size() > 1:
             check_same_model(model)
             broadcast_tensors([*model.parameters(), *model.buffers()])  # while they are float32
         half = half_dtype(self.mixed_precision)
@@ -178,10 +181,10 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
                 raise ValueError(
                     "prepare(): with mixed precision a model comes before its optimizer, or in the same call"
                 )
-            self._single.update(half_parameters(model, half))
+            self._float32_values.update(half_parameters(model, half))
             self._casts[self.unwrap_model(model)] = cast_around(model, half)
         trains = not evaluation_mode and any(p.requires_grad for p in model.parameters())
-        if process.world_size() > 1 and trains and not isinstance(model, DistributedDataParallel):
+        if world.world_size() > 1 and trains and not isinstance(model, DistributedDataParallel):
             model = DistributedDataParallel(model, **{"init_sync": False, **self._ddp_kwargs})
         self._models.append(model)
         return model
@@ -189,23 +192,25 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     def prepare_optimizer(
         self, optimizer: Optimizer, device_placement: bool | None = None
     ) -> AcceleratedOptimizer:
-        """The optimizer, stepping with complete gradients; over float32 copies of a half-precision model."""
+        """Returns the optimizer wrapped; with mixed precision it updates float32 copies of the weights."""
         for known in self._optimizers:
             if optimizer in (known, known.optimizer, _inner(known.optimizer)):
                 return known
-        if isinstance(optimizer, AcceleratedOptimizer):  # of another Accelerator, or before free_memory()
+        if isinstance(optimizer, AcceleratedOptimizer):  # of another Accelerator, or of this one before
             optimizer = optimizer.optimizer
         half = half_dtype(self.mixed_precision)
         is_half = any(p.dtype == half for group in optimizer.param_groups for p in group["params"])
         if half is not None and is_half and not isinstance(optimizer, MixedPrecisionOptimizer):
-            optimizer = MixedPrecisionOptimizer(optimizer, self._single)
+            optimizer = MixedPrecisionOptimizer(optimizer, self._float32_values)
         prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
         self._optimizers.append(prepared)
         self._has_checked = False
         return prepared
 
-    def prepare_scheduler(self, scheduler: Any, device_placement: bool | None = None) -> AcceleratedScheduler:
-        """The schedule, going on with its optimizer."""
+    def prepare_scheduler(
+        self, scheduler: Schedule, device_placement: bool | None = None
+    ) -> AcceleratedScheduler:
+        """Returns the schedule wrapped: it steps with its optimizer."""
         for known in self._schedulers:
             if scheduler in (known, known.scheduler):
                 return known
@@ -221,29 +226,29 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     def prepare_data_loader(
         self, data_loader: DataLoader | PreparedLoader | SkippedLoader, device_placement: bool | None = None
     ) -> PreparedLoader | SkippedLoader:
-        """The loader of this process's share of each batch, on the device."""
+        """Returns the loader of this process's part of each batch, on the device."""
         if isinstance(data_loader, SkippedLoader):
             prepared = self.prepare_data_loader(data_loader.loader, device_placement)
             is_new = prepared is not data_loader.loader
             return SkippedLoader(prepared, data_loader.num_batches) if is_new else data_loader
         for known in self._loaders:
-            if data_loader in (known, known.given):
+            if data_loader in (known, known.original):
                 return known
         placed = self.device_placement if device_placement is None else device_placement
         if isinstance(data_loader, PreparedLoader):
             prepared = data_loader
             prepared.gradient_state = self.gradient_state
         else:
-            where = self.device if placed else None
+            target = self.device if placed else None
             prepared = PreparedLoader(
-                data_loader, where, self.gradient_state, self.split_batches, self.even_batches
+                data_loader, target, self.gradient_state, self.split_batches, self.even_batches
             )
         self._loaders.append(prepared)
         return prepared
 
     def _check_models(self) -> None:
-        """Once before gradients are computed: are all averaged that an optimizer uses?"""
-        if self._has_checked or process.world_size() == 1:
+        """Warns, before the first backward pass, of parameters whose gradients are not averaged."""
+        if self._has_checked or world.world_size() == 1:
             return
         self._has_checked = True
         averaged = {p for model in self._models for p in model.parameters()}
@@ -257,10 +262,10 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
                 )
 
     def unwrap_model(self, model: Module, keep_fp32_wrapper: bool = True) -> Module:
-        """The model that was prepared.
+        """Returns the original model.
 
         Args:
-            keep_fp32_wrapper: False takes away what casts inputs and outputs with mixed precision.
+            keep_fp32_wrapper: False removes the hooks that cast inputs and outputs with mixed precision.
         """
         while isinstance(model, DistributedDataParallel):
             model = model.module
@@ -271,27 +276,29 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
 
     # The rest of a run.
 
-    def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> SkippedLoader:
-        """The loader without its first batches: to go on in the middle of an epoch."""
+    def skip_first_batches(
+        self, dataloader: DataLoader | PreparedLoader, num_batches: int = 0
+    ) -> SkippedLoader:
+        """Returns the loader without its first batches: to resume in the middle of an epoch."""
         return skip_first_batches(dataloader, num_batches)
 
     def free_memory(self, *objects: Any) -> list:
-        """Forget all that was prepared, give memory back, and return None for each object."""
+        """Drops everything that was prepared, frees memory, and returns None for each object."""
         self.wait_for_checkpoint()
-        self._forget()
+        self._reset()
         clear()
         return [None] * len(objects)
 
     clear = free_memory
 
     def end_training(self) -> None:
-        """Wait for the last checkpoint, close the trackers, and leave the other processes."""
+        """Waits for the last checkpoint, closes the trackers, and leaves the process group."""
         self.wait_for_checkpoint()
         self._finish_trackers()
         if self._started and dist.is_initialized():
-            process.leave()
+            world.leave()
             self._started = False
 
 
-def _inner(optimizer: Any) -> Any:
+def _inner(optimizer: Optimizer | MixedPrecisionOptimizer) -> Optimizer:
     return optimizer.optimizer if isinstance(optimizer, MixedPrecisionOptimizer) else optimizer

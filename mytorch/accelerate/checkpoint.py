@@ -1,12 +1,12 @@
 """
-Checkpoints: folders that are whole or not there.
+Checkpoints: folders that are whole or absent.
 
     model.safetensors  optimizer.bin  mp_config.bin  scheduler.bin  sampler.bin  random_states.bin
     manifest.json
 
-Everything but the manifest is a safetensors file (see `serialization`), whatever its name: nothing is
-pickled. A checkpoint is written into a folder of another name, flushed to the disk, and renamed; its manifest
-holds size and hash of each file. So a kill at any moment leaves the last good one, and damage is noticed.
+All files but the manifest are safetensors (see `serialization`), whatever their names: nothing is pickled. A
+checkpoint is written into a folder of another name, flushed to the disk, and renamed; its manifest holds size
+and hash of each file. So a kill at any moment leaves the last good one, and damage is detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import shutil
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..serialization import load, save
 
@@ -30,18 +30,18 @@ _NUMBERED = re.compile(r"checkpoint_(\d+)")
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is not there, not whole, or was changed."""
+    """A checkpoint is missing, incomplete or altered."""
 
 
 def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
-    """Write objects into the files of a checkpoint; what was there before stays until it is whole.
+    """Writes objects into the files of a checkpoint; an old one is kept until the new one is whole.
 
     Args:
-        files: what `serialization.save` takes, by name.
-        replace: take the place of a checkpoint that is there.
+        files: objects for `serialization.save`, by file name.
+        replace: replace an existing checkpoint.
 
     Raises:
-        FileExistsError: the folder holds anything but a checkpoint, or one that isn't to be replaced.
+        FileExistsError: the folder holds other files, or a checkpoint and `replace` is False.
         OSError: writing failed.
     """
     folder = folder.resolve()  # a link stays one
@@ -60,14 +60,14 @@ def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
             manifest.flush()
             os.fsync(manifest.fileno())
             _flush(partial)
-            _check_place(folder, files, replace)  # somebody else may have been here
+            _check_place(folder, files, replace)  # another run may have written it
             _replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def _check_place(folder: Path, files: dict[str, Any], replace: bool) -> None:
-    """Refuse to write where something would be lost."""
+    """Raises if writing would delete anything but a checkpoint."""
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
@@ -89,7 +89,7 @@ def _check_place(folder: Path, files: dict[str, Any], replace: bool) -> None:
 
 
 def _replace(partial: Path, folder: Path) -> None:
-    """Rename to `folder`; one that is there already waits as .previous, where `read` finds it."""
+    """Renames to `folder`; meanwhile an existing one is .previous, where `read` finds it."""
     previous = _previous(folder)
     if folder.exists():
         if previous.exists():
@@ -105,10 +105,10 @@ def _previous(folder: Path) -> Path:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The objects in a checkpoint, by the names of its files; every byte was compared with the manifest.
+    """Returns the objects in a checkpoint by file name, after a check of all bytes against the manifest.
 
     Raises:
-        CheckpointError: a file is missing, truncated or altered; it says which, and which checkpoint is good.
+        CheckpointError: a file is missing, truncated or altered; the message names it and a good checkpoint.
     """
     found = _present(folder)
     problem = what_is_wrong(found)
@@ -120,14 +120,14 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _present(folder: Path) -> Path:
-    """The folder, or the one that waits where a process was killed between two renames."""
+    """Returns the folder, or .previous if a process was killed between two renames."""
     folder = folder.resolve()
     previous = _previous(folder)
     return folder if (folder / MANIFEST).is_file() or not (previous / MANIFEST).is_file() else previous
 
 
 def what_is_wrong(folder: Path) -> str:
-    """Why a checkpoint can't be used; "" if it can."""
+    """Returns why a checkpoint can't be used; "" if it can."""
     try:
         files = _entries(folder)
     except CheckpointError as error:
@@ -148,10 +148,10 @@ def what_is_wrong(folder: Path) -> str:
 
 
 def _entries(folder: Path) -> dict[str, tuple[int, str]]:
-    """What the manifest says: {name: (bytes, hash)}.
+    """Returns the entries of the manifest: {name: (bytes, hash)}.
 
     Raises:
-        CheckpointError: it is missing, damaged, or of another version.
+        CheckpointError: the manifest is missing, damaged, or of another version.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -174,16 +174,15 @@ def _entries(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def _others(folder: Path) -> list[Path]:
-    """Other checkpoints of the same run, the newest first."""
+    """Returns other checkpoints of the same run, the newest first."""
     siblings = [path for _, path in sorted(numbered(folder.parent).items(), reverse=True)]
     return [path for path in (_previous(folder), *siblings) if path != folder and path.is_dir()]
 
 
 def last_good(folder: Path) -> Path | None:
-    """The checkpoint that `newest` finds or, with a warning, the last one before it that is whole.
+    """Returns the checkpoint that `newest` finds or, with a warning, the last whole one before it.
 
-    Returns:
-        None if there is none at all.
+    None without any checkpoint.
 
     Raises:
         CheckpointError: all are damaged.
@@ -203,7 +202,7 @@ def last_good(folder: Path) -> Path | None:
 
 
 def numbered(folder: Path) -> dict[int, Path]:
-    """The folders checkpoint_N in a folder, by N."""
+    """Returns the folders checkpoint_N in a folder, by N."""
     if not folder.is_dir():
         return {}
     found = {path: _NUMBERED.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
@@ -211,10 +210,10 @@ def numbered(folder: Path) -> dict[int, Path]:
 
 
 def next_numbered(folder: Path) -> Path:
-    """The folder of the next checkpoint in a row.
+    """Returns the folder of the next checkpoint_N.
 
     Raises:
-        FileExistsError: the folder is a checkpoint itself, which `newest` would find before those in it.
+        FileExistsError: the folder is a checkpoint itself, which `newest` would find first.
     """
     if (folder / MANIFEST).is_file():
         raise FileExistsError(f"can't save several checkpoints in {folder}: it is one itself")
@@ -222,7 +221,7 @@ def next_numbered(folder: Path) -> Path:
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint that a folder is, or the last one in it; None if there is none."""
+    """Returns the folder if it is a checkpoint, or else the last one in it; None without one."""
     if (folder / MANIFEST).is_file() or _previous(folder.resolve()).is_dir():
         return folder
     found = numbered(folder)
@@ -232,7 +231,7 @@ def newest(folder: Path) -> Path | None:
 
 
 def clean(folder: Path, keep_last: int) -> None:
-    """Delete all but the last checkpoints in a row, and what killed processes left behind."""
+    """Deletes all but the last numbered checkpoints, and files that killed processes left."""
     found = numbered(folder)
     for number in sorted(found)[:-keep_last]:
         # Renamed first: a checkpoint that is half deleted must not look like a damaged one.
@@ -253,15 +252,15 @@ def _is_being_written(partial: Path) -> bool:
         return False
 
 
-def _lock(file: Any) -> bool:
-    """Take the lock of a file, which ends with the process; False if another has it."""
+def _lock(file: TextIO) -> bool:
+    """Locks a file until the process ends; returns False if another process has the lock."""
     try:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):  # not every system, and not every file system, has locks
+    except (ImportError, OSError):  # systems and file systems without locks
         pass
     return True
 
@@ -275,7 +274,7 @@ def _hash(path: Path) -> str:
 
 
 def _flush(folder: Path) -> None:
-    with suppress(OSError):  # not every system can flush a folder
+    with suppress(OSError):  # systems that can't flush a folder
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

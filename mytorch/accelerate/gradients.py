@@ -1,8 +1,8 @@
-"""The part of the Accelerator that computes gradients, adds them up, and clips them."""
+"""The part of the Accelerator that computes, accumulates and clips gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -12,11 +12,11 @@ from ..core.tensor import Tensor
 from ..distributed.ddp import DistributedDataParallel
 from ..nn.module import Module
 from ..nn.utils import clip_grad
-from . import process
+from . import world
+from .gradient_state import GradientState
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
-from .shared_scaler import SharedScaler
-from .state import GradientState
+from .shared_grad_scaler import SharedScaler
 
 
 class Gradients:
@@ -28,7 +28,7 @@ class Gradients:
 
     @property
     def sync_gradients(self) -> bool:
-        """Does this micro-batch end a window? It can be set."""
+        """Whether this micro-batch ends a window; can be set."""
         return self.gradient_state.sync_gradients
 
     @sync_gradients.setter
@@ -47,15 +47,15 @@ class Gradients:
         self.gradient_state.num_steps = check_steps(value)
 
     def backward(self, loss: Tensor, num_items: float | None = None, **kwargs: Any) -> None:
-        """Add the gradients of a micro-batch's mean loss to those of its window.
+        """Accumulates the gradients of a micro-batch's mean loss in those of its window.
 
-        A loss that isn't finite would make all weights of all ranks NaN. Without a scaler, which leaves such
-        steps out, that is an error on the CPU; a GPU would have to be waited for, and isn't asked.
+        A loss that isn't finite would make the weights of all ranks NaN. Without a scaler, which skips such
+        steps, that is an error on the CPU; on a GPU the check would synchronize, and is left to the user.
 
         Args:
-            num_items: the tokens that the loss is the mean over, if they differ between micro-batches: the
-                window's gradient is then that of the mean over all its tokens, on all processes.
-            kwargs: of `Tensor.backward`.
+            num_items: number of tokens of the mean, if it differs between micro-batches: the window's
+                gradient is then that of the mean over all its tokens, on all processes.
+            kwargs: arguments of `Tensor.backward`.
 
         Raises:
             FloatingPointError: several processes compute on CPUs, and this one's loss is inf or NaN.
@@ -64,7 +64,7 @@ class Gradients:
         factor = self.gradient_state.factor(num_items)
         if self.scaler is not None:
             self.scaler.loss = loss.detach()
-        elif process.world_size() > 1:
+        elif world.world_size() > 1:
             _check_finite(loss)
         if factor != 1:
             loss = loss * factor
@@ -74,10 +74,10 @@ class Gradients:
 
     @contextmanager
     def accumulate(self, *models: Module) -> Iterator[None]:
-        """Around each micro-batch: gradients are sent, and optimizers step, when the window is complete.
+        """Context of a micro-batch: gradients are reduced and optimizers step when the window is complete.
 
-        A window is `gradient_accumulation_steps` micro-batches, or what is left of a prepared loader. The
-        gradients of a half-precision model add up in float32, out of sight between two micro-batches.
+        A window is `gradient_accumulation_steps` micro-batches, or the rest of a prepared loader. Between two
+        micro-batches the gradients of a half-precision model are held in float32.
         """
         completes = self.gradient_state.begin_micro_batch()
         halves = self._halves()
@@ -94,15 +94,17 @@ class Gradients:
 
     @contextmanager
     def no_sync(self, model: Module) -> Iterator[None]:
-        """Inside, gradients of this model add up without being sent."""
+        """Context in which gradients of this model accumulate without being reduced."""
         with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
             yield
 
-    def unscale_gradients(self, optimizer: Any = None) -> None:
-        """Divide the gradients by the scale of the losses, before they are looked at or changed.
+    def unscale_gradients(
+        self, optimizer: AcceleratedOptimizer | Sequence[AcceleratedOptimizer] | None = None
+    ) -> None:
+        """Divides the gradients by the loss scale, before they are read or changed.
 
         Args:
-            optimizer: a prepared one, or a list of them; all of them if None.
+            optimizer: a prepared optimizer, or a list of them; all if None.
         """
         if optimizer is None:
             optimizer = self._optimizers
@@ -112,13 +114,13 @@ class Gradients:
     def clip_grad_norm_(
         self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
     ) -> Tensor | None:
-        """Clip the gradients of prepared models' parameters, once a window is complete.
+        """Clips the gradients of prepared models' parameters, when a window is complete.
 
         Returns:
-            The norm of the complete gradients, in float32, before clipping; None while they add up.
+            The norm of the complete gradients, in float32, before clipping; None while they accumulate.
 
         Raises:
-            ValueError: with mixed precision, a gradient of a parameter that no prepared optimizer has.
+            ValueError: with mixed precision, a parameter with a gradient is in no prepared optimizer.
         """
         if not self.sync_gradients:
             return None
@@ -134,7 +136,7 @@ class Gradients:
         return clip_grad.clip_grad_norm_(params, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-        """Limit each element of the complete gradients to ± `clip_value`."""
+        """Clips each element of the complete gradients to ± `clip_value`."""
         if not self.sync_gradients:
             return
         params = self._unscaled(parameters)
@@ -145,19 +147,19 @@ class Gradients:
         clip_grad.clip_grad_value_(params, clip_value)
 
     def _unscaled(self, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-        """These parameters (the model's, not their float32 copies), with unscaled gradients."""
+        """Returns these parameters (the model's, not their float32 copies), with unscaled gradients."""
         params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         for half in self._halves():
             params = half.models_of(params)
-        strangers = {p for p in params if p.grad is not None}
+        unknown = {p for p in params if p.grad is not None}
         for optimizer in self._optimizers:
             mine = optimizer.model_parameters()
-            strangers.difference_update(mine)
+            unknown.difference_update(mine)
             if not set(params).isdisjoint(mine):
                 optimizer.unscale()
-        if self.scaler is not None and strangers:
+        if self.scaler is not None and unknown:
             raise ValueError(
-                f"{len(strangers)} of these parameters have gradients, but are in no optimizer that went "
+                f"{len(unknown)} of these parameters have gradients, but are in no optimizer that went "
                 "through prepare(): their gradients are still multiplied by the loss scale"
             )
         return params
@@ -167,17 +169,17 @@ class Gradients:
 
     @property
     def optimizer_step_was_skipped(self) -> bool:
-        """Was the last step of an optimizer left out, since a gradient was inf or NaN?"""
+        """Whether the last step of an optimizer was skipped, since a gradient was inf or NaN."""
         return any(optimizer.step_was_skipped for optimizer in self._optimizers)
 
     @contextmanager
-    def autocast(self, autocast_handler: Any = None) -> Iterator[None]:
-        """Accepted as Hugging Face's: with mixed precision a prepared model computes in half anyway."""
+    def autocast(self, autocast_handler: object = None) -> Iterator[None]:
+        """Does nothing: with mixed precision a prepared model computes in half precision anyway."""
         yield
 
 
-def check_steps(value: Any) -> int:
-    """Raise if that isn't a number of micro-batches."""
+def check_steps(value: int) -> int:
+    """Raises ValueError unless this is a number of micro-batches."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"gradient_accumulation_steps must be a positive integer, got {value!r}")
     return value
@@ -188,6 +190,6 @@ def _check_finite(loss: Tensor) -> None:
     if isinstance(raw, np.ndarray) and not np.isfinite(raw).all():
         value = raw.item() if raw.size == 1 else "with inf or NaN in it"
         raise FloatingPointError(
-            f"backward(): the loss on rank {process.rank()} is {value}; averaged over the "
-            f"{process.world_size()} ranks, its gradients would make the weights of all of them NaN"
+            f"backward(): the loss on rank {world.rank()} is {value}; averaged over the "
+            f"{world.world_size()} ranks, its gradients would make the weights of all of them NaN"
         )

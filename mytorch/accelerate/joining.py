@@ -1,4 +1,4 @@
-"""The part of the Accelerator for loops that have more batches on some processes than on others."""
+"""The part of the Accelerator for loops with more batches on some processes than on others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .. import distributed as dist
+from ..core.tensor import Tensor
 from ..distributed.ddp import DistributedDataParallel
 from ..distributed.join import Join, Joinable, JoinHook
-from . import process
+from ..nn.module import Module
+from . import world
+from .gradient_state import GradientState
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
-from .saving import _copied
+from .saving import copied
 from .scheduler import AcceleratedScheduler
-from .shared_scaler import SharedScaler
-from .state import GradientState
+from .shared_grad_scaler import SharedScaler
+from .stateful import StateDict
 
 
 class Joining:
@@ -30,29 +33,28 @@ class Joining:
 
     @contextmanager
     def join_uneven_inputs(
-        self, joinables: Sequence[Any], even_batches: bool | None = None
+        self, joinables: Sequence[Module], even_batches: bool | None = None
     ) -> Iterator[None]:
-        """Context around a loop: a process without more batches follows the others until all are through.
+        """Context of a loop: a process without more batches follows the others until all have finished.
 
             with accelerator.join_uneven_inputs([model], even_batches=False):
                 for x, y in loader:
                     ...
 
-        A process that is through gives zeros to the averages (see `DistributedDataParallel.join`). After the
-        loop all have the weights, the optimizers, the schedules and the loss scale of one that trained until
-        the end. Inside there are no other collectives, such as `gather`; a window of several micro-batches
-        must end with the same one on all processes. With one process, and with even batches, it does nothing.
+        A process that has finished contributes zeros to the averages (see `DistributedDataParallel.join`).
+        After the loop all have the weights, optimizers, schedules and loss scale of one that trained until
+        the end. The loop must not call other collectives, such as `gather`; a window of several micro-batches
+        must end with the same one on all processes. With one process or even batches it does nothing.
 
         Args:
             joinables: the prepared models.
-            even_batches: what prepared loaders do inside; None leaves them as they are, which is for the
-                Accelerator's `even_batches`.
+            even_batches: sets that of the prepared loaders, for the loop; None keeps it.
 
         Raises:
             TypeError: one of `joinables` isn't a prepared model that trains.
-            ValueError: there are none; a prepared ZeroRedundancyOptimizer; see `PreparedLoader.even_batches`.
+            ValueError: no joinables; a prepared ZeroRedundancyOptimizer; see `PreparedLoader.even_batches`.
         """
-        if process.world_size() == 1:
+        if world.world_size() == 1:
             yield
             return
         models = list(joinables)
@@ -71,15 +73,15 @@ class Joining:
                 self._set_joining(True)
                 followers = _Followers(self, models)
                 at_end.enter_context(Join([*models, followers]))
-                at_end.callback(followers.keep_masters)  # before the others' weights come, which are rounded
+                at_end.callback(followers.keep_masters)  # before the others' weights, which are rounded
             yield
 
     def _set_joining(self, value: bool) -> None:
         self.gradient_state.is_joining = value
         if self.scaler is not None:
-            self.scaler.is_shared = not value  # all have the same gradients, averaged
+            self.scaler.is_shared = not value  # the averaged gradients are the same everywhere
 
-    def _check_joinables(self, models: list[Any]) -> None:
+    def _check_joinables(self, models: list[Module]) -> None:
         if not models:
             raise ValueError("join_uneven_inputs(): there must be at least one joinable")
         for prepared in self._optimizers:
@@ -92,12 +94,12 @@ class Joining:
 
 
 class _Followers(Joinable, JoinHook):
-    """What processes that made fewer steps take over in the end, beside the model."""
+    """Copies the state beside the model to the processes that made fewer steps."""
 
     def __init__(self, accelerator: Joining, models: list[DistributedDataParallel]):
         self.accelerator, self.models = accelerator, models
         self.group = models[0].join_process_group
-        self.masters: list = []  # of each optimizer, where the model is a half-precision one
+        self.masters: list[list[Tensor] | None] = []  # of each optimizer; None without mixed precision
 
     join_process_group = property(lambda self: self.group)
     _optimizers = property(lambda self: [prepared.optimizer for prepared in self.accelerator._optimizers])
@@ -108,21 +110,21 @@ class _Followers(Joinable, JoinHook):
     def keep_masters(self) -> None:
         halves = [isinstance(optimizer, MixedPrecisionOptimizer) for optimizer in self._optimizers]
         pairs = zip(self._optimizers, halves, strict=True)
-        self.masters = _copied([optimizer.masters() if is_half else None for optimizer, is_half in pairs])
+        self.masters = copied([optimizer.masters() if is_half else None for optimizer, is_half in pairs])
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        lasts: list = [None] * process.world_size(self.group)
+        lasts: list = [None] * world.world_size(self.group)
         dist.all_gather_object(lasts, is_last_joiner, group=self.group)
-        box = [_copied(self._states()) if is_last_joiner else None]
+        box = [copied(self._states()) if is_last_joiner else None]
         dist.broadcast_object_list(box, group=self.group, group_src=lasts.index(True))
         if not is_last_joiner:
             self._load(box[0])
-            self._forget_grads()
+            self._reset_grads()
         for optimizer, masters in zip(self._optimizers, box[0]["masters"], strict=True):
             if masters is not None:
                 optimizer.load_masters(masters)
 
-    def _states(self) -> dict[str, Any]:
+    def _states(self) -> StateDict:
         optimizers, scaler = self._optimizers, self.accelerator.scaler
         return {
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
@@ -131,14 +133,14 @@ class _Followers(Joinable, JoinHook):
             "scaler": None if scaler is None else scaler.state_dict(),
         }
 
-    def _forget_grads(self) -> None:
-        """Those of the others' steps, which would be added to the next ones."""
+    def _reset_grads(self) -> None:
+        """Resets the gradients of the others' steps, which the next ones would accumulate."""
         for optimizer in self._optimizers:
             optimizer.zero_grad()
         for model in self.models:
             model.zero_grad()
 
-    def _load(self, states: dict[str, Any]) -> None:
+    def _load(self, states: StateDict) -> None:
         for optimizer, state in zip(self._optimizers, states["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         for scheduler, state in zip(self.accelerator._schedulers, states["schedulers"], strict=True):

@@ -1,4 +1,4 @@
-"""notebook_launcher: train from a notebook, or from a script, on several processes."""
+"""notebook_launcher: starts several processes from a notebook or a script."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def notebook_launcher(
     mixed_precision: str | None = None,
     use_cpu: bool = False,
 ) -> None:
-    """Call `function(*args)` in one process, or in several that the launcher starts.
+    """Calls `function(*args)` in this process, or in several that the launcher starts.
 
     Args:
-        function: for several processes it must be in a file, which each of them imports: they can't see a
-            notebook's cells. A script that calls this does so under `if __name__ == "__main__":`.
+        function: for several processes a function in a file, which each of them imports; they don't see a
+            notebook's cells. A script makes this call under `if __name__ == "__main__":`.
         args: numbers, strings, tensors, and lists and dicts of these (see `serialization.save`).
         num_processes: 1 if None.
-        mixed_precision: what an Accelerator takes that isn't told; see `Accelerator`.
+        mixed_precision: the default of an `Accelerator`.
         use_cpu: use no GPU.
 
     Raises:
@@ -48,14 +48,14 @@ def notebook_launcher(
         file = Path(folder) / "call.bin"
         save({**call, "path": sys.path, "args": list(args)}, file)
         command = [sys.executable, "-m", "mytorch.distributed.launch", "-n", str(num_processes)]
-        command += [*(["--cpu"] if use_cpu else []), "-m", "mytorch.accelerate.call", str(file)]
+        command += [*(["--cpu"] if use_cpu else []), "-m", "mytorch.accelerate.call_function", str(file)]
         code = _run(command, {**os.environ, **environment})
     if code:
         raise RuntimeError(f"notebook_launcher(): {function.__qualname__} failed with exit code {code}")
 
 
 def _target_of(function: Callable, num_processes: int) -> dict[str, str]:
-    """Where the processes find the function."""
+    """Returns module, file and name, by which the processes find the function."""
     if started_size() > 1:
         raise RuntimeError(
             f"notebook_launcher(): this process is one of {started_size()} already; in a script, call it "
@@ -72,7 +72,7 @@ def _target_of(function: Callable, num_processes: int) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """The exit code; what it prints is printed here, where a notebook shows it."""
+    """Runs a command and prints its output, which a notebook then shows; returns the exit code."""
     job = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -81,11 +81,11 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
             print(line, end="", flush=True)
         return job.wait()
     finally:
-        job.terminate()  # where somebody interrupts the cell
+        job.terminate()  # if the cell is interrupted
         job.wait()
         job.stdout.close()
 
 
 def debug_launcher(function: Callable, args: tuple = (), num_processes: int = 2) -> None:
-    """`notebook_launcher` on CPUs, to see whether a script is right for several processes."""
+    """Calls `notebook_launcher` on CPUs, to test a script with several processes."""
     notebook_launcher(function, args, num_processes, use_cpu=True)

@@ -1,4 +1,4 @@
-"""PreparedLoader: a DataLoader that gives each process its share, on its device."""
+"""PreparedLoader: a DataLoader of each process's part of the batches, on its device."""
 
 from __future__ import annotations
 
@@ -8,60 +8,62 @@ from typing import Any
 
 from ..backends.device import device
 from ..utils.data import DataLoader, DistributedSampler, IterableDataset
-from . import process
+from . import world
+from .gradient_state import GradientState
 from .operations import map_tensors
 from .shard import ShardedBatchSampler, ShardedStream, WithDuplicates, part_of_batch
-from .state import GradientState
+from .stateful import StateDict
 
 
 class PreparedLoader:
-    """Goes over a DataLoader: batches are dealt out to the processes, and moved to the device.
+    """Iterates over a DataLoader: batches are distributed to the processes, and moved to the device.
 
     The order of all processes is that of process 0. At the end of a pass, and of each worker's stream, some
-    samples may be repeated, so that all have as many batches: `Accelerator.gather_for_metrics` drops them.
+    samples may be repeated, so that all processes get the same number of batches;
+    `Accelerator.gather_for_metrics` drops them.
 
     Args:
-        loader: as for one process; its batch size is that of each.
-        where: the device, or None to leave batches where they are.
-        state: is told of the pass.
-        split_batches: its batch size is that of all processes together.
-        even_batches: False repeats no samples: some processes may have fewer in their last batch, or fewer
-            batches.
+        loader: a loader for one process; its batch size is that of each.
+        target: the device, or None to leave batches on theirs.
+        state: registers the pass.
+        split_batches: the batch size is the total of all processes.
+        even_batches: if False, no samples are repeated: some processes may get fewer samples in the last
+            batch, or fewer batches.
 
     Attributes:
-        given: the loader that was prepared; `num_workers`, `sampler` and so on are its own.
-        loader: the loader of this process's share.
-        end_of_dataloader: the batch that was given out is the last one.
+        original: the loader that was prepared, with its `num_workers`, `sampler` and so on.
+        loader: the loader of this process's part.
+        end_of_dataloader: the current batch is the last one.
     """
 
     def __init__(
-        self, loader: DataLoader, where: device | None, state: GradientState, split_batches: bool = False,
+        self, loader: DataLoader, target: device | None, state: GradientState, split_batches: bool = False,
         even_batches: bool = True,
     ):  # fmt: skip
-        self.given, self.device, self.gradient_state = loader, where, state
-        self.loader = shared_out(loader, process.world_size(), process.rank(), split_batches, even_batches)
+        self.original, self.device, self.gradient_state = loader, target, state
+        self.loader = loader_of_rank(loader, world.world_size(), world.rank(), split_batches, even_batches)
         self._is_stream = isinstance(self.loader.dataset, ShardedStream)
         self.split_batches = split_batches and self._shard is not None
-        self.end_of_dataloader, self._saved, self._is_in_step = False, None, process.world_size() == 1
-        self._repeated = 0
+        self.end_of_dataloader, self._saved, self._has_seeds = False, None, world.world_size() == 1
+        self._num_repeated = 0
 
     @property
     def duplicates(self) -> int:
-        """How many samples of this batch, over all processes, are repeated."""
+        """Number of repeated samples in this batch, over all processes."""
         if self._is_stream:
-            return self._repeated
+            return self._num_repeated
         shard = self._shard
         return shard.duplicates if shard is not None and self.end_of_dataloader else 0
 
     @property
     def _shard(self) -> ShardedBatchSampler | ShardedStream | None:
-        """What shares out; None if nothing does."""
+        """The sampler or stream that distributes the samples; None without one."""
         shard = self.loader.dataset if self._is_stream else self.loader.batch_sampler
         return shard if isinstance(shard, (ShardedBatchSampler, ShardedStream)) else None
 
     @property
     def even_batches(self) -> bool:
-        """Do all processes have as many batches, of as many samples? Can be set between two passes."""
+        """Whether all processes get the same number of batches and samples; can be set between two passes."""
         return self._shard is None or self._shard.even_batches
 
     @even_batches.setter
@@ -74,118 +76,117 @@ class PreparedLoader:
         if self._shard is not None:
             self._shard.even_batches = value
 
-    dataset = property(lambda self: self.given.dataset)
-    batch_size = property(lambda self: self.given.batch_size)
-    total_dataset_length = property(lambda self: len(self.given.dataset))
+    dataset = property(lambda self: self.original.dataset)
+    batch_size = property(lambda self: self.original.batch_size)
+    total_dataset_length = property(lambda self: len(self.original.dataset))
 
     @property
     def total_batch_size(self) -> int:
-        """Samples in a batch, over all processes."""
-        size = self.batch_size or getattr(self.given.batch_sampler, "batch_size", None) or 1
+        """Number of samples in a batch, over all processes."""
+        size = self.batch_size or getattr(self.original.batch_sampler, "batch_size", None) or 1
         return size * self._batches_at_once
 
     @property
     def _batches_at_once(self) -> int:
-        """How many batches of the given loader the processes get together."""
-        return 1 if self.split_batches else process.world_size()
+        """Number of batches of the original loader that the processes get at once."""
+        return 1 if self.split_batches else world.world_size()
 
     def __iter__(self) -> Iterator[Any]:
-        self._get_in_step()
+        self._synchronize_seeds()
         batches = iter(self.loader)
         self.end_of_dataloader, self._saved = False, None
         self.gradient_state.loaders.append(self)
         try:
-            for batch, is_last in self._marked(batches):
+            for batch, is_last in self._with_is_last(batches):
                 self.end_of_dataloader = is_last
                 if self._is_stream:
-                    batch, self._repeated = batch
-                yield batch if self.device is None else map_tensors(self._moved, batch)
+                    batch, self._num_repeated = batch
+                yield batch if self.device is None else map_tensors(self._to_device, batch)
                 self._saved = None
         finally:
             self.gradient_state.loaders.remove(self)
             self._saved = None
 
-    def _marked(self, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
-        """Each batch, and whether it is the last one."""
+    def _with_is_last(self, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
+        """Yields each batch, and whether it is the last one."""
         length = _length(self.loader)
         if length < math.inf:
             for batch in batches:
                 yield batch, self.loader.state_dict()["batches"] == length
             return
-        ahead = next(batches, _END)  # only by trying can it be known; the position is then one too far
+        ahead = next(batches, _END)  # the length is unknown: the loader is one batch ahead
         while ahead is not _END:
             batch, self._saved = ahead, self.loader.state_dict()
             ahead = next(batches, _END)
             yield batch, ahead is _END
 
-    def _moved(self, x: Any) -> Any:
+    def _to_device(self, x: Any) -> Any:
         return x.to(self.device, non_blocking=True)
 
-    def _get_in_step(self) -> None:
-        """Before the first pass, take over the seeds of process 0."""
-        if not self._is_in_step:
-            self.loader.load_state_dict(process.broadcast_object(self.loader.state_dict()))
-            self._is_in_step = True
+    def _synchronize_seeds(self) -> None:
+        """Copies the seeds of process 0, before the first pass."""
+        if not self._has_seeds:
+            self.loader.load_state_dict(world.broadcast_object(self.loader.state_dict()))
+            self._has_seeds = True
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`."""
-        self._get_in_step()
+        """Sets the epoch of the next pass."""
+        self._synchronize_seeds()
         self.loader.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where it is: see `DataLoader.state_dict`; the same on all processes, for any number of them.
+    def state_dict(self) -> StateDict:
+        """Returns the position: see `DataLoader.state_dict`; the same for any number of processes.
 
-        "num_processes" are those that get a batch each: with `split_batches` it is 1.
+        "num_processes" is the number of those that get a batch each: with `split_batches` 1.
         """
         state = self.loader.state_dict() if self._saved is None else self._saved
         state = {**state, "batch_size": self.batch_size, "num_processes": self._batches_at_once}
         if self._is_stream:
-            state["streams"] = _scaled(state["streams"], process.world_size(), 1)
+            state["streams"] = _scaled(state["streams"], world.world_size(), 1)
         return state
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Make the next pass go on after the last batch that was given out before `state_dict()`.
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Makes the next pass start after the last batch before `state_dict()`.
 
         Raises:
-            ValueError: there were other numbers of processes or samples in a batch, and the place is none
-                between two of these batches.
+            ValueError: with another number of processes or batch size the position is inside a batch.
         """
         state = dict(state_dict)
         before = state.pop("num_processes", 1) * (state["batch_size"] or 1)
         now = self._batches_at_once * (self.batch_size or 1)
         if before != now:
-            places = [stream["samples"] for stream in state["streams"] or () if stream]
-            if any(place % now for place in places or [state["batches"] * before]):
+            positions = [stream["samples"] for stream in state["streams"] or () if stream]
+            if any(position % now for position in positions or [state["batches"] * before]):
                 raise ValueError(
                     f"load_state_dict(): {state_dict['batches']} batches of {before} samples, over all "
-                    f"processes, are no whole number of batches of {now}, over {process.world_size()}"
+                    f"processes, are no whole number of batches of {now}, over {world.world_size()}"
                 )
             state["batches"] = state["batches"] * before // now
         if self._is_stream:
-            state["streams"] = _scaled(state["streams"], 1, process.world_size())
+            state["streams"] = _scaled(state["streams"], 1, world.world_size())
         self.loader.load_state_dict({**state, "batch_size": self.loader.batch_size})
-        self._is_in_step = True
+        self._has_seeds = True
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "given":
+        if name == "original":
             raise AttributeError(name)
-        return getattr(self.given, name)
+        return getattr(self.original, name)
 
 
 _END = object()
 
 
-def shared_out(
+def loader_of_rank(
     loader: DataLoader, world_size: int, rank: int, split_batches: bool = False, even_batches: bool = True
 ) -> DataLoader:
-    """The loader of one process's share: see `PreparedLoader`.
+    """Returns the loader of one process's part: see `PreparedLoader`.
 
     Raises:
-        ValueError: a stream that workers load in any order: the processes' batches would not match.
-        ValueError: a loader of single samples; `split_batches`, and they can't be shared out evenly.
+        ValueError: a stream with in_order=False, since the processes' batches would not match.
+        ValueError: a loader of single samples; `split_batches` with an uneven batch size.
     """
     if world_size == 1 or isinstance(loader.sampler, DistributedSampler):
         return loader
@@ -209,13 +210,13 @@ def shared_out(
         options["collate_fn"] = WithDuplicates(loader.collate_fn, stream)
         return DataLoader(stream, size, drop_last=loader.drop_last, **options)
     if loader.batch_sampler is None:
-        raise ValueError("prepare(): a DataLoader with batch_size=None can't be shared out")
+        raise ValueError("prepare(): a DataLoader with batch_size=None can't be distributed")
     sampler = ShardedBatchSampler(loader.batch_sampler, world_size, rank, split_batches, even_batches)
     return DataLoader(loader.dataset, batch_sampler=sampler, **options)
 
 
 def _scaled(streams: list[dict | None] | None, times: int, over: int) -> list[dict | None] | None:
-    """The states of streams by other counts of samples; these are read again, whatever state they keep."""
+    """Returns states of streams with scaled counts of samples, without those of the datasets."""
     return streams and [
         s and {**s, "samples": s["samples"] * times // over, "dataset": None} for s in streams
     ]
@@ -231,14 +232,14 @@ def _length(loader: DataLoader) -> float:
 
 
 class SkippedLoader:
-    """A loader without the first batches of each pass; those aren't loaded, unless they come from a stream.
+    """A loader without the first batches of each pass; only those of a stream are loaded.
 
     Args:
         loader: a DataLoader or a PreparedLoader.
-        num_batches: how many are left out.
+        num_batches: number of batches to skip.
     """
 
-    def __init__(self, loader: Any, num_batches: int):
+    def __init__(self, loader: DataLoader | PreparedLoader, num_batches: int):
         if not isinstance(num_batches, int) or num_batches < 0:
             raise ValueError(
                 f"skip_first_batches(): num_batches is an int and not negative, got {num_batches!r}"
@@ -253,7 +254,7 @@ class SkippedLoader:
             yield from batches
             return
         if isinstance(self.loader, PreparedLoader):
-            self.loader._get_in_step()
+            self.loader._synchronize_seeds()
         state = self.loader.state_dict()
         self.loader.load_state_dict({**state, "batches": state["batches"] + self.num_batches})
         yield from self.loader
@@ -267,6 +268,6 @@ class SkippedLoader:
         return getattr(self.loader, name)
 
 
-def skip_first_batches(dataloader: Any, num_batches: int = 0) -> SkippedLoader:
-    """The loader without its first batches: to go on in the middle of an epoch."""
+def skip_first_batches(dataloader: DataLoader | PreparedLoader, num_batches: int = 0) -> SkippedLoader:
+    """Returns the loader without its first batches: to resume in the middle of an epoch."""
     return SkippedLoader(dataloader, num_batches)

@@ -1,4 +1,4 @@
-"""Memory: giving it back, and finding the batch size that fits."""
+"""Memory: releasing it, and finding the batch size that fits."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ..backends.device import is_available
 from ..cuda import empty_cache
 
 
-def release_memory(*objects: Any) -> list:
-    """None for each object, after which what nobody else holds is freed: `a, b = release_memory(a, b)`."""
+def release_memory(*objects: object) -> list[None]:
+    """Returns None for each object and frees unreferenced memory: `a, b = release_memory(a, b)`."""
     objects = [None] * len(objects)
     clear()
     return objects
 
 
 def clear() -> None:
-    """Collect garbage, and give a GPU's unused memory back to the driver."""
+    """Collects garbage, and returns a GPU's unused memory to the driver."""
     gc.collect()
     if is_available():
         empty_cache()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Did Python, NumPy, the GPU, or a library that says so in a RuntimeError, run out of memory?"""
+    """Returns whether an error says that Python, NumPy, a GPU or a library ran out of memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
@@ -46,13 +46,13 @@ def find_executable_batch_size(
         train(model)
 
     Args:
-        starting_batch_size: the first one to try.
-        reduce_batch_size_fn: the next one, smaller, from the one that was too large; half of it if None.
+        starting_batch_size: the first batch size.
+        reduce_batch_size_fn: returns the next batch size from one that was too large; half of it if None.
 
     Raises:
-        ValueError: the next one isn't smaller.
+        ValueError: the next batch size isn't smaller.
         RuntimeError: not even a batch size of 1 fits.
-        TypeError: the caller gave the batch size as well.
+        TypeError: the call has an argument for the batch size.
     """
     if function is None:
         return functools.partial(

@@ -1,23 +1,25 @@
-"""Collectives on what training loops have: tensors in nested dicts, lists and tuples."""
+"""Collectives on tensors in nested dicts, lists and tuples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import distributed as dist
 from ..backends.device import on
 from ..core.tensor import Tensor, from_raw
-from . import process
+from . import world
+
+T = TypeVar("T")
 
 
-def map_tensors(function: Callable[[Tensor], Any], value: Any, strict: bool = False) -> Any:
-    """Nested dicts, lists and tuples with `function` of each tensor in them.
+def map_tensors(function: Callable[[Tensor], Tensor], value: T, strict: bool = False) -> T:
+    """Returns nested dicts, lists and tuples with `function` applied to each tensor in them.
 
     Args:
-        strict: nothing else may be in them.
+        strict: they may contain nothing else.
 
     Raises:
         TypeError: see `strict`.
@@ -36,7 +38,7 @@ def map_tensors(function: Callable[[Tensor], Any], value: Any, strict: bool = Fa
 
 
 def are_tensors(value: Any) -> bool:
-    """Are there tensors, and nothing else, in these nested dicts, lists and tuples?"""
+    """Returns whether nested dicts, lists and tuples contain tensors, and nothing else."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -44,8 +46,8 @@ def are_tensors(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def gather(value: Any) -> Any:
-    """The tensors of all processes, one after the other along the first dimension; all get the result.
+def gather(value: T) -> T:
+    """Returns the tensors of all processes, concatenated along the first dimension, on all processes.
 
     Shapes: (n, …) -> (world_size * n, …), () -> (world_size,)
     """
@@ -55,23 +57,23 @@ def gather(value: Any) -> Any:
 def _gather(x: Tensor) -> Tensor:
     raw = x.detach().data._array
     raw = raw.reshape(1) if raw.ndim == 0 else raw
-    if process.world_size() == 1:
+    if world.world_size() == 1:
         return from_raw(raw)
     with on(x.device):
         raw = np.ascontiguousarray(raw)
-        out = np.empty_like(raw, shape=(process.world_size() * raw.shape[0], *raw.shape[1:]))
+        out = np.empty_like(raw, shape=(world.world_size() * raw.shape[0], *raw.shape[1:]))
     dist.all_gather_into_tensor(from_raw(out), from_raw(raw))
     return from_raw(out)
 
 
-def gather_uneven(value: Any) -> Any:
-    """As `gather`, of tensors whose first dimension may differ from process to process."""
+def gather_uneven(value: T) -> T:
+    """Returns `gather` of tensors whose first dimension may differ between processes."""
     return map_tensors(_gather_uneven, value, strict=True)
 
 
 def _gather_uneven(x: Tensor) -> Tensor:
     x = x.detach()
-    sizes = process.all_gather_object(x.shape[0] if x.ndim else 1)
+    sizes = world.all_gather_object(x.shape[0] if x.ndim else 1)
     if len(set(sizes)) == 1:
         return _gather(x)
     raw, longest = _gather(pad_across_processes(x)).data._array, max(sizes)
@@ -80,8 +82,8 @@ def _gather_uneven(x: Tensor) -> Tensor:
         return from_raw(np.concatenate(parts))
 
 
-def reduce(value: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
-    """The sum or the mean over all processes, times `scale`; all get the result, in new tensors.
+def reduce(value: T, reduction: str = "mean", scale: float = 1.0) -> T:
+    """Returns the sum or the mean over all processes, times `scale`, in new tensors on all processes.
 
     Args:
         reduction: "sum", "mean" or "none".
@@ -94,30 +96,30 @@ def reduce(value: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
 
     def reduced(x: Tensor) -> Tensor:
         x = x.detach().clone()
-        if process.world_size() > 1 and reduction != "none":
+        if world.world_size() > 1 and reduction != "none":
             dist.all_reduce(x)
-        factor = scale / process.world_size() if reduction == "mean" else scale
+        factor = scale / world.world_size() if reduction == "mean" else scale
         return x if factor == 1 else x * factor
 
     return map_tensors(reduced, value, strict=True)
 
 
-def broadcast(value: Any, from_process: int = 0) -> Any:
-    """The tensors of one process, written into those of all others."""
+def broadcast(value: T, from_process: int = 0) -> T:
+    """Copies the tensors of one process into those of all others; returns them."""
 
     def send(x: Tensor) -> Tensor:
-        if process.world_size() > 1:
+        if world.world_size() > 1:
             dist.broadcast(x.detach(), src=from_process)
         return x
 
     return map_tensors(send, value, strict=True)
 
 
-def pad_across_processes(value: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
-    """Tensors filled up with `pad_index` to the longest that any process has, along `dim`.
+def pad_across_processes(value: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
+    """Returns tensors padded with `pad_index` to the longest of all processes, along `dim`.
 
     Args:
-        pad_first: fill up at the front. A tensor without that dimension stays as it is.
+        pad_first: pad at the front. A tensor without that dimension is returned unchanged.
 
     Raises:
         ValueError: integers or bools can't have the value `pad_index`.
@@ -127,7 +129,7 @@ def pad_across_processes(value: Any, dim: int = 0, pad_index: float = 0, pad_fir
         axis = dim + x.ndim if dim < 0 else dim
         if not 0 <= axis < x.ndim:
             return x
-        longest = max(process.all_gather_object(x.shape[axis]))
+        longest = max(world.all_gather_object(x.shape[axis]))
         if longest == x.shape[axis]:
             return x
         raw = x.detach().data._array
@@ -145,8 +147,8 @@ def pad_across_processes(value: Any, dim: int = 0, pad_index: float = 0, pad_fir
 
 
 def gather_object(value: Any) -> list:
-    """The objects of all processes in one list; lists are joined."""
-    found = process.all_gather_object(value)
+    """Returns the objects of all processes in one list; lists are concatenated."""
+    found = world.all_gather_object(value)
     if isinstance(value, (list, tuple)):
         return [item for part in found for item in part]
     return found

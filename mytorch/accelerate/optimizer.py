@@ -7,33 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import device_of, on
+from ..backends.device import RawArray, device_of, on
 from ..core.tensor import Tensor
 from ..nn.fused_ops import norm
 from ..nn.utils import clip_grad
 from ..optim.optimizer import Optimizer
+from .gradient_state import GradientState
 from .mixed_precision import MixedPrecisionOptimizer
-from .shared_scaler import SharedScaler
-from .state import GradientState
+from .shared_grad_scaler import SharedScaler
+from .stateful import StateDict
 
 
 class AcceleratedOptimizer(Optimizer):
-    """Wraps an optimizer: while gradients add up, `step()` and `zero_grad()` do nothing.
+    """Wraps an optimizer: while gradients accumulate, `step()` and `zero_grad()` do nothing.
 
     Args:
-        optimizer: what does the work.
-        state: says when a window is complete.
-        scaler: for float16, else None.
+        optimizer: the wrapped optimizer.
+        state: knows when a window is complete.
+        scaler: of the losses, for float16; else None.
 
     Attributes:
-        optimizer: the one that was given, or a MixedPrecisionOptimizer around it.
-        step_was_skipped: the last step was left out, since a gradient was inf or NaN; asking waits for a GPU.
+        optimizer: the wrapped optimizer, or a MixedPrecisionOptimizer around it.
+        step_was_skipped: the last step was skipped, since a gradient was inf or NaN; reading it
+            synchronizes with a GPU.
     """
 
-    def __init__(self, optimizer: Any, state: GradientState, scaler: SharedScaler | None = None):
+    def __init__(
+        self, optimizer: Optimizer | MixedPrecisionOptimizer, state: GradientState,
+        scaler: SharedScaler | None = None,
+    ):  # fmt: skip
         self.optimizer, self.gradient_state, self.scaler = optimizer, state, scaler
-        self._found_inf: Any = None
-        self._window = 0  # the last one whose gradients were corrected
+        self._found_inf: RawArray | None = None
+        self._window = 0  # the last window whose gradients were corrected
         self._forget_hooks()
         if scaler is not None:
             scaler.optimizers.append(optimizer)
@@ -47,18 +52,18 @@ class AcceleratedOptimizer(Optimizer):
     def step_was_skipped(self) -> bool:
         return self._found_inf is not None and bool(self._found_inf.item())
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; with mixed precision, of parameters of a prepared model."""
+    def add_param_group(self, param_group: StateDict) -> None:
+        """Adds a group to the optimizer; with mixed precision, of parameters of a prepared model."""
         self.optimizer.add_param_group(param_group)
 
     def model_parameters(self) -> list[Tensor]:
-        """The parameters of the models, whatever the optimizer itself updates."""
+        """Returns the parameters of the models, not the float32 copies of them that are updated."""
         if isinstance(self.optimizer, MixedPrecisionOptimizer):
             return self.optimizer.parameters()
         return [p for group in self.param_groups for p in group["params"]]
 
     def finish_window(self) -> None:
-        """Make the gradients of this window means, where that isn't so already (see `GradientState`)."""
+        """Divides the gradients of this window by what is missing to a mean (see `GradientState`)."""
         if self._window == self.gradient_state.windows:
             return
         self._window = self.gradient_state.windows
@@ -70,7 +75,7 @@ class AcceleratedOptimizer(Optimizer):
                 norm.scale(raw, 1 / correction)
 
     def unscale(self) -> None:
-        """Divide the gradients by the scale of the losses, once; without a scale, bring them to float32."""
+        """Divides the gradients by the loss scale, once; without a scale, casts them to float32."""
         self.finish_window()
         if self.scaler is None:
             if isinstance(self.optimizer, MixedPrecisionOptimizer) and not self.optimizer.is_collected:
@@ -78,8 +83,8 @@ class AcceleratedOptimizer(Optimizer):
         elif not self.scaler.is_unscaled(self.optimizer):
             self.scaler.unscale_(self.optimizer)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters, if this micro-batch ends a window."""
+    def step(self, closure: Callable[[], Tensor | float] | None = None) -> Tensor | float | None:
+        """Updates the parameters, if this micro-batch ends a window."""
         if not self.gradient_state.sync_gradients:
             return None
         if self.scaler is None:
@@ -93,23 +98,23 @@ class AcceleratedOptimizer(Optimizer):
         return None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, if this micro-batch ends a window."""
+        """Resets the gradients, if this micro-batch ends a window."""
         if self.gradient_state.sync_gradients:
             self.optimizer.zero_grad(set_to_none)
             if self.scaler is not None:
-                self.scaler.forget_grads(self.optimizer)
+                self.scaler.discard(self.optimizer)
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
     ) -> Tensor:
-        """As the optimizer's own, of the unscaled gradients."""
+        """Clips the unscaled gradients: see `Optimizer.clip_grad_norm`."""
         self.unscale()
         return self.optimizer.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self.optimizer.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         self.optimizer.load_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,33 +1,37 @@
-"""The part of the Accelerator that talks to the other processes."""
+"""The part of the Accelerator for several processes: ranks, collectives, decorators, triggers."""
 
 from __future__ import annotations
 
 import builtins
 import functools
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..core.tensor import Tensor
-from . import operations, process
-from .state import GradientState
+from . import operations, world
+from .gradient_state import GradientState
+
+T = TypeVar("T")
 
 
 class Processes:
-    """Ranks, and collectives on nested tensors; in a single process they do nothing."""
+    """num_processes, on_main_process, gather, …; in a single process collectives do nothing."""
 
     gradient_state: GradientState
-    _triggers = _seen_triggers = 0  # counts: a signal's handler may set the trigger while it is checked
+    _triggers = _seen_triggers = 0  # counts: a signal handler may set the trigger during a check
 
-    num_processes = property(lambda self: process.world_size(), doc="How many processes there are.")
-    process_index = property(lambda self: process.rank(), doc="The number of this one.")
-    local_process_index = property(lambda self: process.local_rank(), doc="Its number on its machine.")
-    is_main_process = property(lambda self: process.rank() == 0)
-    is_local_main_process = property(lambda self: process.local_rank() == 0)
-    is_last_process = property(lambda self: process.rank() == process.world_size() - 1)
-    use_distributed = property(lambda self: process.world_size() > 1)
+    num_processes = property(lambda self: world.world_size(), doc="The number of processes.")
+    process_index = property(lambda self: world.rank(), doc="The rank of this process.")
+    local_process_index = property(lambda self: world.local_rank(), doc="Its rank on its machine.")
+    is_main_process = property(lambda self: world.rank() == 0)
+    is_local_main_process = property(lambda self: world.local_rank() == 0)
+    is_last_process = property(lambda self: world.rank() == world.world_size() - 1)
+    use_distributed = property(lambda self: world.world_size() > 1)
 
     @property
     def distributed_type(self) -> str:
@@ -35,11 +39,11 @@ class Processes:
         return ("MULTI_GPU" if self.device.type == "cuda" else "MULTI_CPU") if self.use_distributed else "NO"
 
     def wait_for_everyone(self) -> None:
-        """Return when all processes are here."""
-        process.barrier()
+        """Waits until all processes have called this."""
+        world.barrier()
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """`print`, in the first process of each machine only."""
+        """Prints in the first process of each machine only."""
         if self.is_local_main_process:
             builtins.print(*args, **kwargs)
 
@@ -68,57 +72,72 @@ class Processes:
         return _only(lambda: self.local_process_index == local_process_index, function)
 
     def set_trigger(self) -> None:
-        """Tell all processes something, to be seen by `check_trigger`: that this one wants to stop, say."""
+        """Sets a flag that `check_trigger` returns on all processes: to stop, for instance."""
         self._triggers += 1
 
+    def set_trigger_on_signals(self) -> None:
+        """Makes Ctrl-C (SIGINT) and SIGTERM call `set_trigger`; a second signal raises KeyboardInterrupt.
+
+        The training loop can then save a checkpoint, on all processes, before it ends.
+        """
+        received: list[int] = []
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if received:
+                raise KeyboardInterrupt
+            received.append(number)
+            self.set_trigger()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handle)
+
     def check_trigger(self) -> bool:
-        """Did any process call `set_trigger` since the last time? All processes must ask together."""
+        """Returns whether any process called `set_trigger` since the last check; a collective."""
         count = self._triggers
         flag = np.array([float(count > self._seen_triggers)], np.float32)
         self._seen_triggers = count
-        process.all_reduce_max(flag)
+        world.all_reduce_max(flag)
         return bool(flag[0])
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """The main process goes through the block before the others begin it: to download or to cache."""
+        """Context that the main process runs before the others: to download or to cache."""
         with _first(self.is_main_process):
             yield
 
     @contextmanager
     def local_main_process_first(self) -> Iterator[None]:
-        """The first process of each machine goes through the block before the others."""
+        """Context that the first process of each machine runs before the others."""
         with _first(self.is_local_main_process):
             yield
 
     @contextmanager
-    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """This process's part of a list, a tuple, a tensor, or a dict of such of one length.
+    def split_between_processes(self, inputs: T, apply_padding: bool = False) -> Iterator[T]:
+        """Context with this process's part of a list, a tuple, a tensor, or a dict of these of one length.
 
         Args:
-            apply_padding: repeat the last element, so that all parts are as long as the longest.
+            apply_padding: repeat the last element, so that all parts have the same length.
         """
-        yield split(inputs, process.world_size(), process.rank(), apply_padding)
+        yield split(inputs, world.world_size(), world.rank(), apply_padding)
 
-    def gather(self, tensor: Any) -> Any:
-        """The tensors of all processes, one after the other along the first dimension.
+    def gather(self, tensor: T) -> T:
+        """Returns the tensors of all processes, concatenated along the first dimension.
 
         Shapes: (n, …) -> (num_processes * n, …), () -> (num_processes,)
         """
         return operations.gather(tensor)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """`gather` of what was computed from a batch, without the samples that come twice.
+        """Returns `gather` of the results of a batch, without those of repeated samples.
 
-        At the end of a pass some samples are repeated so that all processes have as many; here each sample
-        of the dataset comes once, in the loader's order. Of a single number for the whole batch nothing is
-        left out. With `even_batches=False` nothing is repeated, and parts may be of different lengths; a
-        process that has no more batches doesn't call this, which ends all of them with an error.
+        At the end of a pass some samples are repeated, so that all processes get the same number; the result
+        has each sample of the dataset once, in the loader's order. Scalars of a whole batch are all kept.
+        With `even_batches=False` nothing is repeated, and parts may have different lengths; a process without
+        more batches doesn't call this, which is an error on all processes.
 
         Args:
-            input_data: tensors, whose first dimension goes over the samples; or a list of any objects, one
-                for each sample.
-            use_gather_object: take a list of tensors, too, for objects: they may have different shapes.
+            input_data: tensors with one row a sample, or a list with one object a sample.
+            use_gather_object: gather a list of tensors as objects, which may have different shapes.
 
         Raises:
             TypeError: objects that aren't in a list.
@@ -137,17 +156,17 @@ class Processes:
         return _without(operations.gather_object(input_data), repeated)
 
     def gather_object(self, obj: Any) -> list:
-        """The objects of all processes in one list; lists are joined."""
+        """Returns the objects of all processes in one list; lists are concatenated."""
         return operations.gather_object(obj)
 
-    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """The "sum" or "mean" over all processes, times `scale`, in new tensors."""
+    def reduce(self, tensor: T, reduction: str = "sum", scale: float = 1.0) -> T:
+        """Returns the "sum" or "mean" over all processes, times `scale`, in new tensors."""
         return operations.reduce(tensor, reduction, scale)
 
     def pad_across_processes(
-        self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
-    ) -> Any:
-        """Tensors filled up to the longest of all processes along `dim`, so that they can be gathered."""
+        self, tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False
+    ) -> T:
+        """Returns tensors padded to the longest of all processes along `dim`, for `gather`."""
         return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
 
 
@@ -159,25 +178,25 @@ def _only(condition: Callable[[], bool], function: Callable) -> Callable:
     return call
 
 
-def _without(found: Any, repeated: int) -> Any:
-    return found[: len(found) - repeated] if repeated else found
+def _without(gathered: T, repeated: int) -> T:
+    return gathered[: len(gathered) - repeated] if repeated else gathered
 
 
 @contextmanager
 def _first(is_first: bool) -> Iterator[None]:
     if not is_first:
-        process.barrier()
+        world.barrier()
     yield
     if is_first:
-        process.barrier()
+        world.barrier()
 
 
-def split(inputs: Any, parts: int, index: int, pads: bool) -> Any:
-    """One of `parts` neighbouring parts, the first of which are one longer if it doesn't come out even.
+def split(inputs: T, parts: int, index: int, pads: bool) -> T:
+    """Returns one of `parts` contiguous parts, the first of which are longer by one if lengths differ.
 
     Raises:
         ValueError: a dict of different lengths.
-        TypeError: it can't be cut.
+        TypeError: another type.
     """
     if isinstance(inputs, dict):
         lengths = {name: len(value) for name, value in inputs.items()}

@@ -1,35 +1,36 @@
-"""AcceleratedScheduler: a schedule that goes on only with its optimizers."""
+"""AcceleratedScheduler: a schedule that steps only when its optimizers do."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from .gradient_state import GradientState
 from .optimizer import AcceleratedOptimizer
-from .state import GradientState
+from .stateful import Schedule, StateDict
 
 
 class AcceleratedScheduler:
-    """Wraps a schedule: `step()` counts updates, not micro-batches, and not updates that were left out.
+    """Wraps a schedule: `step()` counts updates, without micro-batches and skipped updates.
 
-    It goes on by one for each update, whatever the number of processes (Hugging Face's goes on by that
+    It advances by one an update, whatever the number of processes (Hugging Face's advances by that
     number): plan it for `len(prepared_loader) / gradient_accumulation_steps` updates an epoch.
 
     Args:
-        scheduler: has `step()`, `state_dict()` and `load_state_dict()`.
-        optimizers: those that it belongs to.
-        state: says when a window is complete.
-        step_with_optimizer: False goes on with each call.
+        scheduler: any object with `step()`, `state_dict()` and `load_state_dict()`.
+        optimizers: the optimizers whose rates it sets.
+        state: knows when a window is complete.
+        step_with_optimizer: if False, each call steps.
     """
 
     def __init__(
-        self, scheduler: Any, optimizers: list[AcceleratedOptimizer], state: GradientState,
+        self, scheduler: Schedule, optimizers: list[AcceleratedOptimizer], state: GradientState,
         step_with_optimizer: bool = True,
     ):  # fmt: skip
         self.scheduler, self.optimizers, self.gradient_state = scheduler, optimizers, state
         self.step_with_optimizer = step_with_optimizer
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """Go on, if the optimizers did."""
+        """Advances the schedule, if the optimizers stepped."""
         if self.step_with_optimizer:
             if not self.gradient_state.sync_gradients:
                 return
@@ -40,10 +41,10 @@ class AcceleratedScheduler:
     def get_last_lr(self) -> list[float]:
         return self.scheduler.get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self.scheduler.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         self.scheduler.load_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Sharing out batches among processes."""
+"""Distributing the samples of batches and streams over processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..utils.data import BatchSampler, IterableDataset, Sampler
 from ..utils.data.sampler import load_state, set_epoch, state_of
 
 
-def deal(groups: list[list], world_size: int, rank: int, even: bool = True) -> tuple[list, int]:
-    """One process's part of up to `world_size` batches, and how many samples are repeated over all parts.
+def distribute(groups: list[list], world_size: int, rank: int, even: bool = True) -> tuple[list, int]:
+    """Returns one process's part of up to `world_size` batches, and the number of repeated samples in all.
 
-    Whole batches are dealt one to each. Else the samples are cut into `world_size` equal parts, for which
-    some of the first ones come again at the end.
+    Each process gets one of `world_size` whole batches. Of fewer, the samples are split into equal parts, for
+    which some of the first ones are repeated at the end.
 
     Args:
-        even: False deals what there is, and some processes may get nothing.
+        even: if False, nothing is repeated, and some processes may get nothing.
     """
     if not even:
         return (groups[rank] if rank < len(groups) else []), 0
@@ -30,22 +30,22 @@ def deal(groups: list[list], world_size: int, rank: int, even: bool = True) -> t
     return samples[rank * each : (rank + 1) * each], repeated
 
 
-def cut(samples: list, each: int) -> list[list]:
-    """Neighbouring parts of `each` samples; the last one may be shorter."""
+def chunks(samples: list, each: int) -> list[list]:
+    """Returns contiguous parts of `each` samples; the last one may be shorter."""
     return [samples[i : i + each] for i in range(0, len(samples), each)]
 
 
 def part_of_batch(batch_size: int | None, world_size: int) -> int:
-    """How many samples of each batch a process gets, if they share it.
+    """Returns the number of samples that each process gets of a batch.
 
     Raises:
-        ValueError: it can't be shared out evenly, or isn't known.
+        ValueError: the batch size is no multiple of the number of processes, or unknown.
     """
     if batch_size is None:
-        raise ValueError("split_batches=True: the batch sampler has no batch_size that could be shared out")
+        raise ValueError("split_batches=True: the batch sampler has no batch_size that could be divided")
     if batch_size % world_size:
         raise ValueError(
-            f"split_batches=True: a batch of {batch_size} can't be shared out evenly over {world_size} "
+            f"split_batches=True: a batch of {batch_size} can't be divided evenly over {world_size} "
             "processes"
         )
     return batch_size // world_size
@@ -55,19 +55,19 @@ class ShardedBatchSampler(Sampler[list]):
     """Every `world_size`-th batch of another batch sampler, from the `rank`-th on; or a part of each.
 
     Args:
-        batch_sampler: the same on all processes; gives lists of indices.
-        split_batches: its batches are those of all processes together.
+        batch_sampler: the same on all processes; yields lists of indices.
+        split_batches: yield a part of each batch.
 
     Attributes:
-        even_batches: all processes have as many batches, of as many samples; can be set between two passes.
-        duplicates: the samples that were repeated at the end of the last pass, over all processes.
+        even_batches: all processes get the same number of batches and samples; can be set between two passes.
+        duplicates: number of samples that were repeated at the end of the last pass, over all processes.
 
     Raises:
         ValueError: `split_batches`, and their size is no multiple of `world_size`.
     """
 
     def __init__(
-        self, batch_sampler: Any, world_size: int, rank: int, split_batches: bool = False,
+        self, batch_sampler: Iterable[list], world_size: int, rank: int, split_batches: bool = False,
         even_batches: bool = True,
     ):  # fmt: skip
         self.batch_sampler, self.world_size, self.rank = batch_sampler, world_size, rank
@@ -85,28 +85,28 @@ class ShardedBatchSampler(Sampler[list]):
         self.duplicates = 0
         while group := self._group(batches):
             if len(group) == self.world_size or not self.drop_last:
-                mine, self.duplicates = deal(group, self.world_size, self.rank, self.even_batches)
+                mine, self.duplicates = distribute(group, self.world_size, self.rank, self.even_batches)
                 if mine:
                     yield mine
 
     def _group(self, batches: Iterator[list]) -> list[list]:
-        """What the processes share next: a batch for each, if there are as many."""
+        """Returns the next batches of all processes: one for each, or fewer at the end."""
         if self._part is None:
             return [list(batch) for batch in islice(batches, self.world_size)]
-        return cut(list(next(batches, [])), self._part)
+        return chunks(list(next(batches, [])), self._part)
 
     def __len__(self) -> int:
         whole, rest = divmod(self._count(), self.world_size)
         return whole + (not self.drop_last and rest > (0 if self.even_batches else self.rank))
 
     def _count(self) -> int:
-        """How many batches, or parts of them, there are for all processes together."""
+        """Returns the number of batches, or parts of batches, of all processes together."""
         if self._part is None:
             return len(self.batch_sampler)
         if self.even_batches or self.drop_last:
             return len(self.batch_sampler) * self.world_size
-        if type(self.batch_sampler) is not BatchSampler:  # of which only one batch may be short, the last
-            raise TypeError(f"nobody knows how many samples {type(self.batch_sampler).__name__} has")
+        if type(self.batch_sampler) is not BatchSampler:  # only its last batch may be short
+            raise TypeError(f"the number of samples of {type(self.batch_sampler).__name__} is unknown")
         return -(-len(self.sampler) // self._part)
 
     def set_epoch(self, epoch: int) -> None:
@@ -122,8 +122,8 @@ class ShardedBatchSampler(Sampler[list]):
 class ShardedStream(IterableDataset):
     """The samples of a stream that belong to this process, a batch at a time.
 
-    Every process goes over the whole stream, which must be the same everywhere. So does each worker with its
-    copy of the stream: worker i of every process has the same one, and they share that.
+    Every process iterates over the whole stream, which must be the same everywhere. So does each worker with
+    its copy of the stream, which worker i of every process shares.
 
     Attributes:
         __wrapped__: the stream, which `get_worker_info().dataset` shows.
@@ -145,8 +145,8 @@ class ShardedStream(IterableDataset):
         samples, together = iter(self.dataset), self.batch_size * self.world_size
         while group := list(islice(samples, together)):
             if len(group) == together or not self.drop_last:
-                parts = cut(group, self.batch_size)
-                mine, self.duplicates = deal(parts, self.world_size, self.rank, self.even_batches)
+                parts = chunks(group, self.batch_size)
+                mine, self.duplicates = distribute(parts, self.world_size, self.rank, self.even_batches)
                 yield from mine
 
     def set_epoch(self, epoch: int) -> None:
@@ -154,9 +154,9 @@ class ShardedStream(IterableDataset):
 
 
 class WithDuplicates:
-    """A collate_fn that adds how many samples of a batch are repeated, over all processes.
+    """A collate_fn that adds the number of repeated samples of a batch, over all processes.
 
-    Only the worker that loads the batch knows: its `ShardedStream` has come to its end.
+    Only the worker that loads the batch knows it: its `ShardedStream` has ended.
     """
 
     def __init__(self, collate_fn: Callable[[Any], Any], stream: ShardedStream):

@@ -1,18 +1,166 @@
-"""The part of the Accelerator that writes down how a run goes."""
+"""Trackers, which write losses and settings of a run; and the part of the Accelerator that calls them."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from . import process
-from .trackers import TRACKERS, Tracker, check_names, numbers
+from ..core.tensor import Tensor
+from . import world
+
+
+class Tracker:
+    """Base of the trackers; `tracker` is the wrapped object: a file, a run, a writer."""
+
+    name: str
+    tracker: Any = None  # of another library
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Stores the settings of the run."""
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Writes values by name."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't define log()")
+
+    def finish(self) -> None:
+        """Flushes and closes, at the end of the run."""
+
+
+class JsonlTracker(Tracker):
+    """Writes a line of JSON for each `log` into <folder>/<run>.jsonl; the settings into <folder>/<run>.json.
+
+    Args:
+        step_name: the key of the step.
+        start: the step from which a run resumes: later lines of the file are removed; 0 starts a new file.
+            None keeps all lines.
+    """
+
+    name = "jsonl"
+
+    def __init__(self, run_name: str, folder: Path, step_name: str = "step", start: int | None = None):
+        self._config, path = folder / f"{run_name}.json", folder / f"{run_name}.jsonl"
+        self._config.parent.mkdir(parents=True, exist_ok=True)
+        self._step_name = step_name
+        if start is not None:
+            path.write_text("".join(_lines_until(path, step_name, start)), encoding="utf-8")
+        self.tracker = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self._config.write_text(json.dumps(values, default=str, indent=2) + "\n", encoding="utf-8")
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        line = values if step is None else {self._step_name: step, **values}
+        self.tracker.write(json.dumps(line, default=str) + "\n")
+
+    def finish(self) -> None:
+        self.tracker.close()
+
+
+def _lines_until(path: Path, step_name: str, last: int) -> list[str]:
+    """Returns the lines up to a step, without one that a killed process left half-written."""
+    if not last or not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n") and json.loads(line).get(step_name, 0) <= last]
+
+
+class WandbTracker(Tracker):
+    """Logs to Weights & Biases; `kwargs` are those of `wandb.init`."""
+
+    name = "wandb"
+
+    def __init__(self, run_name: str, folder: Path, **kwargs: Any):
+        self._wandb = _import("wandb", "wandb")
+        self.tracker = self._wandb.init(project=run_name, **kwargs)
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.tracker.config.update(values, allow_val_change=True)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        self.tracker.log(values, step=step, **kwargs)
+
+    def finish(self) -> None:
+        self.tracker.finish()
+
+
+class TensorBoardTracker(Tracker):
+    """Writes TensorBoard's files into <folder>/<run>; `kwargs` go to tensorboardX's `SummaryWriter`."""
+
+    name = "tensorboard"
+
+    def __init__(self, run_name: str, folder: Path, **kwargs: Any):
+        writer = _import("tensorboardX", "tensorboardX").SummaryWriter
+        self.tracker = writer(str(folder / run_name), **kwargs)
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.tracker.add_text("config", json.dumps(values, default=str, indent=2))
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        for name, value in values.items():
+            if isinstance(value, str):
+                self.tracker.add_text(name, value, step, **kwargs)
+            elif isinstance(value, dict):
+                self.tracker.add_scalars(name, value, step, **kwargs)
+            elif isinstance(value, (int, float)):
+                self.tracker.add_scalar(name, value, step, **kwargs)
+            else:
+                raise TypeError(
+                    f"tensorboard takes numbers, strings and dicts of numbers, got {value!r} for {name!r}"
+                )
+        self.tracker.flush()
+
+    def finish(self) -> None:
+        self.tracker.close()
+
+
+LogWith = str | Tracker | Sequence[str | Tracker] | None
+TRACKERS = {kind.name: kind for kind in (JsonlTracker, WandbTracker, TensorBoardTracker)}
+
+
+def check_names(names: LogWith) -> list[str | Tracker]:
+    """Returns the list of trackers to start: names or Tracker objects.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    names = [] if names is None else list(names) if isinstance(names, (list, tuple)) else [names]
+    for name in names:
+        if not isinstance(name, Tracker) and name not in TRACKERS:
+            raise ValueError(f"unknown tracker {name!r}; the trackers are {', '.join(TRACKERS)}")
+    return names
+
+
+def scalars(value: Any) -> Any:
+    """Returns nested dicts, lists and tuples with tensors and arrays replaced by Python numbers.
+
+    A tensor of one element becomes a number, whatever its shape; others become nested lists.
+    """
+    if isinstance(value, dict):
+        return {key: scalars(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [scalars(item) for item in value]
+    if isinstance(value, Tensor) or hasattr(value, "tolist"):
+        value = value.tolist()
+        while isinstance(value, list) and len(value) == 1:
+            value = value[0]
+    return value
+
+
+def _import(module: str, package: str) -> ModuleType:
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise ImportError(f"this tracker needs the package {package}: pip install {package}") from error
 
 
 class Tracking:
-    """init_trackers, log, end_training; only the main process writes."""
+    """init_trackers, get_tracker, log; only the main process writes."""
 
-    def __init__(self, log_with: Any, log_wandb: bool, project_dir: Any) -> None:
+    def __init__(self, log_with: LogWith, log_wandb: bool, project_dir: str | os.PathLike | None) -> None:
         names = check_names(log_with)
         self._log_with = [*names, "wandb"] if log_wandb and "wandb" not in names else names
         self.project_dir = None if project_dir is None else Path(project_dir)
@@ -21,15 +169,15 @@ class Tracking:
     def init_trackers(
         self, project_name: str, config: dict | None = None, init_kwargs: dict[str, dict] | None = None
     ) -> None:
-        """Start the trackers that the Accelerator was made with, anew if they are running.
+        """Starts the trackers of `log_with`; running ones are closed and started again.
 
         Args:
-            project_name: of the run.
-            config: its settings.
-            init_kwargs: {name of a tracker: its own options}.
+            project_name: name of the run.
+            config: settings of the run.
+            init_kwargs: options of each tracker, by its name.
         """
         self._finish_trackers()
-        if process.rank() != 0:
+        if world.rank() != 0:
             return
         for name in self._log_with:
             tracker = name
@@ -41,20 +189,20 @@ class Tracking:
                 tracker.store_init_configuration(config)
 
     def get_tracker(self, name: str, unwrap: bool = False) -> Any:
-        """A tracker by name; `unwrap` gives what is behind it, such as wandb's run."""
+        """Returns a tracker by name; with `unwrap` its `tracker`, such as wandb's run."""
         for tracker in self.trackers:
             if tracker.name == name:
                 return tracker.tracker if unwrap else tracker
-        if process.rank() != 0:
+        if world.rank() != 0:
             return Tracker()
         raise ValueError(
-            f"there is no tracker {name!r}; init_trackers() started {[t.name for t in self.trackers]}"
+            f"unknown tracker {name!r}; init_trackers() started {[t.name for t in self.trackers]}"
         )
 
     def log(self, values: dict, step: int | None = None, log_kwargs: dict[str, dict] | None = None) -> None:
-        """Write numbers by name; tensors of one element are numbers, too, and larger ones lists."""
+        """Writes values by name; tensors of one element are written as numbers, larger ones as lists."""
         for tracker in self.trackers:
-            tracker.log(numbers(values), step=step, **(log_kwargs or {}).get(tracker.name, {}))
+            tracker.log(scalars(values), step=step, **(log_kwargs or {}).get(tracker.name, {}))
 
     def _finish_trackers(self) -> None:
         for tracker in self.trackers:

@@ -9,7 +9,7 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..nn.module import Module
 from ..serialization import save
-from . import process
+from . import world
 from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
 
@@ -35,7 +35,7 @@ class Weights:
 
     def save(self, obj: Any, f: str | PathLike[str]) -> None:
         """Saves with `mytorch.save`, in the main process only."""
-        if process.rank() == 0:
+        if world.rank() == 0:
             save(obj, f)
 
     def save_model(self, model: Module, save_directory: str | PathLike[str]) -> None:
@@ -49,4 +49,4 @@ class Weights:
             folder.mkdir(parents=True, exist_ok=True)
             save(state, folder / "model.safetensors")
 
-        process.on_main(write)
+        world.on_main(write)

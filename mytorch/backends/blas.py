@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from . import cublas, threads
-from .device import is_raw
+from .device import RawArray, is_raw
 from .dtypes import is_half
 
 
-def product(x: Any, y: Any) -> Any:
-    """x @ y, with half precision accumulated in float32.
+def product(x: RawArray, y: RawArray) -> RawArray:
+    """Returns x @ y, with half precision accumulated in float32.
 
-    Where `y` is one matrix, the leading dims of `x` become rows: one large product, not many small ones.
-    Transposed and strided operands are passed on as they are: BLAS reads them without a copy.
+    If `y` is one matrix, the leading dims of `x` become rows: one large product instead of many small ones.
+    BLAS reads transposed and strided operands without a copy.
 
     Args:
         x: (..., m, k).
         y: (..., k, n), of the same dtype.
     """
-    if not is_raw(x) or not is_raw(y):  # a body that runs once more, on Tensors
-        return np.matmul(x, y)
-    if not isinstance(x, np.ndarray):
-        return cublas.product(x, y)
-    if is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS, and make bfloat16 float32
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        if is_raw(x) and is_raw(y):
+            return cublas.product(x, y)
+        return np.matmul(x, y)  # Tensors, in an op that is differentiated again
+    if x.dtype.itemsize == 2 and is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS
         return product(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     if y.ndim == 2 and x.ndim > 2:
         return np.reshape(_multiply(rows(x), y), (*x.shape[:-1], y.shape[-1]))
     return _multiply(x, y)
 
 
-def _multiply(x: Any, y: Any) -> Any:
-    """x @ y; on the pool of threads once that runs, so that no second one gets in its way."""
-    if not threads.is_running() or x.dtype != np.float32 or y.dtype != np.float32 or min(x.ndim, y.ndim) < 2:
+def _multiply(x: RawArray, y: RawArray) -> RawArray:
+    """Returns x @ y, computed on the pool of threads if it runs, so that no second pool competes with it."""
+    if x.dtype != np.float32 or y.dtype != np.float32 or x.ndim < 2 or y.ndim < 2 or not threads.is_running():
         return np.matmul(x, y)
     gemm = _gemm()
     if gemm is None or x.size * y.shape[-1] < gemm.SERIAL:
@@ -49,23 +49,23 @@ def _multiply(x: Any, y: Any) -> Any:
 
 
 @functools.cache
-def _gemm() -> Any:
-    """The module of products on the pool; None where there is no OpenBLAS that its threads could call."""
+def _gemm() -> ModuleType | None:
+    """Returns the module of products on the pool; None without an OpenBLAS that its threads can call."""
     from . import gemm
 
     return gemm if gemm.is_available() else None
 
 
-def add_product(x: Any, y: Any, out: Any, beta: float = 1) -> None:
-    """out = x @ y + beta out, for (stacks of) matrices; beta is 0 or 1, with 0 `out` doesn't count."""
+def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> None:
+    """Computes out = x @ y + beta out for (stacks of) matrices; beta is 0 or 1; with 0 `out` isn't read."""
     if not isinstance(x, np.ndarray):
         cublas.product(x, y, out, beta)
     elif (
-        threads.is_running() and x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
-        and out.strides[-1] == 4 and (gemm := _gemm()) is not None
+        x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
+        and out.strides[-1] == 4 and threads.is_running() and (gemm := _gemm()) is not None
     ):  # fmt: skip
         gemm.matrix_product(x, y, out, beta)
-    elif is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
+    elif x.dtype.itemsize == 2 and is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
         total = product(x.astype(np.float32), y.astype(np.float32))
         out[...] = total + out if beta else total
     elif beta:
@@ -74,37 +74,37 @@ def add_product(x: Any, y: Any, out: Any, beta: float = 1) -> None:
         np.matmul(x, y, out=out)
 
 
-def rows(x: Any) -> Any:
-    """`x` as a matrix: all dimensions but the last become rows."""
+def rows(x: RawArray) -> RawArray:
+    """Returns `x` as a matrix: all dims but the last become rows."""
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def column_sums(x: Any) -> Any:
-    """The sum of all rows of float32 or float64 matrices, (..., m, n) to (..., n).
+def column_sums(x: RawArray) -> RawArray:
+    """Returns the sums of the columns of float32 or float64 matrices, (..., m, n) to (..., n).
 
-    On the CPU it is a product with ones: a few times as fast as np.sum, and closer to the exact sum, because
-    BLAS adds in blocks where np.sum adds row after row.
+    On the CPU it is a product with ones, several times as fast as np.sum and more exact, because BLAS adds in
+    blocks and np.sum row after row.
     """
     if not isinstance(x, np.ndarray):
         return np.sum(x, axis=-2)
-    if threads.is_running() and x.dtype == np.float32 and x.ndim == 2 and _gemm() is not None:
+    if x.dtype == np.float32 and x.ndim == 2 and threads.is_running() and _gemm() is not None:
         out = np.empty(x.shape[1:], x.dtype)
         _gemm().column_sums(np.ascontiguousarray(x), out)
         return out
     return np.matmul(_ones(x.shape[-2], x.dtype), x)
 
 
-def row_sums(x: Any) -> Any:
-    """The sum of each float32 or float64 row, (..., n) to (..., 1); on the CPU a product with ones, too."""
+def row_sums(x: RawArray) -> RawArray:
+    """Returns the sums of float32 or float64 rows, (..., n) to (..., 1); on the CPU a product with ones."""
     if isinstance(x, np.ndarray) and not threads.is_running():
         return np.matmul(x, _ones(x.shape[-1], x.dtype)[:, None])
     return np.sum(x, axis=-1, keepdims=True)
 
 
-def dots(sums: str, x: Any, y: Any) -> Any:
-    """The sums of x * y: `dots("ij->i", x, y)` is `np.einsum("ij,ij->i", x, y)`.
+def dots(sums: str, x: RawArray, y: RawArray) -> RawArray:
+    """Returns sums of x * y: `dots("ij->i", x, y)` is `np.einsum("ij,ij->i", x, y)`.
 
-    On a GPU that would be a product of matrices through CuPy's cuBLAS, which can't be captured in a graph.
+    On a GPU einsum would use CuPy's cuBLAS, which can't be captured in a graph.
     """
     if isinstance(x, np.ndarray):
         return np.einsum(f"{sums.partition('->')[0]},{sums}", x, y)
@@ -112,11 +112,11 @@ def dots(sums: str, x: Any, y: Any) -> Any:
 
 
 def _ones(n: int, dtype: np.dtype) -> np.ndarray:
-    return _kept_ones(n, dtype) if n <= 1 << 16 else np.ones(n, dtype)
+    return _cached_ones(n, dtype) if n <= 1 << 16 else np.ones(n, dtype)
 
 
 @functools.lru_cache(maxsize=64)
-def _kept_ones(n: int, dtype: np.dtype) -> np.ndarray:
+def _cached_ones(n: int, dtype: np.dtype) -> np.ndarray:
     ones = np.ones(n, dtype)
-    ones.flags.writeable = False  # everybody gets the same one
+    ones.flags.writeable = False  # shared by all callers
     return ones

@@ -1,9 +1,9 @@
-"""Products on the GPU: one function over cuBLAS, which is called through ctypes.
+"""Products on the GPU: one function on cuBLAS, which is called through ctypes.
 
-`cupy.matmul` isn't enough for training: with three or more dims it casts float16 to float32, sends bfloat16
-through a path for integers and hands over arrays of pointers; and CuPy refuses to call cuBLAS while a CUDA
-graph is captured. Here float16 and bfloat16 stay what they are, with sums in float32, `beta=1` adds to what
-is there, and everything can be captured.
+`cupy.matmul` isn't enough for training: with three or more dims it casts float16 to float32, computes
+bfloat16 by a path for integers, and passes arrays of pointers; and CuPy refuses to call cuBLAS while a CUDA
+graph is captured. Here float16 and bfloat16 keep their dtype and accumulate in float32, `beta=1` adds to the
+output, and everything can be captured.
 
 Source: cuBLAS Library, https://docs.nvidia.com/cuda/cublas/ (cublasGemmEx, cublasGemmStridedBatchedEx)
 """
@@ -17,10 +17,12 @@ import sys
 import threading
 import warnings
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from .device import RawArray
 from .strided_gemm import Plan, plan, strided
 
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
@@ -53,14 +55,14 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How exact float32 products on a GPU are.
+    """Sets the precision of float32 products on a GPU.
 
     Args:
         precision: "highest" (the default): float32; "high" or "medium": TF32, which reads 10 bits of the
             mantissa and is faster on tensor cores. On the CPU it is always float32.
 
     Raises:
-        ValueError: another word.
+        ValueError: another value.
     """
     global _precision
     if precision not in ("highest", "high", "medium"):
@@ -69,26 +71,28 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was given."""
+    """Returns the precision of float32 products on a GPU."""
     return _precision
 
 
-def matmul(x: Any, y: Any, out: Any = None, *, alpha: float = 1.0, beta: float = 0.0) -> Any:
-    """out = alpha x @ y + beta out, for CuPy arrays of the current device; returns `out`.
+def matmul(
+    x: RawArray, y: RawArray, out: RawArray | None = None, *, alpha: float = 1.0, beta: float = 0.0
+) -> RawArray:
+    """Computes out = alpha x @ y + beta out for CuPy arrays of the current device, and returns `out`.
 
-    Transposed and strided operands are read where they are. Only what BLAS has no layout for is copied, and
-    what would need many calls otherwise (see `strided_gemm.plan`).
+    Transposed and strided operands are read without a copy, unless BLAS has no layout for them or the copy
+    saves many calls (see `strided_gemm.plan`).
 
     Args:
         x: (..., M, K), of float16, bfloat16, float32 or float64.
         y: (..., K, N), of the same dtype; the batch dims broadcast.
         out: (..., M, N), of any strides, in other memory than x and y; by default a new C-ordered array. It
             has the inputs' dtype, or float32 for those of half precision.
-        beta: with 0 what is in `out` doesn't count, not even NaN; with 1 the product is added to it.
+        beta: with 0 `out` isn't read, so NaN in it is overwritten; with 1 the product is added to it.
 
     Raises:
         TypeError: the dtypes aren't these.
-        ValueError: the shapes don't fit, or `out` has one address for several elements.
+        ValueError: the shapes don't fit, or elements of `out` overlap.
         RuntimeError: an array isn't on the current device, or cuBLAS fails: the message has its status.
     """
     shape = _result_shape(x, y)
@@ -114,11 +118,11 @@ def matmul(x: Any, y: Any, out: Any = None, *, alpha: float = 1.0, beta: float =
     return out
 
 
-def product(x: Any, y: Any, out: Any = None, beta: float = 0) -> Any:
-    """x @ y + beta out of CuPy arrays: through cuBLAS; integers, and all without it, through cupy.matmul.
+def product(x: RawArray, y: RawArray, out: RawArray | None = None, beta: float = 0) -> RawArray:
+    """Returns x @ y + beta out of CuPy arrays: by cuBLAS; for integers, or without cuBLAS, by cupy.matmul.
 
     Raises:
-        RuntimeError: bfloat16 without cuBLAS: cupy.matmul would take it for integers.
+        RuntimeError: bfloat16 without cuBLAS, which cupy.matmul would treat as integers.
     """
     if x.dtype.name in _DATA_TYPES and library() is not None:
         return matmul(x, y, out, beta=beta)
@@ -131,8 +135,8 @@ def product(x: Any, y: Any, out: Any = None, beta: float = 0) -> Any:
     return out
 
 
-def dense(array: Any) -> Any:
-    """A copy whose layout is `Strided.dense`."""
+def dense(array: RawArray) -> RawArray:
+    """Returns a copy with the layout of `Strided.dense`."""
     batch = zip(array.shape[:-2], array.strides[:-2], strict=True)
     array = array[tuple(slice(1) if stride == 0 and size else slice(None) for size, stride in batch)]
     if array.strides[-2] == array.itemsize:
@@ -140,7 +144,7 @@ def dense(array: Any) -> Any:
     return array.copy(order="C")
 
 
-def _result_shape(x: Any, y: Any) -> tuple[int, ...]:
+def _result_shape(x: RawArray, y: RawArray) -> tuple[int, ...]:
     try:
         if min(x.ndim, y.ndim) >= 2 and x.shape[-1] == y.shape[-2]:
             return (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
@@ -149,7 +153,7 @@ def _result_shape(x: Any, y: Any) -> tuple[int, ...]:
     raise ValueError(f"a product needs (..., M, K) and (..., K, N), got shapes {x.shape} and {y.shape}")
 
 
-def _check(x: Any, y: Any, out: Any, shape: tuple[int, ...]) -> None:
+def _check(x: RawArray, y: RawArray, out: RawArray, shape: tuple[int, ...]) -> None:
     allowed = (x.dtype.name, "float32") if x.itemsize == 2 else (x.dtype.name,)
     if x.dtype.name not in _DATA_TYPES or x.dtype != y.dtype or out.dtype.name not in allowed:
         raise TypeError(f"no product of {x.dtype} and {y.dtype} into {out.dtype}")
@@ -157,41 +161,41 @@ def _check(x: Any, y: Any, out: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(f"the product has shape {shape}, `out` has {out.shape}")
     if out.size and any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True)):
         raise ValueError(f"`out` of strides {out.strides} has one address for several elements")
-    here = _cupy().cuda.get_device_id()
-    places = [array.device.id for array in (x, y, out)]
-    if places != [here] * 3:
-        raise RuntimeError(f"the arrays are on devices {places}, the current one is {here}")
+    current = _cupy().cuda.get_device_id()
+    devices = [array.device.id for array in (x, y, out)]
+    if devices != [current] * 3:
+        raise RuntimeError(f"the arrays are on devices {devices}, the current one is {current}")
 
 
-def _cupy() -> Any:
-    return sys.modules["cupy"]  # there is a CuPy array, so it is loaded
+def _cupy() -> ModuleType:
+    return sys.modules["cupy"]  # loaded, since a CuPy array exists
 
 
 class Library:
-    """cuBLAS, with a handle for each thread and device, and memory of its own for each stream to work in.
+    """cuBLAS, with a handle for each thread and device, and a workspace for each stream.
 
-    A captured graph goes on to use the workspace, so it is never freed. Two streams can't share one: what
-    they do overlaps.
+    A captured graph keeps using the workspace, so it is never freed. Two streams can't share one, because
+    their work overlaps.
 
     Args:
-        functions: the shared library, its prototypes declared.
+        functions: the shared library, with declared prototypes.
     """
 
-    def __init__(self, functions: Any):
+    def __init__(self, functions: ctypes.CDLL):
         self.functions = functions
         self._mine = threading.local()
         self._free: dict[int, list[_Handle]] = {}
         self._workspaces: dict[tuple[int, int], Any] = {}
 
     def handle(self) -> _Handle:
-        """The handle of this thread for the current device, set to work on the current stream."""
+        """Returns the handle of this thread for the current device, set to the current stream."""
         cuda = _cupy().cuda
         device, stream = cuda.get_device_id(), cuda.get_current_stream().ptr
         leases = self._mine.__dict__
         if device not in leases:
             leases[device] = _Lease(self, self._free.setdefault(device, []))
         handle = leases[device].handle
-        if handle.stream != stream:  # a new stream also takes the workspace away
+        if handle.stream != stream:  # setting a stream also resets the workspace
             workspace = self._workspace(device, stream)
             self.call("cublasSetStream_v2", handle.pointer, stream)
             self.call("cublasSetWorkspace_v2", handle.pointer, workspace.ptr, WORKSPACE_BYTES)
@@ -200,13 +204,13 @@ class Library:
 
     def _workspace(self, device: int, stream: int) -> Any:
         key = device, stream
-        if key not in self._workspaces:  # from the default pool, also while a graph captures into its own
+        if key not in self._workspaces:  # from the default pool, even while a graph captures with another
             memory = _cupy().get_default_memory_pool().malloc(WORKSPACE_BYTES)
             self._workspaces.setdefault(key, memory)  # another thread may have been faster
         return self._workspaces[key]
 
-    def run(self, how: Plan, x: Any, y: Any, out: Any, alpha: float, beta: float) -> None:
-        """Make the calls of a plan, on the current stream."""
+    def run(self, how: Plan, x: RawArray, y: RawArray, out: RawArray, alpha: float, beta: float) -> None:
+        """Makes the calls of a plan, on the current stream."""
         handle = self.handle().pointer
         a, b = (x, y) if how.swapped else (y, x)
         scalar, compute = c_float, _COMPUTE_32F if _precision == "highest" else _COMPUTE_32F_FAST_TF32
@@ -217,10 +221,10 @@ class Library:
         alpha, beta = byref(scalar(alpha)), byref(scalar(beta))
         for call in how.calls:
             operands = []
-            for array, place in ((a, call.a), (b, call.b), (out, call.c)):
-                address = array.data.ptr + place.offset * array.itemsize
-                step = (place.stride,) if call.batch > 1 else ()
-                operands.append((address, _DATA_TYPES[array.dtype.name], place.ld, *step))
+            for array, matrix in ((a, call.a), (b, call.b), (out, call.c)):
+                address = array.data.ptr + matrix.offset * array.itemsize
+                stride = (matrix.stride,) if call.batch > 1 else ()
+                operands.append((address, _DATA_TYPES[array.dtype.name], matrix.ld, *stride))
             head = (handle, call.a.transposed, call.b.transposed, call.m, call.n, call.k, alpha)
             tail = (*operands[0], *operands[1], beta, *operands[2])
             if call.batch > 1:
@@ -229,8 +233,8 @@ class Library:
             else:
                 self.call("cublasGemmEx_64", *head, *tail, compute, _DEFAULT_ALGORITHM, about=call)
 
-    def call(self, name: str, *args: Any, about: Any = "") -> None:
-        """Call a function of cuBLAS; RuntimeError with its status if that isn't 0."""
+    def call(self, name: str, *args: Any, about: object = "") -> None:
+        """Calls a function of cuBLAS; raises RuntimeError with its status unless that is 0."""
         status = getattr(self.functions, name)(*args)
         if status:
             raise RuntimeError(f"{name}: {_STATUS.get(status, 'unknown status')} ({status}) {about}".rstrip())
@@ -246,7 +250,7 @@ class _Handle:
 
 
 class _Lease:
-    """A handle while a thread lives; the next thread gets it. Destroying one would wait for the GPU."""
+    """A handle for the life of a thread, reused by later ones: destroying one would wait for the GPU."""
 
     def __init__(self, library: Library, free: list[_Handle]):
         self._free = free
@@ -256,13 +260,13 @@ class _Lease:
             self.handle = _Handle(library)
 
     def __del__(self):
-        if hasattr(self, "handle"):  # cuBLAS may have refused to make one
+        if hasattr(self, "handle"):  # unless creating one failed
             self._free.append(self.handle)
 
 
 @functools.cache
 def library() -> Library | None:
-    """cuBLAS; None, with a warning, where CuPy's own can't be found."""
+    """Returns cuBLAS; None, with a warning, if CuPy's can't be found."""
     try:
         functions = _load()
     except (ImportError, OSError, RuntimeError) as error:
@@ -278,8 +282,8 @@ def library() -> Library | None:
     return Library(functions)
 
 
-def _load() -> Any:
-    """CuPy's cuBLAS: once CuPy has loaded it, from wherever it is, the linker knows it by its short name.
+def _load() -> ctypes.CDLL:
+    """Returns CuPy's cuBLAS: once CuPy has loaded it from any path, its short name finds it.
 
     Raises:
         ImportError, OSError: it can't be found.
@@ -289,7 +293,7 @@ def _load() -> Any:
     if runtime.is_hip:
         raise ImportError("this CuPy is for AMD's GPUs")
     libraries = importlib.import_module("cupy_backends.cuda.libs")
-    if not hasattr(libraries, "cublas"):  # CuPy 14 loads it when it is asked, CuPy 13 has to be told
+    if not hasattr(libraries, "cublas"):  # CuPy 14 loads it by attribute, CuPy 13 by import
         importlib.import_module("cupy_backends.cuda.libs.cublas")
     major = runtime.runtimeGetVersion() // 1000
     return ctypes.CDLL(f"cublas64_{major}.dll" if sys.platform == "win32" else f"libcublas.so.{major}")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
 RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
 
 
@@ -105,7 +106,7 @@ def as_device(name: Any) -> device:
         return found
     module, count = cupy(), device_count()
     if count <= (found.index or 0):
-        raise RuntimeError(f"device '{found}' was asked for, but there are {count} GPUs")
+        raise RuntimeError(f"device '{found}' does not exist: there are {count} GPUs")
     return cuda_device(module.cuda.Device().id if found.index is None else found.index)
 
 

@@ -4,7 +4,7 @@ A dtype is a NumPy dtype, on either device. The rules of mixing are PyTorch's, n
 a 0-d tensor changes the dtype of a tensor with dimensions only by its kind (bool < int < float < complex).
 Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
 
-`bfloat16` is the one that NumPy lacks: the package ml_dtypes adds it, and is imported when it is asked for.
+`bfloat16` is the one that NumPy lacks: the package ml_dtypes adds it, and is imported at its first use.
 NumPy gives it the kind "V", which no other dtype here has, and its own rules of mixing, which nothing here
 relies on: it is computed in float32 (see `core.upcast`).
 Source: https://github.com/jax-ml/ml_dtypes
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,8 @@ int16 = short = np.dtype("int16")
 int32 = int = np.dtype("int32")
 int64 = long = np.dtype("int64")
 bool = np.dtype("bool")
+
+DTypeLike: TypeAlias = np.dtype | str | type | None  # what `as_dtype` reads; None for a default
 
 SUPPORTED = (
     float16, float32, float64, complex64, complex128,
@@ -116,7 +118,7 @@ def is_floating_point(dtype: np.dtype) -> builtins.bool:
 
 
 def is_inexact(dtype: np.dtype) -> builtins.bool:
-    """Is it floating-point or complex? Then its tensors may have gradients."""
+    """Tests for floating-point and complex dtypes, whose tensors may have gradients."""
     return dtype.kind in "fcV"
 
 
@@ -125,7 +127,7 @@ def is_bfloat16(dtype: np.dtype) -> builtins.bool:
 
 
 def is_half(dtype: np.dtype) -> builtins.bool:
-    """Is it float16 or bfloat16, whose sums are to be taken in float32?"""
+    """Tests for float16 and bfloat16, which are computed in float32 (see `core.upcast`)."""
     return dtype.kind in "fV" and dtype.itemsize == 2
 
 
@@ -174,7 +176,7 @@ def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
         if result is None:
             result = dtype
         elif kind(dtype) > kind(result):
-            if dtype.kind == "c" and is_floating_point(result):  # a complex number doesn't widen the floats
+            if dtype.kind == "c" and is_floating_point(result):  # a complex number doesn't upcast the floats
                 dtype = complex64 if result.itemsize <= 4 else complex128
             result = promote_types(result, dtype)
     return result

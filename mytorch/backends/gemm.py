@@ -1,4 +1,4 @@
-"""Products of float32 matrices on the pool: every thread multiplies its part, with OpenBLAS."""
+"""Products of float32 matrices on the pool: every thread computes its part with OpenBLAS."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .threads import get_num_threads
 
 ROW_MAJOR, PLAIN, TRANSPOSED = np.int32(101), np.int32(111), np.int32(112)  # of the CBLAS interface
 ONE, ZERO = np.float32(1), np.float32(0)
-SERIAL = 1 << 18  # multiplications of a product that OpenBLAS does in the thread that calls it
-_ROUND = 16  # a part begins at a multiple of the rows that OpenBLAS's kernels compute at a time
+SERIAL = 1 << 18  # multiplications of a product that OpenBLAS computes in the calling thread
+_ROUND = 16  # parts begin at a multiple of the rows of OpenBLAS's micro-kernels
 
 _int, _float, _flag = types.int64, types.float32, types.int32
 _library = openblas()
@@ -33,7 +33,7 @@ set_blas_threads = types.ExternalFunction("mytorch_set_num_threads", types.void(
 
 
 def is_available() -> bool:
-    """Is there an OpenBLAS to call from the pool's threads?"""
+    """Returns whether the pool's threads can call an OpenBLAS."""
     return _library is not None
 
 
@@ -60,7 +60,7 @@ def _product(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, beta, by_rows, step):
 
 
 def shares(m: int, n: int) -> tuple[bool, int]:
-    """How the threads share an m by n result: by rows or by columns, and how many of them each gets."""
+    """Returns how threads split an m by n result: by rows or by columns, and the size of a part."""
     threads = get_num_threads()
     by_rows = m >= n or n < threads * _ROUND
     size = m if by_rows else n
@@ -69,7 +69,7 @@ def shares(m: int, n: int) -> tuple[bool, int]:
 
 @kernel
 def _vector_product(w, x, out):
-    """out = w x. Reading w is all the work, and memory is read faster in four places at once."""
+    """out = w x, bound by memory bandwidth: reading four rows at once is faster."""
     rows, columns = w.shape
     for block in prange((rows + 31) // 32):
         first = 32 * block
@@ -92,7 +92,7 @@ def _vector_product(w, x, out):
 
 @kernel
 def _products(ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
-    """Many products, of the matrices at the addresses in the vectors a, b and c."""
+    """Products of the matrices at the addresses in the vectors a, b and c."""
     before = get_blas_threads()
     set_blas_threads(np.int32(1))
     for i in prange(a.size):
@@ -107,7 +107,7 @@ def matrix_product(x: np.ndarray, y: np.ndarray, out: np.ndarray, beta: float = 
         if not beta:
             out.fill(0)
         return
-    if m == 1 and not beta and y.T.flags.c_contiguous:  # one row times a weight: no more than reading it
+    if m == 1 and not beta and y.T.flags.c_contiguous:  # one row times a weight: bound by memory bandwidth
         _vector_product(y.T, np.ascontiguousarray(x[0]), out[0])
         return
     if m * n * k < SERIAL:
@@ -124,7 +124,7 @@ def matrix_product(x: np.ndarray, y: np.ndarray, out: np.ndarray, beta: float = 
 
 
 def operand(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
-    """The matrix, perhaps copied, whether BLAS shall read it transposed, and the distance of its rows."""
+    """Returns the matrix, or a copy, whether BLAS reads it transposed, and its leading dimension."""
     rows, columns = x.strides
     if columns == 4 and (rows >= 4 * x.shape[1] and rows % 4 == 0 or x.shape[0] == 1):
         return x, PLAIN, max(rows // 4, x.shape[1], 1)
@@ -134,7 +134,7 @@ def operand(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
 
 
 def stacked_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x @ y for stacks of float32 matrices whose leading dims broadcast, one matrix a thread at a time."""
+    """Returns x @ y for stacks of float32 matrices whose leading dims broadcast, each in one thread."""
     (m, k), n = x.shape[-2:], y.shape[-1]
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     out = np.empty((*batch, m, n), np.float32)
@@ -145,34 +145,34 @@ def stacked_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return out
     x, ta, lda = _stack(x)
     y, tb, ldb = _stack(y)
-    places = [_addresses(a, batch) for a in (x, y, out)]
-    _products(ta, tb, m, n, k, places[0], lda, places[1], ldb, places[2], n)
+    a, b, c = (_addresses(array, batch) for array in (x, y, out))
+    _products(ta, tb, m, n, k, a, lda, b, ldb, c, n)
     return out
 
 
 def _stack(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
-    """As `operand`, of a stack."""
+    """Returns the same as `operand` for a stack."""
     first = x[(0,) * (x.ndim - 2)]
-    usable, transposed, distance = operand(first)
-    return (x if usable is first else np.ascontiguousarray(x)), transposed, distance
+    matrix, transposed, ld = operand(first)
+    return (x if matrix is first else np.ascontiguousarray(x)), transposed, ld
 
 
 def _addresses(x: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
-    """Where each matrix of a stack begins, once its leading dims are stretched to `batch`."""
-    places = np.asarray(address_of(x))
+    """Returns the address of each matrix of a stack, its leading dims broadcast to `batch`."""
+    addresses = np.asarray(address_of(x))
     strides = (0,) * (len(batch) - x.ndim + 2) + tuple(
         0 if size == 1 else stride for size, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)
     )
     for size, stride in zip(batch, strides, strict=True):
-        places = places[..., None] + np.arange(size) * stride
-    return places.reshape(-1)
+        addresses = addresses[..., None] + np.arange(size) * stride
+    return addresses.reshape(-1)
 
 
 @kernel
 def column_sums(x, out):
-    """out[j] = sum_i x[i, j]: of parts of the rows, as memory is read best in one piece, then of these."""
+    """out[j] = sum_i x[i, j]: of contiguous parts of the rows, then of these."""
     rows, columns = x.shape
-    parts = max(1, min(16, rows // 32))  # whatever the number of threads, that mustn't change the result
+    parts = max(1, min(16, rows // 32))  # independent of the number of threads, as the result must be
     sums = np.zeros((parts, columns), np.float32)
     for part in prange(parts):
         total = sums[part]

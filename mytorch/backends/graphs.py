@@ -1,7 +1,7 @@
-"""CUDA graphs: the work of a stream, recorded once, launched again and again with one call.
+"""CUDA graphs: the work of a stream, recorded once and launched repeatedly with one call.
 
-Capturing does no work: kernels go into the graph with the addresses of their arrays. So what is allocated
-meanwhile comes from a pool that only graphs use, and stays where it is as long as they live.
+Nothing runs during capture: kernels are recorded with the addresses of their arrays. So arrays are allocated
+from a pool that only graphs use, and stay at their addresses as long as the graphs exist.
 
 Source: CUDA Programming Guide, "CUDA Graphs", https://docs.nvidia.com/cuda/cuda-programming-guide/
 """
@@ -40,23 +40,23 @@ class Pool:
 
 
 def pools() -> list[Pool]:
-    """The pools of all graphs."""
+    """Returns the pools of all graphs."""
     return list(_pools)
 
 
 @contextlib.contextmanager
 def capture(pool: Pool, mode: str = "relaxed") -> Iterator[list]:
-    """Context that captures the current stream, with new arrays from `pool`; its value, a list, gets the
-    graph.
+    """Context that captures the current stream, with new arrays from `pool`; the graph is appended to its
+    value, a list.
 
     Args:
         pool: see `Pool`.
-        mode: what else is forbidden meanwhile. CuPy's pool may have to call cudaMalloc, which only "relaxed"
-            allows.
+        mode: what else is forbidden during capture. CuPy's pool may have to call cudaMalloc, which only
+            "relaxed" allows.
 
     Raises:
         ValueError: an unknown mode.
-        RuntimeError: the stream is the default one; this thread captures already; the code waits for the GPU.
+        RuntimeError: the stream is the default one; this thread is capturing; the code waits for the GPU.
     """
     cuda = cupy().cuda
     if mode not in MODES:
@@ -67,7 +67,7 @@ def capture(pool: Pool, mode: str = "relaxed") -> Iterator[list]:
         raise RuntimeError("a CUDA graph can't be captured on the default stream: use mytorch.cuda.stream")
     blas = cublas.library()
     if blas is not None:
-        blas.handle()  # making one waits for the GPU
+        blas.handle()  # creating one waits for the GPU
     captured: list = []
     try:
         with cuda.using_allocator(pool.memory.malloc):
@@ -76,7 +76,7 @@ def capture(pool: Pool, mode: str = "relaxed") -> Iterator[list]:
             try:
                 yield captured
             except BaseException:
-                with contextlib.suppress(RuntimeError):  # the failure may have spoilt the capture
+                with contextlib.suppress(RuntimeError):  # the failure may have invalidated the capture
                     stream.end_capture()
                 raise
             else:

@@ -5,13 +5,13 @@ Compiled loops for the CPU, by Numba. Importing this module starts the pool of t
     def square(x):
         return x * x
 
-    @kernel                           # iterations of prange are shared out to the threads
+    @kernel                           # iterations of prange are distributed to the threads
     def squares(x, out):
         for i in prange(x.size):
             out[i] = square(x[i])
 
-A kernel is compiled for the types of its arguments at the first call with them, and kept on disk. Python's
-threads take turns: there is one pool, and what it does with OpenBLAS's threads holds for the whole process.
+A kernel is compiled for the types of its arguments at the first call with them, and cached on disk. Python's
+threads take turns: the pool, and the number of OpenBLAS's threads that it sets, belong to the whole process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from . import threads
 
-threads.why_serial()  # before Numba is imported: it reads the environment then
+threads.why_serial()  # before Numba is imported, which reads the environment
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
@@ -36,25 +36,25 @@ from numba.core import event  # noqa: E402
 
 __all__ = ["device", "kernel", "prange"]
 
-# Sums may be reordered, products and sums contracted. The rest of "fast math" would take NaN and inf away.
+# Sums may be reordered, products and sums contracted. The rest of "fast math" would break NaN and inf.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 _OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
 
 
 def device(function: Callable) -> Callable:
-    """A function that kernels call; its code becomes part of theirs."""
+    """Compiles a function that kernels call, inlined into them."""
     return numba.njit(function, inline="always", **_OPTIONS)
 
 
 def kernel(
     function: Callable | None = None, *, grain: int = 1 << 14, compiled_twice: bool = False
 ) -> Callable:
-    """Compile a function for the pool, and, where there is none, to run serially.
+    """Compiles a function for the pool, or to run serially without one.
 
     Args:
         grain: a call whose largest array has fewer elements runs in one thread: waking the others takes
-            microseconds, and far more while other programs use the cores.
-        compiled_twice: such calls get code without threads, which takes a second compilation, and 4 µs less.
+            microseconds, and more while other programs use the cores.
+        compiled_twice: such calls run code without threads, which is compiled separately and 4 µs faster.
     """
     if function is None:
         return functools.partial(kernel, grain=grain, compiled_twice=compiled_twice)
@@ -80,7 +80,7 @@ def kernel(
 
 
 def is_small(args: tuple, grain: int) -> bool:
-    """Are there arrays among the arguments, and none with `grain` elements?"""
+    """Returns whether there are arrays among the arguments, all with fewer than `grain` elements."""
     found = False
     for a in args:
         if type(a) is np.ndarray:
@@ -91,7 +91,7 @@ def is_small(args: tuple, grain: int) -> bool:
 
 
 def _renamed(function: Callable) -> Callable:
-    """A copy of another name: Numba's cache doesn't tell apart what differs in the options only."""
+    """Returns a copy with another name: Numba's cache ignores a difference in the options."""
     copy = types.FunctionType(function.__code__, function.__globals__, f"{function.__name__}_serial")
     copy.__qualname__, copy.__module__ = f"{function.__qualname__}_serial", function.__module__
     return copy
@@ -102,30 +102,30 @@ def _compiled(function: Callable, parallel: bool) -> Any:
     try:
         compiled = numba.njit(function, cache=True, **options)
     except RuntimeError as error:  # no folder can be written to
-        warnings.warn(f"compiled kernels can't be kept, so each process compiles anew: {error}", stacklevel=3)
+        warnings.warn(f"compiled kernels can't be cached, each process compiles them: {error}", stacklevel=3)
         return numba.njit(function, **options)
-    # Numba takes a file of the cache for fresh if the kernel's own source is unchanged; helpers matter, too.
+    # Numba considers a cache file fresh if the kernel's source is unchanged; helpers matter, too.
     compiled._cache._cache_file._source_stamp = _stamp(function.__code__.co_filename)
     return compiled
 
 
 @functools.cache
 def _stamp(path: str) -> str:
-    """Changes whenever a source that a kernel may be made from does."""
+    """Returns a hash of all sources that a kernel may be compiled from."""
     sources = [Path(__file__), *sorted(Path(path).parent.glob("*.py"))]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 class _Notice(event.Listener):
-    """Says once in a process that something is being compiled, which takes a while and happens rarely."""
+    """Prints once in a process that kernels are being compiled, which takes a while."""
 
     def __init__(self):
-        self.said = False
+        self.printed = False
 
     def on_start(self, started: event.Event) -> None:
         name = getattr(started.data.get("dispatcher"), "__module__", "") or ""
-        if not self.said and name.partition(".")[0] == "mytorch":
-            self.said = True
+        if not self.printed and name.partition(".")[0] == "mytorch":
+            self.printed = True
             print(
                 "mytorch: compiling kernels for this CPU, a second or two each; they are kept for next time",
                 file=sys.stderr,

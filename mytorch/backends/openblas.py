@@ -1,14 +1,14 @@
-"""The OpenBLAS that NumPy multiplies with: its functions, and its threads."""
+"""The OpenBLAS of NumPy: its functions and its threads."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-# NumPy's wheels rename the functions, other builds don't; "64_" marks those that take 64-bit integers.
+# NumPy's wheels rename the functions, other builds don't; "64_" marks those with 64-bit integers.
 _NAMES = [(prefix, suffix) for prefix in ("scipy_", "") for suffix in ("64_", "")]
 
 
@@ -17,8 +17,8 @@ class OpenBLAS:
 
     Attributes:
         path: of the library.
-        sgemm: the address of `cblas_sgemm`. Its integers may be of 32 or 64 bits; small ones can be passed as
-            64 bits to both, since on Linux each has a register or a stack slot of its own.
+        sgemm: the address of `cblas_sgemm`. Its integers have 32 or 64 bits; small ones can be passed as 64
+            bits to both, since on Linux each has its own register or stack slot.
         get_num_threads, set_num_threads: of the whole process.
         get_corename: which kernels it uses, as bytes: b"SkylakeX", b"Haswell", …
     """
@@ -32,16 +32,16 @@ class OpenBLAS:
         self.get_corename.restype = ctypes.c_char_p
 
 
-def address(function: Any) -> int:
-    """Where the code of a ctypes function begins."""
+def address(function: Callable) -> int:
+    """Returns the address of a ctypes function."""
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
 @functools.cache
 def openblas() -> OpenBLAS | None:
-    """NumPy's OpenBLAS; None if it has another BLAS, or where Linux's /proc doesn't tell the libraries."""
-    np.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))  # it is loaded now, if there is one
-    for path in sorted(_loaded(), key=lambda path: "numpy" not in path):  # SciPy brings one of its own
+    """Returns NumPy's OpenBLAS; None for another BLAS, or without Linux's /proc to list libraries."""
+    np.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))  # loads it
+    for path in sorted(_loaded(), key=lambda path: "numpy" not in path):  # SciPy has another one
         library = ctypes.CDLL(path)
         for prefix, suffix in _NAMES:
             if hasattr(library, f"{prefix}cblas_sgemm{suffix}"):

@@ -1,8 +1,8 @@
-"""How a product of strided arrays is put to BLAS: which calls, with which strides, and what to copy before.
+"""Plans a product of strided arrays: which calls of BLAS, with which strides, and what to copy first.
 
-BLAS thinks in columns: a matrix is a pointer and a leading dimension `ld`, element (i, j) lies at i + j ld.
-A C-ordered (M, N) is an (N, M) there, so out = x @ y becomes outᵀ = yᵀ xᵀ and nothing moves. This module
-touches no memory: shapes and strides go in, calls come out, for NumPy's arrays and CuPy's.
+BLAS is column-major: a matrix is a pointer and a leading dimension `ld`, element (i, j) is at i + j ld. A
+C-ordered (M, N) is an (N, M) to it, so out = x @ y becomes outᵀ = yᵀ xᵀ without a copy. This module maps
+shapes and strides to calls; it accesses no memory.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-# What one more call may cost, in bytes that are copied in that time. An estimate, not measured.
+from .device import RawArray
+
+# The cost of one more call, in bytes that are copied in that time: an estimate.
 BYTES_PER_CALL = 4 << 20
 
 
@@ -24,8 +26,8 @@ class Strided(NamedTuple):
     strides: tuple[int, ...]
 
     def dense(self) -> Strided:
-        """What a copy for BLAS looks like: its matrices one after the other, each transposed if it is here; a
-        batch dim that repeats one matrix is copied once."""
+        """Returns the layout of a copy for BLAS: contiguous matrices, transposed if they are so here; a batch
+        dim that repeats one matrix is copied once."""
         batch = zip(self.shape[:-2], self.strides[:-2], strict=True)
         shape = (*(1 if stride == 0 else size for size, stride in batch), *self.shape[-2:])
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -34,13 +36,13 @@ class Strided(NamedTuple):
         return Strided(shape, tuple(strides))
 
     def batch_strides(self, ndim: int) -> list[int]:
-        """Strides of the batch broadcast to `ndim` dims; 0 where the same matrix is read again."""
-        own = [s if n > 1 else 0 for n, s in zip(self.shape[:-2], self.strides[:-2], strict=True)]
-        return [0] * (ndim - len(own)) + own
+        """Returns the strides of the batch broadcast to `ndim` dims; 0 where a matrix is repeated."""
+        strides = [s if n > 1 else 0 for n, s in zip(self.shape[:-2], self.strides[:-2], strict=True)]
+        return [0] * (ndim - len(strides)) + strides
 
 
 class Matrix(NamedTuple):
-    """An operand of a call: its first element, its leading dimension, and how far the batch's next one is."""
+    """An operand of a call: its offset, its leading dimension, and its stride in the batch."""
 
     offset: int
     ld: int
@@ -61,7 +63,7 @@ class Gemm(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How to compute out = x @ y: copy these first, then make the calls; `a` is y, or x where `swapped`."""
+    """The copies to make, and then the calls, for out = x @ y; `a` is y, or x if `swapped`."""
 
     copy_x: bool
     copy_y: bool
@@ -69,16 +71,16 @@ class Plan(NamedTuple):
     calls: tuple[Gemm, ...]
 
 
-def strided(array: Any) -> Strided:
-    """Shape and strides of an array; strides that BLAS can't have (negative, half an element) become -1."""
+def strided(array: RawArray) -> Strided:
+    """Returns shape and strides of an array; strides that BLAS can't use (negative, fractional) become -1."""
     size = array.itemsize
     strides = (s // size if s >= 0 and s % size == 0 else -1 for s in array.strides)
     return Strided(tuple(array.shape), tuple(-1 if s < 0 else s for s in strides))
 
 
-@functools.lru_cache(maxsize=4096)  # a training step asks for the same products again and again
+@functools.lru_cache(maxsize=4096)  # a training step repeats the same products
 def plan(x: Strided, y: Strided, out: Strided, itemsize: int) -> Plan | None:
-    """The cheapest way to out = x @ y, counting calls and copied bytes; None if BLAS can't write `out`.
+    """Returns the cheapest plan for out = x @ y by calls and copied bytes; None if BLAS can't write `out`.
 
     Args:
         x, y, out: (..., M, K), (..., K, N), (..., M, N) with no size 0; the batch dims of x and y broadcast
@@ -96,9 +98,9 @@ def plan(x: Strided, y: Strided, out: Strided, itemsize: int) -> Plan | None:
 
 
 def layout(rows: int, cols: int, row_stride: int, col_stride: int) -> tuple[bool, int] | None:
-    """(transposed, ld) of a C-ordered matrix as BLAS may read it; None if neither of its dims is contiguous.
+    """Returns (transposed, ld) of a C-ordered matrix for BLAS; None if neither of its dims is contiguous.
 
-    A dim of size 1 has no stride that matters.
+    The stride of a dim of size 1 is ignored.
     """
     if cols == 1 or col_stride == 1:
         ld = row_stride if rows > 1 else cols
@@ -110,7 +112,7 @@ def layout(rows: int, cols: int, row_stride: int, col_stride: int) -> tuple[bool
 
 
 class _Problem(NamedTuple):
-    """Sizes and (row, column) strides of out = x @ y; `batch` has (size, step in x, in y, in out) per dim."""
+    """Sizes and (row, column) strides of out = x @ y; `batch` has (size, strides in x, y, out) per dim."""
 
     m: int
     n: int
@@ -122,23 +124,23 @@ class _Problem(NamedTuple):
 
     def transposed(self) -> _Problem:
         """outᵀ = yᵀ xᵀ"""
-        batch = tuple((size, of_y, of_x, of_out) for size, of_x, of_y, of_out in self.batch)
+        batch = tuple((size, y_step, x_step, out_step) for size, x_step, y_step, out_step in self.batch)
         return _Problem(self.n, self.m, self.k, self.y[::-1], self.x[::-1], self.out[::-1], batch)
 
     def folded(self) -> _Problem:
-        """Batch dims along which y stays the same become rows: one large product, not many small ones."""
-        for i, (size, of_x, of_y, of_out) in enumerate(self.batch):
+        """Returns the problem with batch dims that don't change y as rows: one large product."""
+        for i, (size, x_step, y_step, out_step) in enumerate(self.batch):
             m, x, out = self.m * size, self.x, self.out
-            if self.m == 1:  # the only row has no stride that matters
-                x, out = (of_x, x[1]), (of_out, out[1])
-            evenly = (of_x, of_out) == (self.m * x[0], self.m * out[0])
-            if of_y == 0 and evenly and layout(m, self.k, *x) and layout(m, self.n, *out):
+            if self.m == 1:  # the stride of a single row is ignored
+                x, out = (x_step, x[1]), (out_step, out[1])
+            evenly = (x_step, out_step) == (self.m * x[0], self.m * out[0])
+            if y_step == 0 and evenly and layout(m, self.k, *x) and layout(m, self.n, *out):
                 rest = self.batch[:i] + self.batch[i + 1 :]
                 return self._replace(m=m, x=x, out=out, batch=rest).folded()
         return self
 
     def collapsed(self) -> _Problem:
-        """Neighbouring batch dims that are evenly spaced in all three become one."""
+        """Returns the problem with adjacent batch dims merged where they are evenly spaced in all three."""
         batch: list[tuple[int, int, int, int]] = []
         for size, *strides in self.batch:
             if batch and list(batch[-1][1:]) == [size * stride for stride in strides]:
@@ -148,40 +150,42 @@ class _Problem(NamedTuple):
 
 
 def _problem(x: Strided, y: Strided, out: Strided) -> _Problem:
-    sizes, of_out = out.shape[:-2], out.strides[:-2]
+    sizes, out_steps = out.shape[:-2], out.strides[:-2]
     ndim = len(sizes)
-    dims = zip(sizes, x.batch_strides(ndim), y.batch_strides(ndim), of_out, strict=True)
+    dims = zip(sizes, x.batch_strides(ndim), y.batch_strides(ndim), out_steps, strict=True)
     batch = tuple(dim for dim in dims if dim[0] > 1)
     (m, n), k = out.shape[-2:], x.shape[-1]
     return _Problem(m, n, k, x.strides[-2:], y.strides[-2:], out.strides[-2:], batch)
 
 
 def _calls(x: Strided, y: Strided, out: Strided) -> tuple[bool, tuple[Gemm, ...]] | None:
-    """(swapped, calls), or None if an operand has no layout for BLAS."""
+    """Returns (swapped, calls), or None if an operand has no layout for BLAS."""
     problem = _problem(x, y, out).folded().transposed().folded().transposed().collapsed()
     if any(step < 0 for _, *steps in problem.batch for step in steps):
         return None
-    of_out = layout(problem.m, problem.n, *problem.out)
-    swapped = of_out is not None and of_out[0]
+    out_layout = layout(problem.m, problem.n, *problem.out)
+    swapped = out_layout is not None and out_layout[0]
     if swapped:
         problem = problem.transposed()
-        of_out = layout(problem.m, problem.n, *problem.out)
-    of_x = layout(problem.m, problem.k, *problem.x)
-    of_y = layout(problem.k, problem.n, *problem.y)
-    if of_out is None or of_x is None or of_y is None:
+        out_layout = layout(problem.m, problem.n, *problem.out)
+    x_layout = layout(problem.m, problem.k, *problem.x)
+    y_layout = layout(problem.k, problem.n, *problem.y)
+    if out_layout is None or x_layout is None or y_layout is None:
         return None
-    return swapped, tuple(_looped(problem, of_x, of_y, of_out[1]))
+    return swapped, tuple(_looped(problem, x_layout, y_layout, out_layout[1]))
 
 
-def _looped(problem: _Problem, of_x: tuple[bool, int], of_y: tuple[bool, int], ld_out: int) -> Iterator[Gemm]:
-    """A call takes one batch dim, the longest; the others are a loop over calls."""
+def _looped(
+    problem: _Problem, x_layout: tuple[bool, int], y_layout: tuple[bool, int], ld_out: int
+) -> Iterator[Gemm]:
+    """Yields the calls: the longest batch dim is that of a call, the others are loops."""
     *loops, (batch, *steps) = sorted(problem.batch or [(1, 0, 0, 0)], key=lambda dim: dim[0])
     for index in itertools.product(*(range(size) for size, *_ in loops)):
         offsets = (sum(i * dim[j] for i, dim in zip(index, loops, strict=True)) for j in (1, 2, 3))
         b, a, c = (
             Matrix(offset, ld, step, transposed)
             for offset, step, (transposed, ld) in zip(
-                offsets, steps, (of_x, of_y, (False, ld_out)), strict=True
+                offsets, steps, (x_layout, y_layout, (False, ld_out)), strict=True
             )
         )
         yield Gemm(problem.n, problem.m, problem.k, a, b, c, batch)

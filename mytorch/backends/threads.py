@@ -1,12 +1,12 @@
 """
-The one pool of threads on the CPU: Numba's, on OpenMP.
+The pool of threads on the CPU: Numba's, on OpenMP.
 
-Two pools on the same cores fight: while one works, the other's threads spin, waiting for their next job. So
-once compiled kernels run, large products run on the same pool, too (see `gemm`), and OpenBLAS is called with
-one thread from each of its threads.
+Two pools compete for the same cores: while one works, the other's threads spin, waiting for their next job.
+So once compiled kernels run, large products run on the same pool, too (see `gemm`), and OpenBLAS is called
+with one thread from each of its threads.
 
-There is no pool without Numba, without OpenMP (Numba's own replacement isn't safe when several threads use
-it), and in a forked child, which has a copy of the memory but not of the threads. Kernels then run serially.
+Kernels run serially without Numba, without OpenMP (Numba's own replacement isn't thread-safe), and in a
+forked child, which has a copy of the memory but not of the threads.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
 
-SPIN_COUNT = "20000"  # how long an OpenMP thread spins before it sleeps: some 50 µs, as from op to op
+SPIN_COUNT = "20000"  # of an OpenMP thread before it sleeps, about 50 µs: longer than between ops
 _SETTINGS = {"NUMBA_THREADING_LAYER": "omp", "GOMP_SPINCOUNT": SPIN_COUNT}
 
-_pool: str | None = None  # why there is none; "" if there is one; None before the first look
-_wanted: int | None = None  # the number of threads, once it was asked for or the pool runs
-_numba: Any = None  # the module, once it is loaded
-turn = threading.Lock()  # held by who uses the pool
+_pool: str | None = None  # why there is none; "" if it runs; None before the first check
+_wanted: int | None = None  # the number of threads, once it is set or the pool runs
+_numba: ModuleType | None = None  # the module, once it is loaded
+turn = threading.Lock()  # held while the pool is used
 
 
 def installed() -> bool:
-    """Can Numba be imported?"""
+    """Returns whether Numba can be imported."""
     if "numba" in sys.modules:
         return sys.modules["numba"] is not None
     return importlib.util.find_spec("numba") is not None
 
 
 def is_running() -> bool:
-    """Is the pool there, started by a kernel?"""
+    """Returns whether a kernel has started the pool."""
     return _pool == ""
 
 
 def why_serial() -> str:
-    """Why kernels run serially; "" if they run on the pool, which is started if it wasn't."""
+    """Returns why kernels run serially; "" if they run on the pool, which is started if necessary."""
     global _pool
     if _pool is None:
         _pool = _start()
@@ -50,12 +50,12 @@ def why_serial() -> str:
 
 
 def get_num_threads() -> int:
-    """How many threads a kernel or a large product uses on the CPU."""
+    """Returns the number of threads that a kernel or a large product uses on the CPU."""
     return _wanted or default_num_threads()
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Use so many threads on the CPU from now on, in kernels and in NumPy's products.
+    """Sets the number of threads on the CPU, for kernels and for NumPy's products.
 
     Raises:
         TypeError: not an int.
@@ -90,20 +90,20 @@ def _set_pool(num_threads: int) -> None:
     most = _numba.config.NUMBA_NUM_THREADS
     if num_threads > most:
         raise RuntimeError(
-            f"set_num_threads(): {num_threads} threads are asked for, the pool was started with {most}; "
+            f"set_num_threads(): got {num_threads} threads, the pool was started with {most}; "
             f"set the environment variable NUMBA_NUM_THREADS={num_threads} before the start"
         )
     _numba.set_num_threads(num_threads)
 
 
 def default_num_threads() -> int:
-    """OMP_NUM_THREADS, or the cores that this process may use."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(asked) if asked.isdecimal() and int(asked) else available_cores()
+    """Returns OMP_NUM_THREADS, or the number of cores that this process may use."""
+    requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(requested) if requested.isdecimal() and int(requested) else available_cores()
 
 
 def available_cores() -> int:
-    """The cores that this process may use: by its affinity, and by the quota of its container."""
+    """Returns the number of cores that this process may use, by affinity and by the container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max") as file:
         quota, period = file.read().split()
@@ -113,7 +113,7 @@ def available_cores() -> int:
 
 
 def _start() -> str:
-    """Load Numba and its OpenMP threads; says why that can't be."""
+    """Loads Numba and starts its OpenMP threads; returns why that is impossible, or ""."""
     global _numba, _wanted
     if not installed():
         return "Numba is not installed: pip install 'mytorch[cpu]'"
@@ -121,22 +121,22 @@ def _start() -> str:
     with _environment({**_SETTINGS, "NUMBA_NUM_THREADS": str(max(wanted, available_cores()))}):
         import numba
 
-        if numba.config.THREADING_LAYER == "default":  # it was imported before, without our environment
+        if numba.config.THREADING_LAYER == "default":  # it was imported earlier, without our environment
             numba.config.THREADING_LAYER = "omp"
         _numba, _wanted = numba, min(wanted, numba.config.NUMBA_NUM_THREADS)
         try:
             numba.set_num_threads(_wanted)
-        except ValueError as error:  # what Numba raises where it can't load the layer
+        except ValueError as error:  # Numba can't load the layer
             return f"Numba has no OpenMP threads here (is libgomp installed?): {error}".splitlines()[0]
         layer = numba.threading_layer()
     if layer == "workqueue":
-        return "Numba runs on its workqueue, which isn't safe when several threads use it"
+        return "Numba runs on its workqueue, which isn't thread-safe"
     return ""
 
 
 @contextlib.contextmanager
 def _environment(settings: dict[str, str]) -> Iterator[None]:
-    """Inside, these variables are set, where the user didn't."""
+    """Context in which these environment variables are set, unless the user has set them."""
     ours = {name: value for name, value in settings.items() if name not in os.environ}
     if "OMP_WAIT_POLICY" in os.environ:
         ours.pop("GOMP_SPINCOUNT", None)

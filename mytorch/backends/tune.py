@@ -1,14 +1,13 @@
 """
-What is set once for the process at import, to make NumPy faster; `MYTORCH_TUNE=0` turns all of it off.
+Settings of the process that make NumPy faster, applied at import; `MYTORCH_TUNE=0` turns all of them off.
 
-- `blas`: on AMD chips with AVX-512, older OpenBLAS takes its AVX2 kernels (0.3.31 no longer); its AVX-512
-  ones are up to twice as fast there. It reads the choice from the environment when NumPy loads it, so this
-  works only while NumPy isn't loaded; a choice that the user made stays, and the user's child processes don't
-  inherit ours.
-- `malloc`: glibc hands the memory of every large array back to the kernel when it is freed, and the next one
-  pays for fresh pages. With higher thresholds a training step reuses what it had.
+- `blas`: on AMD CPUs with AVX-512, OpenBLAS before 0.3.31 chooses its AVX2 kernels; the AVX-512 ones are up
+  to twice as fast. It reads the choice from the environment when NumPy loads it, so this works only before
+  NumPy is loaded; the user's choice has precedence, and child processes don't inherit ours.
+- `malloc`: glibc returns the memory of every large array to the kernel when it is freed, so the next one
+  takes page faults. With higher thresholds a training step reuses its memory.
 
-`report()` says what is on.
+`report()` returns what is on.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _done: dict[str, str] = {}
 
 
 def at_import() -> None:
-    """Tune BLAS (by loading NumPy) and malloc, unless `MYTORCH_TUNE=0`."""
+    """Tunes BLAS (by loading NumPy) and malloc, unless `MYTORCH_TUNE=0`."""
     if os.environ.get("MYTORCH_TUNE") == "0":
         _done.update(blas="off (MYTORCH_TUNE=0)", malloc="off (MYTORCH_TUNE=0)")
         return
@@ -39,7 +38,7 @@ def at_import() -> None:
 
 
 def report() -> dict[str, str]:
-    """What was tuned, or why not, by name."""
+    """Returns what was tuned, or why not, by name."""
     return dict(_done)
 
 
@@ -47,22 +46,22 @@ def _tune_blas() -> str:
     if os.environ.get(CORE_VARIABLE):
         return f"{CORE_VARIABLE}={os.environ[CORE_VARIABLE]} (the user's choice)"
     if "numpy" in sys.modules:
-        return "left as it is: NumPy was loaded before mytorch"
+        return "unchanged: NumPy was loaded before mytorch"
     vendor, flags = _cpu()
     if not flags >= _AVX512:
-        return "left as it is: the CPU has no AVX-512"
+        return "unchanged: the CPU has no AVX-512"
     if vendor != "AuthenticAMD":
-        return "left as it is: OpenBLAS chooses AVX-512 by itself on this CPU"
+        return "unchanged: OpenBLAS chooses AVX-512 by itself on this CPU"
     os.environ[CORE_VARIABLE] = "SkylakeX"
     try:
         import numpy  # noqa: F401 - OpenBLAS reads the variable now
     finally:
         del os.environ[CORE_VARIABLE]
-    return "AVX-512 kernels (SkylakeX) asked for"
+    return "AVX-512 kernels (SkylakeX) requested"
 
 
 def _cpu() -> tuple[str, set[str]]:
-    """The vendor and the flags of the first CPU, on Linux; elsewhere nothing is known."""
+    """Returns the vendor and the flags of the first CPU on Linux, else empty ones."""
     vendor, flags = "", set()
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         for line in file:
@@ -77,9 +76,9 @@ def _cpu() -> tuple[str, set[str]]:
 
 def _tune_malloc() -> str:
     if platform.libc_ver()[0] != "glibc":
-        return "left as it is: not glibc"
+        return "unchanged: not glibc"
     if "MALLOC_MMAP_THRESHOLD_" in os.environ or "MALLOC_TRIM_THRESHOLD_" in os.environ:
-        return "left as it is: the user's choice"
+        return "unchanged: the user's choice"
     mallopt = ctypes.CDLL(None).mallopt
     for size in _KEEP_BYTES:
         if mallopt(_M_MMAP_THRESHOLD, size) and mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES[0]):
@@ -88,6 +87,6 @@ def _tune_malloc() -> str:
 
 
 def release_freed_memory() -> None:
-    """Give the system what was freed and kept: what a model was loaded from, say. Only where we keep it."""
+    """Returns freed memory to the system, after loading a model for example, if `malloc` was tuned."""
     if _done.get("malloc", "").startswith(_KEPT):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""The command line, `mytorchrun COMMAND`."""
+"""The command line: `mytorchrun COMMAND`."""
 
 from .main import main
 

@@ -1,7 +1,7 @@
 """
-What `mytorchrun test` runs as each rank: does training on several processes do here what it should?
+The program of `mytorchrun test` on each rank: checks of training on several processes.
 
-Each check returns what is wrong, "" if nothing is, on every rank; rank 0 prints a line for it.
+Each check returns its failure on every rank, "" if it passed; rank 0 prints a line for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,19 +25,22 @@ from mytorch.backends.device import cuda_device, is_available
 from mytorch.distributed.ddp import DistributedDataParallel
 from mytorch.utils.data import DataLoader, TensorDataset
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 IN_BFLOAT16 = "mixed precision in bfloat16"
-_TOLERANCE = 1e-5  # of sums that are added up in another order
+_TOLERANCE = 1e-5  # of sums in another order
 
 
 def main() -> None:
-    """Run all checks; ends with exit code 1 if one failed."""
+    """Runs all checks; exits with code 1 if one failed."""
     started = not dist.is_initialized()
     if started:
         dist.init_process_group()
     count = dist.get_world_size()
-    _print(f"{count} process{'es' * (count > 1)} on {_where().type}")
+    _print(f"{count} process{'es' * (count > 1)} on {_device().type}")
     if count == 1:
-        _print("(one alone sends nothing: --num_processes 2 tests that, too)")
+        _print("(a single process sends nothing: --num_processes 2 tests that, too)")
     chosen = dict(CHECKS)
     try:
         half_dtype("bf16")
@@ -53,7 +56,7 @@ def main() -> None:
 
 
 def _passes(name: str, check: Callable[[], str]) -> bool:
-    """Run a check, and print its line. An error here ends all ranks: others may be waiting for this one."""
+    """Runs a check, and prints its line. An error ends all ranks: others may wait for this one."""
     try:
         reason = check()
     except Exception as error:
@@ -68,7 +71,7 @@ def _passes(name: str, check: Callable[[], str]) -> bool:
 
 
 def _mark(good: bool) -> str:
-    """A check mark or a cross, or words where the terminal has neither."""
+    """Returns a check mark or a cross, or words if the terminal's encoding has neither."""
     try:
         "✓✗".encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -81,12 +84,14 @@ def _print(text: str) -> None:
         print(text, flush=True)
 
 
-def _where() -> mytorch.device:
+def _device() -> mytorch.device:
     return cuda_device(int(os.environ.get("LOCAL_RANK", "0"))) if is_available() else mytorch.device("cpu")
 
 
-def _differ(what: str, got: Any, expected: Any, tolerance: float = 0.0) -> str:
-    """What is wrong, if two arrays aren't (almost) equal."""
+def _differ(
+    what: str, got: mytorch.Tensor | ArrayLike, expected: mytorch.Tensor | ArrayLike, tolerance: float = 0.0
+) -> str:
+    """Returns by how much two arrays differ; "" if by no more than the tolerance."""
     got, expected = (x.detach().cpu().numpy() if isinstance(x, mytorch.Tensor) else np.asarray(x)
                      for x in (got, expected))  # fmt: skip
     if got.shape != expected.shape:
@@ -100,14 +105,14 @@ def _first(*reasons: str) -> str:
 
 
 def _model() -> nn.Module:
-    """The same on every rank."""
+    """Returns the same model on every rank."""
     with mytorch.random.fork_rng():
         mytorch.manual_seed(1)
         return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
 
 
 def _samples(count: int) -> tuple[mytorch.Tensor, mytorch.Tensor]:
-    """Inputs (count, 6) and targets (count, 3), the same on every rank."""
+    """Returns inputs (count, 6) and targets (count, 3), the same on every rank."""
     rng = np.random.default_rng(2)
     x = rng.standard_normal((count, 6)).astype(np.float32)
     return mytorch.tensor(x), mytorch.tensor(np.sin(x[:, :3] * 2))
@@ -122,9 +127,9 @@ def _weights(model: nn.Module) -> np.ndarray:
 
 
 def collectives() -> str:
-    """Sums, maxima, broadcasts, gathers and scatters of numbers that tell where they come from."""
-    rank, size, where = dist.get_rank(), dist.get_world_size(), _where()
-    mine = mytorch.arange(size, device=where).float() + 10 * rank  # 10 rank + column
+    """Checks sums, maxima, broadcasts, gathers and scatters of numbers that differ between ranks."""
+    rank, size, device = dist.get_rank(), dist.get_world_size(), _device()
+    mine = mytorch.arange(size, device=device).float() + 10 * rank  # 10 rank + column
     table = 10 * np.arange(size)[:, None] + np.arange(size)
     total, largest, first = mine.clone(), mine.clone(), mine.clone()
     dist.all_reduce(total)
@@ -132,7 +137,7 @@ def collectives() -> str:
     dist.broadcast(first, src=0)
     rows = [mytorch.empty_like(mine) for _ in range(size)]
     dist.all_gather(rows, mine)
-    part = mytorch.empty(1, device=where)
+    part = mytorch.empty(1, device=device)
     dist.reduce_scatter_tensor(part, mine)
     objects: list = [None] * size
     dist.all_gather_object(objects, {"rank": rank})
@@ -148,10 +153,10 @@ def collectives() -> str:
 
 
 def ddp_gradients() -> str:
-    """DDP on parts of a batch gives the gradients of one process with all of it."""
-    rank, size, where = dist.get_rank(), dist.get_world_size(), _where()
-    x, y = (t.to(where) for t in _samples(4 * size))
-    alone, together = _model().to(where), DistributedDataParallel(_model().to(where))
+    """Checks that DDP on parts of a batch computes the gradients of one process with the whole batch."""
+    rank, size, device = dist.get_rank(), dist.get_world_size(), _device()
+    x, y = (t.to(device) for t in _samples(4 * size))
+    alone, together = _model().to(device), DistributedDataParallel(_model().to(device))
     _loss(alone, x, y).backward()
     mine = slice(4 * rank, 4 * rank + 4)
     _loss(together, x[mine], y[mine]).backward()
@@ -160,7 +165,7 @@ def ddp_gradients() -> str:
 
 
 def accumulation() -> str:
-    """Two micro-batches an update on each process end at the weights of one process with large batches."""
+    """Checks that accumulated micro-batches lead to the weights of one process with large batches."""
     size = dist.get_world_size()
     accelerator = Accelerator(gradient_accumulation_steps=2, cpu=not is_available())
     model, optimizer, loader = _prepared(accelerator, 8 * size, 2)
@@ -183,7 +188,10 @@ def _prepared(accelerator: Accelerator, count: int, batch_size: int, shuffle: bo
     return accelerator.prepare(model, optim.AdamW(model.parameters(), lr=0.01), loader)
 
 
-def _update(accelerator: Accelerator, model: nn.Module, optimizer: Any, x: Any, y: Any) -> float:
+def _update(
+    accelerator: Accelerator, model: nn.Module, optimizer: optim.Optimizer,
+    x: mytorch.Tensor, y: mytorch.Tensor,
+) -> float:  # fmt: skip
     with accelerator.accumulate(model):
         loss = _loss(model, x, y)
         accelerator.backward(loss)
@@ -193,7 +201,7 @@ def _update(accelerator: Accelerator, model: nn.Module, optimizer: Any, x: Any, 
 
 
 def sharding() -> str:
-    """The processes together see each sample once, in order, also where they don't come out even."""
+    """Checks that the processes together see each sample once, in order, also of an uneven data set."""
     size = dist.get_world_size()
     accelerator = Accelerator(cpu=not is_available())
     loader = accelerator.prepare(DataLoader(TensorDataset(mytorch.arange(4 * size + 1)), 2))
@@ -202,7 +210,7 @@ def sharding() -> str:
 
 
 def mixed_precision() -> str:
-    """A float16 model learns, is the same everywhere, and an inf on one process makes all skip."""
+    """Checks that a float16 model learns, is the same on all ranks, and skips a step with an inf on one."""
     rank, size = dist.get_rank(), dist.get_world_size()
     (accelerator, model, optimizer, loader), reason = _learned("fp16")
     before, scale = _weights(model), accelerator.scaler.get_scale()
@@ -218,12 +226,12 @@ def mixed_precision() -> str:
 
 
 def bfloat16() -> str:
-    """A bfloat16 model learns, and is the same everywhere."""
+    """Checks that a bfloat16 model learns, and is the same on all ranks."""
     return _learned("bf16")[1]
 
 
 def _learned(precision: str) -> tuple[tuple, str]:
-    """What was prepared for a half-precision model, after it was trained; and what is wrong with it."""
+    """Trains a half-precision model; returns the prepared objects, and the failure."""
     size = dist.get_world_size()
     accelerator = Accelerator(mixed_precision=precision, cpu=not is_available())
     model, optimizer, loader = _prepared(accelerator, 8 * size, 8)
@@ -239,7 +247,7 @@ def _learned(precision: str) -> tuple[tuple, str]:
 
 
 def checkpoints() -> str:
-    """Saved in mid-epoch and loaded again, training goes on bit for bit."""
+    """Checks that training resumes exactly from a checkpoint in the middle of an epoch."""
     set_seed(3)
     accelerator = Accelerator(cpu=not is_available())
     model, optimizer, loader = _prepared(accelerator, 12 * dist.get_world_size(), 2, shuffle=True)
@@ -262,7 +270,7 @@ def checkpoints() -> str:
 
 @contextmanager
 def _shared_folder() -> Iterator[str]:
-    """A folder for all ranks; with several machines it must lie where all can see it."""
+    """Context with a folder for all ranks; with several machines the current one must be shared."""
     several = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < dist.get_world_size()
     box: list = [None]
     if dist.get_rank() == 0:

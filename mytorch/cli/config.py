@@ -1,21 +1,22 @@
-"""`mytorchrun config`: answer questions once, and `mytorchrun launch` needs no options."""
+"""`mytorchrun config`: writes the settings of `mytorchrun launch` into a file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from pathlib import Path
+from types import ModuleType
 
 from ..backends.device import device_count
 from . import settings
-from .settings import FIELDS, INSTALL, Field, SettingsError
+from .settings import FIELDS, INSTALL, Field, SettingsError, SettingValue
 
 HELP = "ask for the settings that launch starts from, and write them to a file"
 _HARDWARE = ("CPU", "GPU")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of this command."""
+    """Adds the options of this command."""
     parser.add_argument(
         "--config_file", help="where (default: $MYTORCH_CONFIG, or ~/.cache/mytorch/default_config.yaml)"
     )
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask, or take the options, and write; returns the exit code, 2 if that can't be."""
+    """Writes the answers or options; returns the exit code, 2 for a wrong call."""
     try:
         if options.show:
             print(settings.table(settings.resolve(command=vars(options), file=options.config_file)))
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(options: argparse.Namespace, path: Any) -> dict[str, Any]:
+def _chosen(options: argparse.Namespace, path: Path) -> dict[str, SettingValue]:
     given = {f.name: getattr(options, f.name) for f in FIELDS if getattr(options, f.name) is not None}
     known = {} if options.default or not path.exists() else settings.read(path)
     start = {f.name: f.default for f in FIELDS} | known
@@ -63,8 +64,8 @@ def _chosen(options: argparse.Namespace, path: Any) -> dict[str, Any]:
     return ask(start)
 
 
-def ask(start: dict[str, Any]) -> dict[str, Any]:
-    """The answers to a question for each setting, the old values being proposed.
+def ask(start: dict[str, SettingValue]) -> dict[str, SettingValue]:
+    """Asks for each setting, with the old values as defaults; returns the answers.
 
     Raises:
         SettingsError: questionary isn't installed.
@@ -77,7 +78,7 @@ def ask(start: dict[str, Any]) -> dict[str, Any]:
             f"questions need questionary, which can't be imported ({error}): {INSTALL}; "
             "--default and options for the settings need none"
         ) from error
-    answers: dict[str, Any] = {}
+    answers: dict[str, SettingValue] = {}
     for field in FIELDS:
         proposed = start.get(field.name)
         if not field.asked_if(answers):
@@ -87,7 +88,7 @@ def ask(start: dict[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def _ask_one(questionary: Any, field: Field, proposed: Any) -> Any:
+def _ask_one(questionary: ModuleType, field: Field, proposed: SettingValue) -> SettingValue:
     if field.name == "cpu":
         proposed = _HARDWARE[not proposed and device_count() > 0]
         return questionary.select("Runs on", choices=list(_HARDWARE), default=proposed).unsafe_ask() == "CPU"

@@ -1,4 +1,4 @@
-"""`mytorchrun env`: what a bug report needs to say about the machine and what is installed on it."""
+"""`mytorchrun env`: reports the machine and the installation, for a bug report."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from ..backends import threads, tune
-from ..backends.openblas import openblas
+from ..backends.openblas import OpenBLAS, openblas
 from ..distributed import launcher_command
 from ..nn import fused_ops
 from ..version import __version__
@@ -33,7 +33,7 @@ _NAMES = ("USE_FUSED_OPS", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 _FLAGS = ("sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
           "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "asimd", "sve")  # fmt: skip
-# MPI in a process of its own, and without starting it: one that can't be loaded may end the process.
+# In another process and without MPI_Init: a library that can't be loaded may abort the process.
 _MPI_VERSION = """
 import mpi4py
 mpi4py.rc.initialize = False
@@ -43,12 +43,12 @@ print(MPI.Get_library_version().split("\\0")[0].splitlines()[0])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of this command."""
+    """Adds the options of this command."""
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report; returns the exit code, 0."""
+    """Prints the report; returns the exit code, 0."""
     found = report()
     if options.json:
         print(json.dumps(found, indent=2))
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report() -> dict[str, dict[str, str]]:
-    """What there is, by section and name; of what is missing or broken, why."""
+    """Returns the facts by section and name; for what is missing or broken, the reason."""
     sections = {
         "versions": {"mytorch": lambda: f"{__version__} in {Path(__file__).parents[1]}", **_VERSIONS},
         "BLAS and memory": _BLAS,
@@ -73,13 +73,14 @@ def report() -> dict[str, dict[str, str]]:
         "settings": {"file": _config_file},
     }
     found = {
-        section: {name: _say(probe) for name, probe in probes.items()} for section, probes in sections.items()
+        section: {name: _result_of(probe) for name, probe in probes.items()}
+        for section, probes in sections.items()
     }
     return {**found, "environment variables": _variables()}
 
 
-def _say(probe: Callable[[], Any]) -> str:
-    """What a probe says. It may meet any broken installation, which is just what the report is to tell."""
+def _result_of(probe: Callable[[], object]) -> str:
+    """Returns the result of a probe, or its error: any part of an installation may be broken."""
     try:
         return str(probe())
     except Exception as error:
@@ -88,7 +89,7 @@ def _say(probe: Callable[[], Any]) -> str:
 
 
 def _package(module: str, *distributions: str, extra: str = "") -> Callable[[], str]:
-    """A probe of an installed package: its version, without importing it."""
+    """Returns a probe of a package's version, which doesn't import it."""
 
     def probe() -> str:
         for name in distributions or (module,):
@@ -129,12 +130,12 @@ def _blas() -> str:
         name = (
             np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {}).get("name", "unknown")
         )
-        return f"{name}; not an OpenBLAS that can be looked into"
+        return f"{name}; not an OpenBLAS that can be inspected"
     return f"OpenBLAS, {library.path}"
 
 
-def _of_openblas(look: Callable[[Any], Any]) -> Callable[[], Any]:
-    return lambda: "unknown" if openblas() is None else look(openblas())
+def _of_openblas(get: Callable[[OpenBLAS], object]) -> Callable[[], object]:
+    return lambda: "unknown" if openblas() is None else get(openblas())
 
 
 _BLAS = {
@@ -159,7 +160,7 @@ _THREADS = {
 
 
 def _cpu_facts() -> dict[str, str]:
-    """/proc/cpuinfo of the first CPU."""
+    """Returns the fields of the first CPU in /proc/cpuinfo."""
     text = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n")[0]
     pairs = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
@@ -207,20 +208,20 @@ _CPU = {
 }
 
 
-def _cuda(look: Callable[[Any], Any]) -> Callable[[], str]:
-    """A probe that looks at CuPy."""
+def _cuda(get: Callable[[ModuleType], object]) -> Callable[[], str]:
+    """Returns a probe of CuPy."""
 
     def probe() -> str:
         try:
             cupy = importlib.import_module("cupy")
         except ImportError as error:
             return f"not installed: CuPy can't be imported ({error}): pip install 'mytorch[cuda12]'"
-        return str(look(cupy))
+        return str(get(cupy))
 
     return probe
 
 
-def _names_of_gpus(cupy: Any) -> str:
+def _names_of_gpus(cupy: ModuleType) -> str:
     runtime = cupy.cuda.runtime
     facts = [runtime.getDeviceProperties(i) for i in range(runtime.getDeviceCount())]
     return ", ".join(
@@ -233,7 +234,7 @@ def _dotted(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _nccl(cupy: Any) -> str:
+def _nccl(cupy: ModuleType) -> str:
     number = importlib.import_module("cupy.cuda.nccl").get_version()
     return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
 
@@ -283,7 +284,7 @@ def _config_file() -> str:
 
 
 def _variables() -> dict[str, str]:
-    """Those that change what mytorch does; what may be secret is left out."""
+    """Returns the variables that change the behaviour of mytorch; secrets are hidden."""
     names = sorted(name for name in os.environ if name.startswith(_PREFIXES) or name in _NAMES)
     return {
         name: "(hidden)" if any(word in name.upper() for word in _SECRET) else os.environ[name]

@@ -1,12 +1,12 @@
 """
-`mytorchrun estimate-memory`: what training a GPT-2 takes on each device, before it is tried.
+`mytorchrun estimate-memory`: the memory that training a GPT-2 takes on each device.
 
 With P parameters, N = batch_size * sequence_length tokens, L layers, H heads, C features, V tokens in the
-vocabulary, and s bytes a number (4; 2 in half precision), all processes hold
+vocabulary, and s bytes a number (4; 2 in half precision), each process holds
 
-    parameters    s P              half: 4 P more, the float32 weights behind it
+    parameters    s P              half: 4 P more, the float32 master weights
     gradients     s P              half: 4 P more, in float32
-    optimizer     8 P + 8 min(P, 2^24)    AdamW: exp_avg and exp_avg_sq, and what an update works in
+    optimizer     8 P + 8 min(P, 2^24)    AdamW: exp_avg and exp_avg_sq, and buffers of the update
                                    (on the CPU 2^16); SGD without momentum: the latter alone;
                                    ZeRO stage 1: 8 P divided by the number of processes
     activations   L (16 s N C + 8 N H) + max(3 s N C + 8 N V, 6 s N C + 4 N V) + 16 N
@@ -15,17 +15,17 @@ vocabulary, and s bytes a number (4; 2 in half precision), all processes hold
     P = V C + context_length C + L (12 C^2 + 13 C) + 2 C
         without biases L (12 C^2 + 2 C) + C in place of the last two terms
 
-What a block keeps for backward, in units of N C numbers: the inputs of both norms (2), of the projections
-behind them (2), queries, keys and values (3), what attention gives (1), and in the MLP the output and the
-slope of GELU (4 + 4). Attention keeps two numbers of float32 for each row of its scores, never the scores.
-The peak is reached either where backward begins: logits, their gradient, and what the final norm kept; or in
-the last block: gradients as wide as the MLP, while the caller still holds the logits. The caller's logits are
-float32, tokens and targets int64.
+A block saves for backward, in units of N C numbers: the inputs of both norms (2), of the projections
+after them (2), queries, keys and values (3), the output of attention (1), and in the MLP the output and the
+slope of GELU (4 + 4). Attention saves two float32 numbers for each row of its scores, never the scores.
+The peak is reached either at the start of backward: logits, their gradient, and what the final norm saved; or
+in the last block: gradients as wide as the MLP, while the caller still holds the logits. The caller's logits
+are float32, tokens and targets int64.
 
 This holds with the fused kernels (Numba's on the CPU in float32, Triton's on a GPU); without them attention
-keeps its scores, N H sequence_length numbers more for each layer. Not counted: Python and its libraries, a
-CUDA context, what allocators hold in reserve, NCCL's buffers, and what bfloat16 keeps as float32, in which it
-is computed on the CPU. Measured were steps in float32 on the CPU.
+saves its scores, N H sequence_length numbers more for each layer. Not counted: Python and its libraries, a
+CUDA context, reserves of allocators, NCCL's buffers, and the float32 copies with which the CPU computes
+bfloat16. The formulas were checked against steps in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from ..distributed.launch import positive
 from ..models.gpt2 import SIZES, GPT2Config
 from ..optim.chunk import CHUNK, CHUNK_CUDA
 
-HELP = "say how much memory training a GPT-2 takes"
-_STATE = {"adamw": 2, "sgd": 0}  # float32 numbers that an optimizer keeps for each parameter
-_OF_BLOCK = 16  # numbers for each token and feature: see above
+HELP = "estimate the memory that training a GPT-2 takes"
+_STATE = {"adamw": 2, "sgd": 0}  # float32 numbers of an optimizer's state for each parameter
+_OF_BLOCK = 16  # numbers for each token and feature: see the module's docstring
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Estimate:
 
 
 def count_parameters(config: GPT2Config) -> int:
-    """How many numbers a GPT-2 trains; the output layer shares its weight with the embedding."""
+    """Returns the number of parameters of a GPT-2; the output layer shares the embedding's weight."""
     C, of_block, of_norm = config.n_embd, 13 if config.bias else 2, 2 if config.bias else 1
     embeddings = (config.vocab_size + config.context_length) * C
     return embeddings + config.n_layer * (12 * C * C + of_block * C) + of_norm * C
@@ -76,18 +76,18 @@ def estimate(
     zero_stage: int = 0,
     cpu: bool = False,
 ) -> Estimate:
-    """The peak of a training step by the formulas of this module.
+    """Returns the peak of a training step by the formulas of this module.
 
     Args:
-        batch_size: sequences in a micro-batch of one process; accumulating gradients takes nothing more.
+        batch_size: sequences in a micro-batch of one process; accumulating gradients takes no more memory.
         sequence_length: tokens in each; the context if None.
         mixed_precision: "no", "fp16" or "bf16".
         optimizer: "adamw" or "sgd".
-        zero_stage: 1 shares the optimizer's state out over the processes.
-        cpu: on the CPU an optimizer works in smaller pieces.
+        zero_stage: 1 distributes the optimizer's state over the processes.
+        cpu: on the CPU an optimizer uses smaller buffers.
 
     Raises:
-        ValueError: sequences that are longer than the context.
+        ValueError: sequences longer than the context.
     """
     length = config.context_length if sequence_length is None else sequence_length
     if length > config.context_length:
@@ -113,7 +113,7 @@ def _activations(config: GPT2Config, tokens: int, size: int) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of this command."""
+    """Adds the options of this command."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = __doc__.split("\n", 2)[2] if __doc__ else HELP
     add = parser.add_argument
@@ -140,7 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the estimate; returns the exit code, 2 for a model that can't be."""
+    """Prints the estimate; returns the exit code, 2 for an impossible model."""
     names = ("n_layer", "n_head", "n_embd", "vocab_size", "context_length")
     changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
@@ -157,15 +157,15 @@ def run(options: argparse.Namespace) -> int:
         facts = {"number_of_parameters": found.number_of_parameters, **parts, "total": found.total}
         print(json.dumps(facts, indent=2))
         return 0
-    where = f"each of {options.num_processes} devices" if options.num_processes > 1 else "the device"
-    print(f"{found.number_of_parameters:,} parameters; on {where}:")
+    devices = f"each of {options.num_processes} devices" if options.num_processes > 1 else "the device"
+    print(f"{found.number_of_parameters:,} parameters; on {devices}:")
     for name, number in {**parts, "total": found.total}.items():
         print(f"  {name:<11} {text_of(number):>10}  {number / found.total:4.0%}")
     return 0
 
 
 def text_of(size: int) -> str:
-    """Bytes with a unit."""
+    """Returns a number of bytes with a unit."""
     number, units = float(size), iter(("B", "KiB", "MiB", "GiB"))
     unit = next(units)
     while number >= 1024 and unit != "GiB":

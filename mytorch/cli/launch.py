@@ -15,19 +15,19 @@ HELP = "run a script as several processes, on one machine or several"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The launcher's options, those of the Accelerator, and the file that the others come from."""
+    """Adds the options of the launcher, those of the Accelerator, and --config."""
     launch.add_arguments(parser)
-    own = {action.dest for action in parser._actions}
-    settings.add_arguments(parser, [name for name in settings.BY_NAME if name not in own])
+    existing = {action.dest for action in parser._actions}
+    settings.add_arguments(parser, [name for name in settings.BY_NAME if name not in existing])
     parser.add_argument(
-        "--config", "--config_file", dest="config", help="settings that aren't given come from this YAML file"
+        "--config", "--config_file", dest="config", help="YAML file of the settings that aren't given"
     )
-    parser.add_argument("--no-cpu", dest="cpu", action="store_false", help="whatever the file says of cpu")
+    parser.add_argument("--no-cpu", dest="cpu", action="store_false", help="override cpu in the file")
     parser.set_defaults(**dict.fromkeys(settings.BY_NAME))  # None: not given
 
 
 def run(options: argparse.Namespace) -> int:
-    """Launch; returns the exit code, 2 if it can't be."""
+    """Launches; returns the exit code, 2 for a wrong call."""
     try:
         found = settings.resolve(command=vars(options), file=options.config)
         vars(options).update({name: value.value for name, value in found.items()})

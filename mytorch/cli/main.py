@@ -11,7 +11,7 @@ COMMANDS = {"config": config, "launch": launch, "test": test, "env": env, "estim
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
+    """Runs a command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():

@@ -1,11 +1,11 @@
 """
-The settings of a run, and where each comes from: the strongest source that has a value gives it.
+The settings of a run and their sources: the first of these that has a value sets it.
 
     script > command line > environment > file > default
 
-The file is YAML, written by `mytorchrun config`: ~/.cache/mytorch/default_config.yaml, or what the variable
-MYTORCH_CONFIG or --config_file names. `mytorchrun launch` passes on to the ranks, in the environment, what an
-Accelerator reads.
+The file is YAML, written by `mytorchrun config`: ~/.cache/mytorch/default_config.yaml, or the one that the
+variable MYTORCH_CONFIG or --config_file names. `mytorchrun launch` sets the environment that an Accelerator
+reads, for all ranks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
-from ..accelerate.process import is_true
+from ..accelerate.world import is_true
 from ..distributed.environment import TIMEOUT, TIMEOUT_VARIABLE
 from ..utils import atomic_write
 
@@ -28,8 +29,11 @@ SOURCES = ("script", "command line", "environment", "file")
 DEFAULT = "default"
 
 
+SettingValue: TypeAlias = bool | int | float | str | None
+
+
 class SettingsError(ValueError):
-    """A setting can't be used; the message names it, its value, and where it stands."""
+    """A setting can't be used; the message names it, its value and its source."""
 
 
 @dataclass(frozen=True)
@@ -40,22 +44,22 @@ class Field:
         name: in files and, with two dashes, on the command line.
         type: int, float, bool or str.
         default: None leaves it open.
-        variable: of the environment.
-        about: what it is, for --help and questions.
-        check: what must hold of a value, in words, and the function that says so.
+        variable: its variable of the environment.
+        about: its description, for --help and questions.
+        check: the condition of a value, in words, and the function that tests it.
         is_accelerators: an Accelerator reads its variable.
-        asked_if: whether `mytorchrun config` asks for it, after what was answered.
+        asked_if: whether `mytorchrun config` asks for it, as a function of the answers so far.
     """
 
     name: str
     type: type
-    default: Any
+    default: SettingValue
     variable: str
     about: str
-    check: tuple[str, Callable[[Any], bool]] | None = None
+    check: tuple[str, Callable[[int | float | str], bool]] | None = None
     choices: tuple[str, ...] = ()
     is_accelerators: bool = False
-    asked_if: Callable[[Mapping[str, Any]], bool] = lambda answers: True
+    asked_if: Callable[[Mapping[str, SettingValue]], bool] = lambda answers: True
 
 
 _POSITIVE = "a positive number", lambda value: 0 < value < math.inf
@@ -65,7 +69,7 @@ _PORT = "a port, 1 to 65535", lambda value: 0 < value < 65536
 _NOT_EMPTY = "not empty", bool
 
 
-def _several(answers: Mapping[str, Any]) -> bool:
+def _several(answers: Mapping[str, SettingValue]) -> bool:
     return (answers.get("nnodes") or 1) > 1
 
 
@@ -88,38 +92,38 @@ FIELDS = [
     Field("gradient_accumulation_steps", int, 1, "MYTORCH_GRADIENT_ACCUMULATION_STEPS",
           "micro-batches for each update", _POSITIVE, is_accelerators=True),
     Field("timeout", float, TIMEOUT, TIMEOUT_VARIABLE, "seconds that a collective may take", _SECONDS),
-    Field("max_restarts", int, 0, "MYTORCH_MAX_RESTARTS", "start again so often after a failure",
+    Field("max_restarts", int, 0, "MYTORCH_MAX_RESTARTS", "restarts after a failure",
           _NOT_NEGATIVE),
     Field("log_wandb", bool, False, "MYTORCH_LOG_WANDB", "log to Weights & Biases", is_accelerators=True),
 ]  # fmt: skip
 BY_NAME = {field.name: field for field in FIELDS}
-_COUNTS = ("num_processes", "num_gpus")  # two ways to say how many ranks there are
+_COUNTS = ("num_processes", "num_gpus")  # two ways to set the number of ranks
 
 
 @dataclass(frozen=True)
 class Value:
     """A value and its source: one of SOURCES, or "default"; the file with its path."""
 
-    value: Any
+    value: SettingValue
     source: str
 
 
 def resolve(
-    script: Mapping[str, Any] | None = None,
-    command: Mapping[str, Any] | None = None,
+    script: Mapping[str, SettingValue] | None = None,
+    command: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
     file: str | os.PathLike | None = None,
 ) -> dict[str, Value]:
-    """Every setting, by name, with where it comes from.
+    """Returns every setting with its source, by name.
 
     Args:
-        script, command: by name; None means not given. Names that are no settings are passed over.
+        script, command: values by name; None means not given. Names of other options are ignored.
         environment: os.environ if None.
-        file: the file; the one that the environment names, or the default one, if None.
+        file: the file; if None the one that the environment names, or the default one.
 
     Raises:
-        SettingsError: an unknown key in the file, a value of the wrong type or out of range, a file that was
-            asked for and isn't there, values that don't fit each other.
+        SettingsError: an unknown key in the file, a value of the wrong type or out of range, a missing file
+            that was named, inconsistent values.
     """
     environment = os.environ if environment is None else environment
     path = config_path(file, environment)
@@ -131,20 +135,20 @@ def resolve(
     return _merge(list(zip(given, (*SOURCES[:-1], f"file {path}"), strict=True)))
 
 
-def check(values: Mapping[str, Any], where: str) -> None:
-    """Raise SettingsError unless these settings are right, each and together."""
-    _merge([(_checked_all(values, where), where)])
+def check(values: Mapping[str, SettingValue], source: str) -> None:
+    """Raises SettingsError unless these settings are valid and consistent."""
+    _merge([(_checked_all(values, source), source)])
 
 
-def _merge(given: list[tuple[Mapping[str, Any], str]]) -> dict[str, Value]:
-    """The settings of several sources, the strongest first."""
+def _merge(given: list[tuple[Mapping[str, SettingValue], str]]) -> dict[str, Value]:
+    """Returns the settings of several sources, of which the first has precedence."""
     found = {field.name: Value(field.default, DEFAULT) for field in FIELDS}
     for values, source in reversed(given):
         counts = {name: values[name] for name in _COUNTS if values.get(name) is not None}
         if len(counts) == 2:
             both = " and ".join(f"{name}={value}" for name, value in counts.items())
-            raise SettingsError(f"{source}: {both} say the same in two ways; give one of them")
-        if counts:  # a stronger word on the number of ranks replaces a weaker one, in whichever way
+            raise SettingsError(f"{source}: {both} set the same; give one of them")
+        if counts:  # either setting replaces both of a weaker source
             found.update({name: Value(None, DEFAULT) for name in _COUNTS})
         found.update({name: Value(value, source) for name, value in values.items() if value is not None})
     _check_together(found)
@@ -159,69 +163,70 @@ def _check_together(found: dict[str, Value]) -> None:
         )
     if ranks.value is not None and ranks.value % nodes.value:
         raise SettingsError(
-            f"num_processes={ranks.value} ({ranks.source}) can't be shared out evenly among "
+            f"num_processes={ranks.value} ({ranks.source}) is no multiple of "
             f"nnodes={nodes.value} ({nodes.source})"
         )
 
 
-def _checked_all(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    return {name: _checked(field, values.get(name), where) for name, field in BY_NAME.items()}
+def _checked_all(values: Mapping[str, object], source: str) -> dict[str, SettingValue]:
+    return {name: _checked(field, values.get(name), source) for name, field in BY_NAME.items()}
 
 
-def _checked(field: Field, value: Any, where: str) -> Any:
-    """The value, an int as a float where that is wanted; None stays None."""
+def _checked(field: Field, value: Any, source: str) -> SettingValue:
+    """Returns the value, an int as a float for a float setting; None stays None."""
     if value is None:
         return None
     if field.type is float and type(value) is int:
         value = float(value)
-    if value is False and "no" in field.choices:  # what YAML makes of a `no` without quotes
+    if value is False and "no" in field.choices:  # YAML reads `no` without quotes as False
         value = "no"
     if type(value) is not field.type:
         got = f"{value!r} of type {type(value).__name__}"
-        raise SettingsError(f"{where}: {field.name} is of type {field.type.__name__}, got {got}")
+        raise SettingsError(f"{source}: {field.name} is of type {field.type.__name__}, got {got}")
     if field.choices and value not in field.choices:
-        raise SettingsError(f"{where}: {field.name} is one of {', '.join(field.choices)}, got {value!r}")
+        raise SettingsError(f"{source}: {field.name} is one of {', '.join(field.choices)}, got {value!r}")
     if field.check is not None and not field.check[1](value):
         got = f"{value:g}" if field.type is float else repr(value)
-        raise SettingsError(f"{where}: {field.name} must be {field.check[0]}, got {got}")
+        raise SettingsError(f"{source}: {field.name} must be {field.check[0]}, got {got}")
     return value
 
 
-def parse(field: Field, text: str, where: str) -> Any:
-    """The value that a text means.
+def parse(field: Field, text: str, source: str) -> SettingValue:
+    """Returns the value of a text.
 
     Raises:
-        SettingsError: none, or one out of range.
+        SettingsError: not a value of this type, or one out of range.
     """
     if field.type is bool:
         try:
             return is_true(text)
         except ValueError:
-            raise SettingsError(f"{where}: {field.name} is true or false, got {text!r}") from None
+            raise SettingsError(f"{source}: {field.name} is true or false, got {text!r}") from None
     try:
         value = field.type(text.strip())
     except ValueError:
-        raise SettingsError(f"{where}: {field.name} is of type {field.type.__name__}, got {text!r}") from None
-    return _checked(field, value, where)
+        kind = field.type.__name__
+        raise SettingsError(f"{source}: {field.name} is of type {kind}, got {text!r}") from None
+    return _checked(field, value, source)
 
 
-def _from_text(field: Field, text: str | None) -> Any:
+def _from_text(field: Field, text: str | None) -> SettingValue:
     return parse(field, text, f"environment variable {field.variable}") if text else None
 
 
 def config_path(file: str | os.PathLike | None = None, environment: Mapping[str, str] | None = None) -> Path:
-    """Where the file is: `file`, or what MYTORCH_CONFIG says, or in ~/.cache/mytorch."""
+    """Returns the path of the file: `file`, or that in MYTORCH_CONFIG, or the default."""
     environment = os.environ if environment is None else environment
     chosen = file or environment.get(CONFIG_VARIABLE)
-    return Path(os.path.expanduser(chosen or "~/.cache/mytorch/default_config.yaml"))  # ~ stays without home
+    return Path(os.path.expanduser(chosen or "~/.cache/mytorch/default_config.yaml"))  # ~ may stay
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The settings in a file, checked one by one.
+def read(path: Path) -> dict[str, SettingValue]:
+    """Returns the settings in a file, each of them checked.
 
     Raises:
-        SettingsError: no such file, no YAML, an unknown key, one that comes twice, a wrong value; PyYAML
-            isn't installed.
+        SettingsError: no such file, no YAML, an unknown or repeated key, a wrong value; PyYAML isn't
+            installed.
     """
     yaml = _yaml(f"to read {path}")
     try:
@@ -237,21 +242,21 @@ def read(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: expected lines of the form `name: value`, got {found!r}")
     names = [key.value for key, _ in nodes.value]
     for name in names:
-        if names.count(name) > 1:  # of which YAML would take the last
-            raise SettingsError(f"{path}: {name} stands there {names.count(name)} times")
+        if names.count(name) > 1:  # YAML would use the last
+            raise SettingsError(f"{path}: {name} is set {names.count(name)} times")
     for key, value in found.items():
         if key not in BY_NAME:
             raise SettingsError(
-                f"{path}: unknown key {key!r} (value {value!r}); there are {', '.join(BY_NAME)}"
+                f"{path}: unknown key {key!r} (value {value!r}); the settings are {', '.join(BY_NAME)}"
             )
     return {key: _checked(BY_NAME[key], value, str(path)) for key, value in found.items()}
 
 
-def write(path: Path, values: Mapping[str, Any]) -> None:
-    """Write settings, whole or not at all; those that are None are left out.
+def write(path: Path, values: Mapping[str, SettingValue]) -> None:
+    """Writes the settings that aren't None, atomically.
 
     Raises:
-        SettingsError: the file can't be written, or there is no home folder for it; PyYAML isn't installed.
+        SettingsError: the file can't be written, or the home folder is unknown; PyYAML isn't installed.
     """
     if path.parts[:1] == ("~",):
         raise SettingsError(f"there is no home folder for {path}: name another file by --config_file")
@@ -265,7 +270,7 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
         raise SettingsError(f"can't write {path}: {error}") from error
 
 
-def _yaml(why: str) -> Any:
+def _yaml(why: str) -> ModuleType:
     try:
         import yaml
     except ImportError as error:
@@ -276,7 +281,7 @@ def _yaml(why: str) -> Any:
 
 
 def add_arguments(parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
-    """Give a parser an option for each setting; one that isn't given is None."""
+    """Adds an option for each setting; one that isn't given is None."""
     for field in [BY_NAME[name] for name in names or BY_NAME]:
         if field.type is bool:
             parser.add_argument(
@@ -290,7 +295,7 @@ def add_arguments(parser: argparse.ArgumentParser, names: list[str] | None = Non
 
 
 def exported(found: Mapping[str, Value]) -> dict[str, str]:
-    """The environment that tells an Accelerator what is set; defaults are left to it."""
+    """Returns the environment variables of the settings that an Accelerator reads, without defaults."""
     return {
         field.variable: str(found[field.name].value)
         for field in FIELDS
@@ -299,7 +304,7 @@ def exported(found: Mapping[str, Value]) -> dict[str, str]:
 
 
 def table(found: Mapping[str, Value]) -> str:
-    """A line for each setting: its name, its value, where it comes from."""
+    """Returns a line for each setting: its name, value and source."""
     rows = [(name, "(open)" if v.value is None else str(v.value), v.source) for name, v in found.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)

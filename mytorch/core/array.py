@@ -71,11 +71,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype=None, copy=None):
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
-    shape = property(lambda self: self._array.shape)
-    dtype = property(lambda self: self._array.dtype)
-    ndim = property(lambda self: self._array.ndim)
-    size = property(lambda self: self._array.size)
-    nbytes = property(lambda self: self._array.nbytes)
+    shape = property(operator.attrgetter("_array.shape"))
+    dtype = property(operator.attrgetter("_array.dtype"))
+    ndim = property(operator.attrgetter("_array.ndim"))
+    size = property(operator.attrgetter("_array.size"))
+    nbytes = property(operator.attrgetter("_array.nbytes"))
     T = property(lambda self: _wrap(self._array.T))
 
     @property
@@ -342,7 +342,7 @@ def _unwrap(x: Any, found: list[device]) -> Any:
 
 
 def _wrap(x: Any) -> Any:
-    if is_raw(x):
+    if type(x) is np.ndarray or is_raw(x):
         array = Array.__new__(Array)
         array._array = x
         return array

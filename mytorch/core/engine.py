@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import RawArray, on
+from ..backends.device import CPU, RawArray, on
 from .closure import holds
 from .grad_accumulator import GradAccumulator, is_owned
 from .grad_mode import _state
@@ -102,22 +102,30 @@ def _nodes_leading_to(inputs: set[Node], roots: list[Node]) -> set[Node]:
 
 def raw_input_grads(
     node: Node, grad: RawArray | None, needed: set[Node] | None
-) -> Iterator[tuple[Node, RawArray | LazyGrad | None, bool]]:
-    """Yields (parent, gradient or None, whether it is owned) for each input that needs a gradient.
+) -> list[tuple[Node, RawArray | LazyGrad | None, bool]]:
+    """Returns (parent, gradient or None, whether it is owned) for each input that needs a gradient.
 
     The gradient has the shape, dtype and device of the input.
     """
     if not node.parents or (needed is not None and not any([p in needed for p in node.parents])):
-        return
+        return []
     grads = list(call_vjp(node, grad, needed))
     grads.reverse()
+    result = []
     for parent in node.parents:
         part = grads.pop() if grads else None  # now the list holds it no more
         if parent is not None and (needed is None or parent in needed):
-            if part is not None:
+            if part is None:
+                result.append((parent, None, False))
+                continue
+            if not (
+                type(part) is np.ndarray and parent.device is CPU
+                and part.shape == parent.shape and part.dtype == parent.dtype
+            ):  # fmt: skip
                 part = match(part, parent)
-            owned = is_owned(part)
-            yield parent, part, owned
+            owned = type(part) is np.ndarray and is_owned(part)
+            result.append((parent, part, owned))
+    return result
 
 
 def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = None) -> tuple:

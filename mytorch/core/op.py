@@ -24,13 +24,13 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
 from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
+from ..backends.float_errors import IGNORE, errors
 from .array import Array
 from .closure import shares_memory
 from .grad_mode import _state
@@ -39,8 +39,8 @@ from .tensor import Tensor, View, from_raw
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
+_PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
-_NOTHING_TO_DO = nullcontext()
 
 
 def op(
@@ -56,7 +56,7 @@ def op(
         view: the result may share memory with the first input.
         outputs: the result is a tuple of arrays, all differentiable; the vjp gets a list with a gradient or
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
-        tensors: so many of the first arguments have to be tensors, not numbers.
+        tensors: the number of leading arguments that have to be tensors, not numbers.
         numbers: they may all be numbers.
         half: which dtypes of half precision the body takes as they are (see `upcast`): False for none,
             "float16" for that one, True for float16 and bfloat16, as a view does.
@@ -74,27 +74,34 @@ def op(
     upcasts = None if half is True or view else dtypes.is_bfloat16 if half else dtypes.is_half
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
 
+    def compute(raws, kwargs):
+        if promote is not None:
+            raws = promoted(raws, promote == "float")
+        if upcasts is None or (upcasts is dtypes.is_bfloat16 and "ml_dtypes" not in sys.modules):
+            return forward(*raws, **kwargs)
+        return call_upcast(forward, raws, kwargs, upcasts)
+
     @functools.wraps(forward)
     def call(*args, **kwargs):
         if kwargs:
             args, kwargs = _by_position(names, args, kwargs)
-        if tensors:
-            for x in args[:tensors]:
+        for x in args[:tensors]:
+            if type(x) is not Tensor:
                 require_tensor(x, call.__name__)
-        raws, where = unwrap(args, call.__name__, numbers)
+        raws, target = unwrap(args, call.__name__, numbers)
+        token = errors.set(IGNORE)  # inf and NaN are values, as in PyTorch
         try:
-            # Inf and NaN are values here, as in PyTorch; a view computes nothing.
-            with _NOTHING_TO_DO if view else np.errstate(all="ignore"), on(where):
-                if promote is not None:
-                    raws = promoted(raws, promote == "float")
-                if upcasts is None or (upcasts is dtypes.is_bfloat16 and "ml_dtypes" not in sys.modules):
-                    result, vjp = forward(*raws, **kwargs)
-                else:
-                    result, vjp = call_upcast(forward, raws, kwargs, upcasts)
+            if target is CPU:
+                result, vjp = compute(raws, kwargs)
+            else:
+                with on(target):
+                    result, vjp = compute(raws, kwargs)
         except ValueError as error:
             if promote is None:
                 raise
             raise RuntimeError(f"{call.__name__}(): {error}") from None  # shapes that don't broadcast
+        finally:
+            errors.reset(token)
         if outputs:
             return _several(call, args, kwargs, result, vjp, view)
         if isinstance(result, tuple):
@@ -147,7 +154,7 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
             raw = a.data._array
         elif isinstance(a, Array):
             raw = a._array
-        elif is_raw(a):
+        elif type(a) not in _PLAIN and is_raw(a):
             raw = a
         else:
             raws.append(a)
@@ -187,14 +194,14 @@ def _mixed(args: Sequence[Any], name: str) -> tuple[list, device]:
 
 
 def promoted(raws: list, to_float: bool = False) -> list:
-    """Cast raw arrays (not numbers, which adapt by themselves) to the dtype that PyTorch's rules give."""
+    """Returns the arrays and numbers, cast to the dtype that PyTorch's promotion rules define."""
     dtype, mixed = None, False
     for r in raws:
-        if isinstance(r, NUMBERS):
-            mixed = mixed or dtype is None or type(r) not in (float, int)
-        elif is_raw(r):
+        if type(r) is np.ndarray or is_raw(r):
             mixed = mixed or (dtype is not None and r.dtype != dtype)
             dtype = r.dtype
+        elif isinstance(r, NUMBERS):
+            mixed = mixed or dtype is None or type(r) not in (float, int)
         elif r is not None:
             raise TypeError(f"expected a Tensor or a number, got {type(r).__name__} {r!r}")
     if mixed or dtype.kind != "f":
@@ -306,7 +313,7 @@ def _output_grad(i: int, g: RawArray) -> OutputGrads:
 
 
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
-    """If `out` shares memory with `x`, let it share its version, and know its base."""
+    """Makes `out` a view of `x`, with its version and base, if they share memory."""
     if isinstance(x, Tensor) and shares_memory(out.data._array, x.data._array):
         out._version = x._version
         above = x._view

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,10 @@ class Tensor:
         self._version = Version()
 
     shape = property(lambda self: Size(self.data._array.shape))
-    dtype = property(lambda self: self.data._array.dtype)
-    ndim = property(lambda self: self.data._array.ndim)
-    itemsize = property(lambda self: self.data._array.dtype.itemsize)
-    nbytes = property(lambda self: self.data._array.nbytes)
+    dtype = property(attrgetter("data._array.dtype"))
+    ndim = property(attrgetter("data._array.ndim"))
+    itemsize = property(attrgetter("data._array.dtype.itemsize"))
+    nbytes = property(attrgetter("data._array.nbytes"))
     is_leaf = property(lambda self: self.node is None or not self.node.parents)
     is_cuda = property(lambda self: self.device is not CPU)
 
@@ -111,12 +112,7 @@ class Tensor:
             self._watch(Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
         return self
 
-    @property
-    def grad(self) -> Array | None:
-        return self._grad
-
-    @grad.setter
-    def grad(self, value: Any) -> None:
+    def _set_grad(self, value: Any) -> None:
         if value is not None:
             if not isinstance(value, Array):
                 value = value.data if isinstance(value, Tensor) else Array(value)
@@ -126,6 +122,8 @@ class Tensor:
                     f"{self.device}, got {value.shape}, {value.dtype}, {value.device}"
                 )
         self._grad = value
+
+    grad = property(attrgetter("_grad"), _set_grad)
 
     def retain_grad(self) -> None:
         """Keeps the `.grad` of this tensor although it is the result of an operation."""
@@ -233,8 +231,7 @@ class Tensor:
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.ndim == 0 and spec else format(repr(self), spec)
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__  # `==` is elementwise
 
     def __dlpack__(self, **kwargs):
         if self.requires_grad:

@@ -1,19 +1,26 @@
-"""Which GPUs there are, what they are, and which is the current one."""
+"""The GPUs of this machine, their properties, and the current one."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..backends import device as devices
 from ..backends.device import CPU, as_device, cupy, on
 
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
-def index_of(device: Any = None) -> int:
-    """The number of a GPU; None means the current one.
+    DeviceLike = devices.device | str | int | None
+
+
+def index_of(device: DeviceLike = None) -> int:
+    """Returns the index of a GPU; None means the current one.
 
     Raises:
-        ValueError: it is the CPU.
-        RuntimeError: there is no such GPU.
+        ValueError: for the CPU.
+        RuntimeError: no such GPU.
     """
     found = as_device("cuda" if device is None else device)
     if found is CPU:
@@ -22,17 +29,17 @@ def index_of(device: Any = None) -> int:
 
 
 def current_device() -> int:
-    """The number of the GPU that "cuda" means."""
+    """Returns the index of the current GPU, the one of device "cuda"."""
     return index_of()
 
 
-def set_device(device: Any) -> None:
-    """Make this GPU the one that "cuda" means, for this thread; a negative number changes nothing."""
+def set_device(device: DeviceLike) -> None:
+    """Sets the current GPU of this thread; a negative number changes nothing."""
     if not _is_negative(device):
         cupy().cuda.Device(index_of(device)).use()
 
 
-def _is_negative(device: Any) -> bool:
+def _is_negative(device: DeviceLike) -> bool:
     return isinstance(device, int) and device < 0
 
 
@@ -43,7 +50,7 @@ class device:  # noqa: N801 - PyTorch's name
         device: "cuda:N", a `mytorch.device`, or a number.
     """
 
-    def __init__(self, device: Any):
+    def __init__(self, device: DeviceLike):
         self.idx = -1 if device is None or _is_negative(device) else index_of(device)
         self.prev_idx = -1
 
@@ -52,25 +59,25 @@ class device:  # noqa: N801 - PyTorch's name
             self.prev_idx = current_device()
             set_device(self.idx)
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         set_device(self.prev_idx)
 
 
 class device_of(device):  # noqa: N801 - PyTorch's name
-    """Context in which the GPU of a tensor is the current one; for a tensor on the CPU nothing changes."""
+    """Context in which the GPU of a tensor is the current one; a tensor on the CPU changes nothing."""
 
-    def __init__(self, obj: Any):
+    def __init__(self, obj: Tensor):
         super().__init__(None if obj.device.type == "cpu" else obj.device)
 
 
-def synchronize(device: Any = None) -> None:
-    """Wait until the GPU (default: the current one) has done all the work it was given."""
+def synchronize(device: DeviceLike = None) -> None:
+    """Waits until all work on a GPU (default: the current one) is done."""
     cupy().cuda.Device(index_of(device)).synchronize()
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What `get_device_properties` knows about a GPU; sizes are in bytes."""
+    """The properties of a GPU; sizes are in bytes."""
 
     name: str
     major: int
@@ -98,8 +105,8 @@ _CUDA_NAMES = {
 }  # fmt: skip
 
 
-def get_device_properties(device: Any = None) -> DeviceProperties:
-    """Name, compute capability, memory and multiprocessors of a GPU."""
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Returns name, compute capability, memory and multiprocessors of a GPU."""
     facts = cupy().cuda.runtime.getDeviceProperties(index_of(device))
     return DeviceProperties(
         name=facts["name"].decode(),
@@ -109,22 +116,22 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
     )
 
 
-def get_device_name(device: Any = None) -> str:
-    """The name of a GPU, such as "NVIDIA H200"."""
+def get_device_name(device: DeviceLike = None) -> str:
+    """Returns the name of a GPU, such as "NVIDIA H200"."""
     return get_device_properties(device).name
 
 
-def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """The compute capability of a GPU: (9, 0) for Hopper."""
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """Returns the compute capability of a GPU: (9, 0) for Hopper."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
-def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Can one GPU read the memory of another?"""
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """Returns whether one GPU can access the memory of another."""
     return bool(cupy().cuda.runtime.deviceCanAccessPeer(index_of(device), index_of(peer_device)))
 
 
-def on_gpu(index: int) -> Any:
-    """Context in which the GPU of this number is the current one."""
+def on_gpu(index: int) -> AbstractContextManager:
+    """Context in which the GPU of this index is the current one."""
     return on(as_device(index))

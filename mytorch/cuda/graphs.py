@@ -1,4 +1,4 @@
-"""Forward and backward of a training step as one CUDA graph: one launch, which costs the CPU next to nothing.
+"""Forward and backward of a training step as one CUDA graph: a single launch from the CPU.
 
 def forward_backward(x, y):
     optimizer.zero_grad()
@@ -9,7 +9,7 @@ def forward_backward(x, y):
 graphed = mytorch.cuda.make_graphed_step(forward_backward, (x, y))
 for x, y in batches:
     loss = graphed(x, y)  # the same tensor every time, with a new value
-    optimizer.step()  # outside of the graph if Python counts the steps and schedules the learning rate
+    optimizer.step()  # outside the graph, if Python counts the steps and schedules the learning rate
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _side_streams: dict[int, Stream] = {}
 
 
 class CUDAGraph:
-    """Work that was captured, see `graph`, and can be repeated."""
+    """Captured work, see `graph`, that can be replayed."""
 
     def __init__(self):
         self._graph: Any = None
@@ -43,7 +43,7 @@ class CUDAGraph:
         self._captured: list = []
 
     def capture_begin(self, pool: graphs.Pool | None = None, capture_error_mode: str = "relaxed") -> None:
-        """Begin to capture the current stream; better use `graph`.
+        """Begins to capture the current stream; prefer `graph`.
 
         Raises:
             RuntimeError: this graph was captured before; the current stream is the default one.
@@ -51,13 +51,13 @@ class CUDAGraph:
         if self._graph is not None:
             raise RuntimeError("this CUDAGraph has been captured: reset() it, or make a new one")
         pool = graph_pool_handle() if pool is None else pool
-        default_generator("cuda").rng  # noqa: B018 - made now, it isn't seeded again in every replay
+        default_generator("cuda").rng  # noqa: B018 - created now: in the graph each replay would seed it
         capture = graphs.capture(pool, capture_error_mode)
         self._captured = capture.__enter__()
         self._capture, self._pool, self._device = capture, pool, current_device()
 
     def capture_end(self) -> None:
-        """End the capture."""
+        """Ends the capture."""
         self._end(None, None, None)
 
     def _end(self, *error: Any) -> None:
@@ -73,7 +73,7 @@ class CUDAGraph:
                 self._pool = None
 
     def replay(self) -> None:
-        """Do the work again, in the current stream, on the arrays that it was captured with.
+        """Runs the work again, in the current stream, on the arrays that it was captured with.
 
         Raises:
             RuntimeError: nothing was captured.
@@ -84,29 +84,29 @@ class CUDAGraph:
             self._graph.launch()
 
     def reset(self) -> None:
-        """Forget what was captured, and give back its memory once no tensor uses it."""
+        """Deletes the graph; its memory is freed once no tensor uses it."""
         self._graph = self._pool = None
 
     def pool(self) -> graphs.Pool:
-        """Where its arrays are, for other graphs that are replayed in the order of their capture."""
+        """Returns its memory pool, for other graphs that are replayed in the order of their capture."""
         if self._pool is None:
             raise RuntimeError("pool(): nothing was captured in this CUDAGraph")
         return self._pool
 
 
 class graph:  # noqa: N801 - PyTorch's name
-    """Context in which work goes into a graph instead of being done.
+    """Context that captures work into a graph instead of running it.
 
-    Sizes and Python numbers are captured as they are, tensors by their place in memory: before `replay`,
-    write new inputs into the old tensors. The code must have run before, so that all kernels are there, and
-    must not wait for the GPU. Numbers that Python computes stay what they were: seeds, learning rates, how
-    many steps an optimizer has done.
+    Sizes and Python numbers are captured by value, tensors by address: before `replay`, write new inputs into
+    the old tensors. The code must have run before, so that all kernels are compiled, and must not wait for
+    the GPU. Numbers that Python computes are constants of the graph: seeds, learning rates, the step count of
+    an optimizer.
 
     Args:
-        cuda_graph: the graph to fill.
-        pool: `graph_pool_handle()` or another graph's `pool()`, to share memory; by default one of its own.
-        stream: where to capture; by default a stream that is kept for this.
-        capture_error_mode: what is forbidden meanwhile, see `backends.graphs.capture`.
+        cuda_graph: the graph to capture into.
+        pool: `graph_pool_handle()` or another graph's `pool()`, to share memory; by default a new one.
+        stream: the stream that is captured; by default `side_stream()`.
+        capture_error_mode: what is forbidden during capture, see `backends.graphs.capture`.
 
     Raises:
         RuntimeError: the code waits for the GPU or copies from the CPU.
@@ -125,7 +125,7 @@ class graph:  # noqa: N801 - PyTorch's name
     def __enter__(self) -> None:
         refuse_capture("another graph")
         synchronize(self.stream.device)
-        gc.collect()  # what is garbage now isn't freed while the graph is captured
+        gc.collect()  # garbage must not be freed during capture
         empty_cache()
         self._context = on_stream(self.stream)
         self._context.__enter__()
@@ -143,18 +143,18 @@ class graph:  # noqa: N801 - PyTorch's name
 
 
 def graph_pool_handle() -> graphs.Pool:
-    """New memory for graphs, to give to several of them as `pool`."""
+    """Returns a new memory pool, which several graphs can share."""
     cupy()
     return graphs.Pool()
 
 
 def is_current_stream_capturing() -> bool:
-    """Does this thread capture a graph?"""
+    """Returns whether this thread is capturing a graph."""
     return thread.is_capturing
 
 
 def side_stream() -> Stream:
-    """The stream of the current GPU on which graphs are captured."""
+    """Returns the stream of the current GPU on which graphs are captured."""
     index = current_device()
     if index not in _side_streams:
         _side_streams[index] = Stream(index)
@@ -167,17 +167,16 @@ def make_graphed_step(
     num_warmup_iters: int = 3,
     pool: graphs.Pool | None = None,
 ) -> Callable[..., Any]:
-    """A function that does what `step(*tensors)` does, by replaying a CUDA graph of it.
+    """Returns a function that runs `step(*tensors)` by replaying a CUDA graph of it.
 
-    Its arguments are copied to where those of the capture are; its results are the same tensors in every
-    call, overwritten by the next one. `step` may run forward, backward and `clip_grad_norm_`, and has to
-    begin with `zero_grad()`. It is run before on a side stream, so that all kernels, handles and buffers are
-    there.
+    Its arguments are copied to those of the capture; its results are the same tensors in every call,
+    overwritten by the next one. `step` may run forward, backward and `clip_grad_norm_`, and must begin with
+    `zero_grad()`. It first runs on a side stream, which creates all kernels, handles and buffers.
 
     Args:
         step: takes tensors, and returns a tensor, or a tuple, list or dict of them, or None.
         sample_args: tensors on the current GPU, of the shapes and dtypes of all later ones.
-        num_warmup_iters: how often `step` runs before the capture, at least once.
+        num_warmup_iters: the number of runs before the capture, at least 1.
         pool: see `graph`.
 
     Raises:

@@ -1,10 +1,11 @@
-"""How much memory of a GPU is used: by arrays ("allocated"), and by CuPy's pool with what it keeps
+"""
+The memory of a GPU: that of arrays ("allocated"), and that of CuPy's pool, including free blocks
 ("reserved").
 
-CuPy knows both as they are now, but no peaks. For those a memory hook, which CuPy calls at every allocation,
-looks at the pool. It costs time, so it is installed when a peak is asked for or reset for the first time, for
-the thread that asks: from then on the peaks are exact, if that thread allocates. `reset_peak_memory_stats()`
-before a step and `max_memory_allocated()` after it give the peak of the step.
+CuPy has the current values, but no peaks. For these a memory hook, which CuPy calls at every allocation,
+reads the pool. It costs time, so it is installed when a peak is read or reset for the first time, in that
+thread: from then on the peaks are exact for allocations of that thread. With `reset_peak_memory_stats()`
+before a step, `max_memory_allocated()` after it returns the peak of the step.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ class _Usage(NamedTuple):
 _peaks: dict[int, _Usage] = {}
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes of the arrays on a GPU; 0 without a GPU."""
+def memory_allocated(device: devices.device | str | int | None = None) -> int:
+    """Returns the bytes of the arrays on a GPU; 0 without a GPU."""
     return _usage(device).allocated
 
 
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that CuPy's pool has taken from a GPU: what arrays use, and what they left for the next ones."""
+def memory_reserved(device: devices.device | str | int | None = None) -> int:
+    """Returns the bytes that CuPy's pool holds: those of arrays, and of free blocks."""
     return _usage(device).reserved
 
 
-def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that arrays used at a time since `reset_peak_memory_stats`, or since the first call."""
+def max_memory_allocated(device: devices.device | str | int | None = None) -> int:
+    """Returns the peak of `memory_allocated` since `reset_peak_memory_stats`, or since the first call."""
     return _peak(device).allocated
 
 
-def max_memory_reserved(device: Any = None) -> int:
-    """The most bytes that the pool held since `reset_peak_memory_stats`, or since the first call."""
+def max_memory_reserved(device: devices.device | str | int | None = None) -> int:
+    """Returns the peak of `memory_reserved` since `reset_peak_memory_stats`, or since the first call."""
     return _peak(device).reserved
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Begin to look for the peaks anew."""
+def reset_peak_memory_stats(device: devices.device | str | int | None = None) -> None:
+    """Resets the peaks to the current values."""
     _peak(device)
     _peaks[index_of(device)] = _usage(device)
 
 
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """Current and peak bytes by PyTorch's names, those that CuPy can tell; {} without a GPU."""
+def memory_stats(device: devices.device | str | int | None = None) -> dict[str, int]:
+    """Returns current and peak bytes by PyTorch's names, as far as CuPy has them; {} without a GPU."""
     if device is None and not is_available():
         return {}
     now, peak = _usage(device), _peak(device)
@@ -67,17 +68,17 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     }
 
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, total) bytes of a GPU, counting all processes."""
+def mem_get_info(device: devices.device | str | int | None = None) -> tuple[int, int]:
+    """Returns (free, total) bytes of a GPU, over all processes."""
     with on_gpu(index_of(device)):
         return cupy().cuda.runtime.memGetInfo()
 
 
 def empty_cache() -> None:
-    """Give back to the GPUs what the pools hold and no array uses."""
+    """Returns the free blocks of the pools to the GPUs."""
     if not is_available():
         return
-    for index in list(devices._CUDA):  # asking another GPU would set it up
+    for index in list(devices._CUDA):  # a context is created on any other GPU
         with on_gpu(index):
             for pool in _pools():
                 pool.free_all_blocks()
@@ -87,31 +88,31 @@ def _pools() -> list:
     return [cupy().get_default_memory_pool(), *(pool.memory for pool in graphs.pools())]
 
 
-def _usage(device: Any) -> _Usage:
+def _usage(device: devices.device | str | int | None) -> _Usage:
     if device is None and not is_available():
         return _Usage()
     with on_gpu(index_of(device)):
-        return _usage_here()
+        return _current_usage()
 
 
-def _usage_here() -> _Usage:
+def _current_usage() -> _Usage:
     pools = _pools()
     return _Usage(sum(pool.used_bytes() for pool in pools), sum(pool.total_bytes() for pool in pools))
 
 
-def _peak(device: Any) -> _Usage:
-    """The peaks so far; from now on they are watched."""
+def _peak(device: devices.device | str | int | None) -> _Usage:
+    """Returns the peaks so far, and installs the hook."""
     if device is None and not is_available():
         return _Usage()
     if _HOOK not in cupy().cuda.memory_hook.get_memory_hooks():
         _hook_class()().__enter__()
     with on_gpu(index_of(device)):
-        return _look(index_of(device))
+        return _update_peaks(index_of(device))
 
 
-def _look(index: int) -> _Usage:
-    """Update the peaks of the current GPU."""
-    _peaks[index] = _Usage(*map(max, _usage_here(), _peaks.get(index, _Usage())))
+def _update_peaks(index: int) -> _Usage:
+    """Updates the peaks of the current GPU."""
+    _peaks[index] = _Usage(*map(max, _current_usage(), _peaks.get(index, _Usage())))
     return _peaks[index]
 
 
@@ -122,6 +123,6 @@ def _hook_class() -> type:
 
         def malloc_postprocess(self, *, device_id: int, mem_ptr: int, **facts: Any) -> None:
             if mem_ptr:
-                _look(device_id)
+                _update_peaks(device_id)
 
     return Peaks

@@ -14,18 +14,18 @@ from .devices import index_of, on_gpu, set_device
 class Stream:
     """A queue of work on a GPU: work in one stream runs in order, that of different streams may overlap.
 
-    It doesn't wait for the default stream, nor that for it: see `wait_stream`. Memory that is freed may be
-    handed out again at once to the stream that allocated it, whatever other streams still do with it.
+    It isn't synchronized with the default stream: see `wait_stream`. Freed memory may be reused at once by
+    the stream that allocated it, even if other streams still use it.
 
     Args:
         device: the GPU; by default the current one.
-        priority: below 0 for work that goes first; only CuPy 14 and later can do that.
+        priority: below 0 for a higher priority; needs CuPy 14 or later.
 
     Raises:
         RuntimeError: a priority with CuPy 13.
     """
 
-    def __init__(self, device: Any = None, priority: int = 0):
+    def __init__(self, device: devices.device | str | int | None = None, priority: int = 0):
         options: dict[str, Any] = {"non_blocking": True}
         if priority:
             version = cupy().__version__
@@ -38,46 +38,46 @@ class Stream:
 
     @property
     def device(self) -> devices.device:
-        """The GPU that it belongs to."""
+        """The GPU of the stream."""
         return devices.cuda_device(self.device_index)
 
     @property
     def priority(self) -> int:
-        """0 is the lowest."""
+        """The priority; 0 is the lowest."""
         return getattr(self._raw, "priority", 0)
 
     @property
     def cuda_stream(self) -> int:
-        """The `cudaStream_t`, as a number."""
+        """The `cudaStream_t`, as an integer."""
         return self._raw.ptr
 
     def query(self) -> bool:
-        """Is all work done?"""
+        """Returns whether all work is done."""
         with on_gpu(self.device_index):
             return self._raw.done
 
     def synchronize(self) -> None:
-        """Wait until all work is done."""
+        """Waits until all work is done."""
         with on_gpu(self.device_index):
             self._raw.synchronize()
 
     def wait_event(self, event: Event) -> None:
-        """Let all work from now on wait for an event; one that was never recorded is over."""
+        """Makes all future work wait for an event; returns at once for one that was never recorded."""
         if event._raw is not None:
             with on_gpu(self.device_index):
                 self._raw.wait_event(event._raw)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Let all work from now on wait for what is in another stream now."""
+        """Makes all future work wait for the work that is now in another stream."""
         self.wait_event(stream.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Put an event (by default a new one) behind the work that is there, and return it."""
+        """Records an event (by default a new one) after the work submitted so far, and returns it."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):
             return NotImplemented
         return (self.device_index, self.cuda_stream) == (other.device_index, other.cuda_stream)
@@ -95,26 +95,26 @@ def _wrapped(raw: Any, index: int) -> Stream:
     return stream
 
 
-def current_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to now, in this thread."""
+def current_stream(device: devices.device | str | int | None = None) -> Stream:
+    """Returns the current stream of a GPU, in this thread."""
     index = index_of(device)
     return _wrapped(cupy().cuda.get_current_stream(index), index)
 
 
-def default_stream(device: Any = None) -> Stream:
-    """The stream that work on a GPU goes to if nothing else was said."""
+def default_stream(device: devices.device | str | int | None = None) -> Stream:
+    """Returns the default stream of a GPU."""
     return _wrapped(cupy().cuda.Stream.null, index_of(device))
 
 
 def set_stream(stream: Stream) -> None:
-    """Send the work of this thread to this stream, and make its GPU the current one. Better use `stream`."""
+    """Sets the current stream of this thread, and makes its GPU the current one; prefer `stream`."""
     set_device(stream.device_index)
     stream._raw.use()
 
 
 @contextmanager
 def stream(stream: Stream | None) -> Iterator[None]:
-    """Context in which work goes to this stream, and its GPU is the current one; None changes nothing."""
+    """Context in which this is the current stream, and its GPU the current one; None changes nothing."""
     if stream is None:
         yield
         return
@@ -123,12 +123,12 @@ def stream(stream: Stream | None) -> Iterator[None]:
 
 
 class Event:
-    """A mark in a stream, to wait for or to measure time with.
+    """A marker in a stream, to wait for or to measure time with.
 
     Args:
-        enable_timing: so that `elapsed_time` can be asked.
+        enable_timing: for `elapsed_time`.
         blocking: `synchronize` sleeps instead of spinning.
-        interprocess: for several processes; without timing.
+        interprocess: for several processes; excludes timing.
     """
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
@@ -137,10 +137,10 @@ class Event:
         self._options = {
             "block": blocking, "disable_timing": not enable_timing, "interprocess": interprocess
         }  # fmt: skip
-        self._raw, self._index = None, -1  # it is made on the GPU of the stream that it is first recorded in
+        self._raw, self._index = None, -1  # created on the GPU of the stream that it is first recorded in
 
     def record(self, stream: Stream | None = None) -> None:
-        """Put it behind the work that is in the stream (default: the current one) now.
+        """Records the event after the work submitted so far to the stream (default: the current one).
 
         Raises:
             RuntimeError: it was recorded on another GPU before.
@@ -154,24 +154,24 @@ class Event:
             self._raw.record(stream._raw)
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let a stream (default: the current one) wait for it."""
+        """Makes a stream (default: the current one) wait for the event."""
         (current_stream() if stream is None else stream).wait_event(self)
 
     def query(self) -> bool:
-        """Is all work before it done?"""
+        """Returns whether all work before the event is done."""
         return self._raw is None or self._raw.done
 
     def synchronize(self) -> None:
-        """Wait until all work before it is done."""
+        """Waits until all work before the event is done."""
         if self._raw is not None:
             self._raw.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to another one.
+        """Returns the milliseconds from this event to another one.
 
         Raises:
-            ValueError: one of them was made without enable_timing, or wasn't recorded.
-            RuntimeError: one of them isn't over yet.
+            ValueError: one of them has no enable_timing, or wasn't recorded.
+            RuntimeError: one of them isn't complete yet.
         """
         for event in (self, end_event):
             if event._options["disable_timing"]:

@@ -114,11 +114,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-<<<<<<< HEAD
-        give_slots(self.reducer.params)  # now: gradients must not move during the backward pass
-=======
-        bind_gradients(self.reducer.params)  # now: in the middle of backward gradients must not move
->>>>>>> 9945a2b2dc4b759f01fb80cdad79aafa05d305f9
+        bind_gradients(self.reducer.params)  # now: gradients must not move during the backward pass
         if is_grad_enabled():
             self._begin_iteration()
         return self.module(*args, **kwargs)

@@ -30,7 +30,7 @@ from .work import Future
 from .world import get_world_size
 
 if TYPE_CHECKING:
-    from .group import ProcessGroup
+    from .process_group import ProcessGroup
 
 
 class Reducer:

@@ -29,7 +29,7 @@ from .world import get_global_rank, get_rank, get_world_size, is_initialized
 from .world import group as default_group
 
 if TYPE_CHECKING:
-    from .group import ProcessGroup
+    from .process_group import ProcessGroup
 
 
 class ZeroRedundancyOptimizer(Optimizer, Joinable):

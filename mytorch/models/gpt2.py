@@ -6,8 +6,8 @@ GPT-2: a decoder-only transformer.
     Block:  x = x + attention(layer_norm(x))
             x = x + mlp(layer_norm(x))
 
-The parameters bear the names of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as
-nn.Linear has them. The output layer shares its weight with the token embedding.
+The parameters have the names of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as in
+nn.Linear. The output layer shares its weight with the token embedding.
 
 Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the initialisation and
 the choice of biases follow nanoGPT, https://github.com/karpathy/nanoGPT
@@ -26,14 +26,14 @@ from mytorch.nn import functional as F
 
 @dataclass
 class GPT2Config:
-    """The shape of a GPT-2.
+    """The configuration of a GPT-2.
 
     Args:
-        vocab_size: number of tokens there are.
+        vocab_size: number of tokens.
         context_length: the longest sequence, in tokens.
         n_layer, n_head, n_embd: number of blocks, attention heads in each, and features of a token.
         dropout_p: probability of dropping an activation in training.
-        bias: whether linear layers and layer norms have one (GPT-2's do; without is a bit faster and better).
+        bias: add a bias to linear layers and layer norms (as GPT-2; without is slightly faster and better).
     """
 
     vocab_size: int = 50257
@@ -55,9 +55,9 @@ class GPT2Config:
 
     @classmethod
     def of_size(cls, size: str, **changes) -> GPT2Config:
-        """The configuration called nano, small, base (GPT-2, 124 million parameters), medium, large or xl."""
+        """Returns the configuration nano, small, base (GPT-2 with 124 M parameters), medium, large or xl."""
         if size not in SIZES:
-            raise ValueError(f"model size {size!r} is unknown; there are {', '.join(SIZES)}")
+            raise ValueError(f"model size {size!r} is unknown; the sizes are {', '.join(SIZES)}")
         n_layer, n_head, n_embd = SIZES[size]
         return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **changes})
 
@@ -76,12 +76,12 @@ SIZES = {  # layers, heads, features
 
 
 class KVCache:
-    """The keys and values of all tokens seen so far, so that generating one more costs one token's work.
+    """The keys and values of all tokens so far, so that the next token costs the work of one.
 
     Args:
-        config: of the model.
-        batch_size: sequences that are generated side by side.
-        dtype, device: of the model's parameters.
+        config: that of the model.
+        batch_size: number of sequences.
+        dtype, device: those of the model's parameters.
     """
 
     def __init__(self, config: GPT2Config, batch_size: int = 1, dtype=mytorch.float32, device=None):
@@ -94,7 +94,7 @@ class KVCache:
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention of each token to itself and those before it.
+    """Multi-head attention of each token to itself and to the tokens before it.
 
     Shapes: x (B, T, C) -> (B, T, C)
     """
@@ -117,7 +117,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear layers with a GELU between, four times as wide inside.
+    """Two linear layers with a GELU between them; the hidden width is 4 C.
 
     Shapes: x (B, T, C) -> (B, T, C)
     """
@@ -133,7 +133,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each behind a layer norm and added to what came in."""
+    """Attention and MLP, each after a layer norm and added to the residual stream."""
 
     def __init__(self, config: GPT2Config, layer: int):
         super().__init__()
@@ -151,7 +151,7 @@ class GPT2(nn.Module):
     """The language model.
 
     Args:
-        config: its shape; `GPT2Config.of_size("base")` is the published one.
+        config: sizes; `GPT2Config.of_size("base")` is the published one.
     """
 
     def __init__(self, config: GPT2Config):
@@ -169,11 +169,11 @@ class GPT2(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Weights from N(0, std²), biases 0; of what is added to the residual stream 1 / sqrt(2 n_layer).
+        """Draws weights from N(0, std²), with std / sqrt(2 n_layer) for projections onto the residual stream.
 
-        GPT-2's std of 0.02 suits its width of 768. A product of n_embd terms keeps its size if the std goes
-        with 1 / sqrt(n_embd), so narrower models get more; they learn much faster for it. Embeddings are not
-        products.
+        GPT-2's std of 0.02 suits its width of 768. A sum of n_embd products keeps its variance if the std is
+        proportional to 1 / sqrt(n_embd), so narrower models get a larger one, and learn much faster.
+        Embeddings are not sums.
         """
         c = self.config
         linear_std = 0.02 * max(1.0, math.sqrt(768 / c.n_embd))
@@ -187,12 +187,12 @@ class GPT2(nn.Module):
                 nn.init.normal_(p, mean=0.0, std=std)
 
     def forward(self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None):
-        """The logits, and with targets the loss as well.
+        """Returns the logits, with targets also the loss.
 
         Args:
             idx: (B, T) int64 tokens.
-            targets: (B, T) int64, the token that follows each; -1 is left out of the loss.
-            cache: keys and values of the tokens before `idx`; those of `idx` are added to it.
+            targets: (B, T) int64, the token after each; -1 is ignored by the loss.
+            cache: keys and values of the tokens before `idx`; those of `idx` are appended.
 
         Returns:
             logits (B, T, vocab_size); with targets (logits, loss), the mean cross entropy in nats, in float32
@@ -204,13 +204,13 @@ class GPT2(nn.Module):
         logits = self.lm_head(self.features(idx, cache))
         if targets is None:
             return logits
-        # In float16 a loss has three digits, and no room to be scaled.
+        # A float16 loss has three digits, and overflows when it is scaled.
         rows = logits.view(-1, logits.shape[-1]).float()
         loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1)
         return logits, loss
 
     def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
-        """What the output layer makes logits of, (B, T, C); arguments and errors as of `forward`."""
+        """Returns the input (B, T, C) of the output layer; arguments and errors: see `forward`."""
         T, past = idx.shape[1], cache.length if cache is not None else 0
         if past + T > self.config.context_length:
             raise ValueError(f"{past + T} tokens don't fit into a context of {self.config.context_length}")
@@ -224,11 +224,11 @@ class GPT2(nn.Module):
         return parts["ln_f"](x)
 
     def num_parameters(self) -> int:
-        """How many numbers are trained; shared weights count once."""
+        """Returns the number of trained parameters; shared weights count once."""
         return sum(p.numel() for p in self.parameters())
 
     def parameter_groups(self, weight_decay: float) -> list[dict]:
-        """Groups for an optimizer: matrices decay, biases and gains don't."""
+        """Returns groups for an optimizer: weight decay for matrices, none for biases and gains."""
         matrices = [p for p in self.parameters() if p.ndim >= 2]
         vectors = [p for p in self.parameters() if p.ndim < 2]
         groups = [
@@ -247,14 +247,14 @@ class GPT2(nn.Module):
         generator: mytorch.Generator | None = None,
         use_cache: bool = True,
     ) -> Iterator[Tensor]:
-        """Yield new tokens (B, 1), one at a time, each drawn from softmax(logits / temperature).
+        """Yields new tokens (B, 1), one at a time, each drawn from softmax(logits / temperature).
 
         Args:
             idx: (B, T) the prompt, at least one token; the model sees the last `context_length` tokens.
-            temperature: 0 takes the most probable token.
+            temperature: 0 selects the most probable token.
             top_k: draw among the k most probable tokens only.
             generator: source of randomness.
-            use_cache: keep keys and values; slower without, the same tokens.
+            use_cache: keep keys and values; without, the tokens are the same, but take longer.
         """
         if idx.ndim != 2 or idx.shape[1] == 0:
             raise ValueError(f"a prompt is (B, T) with at least one token, got shape {tuple(idx.shape)}")
@@ -263,7 +263,7 @@ class GPT2(nn.Module):
         weight, cache, new = self.lm_head.weight, None, None
         for _ in range(max_new_tokens):
             if cache is None or cache.length == self.config.context_length:
-                seen = idx[:, -self.config.context_length :]  # start, or start again: positions shift
+                seen = idx[:, -self.config.context_length :]  # first, or full: positions shift
                 cache = KVCache(self.config, idx.shape[0], weight.dtype, weight.device) if use_cache else None
             else:
                 seen = new
@@ -273,14 +273,14 @@ class GPT2(nn.Module):
             yield new
 
     def generate(self, idx: Tensor, max_new_tokens: int, **options) -> Tensor:
-        """The prompt (B, T) and `max_new_tokens` more, (B, T + max_new_tokens); options as for `stream`."""
+        """Returns the prompt with `max_new_tokens` more, (B, T + max_new_tokens); options: see `stream`."""
         return mytorch.cat([idx, *self.stream(idx, max_new_tokens, **options)], dim=1)
 
 
 def sample(
     logits: Tensor, temperature: float, top_k: int | None, generator: mytorch.Generator | None
 ) -> Tensor:
-    """Draw a token (B, 1) from each row of logits (B, vocab_size)."""
+    """Returns a token (B, 1) drawn from each row of logits (B, vocab_size)."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     logits = logits.float() / temperature

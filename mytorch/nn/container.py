@@ -1,4 +1,4 @@
-"""Modules that hold modules: in sequence, in a list, under names."""
+"""Containers of modules: Sequential, ModuleList, ModuleDict."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import itertools
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from .module import Module, indented
 
+if TYPE_CHECKING:
+    from typing import Self
+
 
 class _Ordered(Module):
-    """Base of the containers whose modules are numbered: a list of modules."""
+    """Base of the containers whose modules are numbered."""
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -20,7 +23,7 @@ class _Ordered(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: int | slice) -> Module:
         if isinstance(index, slice):
             return self._like(dict(list(self._modules.items())[index]))
         return self._modules[self._key(index)]
@@ -35,10 +38,10 @@ class _Ordered(Module):
         self._renumber(list(self._modules.values()))
 
     def _like(self, modules: dict[str, Module]) -> Module:
-        """A container of this kind with some of its modules."""
+        """Returns a container of this type with some of its modules."""
         return type(self)(modules.values())
 
-    def _key(self, index: Any) -> str:
+    def _key(self, index: SupportsIndex) -> str:
         index, count = operator.index(index), len(self)
         if not -count <= index < count:
             raise IndexError(f"index {index} is out of range for {count} modules")
@@ -49,13 +52,13 @@ class _Ordered(Module):
         for i, module in enumerate(modules):
             self.add_module(str(i), module)
 
-    def append(self, module: Module) -> Any:
-        """Add a module at the end."""
+    def append(self, module: Module) -> Self:
+        """Appends a module."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
-        """Add modules at the end."""
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Appends modules."""
         if isinstance(modules, (str, bytes)) or not isinstance(modules, Iterable):
             raise TypeError(
                 f"{type(self).__name__}.extend should be called with an iterable, got {modules!r}"
@@ -64,8 +67,8 @@ class _Ordered(Module):
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
-        """Put a module before the one with this number."""
+    def insert(self, index: int, module: Module) -> Self:
+        """Inserts a module before this index."""
         if not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         modules = list(self)
@@ -76,12 +79,12 @@ class _Ordered(Module):
         return self
 
     def pop(self, index: int) -> Module:
-        """Take a module out."""
+        """Removes and returns a module."""
         module = self[index]
         del self[index]
         return module
 
-    def __iadd__(self, modules: Iterable[Module]) -> Any:
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(modules)
 
     def __dir__(self) -> list[str]:
@@ -89,13 +92,13 @@ class _Ordered(Module):
 
 
 class Sequential(_Ordered):
-    """Modules called one after the other, each with what the one before returned.
+    """Modules called in sequence, each with the result of the previous one.
 
     Args:
         modules: the modules, or one dict of them by name.
     """
 
-    def __init__(self, *modules: Any):
+    def __init__(self, *modules: Module | Mapping[str, Module]):
         super().__init__()
         if len(modules) == 1 and isinstance(modules[0], (OrderedDict, dict)):
             named: Iterable = modules[0].items()
@@ -124,7 +127,7 @@ class Sequential(_Ordered):
 
 
 class ModuleList(_Ordered):
-    """A list of modules that are registered; it has no `forward`.
+    """A list of registered modules; it has no `forward`.
 
     Args:
         modules: an iterable of modules.
@@ -151,7 +154,7 @@ class ModuleList(_Ordered):
 
 
 class ModuleDict(Module):
-    """Modules that are registered under keys; it has no `forward`.
+    """A dict of registered modules; it has no `forward`.
 
     Args:
         modules: a mapping, or an iterable of (key, module) pairs.
@@ -184,7 +187,7 @@ class ModuleDict(Module):
         self._modules.clear()
 
     def pop(self, key: str) -> Module:
-        """Take a module out."""
+        """Removes and returns a module."""
         return self._modules.pop(key)
 
     def keys(self) -> Iterable[str]:
@@ -197,7 +200,7 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add modules, replacing those whose keys are there."""
+        """Adds modules, replacing those with the same keys."""
         if isinstance(modules, (Mapping, ModuleDict)):
             modules = modules.items()
         elif not isinstance(modules, Iterable):

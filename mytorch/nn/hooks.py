@@ -1,25 +1,28 @@
-"""Hooks of modules: functions called before and after `forward`, and when its gradients are there."""
+"""Hooks of modules: functions called before and after `forward`, and after its backward pass."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.op import op
 from ..core.tensor import RemovableHandle, Tensor, from_raw, raw_of
 
+if TYPE_CHECKING:
+    from .module import Module
+
 
 class Hooks:
-    """The hooks of one module, made when the first is registered: a module without any pays nothing."""
+    """The hooks of one module, created when the first is registered: other modules have no overhead."""
 
     def __init__(self):
-        self.before: dict[int, tuple[Callable, bool]] = {}  # each with whether it wants the keyword arguments
+        self.before: dict[int, tuple[Callable, bool]] = {}  # with whether it takes the keyword arguments
         self.after: dict[int, tuple[Callable, bool]] = {}
         self.backward: dict[int, Callable] = {}
 
-    def call(self, module: Any, args: tuple, kwargs: dict) -> Any:
-        """module.forward(*args, **kwargs) with all hooks."""
+    def call(self, module: Module, args: tuple, kwargs: dict) -> Any:
+        """Returns module.forward(*args, **kwargs), called with all hooks."""
         for hook, with_kwargs in list(self.before.values()):
             changed = hook(module, args, kwargs) if with_kwargs else hook(module, args)
             if changed is not None:
@@ -38,7 +41,8 @@ class Hooks:
         return result if seen is None else seen.watch_outputs(result)
 
 
-def add(hooks: dict, hook: Any, prepend: bool = False) -> RemovableHandle:
+def add(hooks: dict, hook: Callable | tuple, prepend: bool = False) -> RemovableHandle:
+    """Registers a hook in a dict of hooks."""
     handle = RemovableHandle(hooks, hook)
     if prepend:
         rest = {key: hooks[key] for key in hooks if key != handle.id}
@@ -49,19 +53,19 @@ def add(hooks: dict, hook: Any, prepend: bool = False) -> RemovableHandle:
 
 @op(view=True, outputs=True)
 def _pass_through(*tensors, saw):
-    """The same arrays; on the way back `saw` gets the gradients of all of them together."""
+    """Returns the same arrays; in the backward pass `saw` gets the gradients of all of them."""
     return tensors, lambda grads: tuple(saw(grads))
 
 
 class Gradients:
-    """Collects the gradients of one call's outputs and inputs, and shows them to the hooks.
+    """Collects the gradients of one call's outputs and inputs, and calls the hooks with them.
 
-    Tensors among the positional arguments and in the result go through an op that sees all their gradients.
+    Tensors among the positional arguments and in the result pass through an op whose vjp gets all gradients.
     """
 
-    def __init__(self, module: Any, hooks: list[Callable]):
+    def __init__(self, module: Module, hooks: list[Callable]):
         self.module, self.hooks = module, hooks
-        self.of_outputs: tuple = ()
+        self.grad_outputs: tuple = ()
         self.watches_inputs = False
 
     def watch_inputs(self, args: tuple) -> tuple:
@@ -75,36 +79,36 @@ class Gradients:
 
     def _passed(self, values: Any, saw: Callable) -> tuple:
         values = list(values)
-        where = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
-        if where:
-            tensors = [values[i] for i in where]
-            passed = _pass_through(*tensors, saw=functools.partial(saw, where, len(values)))
-            for i, tensor in zip(where, passed, strict=True):
-                tensor._version = values[i]._version  # it is the same memory
+        positions = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+        if positions:
+            tensors = [values[i] for i in positions]
+            passed = _pass_through(*tensors, saw=functools.partial(saw, positions, len(values)))
+            for i, tensor in zip(positions, passed, strict=True):
+                tensor._version = values[i]._version  # shares its memory
                 values[i] = tensor
         return tuple(values)
 
-    def _saw_outputs(self, where: list[int], count: int, grads: list) -> list:
-        self.of_outputs = _spread(where, count, grads)
+    def _saw_outputs(self, positions: list[int], count: int, grads: list) -> list:
+        self.grad_outputs = _by_position(positions, count, grads)
         if not self.watches_inputs:
             self._run_hooks((None,))
         return grads
 
-    def _saw_inputs(self, where: list[int], count: int, grads: list) -> list:
-        changed = self._run_hooks(_spread(where, count, grads))
-        return [None if changed[i] is None else raw_of(changed[i]) for i in where]
+    def _saw_inputs(self, positions: list[int], count: int, grads: list) -> list:
+        changed = self._run_hooks(_by_position(positions, count, grads))
+        return [None if changed[i] is None else raw_of(changed[i]) for i in positions]
 
-    def _run_hooks(self, of_inputs: tuple) -> tuple:
+    def _run_hooks(self, grad_inputs: tuple) -> tuple:
         for hook in self.hooks:
-            changed = hook(self.module, of_inputs, self.of_outputs)
+            changed = hook(self.module, grad_inputs, self.grad_outputs)
             if changed is not None:
-                of_inputs = changed if isinstance(changed, tuple) else (changed,)
-        return of_inputs
+                grad_inputs = changed if isinstance(changed, tuple) else (changed,)
+        return grad_inputs
 
 
-def _spread(where: list[int], count: int, grads: list) -> tuple:
+def _by_position(positions: list[int], count: int, grads: list) -> tuple:
     """The gradients of the tensors at these positions, None at the others."""
-    spread: list = [None] * count
-    for i, grad in zip(where, grads, strict=True):
-        spread[i] = None if grad is None else from_raw(grad)
-    return tuple(spread)
+    result: list = [None] * count
+    for i, grad in zip(positions, grads, strict=True):
+        result[i] = None if grad is None else from_raw(grad)
+    return tuple(result)

@@ -29,14 +29,14 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much weights are scaled up so that activations keep their size through this nonlinearity.
+    """Returns the factor of the weights' std that preserves the variance through a nonlinearity.
 
     Args:
         nonlinearity: the name of a function of `nn.functional`.
         param: for "leaky_relu", its negative slope (0.01).
 
     Raises:
-        ValueError: an unknown name, or a slope that is no number.
+        ValueError: an unknown name, or a slope that is not a number.
     """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
@@ -45,7 +45,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         return math.sqrt(2 / (1 + slope**2))
     if nonlinearity not in _GAINS:
         raise ValueError(
-            f"Unsupported nonlinearity {nonlinearity!r}; there are leaky_relu, {', '.join(_GAINS)}"
+            f"Unsupported nonlinearity {nonlinearity!r}; supported are leaky_relu, {', '.join(_GAINS)}"
         )
     return _GAINS[nonlinearity]
 
@@ -61,7 +61,7 @@ def _outside_graph(function: Callable) -> Callable:
 
 @_outside_graph
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Uniform numbers in [a, b)."""
+    """Fills with uniform random values in [a, b)."""
     return tensor.uniform_(a, b, generator=generator)
 
 
@@ -69,7 +69,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Normal numbers."""
+    """Fills with normal random values."""
     return tensor.normal_(mean, std, generator=generator)
 
 
@@ -78,7 +78,7 @@ def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers in [a, b]: uniform ones from P(X <= a) to P(X <= b), put through the inverse of P."""
+    """Fills with normal random values in [a, b]: the inverse of P at uniform ones in [P(a), P(b)]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             f"trunc_normal_(): mean {mean} is more than 2 std from [{a}, {b}], where few digits are left",
@@ -91,23 +91,23 @@ def trunc_normal_(
 
 @_outside_graph
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """One number everywhere."""
+    """Fills with a constant."""
     return write(tensor, val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Ones."""
+    """Fills with ones."""
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zeros."""
+    """Fills with zeros."""
     return constant_(tensor, 0.0)
 
 
 @_outside_graph
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix."""
+    """Fills with the identity matrix."""
     if tensor.ndim != 2:
         raise ValueError(f"Only tensors with 2 dimensions are supported, got {tensor.ndim}")
     rows = np.arange(min(tensor.shape), like=tensor.data._array)
@@ -115,7 +115,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out)
+    """Returns (fan_in, fan_out).
 
     Raises:
         ValueError: fewer than 2 dims.
@@ -127,7 +127,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Uniform between ± gain sqrt(6 / (fan_in + fan_out)).
+    """Fills with uniform random values between ± gain sqrt(6 / (fan_in + fan_out)).
 
     Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward networks", 2010.
     """
@@ -136,7 +136,8 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Normal with deviation gain sqrt(2 / (fan_in + fan_out)); source: as `xavier_uniform_`."""
+    """Fills with normal random values of std gain sqrt(2 / (fan_in + fan_out)); source: as
+    `xavier_uniform_`."""
     return normal_(tensor, 0.0, _xavier_std(tensor, gain), generator)
 
 
@@ -148,12 +149,12 @@ def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Uniform between ± gain sqrt(3 / fan).
+    """Fills with uniform random values between ± gain sqrt(3 / fan).
 
     Args:
         a: the negative slope, for nonlinearity "leaky_relu".
         mode: "fan_in" keeps the variance in the forward pass, "fan_out" in the backward pass.
-        nonlinearity: what follows; gives the gain (see `calculate_gain`).
+        nonlinearity: the following one, for the gain (see `calculate_gain`).
 
     Raises:
         ValueError: an unknown mode or nonlinearity, or fewer than 2 dims.
@@ -170,7 +171,8 @@ def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Normal with deviation gain / sqrt(fan); arguments and source: as `kaiming_uniform_`."""
+    """Fills with normal random values of std gain / sqrt(fan); arguments and source: as
+    `kaiming_uniform_`."""
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -186,7 +188,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 
 @_outside_graph
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """A matrix with orthonormal rows or columns (the fewer), times `gain`; further dims count as columns.
+    """Fills with orthonormal rows or columns (the fewer), times `gain`; further dims are columns.
 
     Q of the QR decomposition of a normal matrix, with the signs that make it uniformly distributed.
 

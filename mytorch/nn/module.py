@@ -1,7 +1,7 @@
 """
 Module: a tree of parameters, buffers and other modules.
 
-How attributes become branches and leaves of the tree is in `registered`, saving and loading in `state`.
+The registration of attributes is in `registered`, saving and loading in `state`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from . import hooks
 from .parameter import Parameter, replace_data
 from .registered import Registered
 from .state import IncompatibleKeys, entries, load
+from .types import DeviceLike, DTypeLike
 
 
 class Module(Registered):
-    """Base of all layers and models: make parts in `__init__`, use them in `forward`, call the module itself.
+    """Base of all layers and models: define layers in `__init__`, use them in `forward`, call the module.
 
         class Block(nn.Module):
             def __init__(self, width):
@@ -32,7 +33,7 @@ class Module(Registered):
                 return x + self.linear(self.norm(x))
 
     Attributes:
-        training: what `train()` and `eval()` last said.
+        training: set by `train()` and `eval()`.
     """
 
     training: bool
@@ -53,16 +54,18 @@ class Module(Registered):
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, each once, under dotted names; its own is the prefix."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, child in self._modules.items():
-            if child is not None:
-                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+        """Yields this module, named `prefix`, and all below it, each once, with dotted names."""
+        memo, stack = set() if memo is None else memo, [(prefix, self)]
+        while stack:
+            path, module = stack.pop()
+            if module in memo:
+                continue
+            if remove_duplicate:
+                memo.add(module)
+            yield path, module
+            for name, child in reversed(module._modules.items()):
+                if child is not None:
+                    stack.append((f"{path}.{name}" if path else name, child))
 
     def _named_entries(
         self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool
@@ -78,24 +81,24 @@ class Module(Registered):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """The parameters under dotted names; one that is tied under two names comes under the first."""
+        """Yields the parameters with dotted names; a tied one with its first name."""
         return self._named_entries("_parameters", prefix, recurse, remove_duplicate)
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers under dotted names."""
+        """Yields the buffers with dotted names."""
         return self._named_entries("_buffers", prefix, recurse, remove_duplicate)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below this one, each once."""
+        """Yields the modules directly below this one, each once."""
         return self._named_entries("_modules", "", False, True)
 
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """All parameters, each once."""
+        """Yields all parameters, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -105,8 +108,8 @@ class Module(Registered):
         return (child for _, child in self.named_children())
 
     def get_submodule(self, target: str) -> Module:
-        """The module with this dotted name."""
-        module: Any = self
+        """Returns the module with this dotted name."""
+        module = self
         for name in target.split(".") if target else ():
             module = getattr(module, name, None)
             if not isinstance(module, Module):
@@ -116,14 +119,14 @@ class Module(Registered):
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with this dotted name."""
+        """Returns the parameter with this dotted name."""
         return self._get(target, "_parameters", "parameter")
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with this dotted name."""
+        """Returns the buffer with this dotted name."""
         return self._get(target, "_buffers", "buffer")
 
-    def _get(self, target: str, registry: str, what: str) -> Any:
+    def _get(self, target: str, registry: str, what: str) -> Tensor:
         path, _, name = target.rpartition(".")
         entry = self.get_submodule(path).__dict__[registry].get(name)
         if entry is None:
@@ -135,12 +138,13 @@ class Module(Registered):
     def state_dict(
         self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Tensor]:
-        """All parameters and persistent buffers by dotted name: detached, sharing memory with the module.
+        """Returns all parameters and persistent buffers by dotted name: detached, sharing the module's
+        memory.
 
         Args:
             destination: a dict to add them to.
             prefix: put before each name.
-            keep_vars: the parameters themselves, with their graph.
+            keep_vars: return the parameters themselves, not detached.
         """
         destination = {} if destination is None else destination
         for name, tensor in entries(self):
@@ -150,23 +154,23 @@ class Module(Registered):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Copy a state_dict into the parameters and buffers, cast to their dtypes, in place.
+        """Copies a state_dict into the parameters and buffers, cast to their dtypes, in place.
 
         Args:
             state_dict: values may be Tensors, Arrays, NumPy or CuPy arrays, or PyTorch's tensors.
-            strict: names must be the same on both sides.
-            assign: take the values' memory and dtype over instead of copying.
+            strict: raise unless the names are the same.
+            assign: use the values' memory and dtype instead of copying.
 
         Returns:
             (missing_keys, unexpected_keys)
 
         Raises:
-            RuntimeError: names, unless not `strict`, or shapes don't fit; then nothing was changed.
+            RuntimeError: shapes, or with `strict` names, do not match; then nothing is changed.
         """
         return load(self, state_dict, strict, assign)
 
     def _apply(self, function: Callable[[Tensor], Tensor]) -> Module:
-        """Give every parameter, buffer and gradient the memory of what `function` makes of it."""
+        """Replaces the memory of each parameter, buffer and gradient by that of `function(tensor)`."""
         with no_grad():
             for tensor in (*self.parameters(), *self.buffers()):
                 grad = tensor.grad
@@ -178,18 +182,18 @@ class Module(Registered):
     def to(
         self,
         *args: Any,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike = None,
+        device: DeviceLike = None,
         non_blocking: bool = False,
-        memory_format: Any = None,
+        memory_format: object = None,
     ) -> Module:
-        """Move everything to a device and cast what is floating-point to a dtype, in place.
+        """Moves parameters and buffers to a device and casts floating-point ones to a dtype, in place.
 
         Args:
-            args: a dtype, a device or a tensor (for both of it).
+            args: a dtype, a device or a tensor, for its dtype and device.
 
         Raises:
-            TypeError: a dtype that isn't floating-point.
+            TypeError: a dtype that is not floating-point.
         """
         dtype, device = read_target(args, dtype, device)
         if dtype is not None and not dtypes.is_inexact(dtypes.as_dtype(dtype)):
@@ -215,14 +219,14 @@ class Module(Registered):
         return self.to(device="cuda" if device is None else device)
 
     def apply(self, function: Callable[[Module], None]) -> Module:
-        """Call `function` with every module of the tree, this one last; for initialisation."""
+        """Calls `function` with each module of the tree, this one last; for initialization."""
         for child in self.children():
             child.apply(function)
         function(self)
         return self
 
     def train(self, mode: bool = True) -> Module:
-        """Set training mode (dropout drops) or evaluation mode, in the whole tree."""
+        """Sets training mode or evaluation mode, in the whole tree."""
         if not isinstance(mode, bool):
             raise ValueError(f"training mode is expected to be boolean, got {mode!r}")
         self.training = mode
@@ -234,13 +238,13 @@ class Module(Registered):
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
-        """Train all parameters, or freeze them."""
+        """Sets `requires_grad` of all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or fill them with zeros."""
+        """Sets the gradients of all parameters to None or zeros."""
         for parameter in self.parameters():
             if set_to_none:
                 parameter.grad = None
@@ -257,10 +261,10 @@ class Module(Registered):
     def register_forward_pre_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args)` before `forward`; what it returns, if anything, are the new arguments.
+        """Calls `hook(module, args)` before `forward`; a result other than None replaces the arguments.
 
         Args:
-            prepend: before the hooks that are there.
+            prepend: call it before the existing hooks.
             with_kwargs: call `hook(module, args, kwargs)`; it may return both.
         """
         return hooks.add(self._with_hooks().before, (hook, with_kwargs), prepend)
@@ -268,26 +272,26 @@ class Module(Registered):
     def register_forward_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args, result)` after `forward`; what it returns, if anything, is the new result.
+        """Calls `hook(module, args, result)` after `forward`; a result other than None replaces the result.
 
         Args:
-            prepend: before the hooks that are there.
+            prepend: call it before the existing hooks.
             with_kwargs: call `hook(module, args, kwargs, result)`.
         """
         return hooks.add(self._with_hooks().after, (hook, with_kwargs), prepend)
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_input, grad_output)` once the gradients are there.
+        """Calls `hook(module, grad_input, grad_output)` when both gradients are computed.
 
-        They are tuples, for the positional arguments and for the result. What the hook returns, if anything,
-        replaces `grad_input`.
+        They are tuples, for the positional arguments and for the result. A result other than None replaces
+        `grad_input`.
         """
         return hooks.add(self._with_hooks().backward, hook, prepend)
 
     # Printing.
 
     def extra_repr(self) -> str:
-        """What `repr` shows of this module itself: its arguments."""
+        """Returns what `repr` shows of this module itself: its arguments."""
         return ""
 
     def _get_name(self) -> str:
@@ -304,5 +308,5 @@ class Module(Registered):
 
 
 def indented(text: str) -> str:
-    """The text with all lines but the first moved two columns to the right."""
+    """Returns the text with all lines but the first indented by two columns."""
     return text.replace("\n", "\n  ")

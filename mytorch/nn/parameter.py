@@ -9,11 +9,11 @@ from ..core.tensor import Tensor
 
 
 class Parameter(Tensor):
-    """A tensor that is trained: assigned to an attribute of a module, it becomes one of its parameters.
+    """A trained tensor: assigned to an attribute of a module, it is registered as a parameter.
 
     Args:
-        data: whatever `Tensor` takes; the memory of a tensor or an array is shared.
-        requires_grad: False freezes it.
+        data: see `Tensor`; the memory of a tensor or an array is shared.
+        requires_grad: whether it is trained.
     """
 
     __slots__ = ()
@@ -25,10 +25,11 @@ class Parameter(Tensor):
         if requires_grad:
             self.requires_grad_()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "data" and not isinstance(value, Array):
-            value = Tensor(value).data  # `p.data = tensor`, as in PyTorch, where `data` is a tensor
-        super().__setattr__(name, value)
+    def _set_data(self, value: Any) -> None:
+        """Sets the values; also to a Tensor, as in PyTorch, where `data` is one."""
+        Tensor.data.__set__(self, value if isinstance(value, Array) else Tensor(value).data)
+
+    data = property(Tensor.data.__get__, _set_data)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
@@ -38,8 +39,8 @@ class Buffer(Tensor):
     """A tensor that belongs to a module's state and is not trained, such as a running mean.
 
     Args:
-        data: whatever `Tensor` takes; the memory of a tensor or an array is shared.
-        persistent: whether it is a part of the state_dict.
+        data: see `Tensor`; the memory of a tensor or an array is shared.
+        persistent: whether the state_dict contains it.
     """
 
     __slots__ = ("persistent",)
@@ -64,7 +65,7 @@ def _buffer(data: Array, persistent: bool) -> Buffer:
 
 
 def replace_data(tensor: Tensor, data: Array) -> None:
-    """Give a leaf other memory, perhaps of another dtype or on another device; it stays the same tensor."""
+    """Replaces the memory of a leaf, also by another dtype or device, in place."""
     if data is tensor.data:
         return
     node = tensor.node

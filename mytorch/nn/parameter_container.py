@@ -1,10 +1,10 @@
-"""Modules that hold parameters: in a list, under keys."""
+"""Containers of parameters: ParameterList, ParameterDict."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ..core.tensor import Tensor
 from .module import Module
@@ -12,7 +12,7 @@ from .parameter import Parameter
 
 
 class _Parameters(Module):
-    """Base of both: each value is an attribute, and so a parameter if it is one. A Tensor becomes one."""
+    """Base of both: each value is an attribute, so a Parameter is registered; a Tensor becomes one."""
 
     def _put(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and not isinstance(value, Parameter):
@@ -32,19 +32,19 @@ class _Parameters(Module):
     def _named(self) -> Iterator[tuple[str, Any]]:
         raise NotImplementedError
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> None:
         raise RuntimeError(f"{type(self).__name__} should not be called")
 
 
 class ParameterList(_Parameters):
-    """A list of parameters that are registered under their numbers; it has no `forward`.
+    """A list of registered parameters; it has no `forward`.
 
     Args:
-        values: an iterable; Tensors in it become Parameters, what isn't a Tensor stays as it is.
+        values: an iterable; Tensors in it become Parameters, other values are unchanged.
 
     Raises:
-        TypeError: `values` isn't iterable.
-        IndexError: there is no value with this number.
+        TypeError: `values` is not iterable.
+        IndexError: an index out of range.
     """
 
     def __init__(self, values: Iterable[Any] | None = None):
@@ -67,20 +67,20 @@ class ParameterList(_Parameters):
     def __setitem__(self, index: int, value: Any) -> None:
         self._put(self._key(index), value)
 
-    def _key(self, index: Any) -> str:
+    def _key(self, index: SupportsIndex) -> str:
         index, count = operator.index(index), len(self)
         if not -count <= index < count:
             raise IndexError(f"index {index} is out of range for {count} values")
         return str(index % count)
 
     def append(self, value: Any) -> ParameterList:
-        """Add a value at the end."""
+        """Appends a value."""
         self._size += 1
         self[-1] = value
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Add values at the end."""
+        """Appends values."""
         if isinstance(values, Tensor) or not isinstance(values, Iterable):
             raise TypeError(
                 f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}"
@@ -97,17 +97,17 @@ class ParameterList(_Parameters):
 
 
 class ParameterDict(_Parameters):
-    """Parameters that are registered under keys, in the order in which they came; it has no `forward`.
+    """A dict of registered parameters, in order of insertion; it has no `forward`.
 
     Args:
         parameters: a mapping, or an iterable of (key, value) pairs; Tensors in it become Parameters.
 
     Raises:
-        AttributeError: there is no such key.
-        TypeError, ValueError: neither a mapping nor pairs; a key that is no string.
+        AttributeError: no such key.
+        TypeError, ValueError: neither a mapping nor pairs; a key that is not a string.
     """
 
-    def __init__(self, parameters: Any = None):
+    def __init__(self, parameters: Mapping | Iterable | None = None):
         super().__init__()
         self._keys: dict[str, None] = {}
         if parameters is not None:
@@ -152,23 +152,23 @@ class ParameterDict(_Parameters):
         return (self[key] for key in self._keys)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value under a key, or the default."""
+        """Returns the value of a key, or the default."""
         return getattr(self, key) if key in self._keys else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value under a key, which is the default from now on if there was none."""
+        """Returns the value of a key, set to the default if the key is new."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: str) -> Any:
-        """Take a value out."""
+        """Removes and returns a value."""
         value = self[key]
         del self[key]
         return value
 
     def popitem(self) -> tuple[str, Any]:
-        """Take the last key and value out."""
+        """Removes and returns the last key and value."""
         if not self._keys:
             raise KeyError("popitem(): the ParameterDict is empty")
         key = next(reversed(self))
@@ -179,15 +179,15 @@ class ParameterDict(_Parameters):
             del self[key]
 
     def copy(self) -> ParameterDict:
-        """Another ParameterDict with the same values."""
+        """Returns another ParameterDict with the same values."""
         return type(self)(dict(self.items()))
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
-        """A new ParameterDict with these keys and one value."""
+        """Returns a new ParameterDict with these keys and one value."""
         return type(self)(dict.fromkeys(keys, default))
 
-    def update(self, parameters: Any) -> None:
-        """Add values, replacing those whose keys are there."""
+    def update(self, parameters: Mapping | Iterable) -> None:
+        """Adds values, replacing those with the same keys."""
         if isinstance(parameters, (Mapping, ParameterDict)):
             parameters = parameters.items()
         elif not isinstance(parameters, Iterable):

@@ -1,4 +1,4 @@
-"""Attributes that are registered: what a module's parameters, buffers and children are."""
+"""Registration of attributes: a module's parameters, buffers and children."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 class Registered:
-    """Base of `Module`: an assigned `Parameter` is trained, a `Buffer` saved, a module a branch of the tree.
+    """Base of `Module`: registers assigned parameters, buffers and modules.
 
-    They live in the dicts `_parameters`, `_buffers` and `_modules`, and are found as attributes all the same.
-    A name that is in one of them stays there: it takes another such entry or None, and nothing else.
+    They are stored in the dicts `_parameters`, `_buffers` and `_modules` and found as attributes. A name in
+    one of them accepts only another such entry or None.
     """
 
     training: bool
@@ -25,41 +25,41 @@ class Registered:
         )
 
     def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
+        attributes = self.__dict__
         for registry in REGISTRIES:
-            entries = own.get(registry)
+            entries = attributes.get(registry)
             if entries is not None and name in entries:
                 return entries[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = self.__dict__
+        attributes = self.__dict__
         if isinstance(value, Parameter):
             self._claim(name, "_parameters", "parameters")
             self.register_parameter(name, value)
         elif isinstance(value, Registered):
             self._claim(name, "_modules", "modules")
-            own["_modules"][name] = value
-        elif name in own.get("_parameters", ()):
+            attributes["_modules"][name] = value
+        elif name in attributes.get("_parameters", ()):
             if value is not None:
                 raise _wrong_type(value, "parameter", name, "Parameter")
-            own["_parameters"][name] = None
-        elif name in own.get("_modules", ()):
+            attributes["_parameters"][name] = None
+        elif name in attributes.get("_modules", ()):
             if value is not None:
                 raise _wrong_type(value, "child module", name, "Module")
-            own["_modules"][name] = None
+            attributes["_modules"][name] = None
         elif isinstance(value, Buffer):
             self._claim(name, "_buffers", "buffers")
             self.register_buffer(name, value, value.persistent)
-        elif name in own.get("_buffers", ()):
+        elif name in attributes.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise _wrong_type(value, "buffer", name, "Tensor")
-            own["_buffers"][name] = value
+            attributes["_buffers"][name] = value
         else:
             object.__setattr__(self, name, value)
 
     def _claim(self, name: str, registry: str, what: str) -> None:
-        """Make `name` free for an entry of this registry."""
+        """Removes `name` from the other registries and the attributes."""
         if registry not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
         self.__dict__.pop(name, None)
@@ -80,14 +80,14 @@ class Registered:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter under a name; None keeps the place of an optional one."""
+        """Adds a parameter; None registers the name of an optional one."""
         self._check_name(name, "_parameters", "parameter")
         if param is not None and not isinstance(param, Parameter):
             raise _wrong_type(param, "parameter", name, "Parameter")
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a buffer: a tensor of the module's state that is not trained; saved if `persistent`."""
+        """Adds a buffer, a tensor of the state that is not trained; saved if `persistent`."""
         self._check_name(name, "_buffers", "buffer")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise _wrong_type(tensor, "buffer", name, "Tensor")
@@ -97,7 +97,7 @@ class Registered:
         )
 
     def add_module(self, name: str, module: Registered | None) -> None:
-        """Add a child module under a name."""
+        """Adds a child module."""
         if module is not None and not isinstance(module, Registered):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "_modules", "module")
@@ -105,7 +105,7 @@ class Registered:
 
     register_module = add_module
 
-    def _check_name(self, name: Any, registry: str, what: str) -> None:
+    def _check_name(self, name: object, registry: str, what: str) -> None:
         if registry not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
         if not isinstance(name, str):
@@ -118,7 +118,7 @@ class Registered:
             raise KeyError(f"attribute {name!r} already exists")
 
 
-def _wrong_type(value: Any, what: str, name: str, expected: str) -> TypeError:
+def _wrong_type(value: object, what: str, name: str, expected: str) -> TypeError:
     return TypeError(
         f"cannot assign {type(value).__name__!r} as {what} {name!r} ({expected} or None expected)"
     )

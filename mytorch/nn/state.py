@@ -1,10 +1,10 @@
-"""The state of a module: its parameters and persistent buffers by dotted name, taken out and put back."""
+"""The state of a module, its parameters and persistent buffers by dotted name: saving and loading."""
 
 from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from ..core.tensor import Size, Tensor
 from ..ops.inplace import write
 from .parameter import replace_data
 
+if TYPE_CHECKING:
+    from .module import Module
+
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """What a state_dict lacked, and what it had too much."""
+    """The missing and the unexpected names of a state_dict."""
 
     __slots__ = ()
 
@@ -29,8 +32,8 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpect
         )
 
 
-def entries(module: Any) -> Iterator[tuple[str, Tensor]]:
-    """The state's tensors by name, in order; a tied one under each of its names."""
+def entries(module: Module) -> Iterator[tuple[str, Tensor]]:
+    """Yields the state's tensors by name, in order; a tied one with each of its names."""
     for path, owner in module.named_modules(remove_duplicate=False):
         path = f"{path}." if path else ""
         for name, tensor in (*owner._parameters.items(), *owner._buffers.items()):
@@ -38,20 +41,20 @@ def entries(module: Any) -> Iterator[tuple[str, Tensor]]:
                 yield path + name, tensor
 
 
-def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
-    """Put `state` into the tensors of the module. Everything is checked before the first is touched."""
+def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+    """Loads `state` into the tensors of the module; checks everything before changing any."""
     if not isinstance(state, Mapping):
         raise TypeError(f"expected state_dict to be dict-like, got {type(state).__name__}")
-    own = dict(entries(module))
-    missing = [name for name in own if name not in state]
-    unexpected = [name for name in state if name not in own]
+    current = dict(entries(module))
+    missing = [name for name in current if name not in state]
+    unexpected = [name for name in state if name not in current]
     errors = []
     if strict and unexpected:
         errors.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}.")
     if strict and missing:
         errors.append(f"Missing key(s) in state_dict: {_quoted(missing)}.")
     values = {}
-    for name, tensor in own.items():
+    for name, tensor in current.items():
         if name in state:
             value = values[name] = _read(name, state[name], errors)
             if value is not None and value.shape != tensor.data.shape:
@@ -65,7 +68,7 @@ def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> I
         )
     with no_grad():
         for name, value in values.items():
-            _put(own[name], value, assign)
+            _put(current[name], value, assign)
     return IncompatibleKeys(missing, unexpected)
 
 
@@ -74,7 +77,8 @@ def _quoted(names: list[str]) -> str:
 
 
 def _read(name: str, value: Any, errors: list[str]) -> Array | None:
-    """The value as an Array: of a Tensor, an Array, a NumPy or CuPy array, or another library's tensor."""
+    """Returns the value as an Array: of a Tensor, an Array, a NumPy or CuPy array, or another library's
+    tensor."""
     if isinstance(value, Tensor):
         return value.data
     if isinstance(value, Array) or is_raw(value):

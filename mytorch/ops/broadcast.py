@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ..core.op import op, require_tensor
 from ..core.size import Size
 from ..core.tensor import Tensor
-from .shape import as_sizes, as_writable, reshape
+from .dims import as_sizes
+from .shape import as_writable, reshape
 
 __all__ = [
     "expand", "expand_as", "broadcast_to", "broadcast_tensors", "broadcast_shapes", "meshgrid",
@@ -55,7 +55,7 @@ def _expanded(x, sizes):
     return as_writable(np.broadcast_to(x, shape), x)
 
 
-def broadcast_shapes(*shapes: Any) -> Size:
+def broadcast_shapes(*shapes: Sequence[int] | int) -> Size:
     """The shape that tensors of these shapes are broadcast to.
 
     Raises:
@@ -70,7 +70,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
         raise RuntimeError(f"broadcast_shapes(): these can't be broadcast to one shape: {shapes}") from None
 
 
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The tensors, expanded to one shape; views.
 
     Raises:
@@ -81,7 +81,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return tuple([expand(x, shape) for x in tensors])
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of coordinates: result k has the elements of vector k along dim k, the same along all others.
 
     Args:
@@ -110,7 +110,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-def _one_list(tensors: Sequence[Any], name: str) -> Sequence[Tensor]:
+def _one_list(tensors: Sequence, name: str) -> Sequence[Tensor]:
     """`f(x, y)` may be written f([x, y])."""
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         (tensors,) = tensors

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends import dtypes
-from ..backends.device import as_device, move
+from ..backends.device import DeviceLike, as_device, move
 from ..backends.device import device as Device
+from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor
 
@@ -34,12 +35,17 @@ def clone(x, *, memory_format=None):
 
 
 @op(half=True)
-def _move(x, where):
-    return move(x, where), lambda g: g  # the engine moves it back
+def _move(x, target):
+    return move(x, target), lambda g: g  # the engine moves it back
 
 
 def to(
-    x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, **ignored: Any
+    x: Tensor,
+    *args: Any,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    copy: bool = False,
+    **ignored: Any,
 ) -> Tensor:
     """`x` in another dtype, on another device: `to("cuda")`, `to(float16)`, `to(other)`, `to(device, dtype)`.
 
@@ -62,12 +68,14 @@ def to(
     out = x
     if dtype is not None and (dtype := dtypes.as_dtype(dtype)) != x.dtype:
         out = _cast(out, dtype)
-    if device is not None and (where := as_device(device)) is not x.device:
-        out = _move(out, where)
+    if device is not None and (target := as_device(device)) is not x.device:
+        out = _move(out, target)
     return clone(out) if copy and out is x else out
 
 
-def read_target(args: tuple, dtype: Any = None, device: Any = None) -> tuple[Any, Any]:
+def read_target(
+    args: tuple, dtype: DTypeLike = None, device: DeviceLike = None
+) -> tuple[DTypeLike, DeviceLike]:
     """(dtype, device) that the positional arguments of a `to` mean; None where they say nothing."""
     for a in args:
         if isinstance(a, Tensor):
@@ -84,7 +92,7 @@ def read_target(args: tuple, dtype: Any = None, device: Any = None) -> tuple[Any
     return dtype, device
 
 
-def astype(x: Tensor, dtype: Any, copy: bool = False) -> Tensor:
+def astype(x: Tensor, dtype: DTypeLike, copy: bool = False) -> Tensor:
     """`x` in another dtype, under NumPy's name: what an op's body calls runs on Tensors, too."""
     return to(x, dtype=dtype, copy=copy)
 
@@ -93,11 +101,11 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return to(x, other.dtype)
 
 
-def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Tensor | str:
     """`x` in another dtype, which may have an old name ("torch.FloatTensor"); without one, its own old name.
 
     Raises:
-        ValueError: there is no such dtype.
+        ValueError: the name is unknown.
     """
     if dtype is None:
         return f"torch.{_OLD_NAMES[str(x.dtype)]}"
@@ -109,7 +117,7 @@ def type(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return to(x, dtype)
 
 
-def caster(dtype: Any):
+def caster(dtype: DTypeLike):
     """`x.half()`, `x.long()`, …"""
 
     def cast(x: Tensor, memory_format: Any = None) -> Tensor:
@@ -123,5 +131,5 @@ def cpu(x: Tensor) -> Tensor:
     return to(x, device="cpu")
 
 
-def cuda(x: Tensor, device: Any = None) -> Tensor:
+def cuda(x: Tensor, device: DeviceLike = None) -> Tensor:
     return to(x, device="cuda" if device is None else device)

@@ -1,15 +1,14 @@
-"""Draws from the distributions that a tensor's rows are."""
+"""Samples from multinomial distributions."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from ..backends.device import on
+from ..backends.device import RawArray, on
 from ..backends.dtypes import is_floating_point
-from ..core.tensor import Tensor, from_raw
+from ..core.tensor import Tensor, from_raw, raw_of
 from ..random import Generator, generator_on
 from .random import tensor_argument
 from .scalars import integer
@@ -22,7 +21,7 @@ _MOST = 2**24  # as in PyTorch
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """Draw `num_samples` indices from each row, each with its row's probability.
+    """Samples `num_samples` indices of each row, with the probabilities in the row.
 
     Without replacement these are the indices of the least E / p, E exponentially distributed (Efraimidis and
     Spirakis 2006, https://doi.org/10.1016/j.ipl.2005.11.003); with it, the cumulative sums are searched.
@@ -38,7 +37,7 @@ def multinomial(
             replacement, more samples than categories with a probability above 0.
     """
     num_samples = integer(num_samples, "multinomial")
-    p = tensor_argument(input, "multinomial").data._array
+    p = raw_of(tensor_argument(input, "multinomial"))
     if p.ndim not in (1, 2) or not is_floating_point(p.dtype):
         raise RuntimeError(
             f"multinomial(): expected floats in 1 or 2 dimensions, got {p.dtype} of shape {p.shape}"
@@ -55,7 +54,7 @@ def multinomial(
         return from_raw(draw(rows, num_samples, rng).reshape((*p.shape[:-1], num_samples)))
 
 
-def _check_distributions(rows: Any, num_samples: int, replacement: bool) -> None:
+def _check_distributions(rows: RawArray, num_samples: int, replacement: bool) -> None:
     if not replacement and num_samples > rows.shape[1]:
         raise RuntimeError(f"multinomial(): can't draw {num_samples} of {rows.shape[1]} without replacement")
     if not (np.all(np.isfinite(rows)) and np.all(rows >= 0)):
@@ -66,8 +65,8 @@ def _check_distributions(rows: Any, num_samples: int, replacement: bool) -> None
         raise RuntimeError(f"multinomial(): fewer than {num_samples} categories have a probability above 0")
 
 
-def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
-    """Also the shortest way to one sample."""
+def without_replacement(p: RawArray, num_samples: int, rng: np.random.Generator) -> RawArray:
+    """Samples by exponential keys; of one sample it is also the fastest way."""
     with np.errstate(all="ignore"):
         keys = np.where(p > 0, rng.standard_exponential(p.shape, dtype=np.float64) / p, math.inf)
     if num_samples == 1:
@@ -75,8 +74,8 @@ def without_replacement(p: Any, num_samples: int, rng: Any) -> Any:
     return np.argsort(keys, axis=1)[:, :num_samples].astype(np.int64, copy=False)
 
 
-def with_replacement(p: Any, num_samples: int, rng: Any) -> Any:
-    """The category in whose part of the cumulative sum a uniform number falls."""
+def with_replacement(p: RawArray, num_samples: int, rng: np.random.Generator) -> RawArray:
+    """Samples by searching uniform numbers in the cumulative sums."""
     drawn = np.empty((p.shape[0], num_samples), np.int64, like=p)
     for row, total in enumerate(np.cumsum(p, axis=1)):
         last = np.searchsorted(total, total[-1:], side="left")  # where rounding would lead past the end

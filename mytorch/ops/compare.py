@@ -130,7 +130,7 @@ def invert(x: Tensor) -> Tensor:
     return bitwise_not(x)
 
 
-# What kind of number it is.
+# Tests of numbers.
 
 
 @op(half="float16")
@@ -160,7 +160,7 @@ def isneginf(x):
 
 @op
 def isreal(x):
-    """Is the imaginary part 0? Always, in a tensor that isn't complex."""
+    """Tests whether the imaginary part is 0; True in a tensor that isn't complex."""
     return np.equal(x.imag, 0) if x.dtype.kind == "c" else np.ones_like(x, dtype=np.bool), None
 
 
@@ -204,12 +204,12 @@ def isclose(
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: builtins.bool = False
 ) -> builtins.bool:
-    """Is every element of `input` close to that of `other`? See `isclose`."""
+    """Tests whether all elements of `input` are close to those of `other`, see `isclose`."""
     return bool(isclose(input, other, rtol, atol, equal_nan).data.all())
 
 
 def equal(input: Tensor, other: Tensor) -> builtins.bool:
-    """Do both have the same shape and equal elements?"""
+    """Tests whether both have the same shape and equal elements."""
     for x in (input, other):
         require_tensor(x, "equal")
     return tuple(input.shape) == tuple(other.shape) and bool(eq(input, other).data.all())

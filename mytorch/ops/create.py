@@ -1,19 +1,21 @@
-"""New tensors: of a constant, of numbers in sequence, of Python numbers, of somebody else's memory."""
+"""New tensors: of a constant, of Python numbers, of another library's memory."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, array_module, as_device, cupy, on
+from ..backends.device import CPU, DeviceLike, array_module, as_device, cupy, on
+from ..backends.dtypes import DTypeLike
 from ..core.array import Array
 from ..core.op import NUMBERS
 from ..core.tensor import Tensor, from_raw
 from .cast import to
-from .scalars import as_number, number
+from .scalars import Number, as_number, number
 
 _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
 
@@ -24,7 +26,7 @@ __all__ = [
 
 
 def size_of(size: tuple, name: str) -> tuple[int, ...]:
-    """The shape that a factory was asked for, as numbers or as one tuple: `zeros(2, 3)` is `zeros((2, 3))`.
+    """Returns the shape, given as numbers or as one tuple: `zeros(2, 3)` is `zeros((2, 3))`.
 
     Raises:
         TypeError: something that isn't an integer.
@@ -41,7 +43,7 @@ def size_of(size: tuple, name: str) -> tuple[int, ...]:
 
 
 def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
-    """`size_of`, from positional arguments or from `size=`, of which there must be one."""
+    """`size_of`, from positional arguments or from `size=`."""
     if "size" in keywords:
         size = (*size, keywords.pop("size"))
     if keywords:
@@ -51,12 +53,12 @@ def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
     return size_of(size, name)
 
 
-def new_array(function: str, *args: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def new_array(function: str, *args: Any, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Tensor:
     """The tensor that NumPy's or CuPy's `function` makes on the device."""
     dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
-    where = as_device(device)
-    with on(where):
-        out = from_raw(getattr(array_module(where), function)(*args, dtype=dtype))
+    target = as_device(device)
+    with on(target):
+        out = from_raw(getattr(array_module(target), function)(*args, dtype=dtype))
     return out.requires_grad_() if requires_grad else out
 
 
@@ -64,27 +66,33 @@ def _constant(name: str, what: str) -> tuple:
     """A factory and its two relatives: `zeros(2, 3)`, `zeros_like(x)`, `x.new_zeros(2, 3)`."""
 
     def make(
-        *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **keywords: Any
+        *size: int | Sequence[int],
+        dtype: DTypeLike = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
+        **keywords: Any,
     ) -> Tensor:
         size = size_argument(size, keywords, name)
         return new_array(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def like(input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    def like(
+        input: Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+    ) -> Tensor:
         kind = same_kind(input, dtype, device, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
-    def new(self: Tensor, *size: Any, **keywords: Any) -> Tensor:
+    def new(self: Tensor, *size: int | Sequence[int], **keywords: Any) -> Tensor:
         return make(*size, **_same_kind(self, keywords))
 
     for function, own_name in ((make, name), (like, f"{name}_like"), (new, f"new_{name}")):
         function.__name__ = function.__qualname__ = own_name
-    make.__doc__ = f"{what}: `{name}(2, 3)` or `{name}((2, 3))`; float32 unless `dtype` says otherwise."
+    make.__doc__ = f"{what}: `{name}(2, 3)` or `{name}((2, 3))`; float32 by default."
     like.__doc__ = f"{what} in the shape, dtype and on the device of `input`."
     new.__doc__ = f"{what} with the dtype and on the device of this tensor."
     return make, like, new
 
 
-def same_kind(input: Any, dtype: Any, device: Any, name: str) -> dict:
+def same_kind(input: Any, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, got {type(input).__name__}")
     return _same_kind(input, {"dtype": dtype, "device": device})
@@ -97,17 +105,22 @@ def _same_kind(x: Tensor, keywords: dict) -> dict:
 
 zeros, zeros_like, new_zeros = _constant("zeros", "Zeros")
 ones, ones_like, new_ones = _constant("ones", "Ones")
-empty, empty_like, new_empty = _constant("empty", "Memory that nobody has written to yet")
+empty, empty_like, new_empty = _constant("empty", "Uninitialized memory")
 
 
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    size: Sequence[int],
+    fill_value: Tensor | Number,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """`fill_value` everywhere.
+    """A tensor filled with `fill_value`.
 
     Args:
         size: a tuple.
-        fill_value: a number or a 0-d tensor; its kind decides where no dtype is given: bool, int64, float32.
+        fill_value: a number or a 0-d tensor; its kind is the default dtype: bool, int64, float32.
 
     Raises:
         RuntimeError: the dtype can't hold the value.
@@ -123,27 +136,39 @@ def full(
 
 
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    fill_value: Tensor | Number,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """`fill_value` everywhere, in the shape, dtype and on the device of `input`."""
+    """A tensor filled with `fill_value`, in the shape, dtype and on the device of `input`."""
     kind = same_kind(input, dtype, device, "full_like")
     return full(input.shape, fill_value, **kind, requires_grad=requires_grad)
 
 
-def new_full(self: Tensor, size: Any, fill_value: Any, **keywords: Any) -> Tensor:
-    """`fill_value` everywhere, with the dtype and on the device of this tensor."""
+def new_full(self: Tensor, size: Sequence[int], fill_value: Tensor | Number, **keywords: Any) -> Tensor:
+    """A tensor filled with `fill_value`, with the dtype and on the device of this tensor."""
     return full(size, fill_value, **_same_kind(self, keywords))
 
 
 def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """The (n, m) matrix with ones on its diagonal; m = n if it isn't given."""
     size = size_of((n, n if m is None else m), "eye")
     return new_array("eye", *size, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor with a copy of `data`, without history.
 
     Args:
@@ -161,7 +186,7 @@ def new_tensor(self: Tensor, data: Any, **keywords: Any) -> Tensor:
     return tensor(data, **_same_kind(self, keywords))
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(data: Any, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """`data` as a tensor, copied only if it must be: a tensor keeps its history, an array its memory."""
     if isinstance(data, Tensor):
         return to(data, dtype=dtype, device=device)
@@ -182,10 +207,10 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 
 def from_dlpack(x: Any) -> Tensor:
-    """A tensor on the memory of any array that speaks DLPack: of NumPy, CuPy, PyTorch, JAX.
+    """A tensor on the memory of any array that has DLPack: of NumPy, CuPy, PyTorch, JAX.
 
     Raises:
-        TypeError: `x` doesn't speak DLPack, requires grad, or has a dtype that tensors don't have.
+        TypeError: `x` doesn't have DLPack, requires grad, or has a dtype that tensors don't have.
         RuntimeError: its memory is neither the CPU's nor a CUDA GPU's.
     Source: https://dmlc.github.io/dlpack/latest/python_spec.html
     """
@@ -198,10 +223,10 @@ def from_dlpack(x: Any) -> Tensor:
         raise RuntimeError(
             f"from_dlpack(): the memory is neither the CPU's nor a CUDA GPU's (type {int(kind)})"
         )
-    where = CPU if kind == _DL_CPU else as_device(f"cuda:{index}")
+    device = CPU if kind == _DL_CPU else as_device(f"cuda:{index}")
     try:
-        with on(where):
-            raw = np.from_dlpack(x) if where is CPU else cupy().from_dlpack(x)
+        with on(device):
+            raw = np.from_dlpack(x) if device is CPU else cupy().from_dlpack(x)
     except (BufferError, RuntimeError) as error:  # what NumPy and PyTorch raise for a dtype
         raise TypeError(f"from_dlpack(): a {type(x).__name__} of dtype {x.dtype}: {error}") from error
     return Tensor(raw)

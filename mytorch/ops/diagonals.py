@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..backends.device import DeviceLike
+from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import canonical_dim
@@ -26,7 +26,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
         offset: 0 for the main diagonal, above it if positive, below it if negative.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: both are one dim.
     """
     a, b = _two_dims("diagonal", input, dim1, dim2)
@@ -60,7 +60,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         offset: as for `diagonal`.
 
     Raises:
-        IndexError: there is no such dim, or the input is 0-d.
+        IndexError: the dim is out of range, or the input is 0-d.
         RuntimeError: both are one dim.
     """
     require_tensor(input, "diag_embed")
@@ -133,7 +133,9 @@ def _check_matrix(input, name):
         )
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None
+) -> Tensor:
     """The row and column numbers of a (row, col) matrix's elements up to a diagonal, row by row: (2, count).
 
     Args:
@@ -146,7 +148,9 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
     return _indices("tril", row, col, offset, dtype, device)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None
+) -> Tensor:
     """As `tril_indices`, from a diagonal on."""
     return _indices("triu", row, col, offset, dtype, device)
 

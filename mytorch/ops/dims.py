@@ -1,24 +1,28 @@
-"""Reading the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`, and what follows from
-them: the axes to reduce, and how their results fit to the input again."""
+"""Reads sizes, dims and the arguments `dim` and `keepdim`, which NumPy calls `axis` and `keepdims`; fits the
+results of reductions to the shape of the input again."""
 
 from __future__ import annotations
 
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+
+from ..backends.device import RawArray
+
+Dims: TypeAlias = int | Sequence[int] | None  # one dim, several, or all
 
 _NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
-def canonical_dim(dim: Any, ndim: int) -> int:
+def canonical_dim(dim: int, ndim: int) -> int:
     """`dim` counted from the front; a 0-d tensor has the dims 0 and -1.
 
     Raises:
-        IndexError: there is no such dimension.
+        IndexError: the dimension is out of range.
         TypeError: `dim` is not an integer.
     """
     if type(dim) is not int:
@@ -30,11 +34,11 @@ def canonical_dim(dim: Any, ndim: int) -> int:
     return dim if dim >= 0 else dim + span
 
 
-def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
+def canonical_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     """`dim`, one or several, as a sorted tuple counted from the front; None means all of them.
 
     Raises:
-        IndexError: there is no such dimension.
+        IndexError: the dimension is out of range.
         RuntimeError: the same dimension twice.
         TypeError: not integers.
     """
@@ -49,29 +53,54 @@ def canonical_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def reduction_axes(dim: Any, ndim: int) -> tuple[int, ...] | None:
+def as_sizes(args: Any, name: str) -> tuple[int, ...]:
+    """The ints in `(2, 3)` or `((2, 3),)`, or one int."""
+    if type(args) is not tuple and not isinstance(args, Sequence):
+        args = (args,)
+    elif len(args) == 1 and type(args[0]) is not int and isinstance(args[0], Sequence):
+        args = args[0]
+    try:
+        return tuple([n if type(n) is int else operator.index(n) for n in args])
+    except TypeError:
+        raise TypeError(f"{name}(): expected ints, got {args!r}") from None
+
+
+def dims_in_order(dims: int | Sequence[int], ndim: int, name: str) -> tuple[int, ...]:
+    """The dims, one or several, in the order given, counted from the front.
+
+    Raises:
+        IndexError: the dim is out of range.
+        RuntimeError: one dim twice.
+    """
+    found = tuple([canonical_dim(d, ndim) for d in as_sizes((dims,), name)])
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"{name}(): a dim appears multiple times in the list of dims {list(found)}")
+    return found
+
+
+def reduction_axes(dim: Dims, ndim: int) -> tuple[int, ...] | None:
     """The dims to reduce as NumPy's `axis`; None for all of them, which `dim=()` also means."""
     axes = canonical_dims(dim, ndim)
     return None if len(axes) >= ndim or not axes else axes
 
 
 def count(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> int:
-    """How many elements each result of a reduction is made of."""
+    """Returns the number of elements that are reduced to one."""
     return math.prod(shape if axes is None else [shape[a] for a in axes])
 
 
-def expand_reduced(g: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+def expand_reduced(g: RawArray, axes: tuple[int, ...] | None, keepdim: bool) -> RawArray:
     """`g` with the reduced dims back, of size 1, so that it broadcasts against the input."""
     return g if keepdim or axes is None else np.expand_dims(g, axes)
 
 
-def squeeze_reduced(y: Any, axes: tuple[int, ...] | None, keepdim: bool) -> Any:
+def squeeze_reduced(y: RawArray, axes: tuple[int, ...] | None, keepdim: bool) -> RawArray:
     """`y`, which has its reduced dims of size 1, without them."""
     return y if keepdim else np.squeeze(y, axis=axes)
 
 
 def numpy_names(function: Callable) -> Callable:
-    """Let `function` take `axis` and `keepdims` for its `dim` and `keepdim`, and `input` for its first.
+    """Makes `function` take `axis` and `keepdims` for its `dim` and `keepdim`, and `input` for its first.
 
     Raises (when called):
         TypeError: an argument under both of its names.

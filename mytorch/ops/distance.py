@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..backends.blas import product
+from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point, is_half
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -74,12 +73,12 @@ def _euclidean(x, y):
     return z, (grad_x, grad_y)
 
 
-def _square_and_one(x: Any) -> list:
+def _square_and_one(x: RawArray) -> list:
     square = total(np.square(x), (-1,), True)
     return [square, np.ones_like(square)]
 
 
-def _check(x1: Any, x2: Any, p: float) -> None:
+def _check(x1: Tensor, x2: Tensor, p: float) -> None:
     for x in (x1, x2):
         require_tensor(x, "cdist")
         if not is_floating_point(x.dtype):

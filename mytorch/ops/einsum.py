@@ -1,4 +1,4 @@
-"""Products and sums of tensors, told by the names of their dims: einsum, and what is a case of it."""
+"""Products and sums of tensors by the labels of their dims: einsum and its special cases."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product
+from ..backends.device import RawArray
 from ..backends.dtypes import int64
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .cast import to
+from .dims import dims_in_order
 from .elementwise import mul
 from .linalg import check_dtypes
 from .reduce import cast, total
-from .shape import dims_in_order
 
 __all__ = ["einsum", "tensordot", "inner"]
 
@@ -26,10 +27,10 @@ LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of the
 Labels = tuple  # the name of each dim: a letter; in the ellipsis -1 for the last, -2 for the one before, …
 
 
-def einsum(*args: Any) -> Tensor:
-    """einsum(equation, *operands): the sum of products that the equation tells.
+def einsum(*args: str | Tensor | Sequence) -> Tensor:
+    """einsum(equation, *operands): the sum of products that the equation describes.
 
-    "bik,bkj->bij" is a batch of matrix products. It may also be told by lists of numbers, one after each
+    "bik,bkj->bij" is a batch of matrix products. The labels may also be lists of numbers, one after each
     operand and, instead of "->", a last one: einsum(x, [0, 1, 2], y, [0, 2, 3], [0, 1, 3]).
 
     Dims of one name are multiplied elementwise; names that are missing after "->" are summed over. "..." is
@@ -50,7 +51,7 @@ def einsum(*args: Any) -> Tensor:
     return _einsum(*operands, equation=equation)
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2) -> Tensor:
     """The sum of products over dims of `a` and as many of `b`: the result has the others of `a`, then of `b`.
 
     Args:
@@ -58,7 +59,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 
     Raises:
         RuntimeError: the sizes of the dims differ (1 broadcasts), or their numbers; dtypes that differ.
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
     """
     require_tensor(a, "tensordot")
     require_tensor(b, "tensordot")
@@ -75,7 +76,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     return to(einsum(a, names_a, b, names_b, out), a.dtype)  # a sum of small integers may be int64
 
 
-def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+def _contracted(
+    a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor
+) -> tuple[list[int], list[int]]:
     dims = dims.tolist() if isinstance(dims, Tensor) else dims
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.ndim, b.ndim):
@@ -134,7 +137,7 @@ def _einsum(*operands, equation):
 # Reading the equation.
 
 
-def _by_letters(args: Sequence[Any]) -> tuple:
+def _by_letters(args: Sequence) -> tuple:
     """The equation of operands that alternate with lists of numbers, and the operands."""
     count = len(args) // 2
     texts = [_subscripts(names) for names in args[1 : 2 * count : 2]]
@@ -191,11 +194,11 @@ def _labels(text: str, ndim: int, where: str) -> Labels:
     return (*before, *range(named - ndim, 0), *after)
 
 
-def _sizes(terms: Sequence[Labels], operands: Sequence[Any]) -> dict[Any, int]:
-    """The size of each label; 1 gives way to any other."""
-    sizes: dict[Any, int] = {}
+def _sizes(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[str | int, int]:
+    """Returns the size of each label; 1 broadcasts."""
+    sizes: dict[str | int, int] = {}
     for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
-        own: dict[Any, int] = {}
+        own: dict[str | int, int] = {}
         for name, n in zip(term, x.shape, strict=True):
             if own.setdefault(name, n) != n:
                 raise RuntimeError(f"einsum(): subscript {name} has two sizes in operand {i} of {x.shape}")
@@ -212,7 +215,9 @@ def _sizes(terms: Sequence[Labels], operands: Sequence[Any]) -> dict[Any, int]:
 # Carrying it out.
 
 
-def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes: dict[Any, int]) -> Any:
+def _contract(
+    arrays: Sequence[RawArray], terms: Sequence[Labels], out: Labels, sizes: dict[str | int, int]
+) -> RawArray:
     """The sum over all labels that are not in `out`, two arrays at a time, the cheapest pair first."""
     parts = [_simplified(x, term, sizes) for x, term in zip(arrays, terms, strict=True)]
 
@@ -232,7 +237,7 @@ def _contract(arrays: Sequence[Any], terms: Sequence[Labels], out: Labels, sizes
     return x
 
 
-def _simplified(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labels]:
+def _simplified(x: RawArray, names: Labels, sizes: dict[str | int, int]) -> tuple[RawArray, Labels]:
     """The array with each label once, diagonals taken, and without the dims of size 1 that get stretched."""
     for name in dict.fromkeys(names):
         while names.count(name) > 1:
@@ -247,7 +252,7 @@ def _simplified(x: Any, names: Labels, sizes: dict[Any, int]) -> tuple[Any, Labe
     return x, names
 
 
-def _sum_over(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
+def _sum_over(x: RawArray, names: Labels, keep: set) -> tuple[RawArray, Labels]:
     """The sum over the labels that are not in `keep`."""
     axes = tuple(axis for axis, name in enumerate(names) if name not in keep)
     if not axes:
@@ -258,7 +263,9 @@ def _sum_over(x: Any, names: Labels, keep: set) -> tuple[Any, Labels]:
     return np.reshape(y, [x.shape[axis] for axis in kept]), tuple([names[axis] for axis in kept])
 
 
-def _pair(left: tuple[Any, Labels], right: tuple[Any, Labels], keep: set) -> tuple[Any, Labels]:
+def _pair(
+    left: tuple[RawArray, Labels], right: tuple[RawArray, Labels], keep: set
+) -> tuple[RawArray, Labels]:
     """The product of two arrays, summed over the labels not needed later: a batch of matrix products."""
     x, xs = _sum_over(*left, keep | set(right[1]))
     y, ys = _sum_over(*right, keep | set(xs))
@@ -273,13 +280,13 @@ def _pair(left: tuple[Any, Labels], right: tuple[Any, Labels], keep: set) -> tup
     return np.reshape(z, [size[n] for n in names]), names
 
 
-def _aligned(x: Any, names: Labels, wanted: Labels) -> Any:
+def _aligned(x: RawArray, names: Labels, wanted: Labels) -> RawArray:
     """The array with its dims in the wanted order, and one of size 1 for each label that it lacks."""
     x = np.transpose(x, [names.index(n) for n in wanted if n in names])
     return x[tuple(slice(None) if n in names else None for n in wanted)]
 
 
-def _as_matrices(x: Any, names: Labels, *groups: list) -> Any:
+def _as_matrices(x: RawArray, names: Labels, *groups: list) -> RawArray:
     """The array as (dims of the first group…, size of the second, size of the third): a batch of matrices."""
     x = np.transpose(x, [names.index(n) for group in groups for n in group])
     batch, first = len(groups[0]), len(groups[0]) + len(groups[1])
@@ -287,7 +294,7 @@ def _as_matrices(x: Any, names: Labels, *groups: list) -> Any:
     return np.reshape(x, shape)
 
 
-def _on_diagonal(x: Any, names: Labels, term: Labels) -> Any:
+def _on_diagonal(x: RawArray, names: Labels, term: Labels) -> RawArray:
     """The reverse of taking diagonals: a dim for each label of `term`, 0 off the diagonals."""
     if len(names) == len(term):
         return x

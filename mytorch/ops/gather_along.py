@@ -1,15 +1,14 @@
-"""Elements chosen along one dim, by a tensor of integers in the shape of the result.
+"""Gathers elements along one dim, by a tensor of indices in the shape of the result.
 
-On the CPU an index that is out of bounds is an error. On a GPU nobody looks, since that would mean waiting
-for it: there CuPy takes it modulo the size of the dim.
+On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would have to
+wait for it: CuPy takes it modulo the size of the dim.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import expand
@@ -17,7 +16,7 @@ from .dims import canonical_dim, numpy_names
 from .gather_scatter import index_along_dim, scatter_nd
 from .index import getitem
 from .mask import where
-from .scalars import as_number
+from .scalars import Number, as_number
 from .shape import reshape
 
 __all__ = ["gather", "take_along_dim"]
@@ -32,7 +31,7 @@ def gather(input, dim, index, *, sparse_grad=False):
         sparse_grad: without effect.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds, or of a shape or dtype that doesn't fit.
     """
     require_tensor(input, "gather")
@@ -46,7 +45,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """As `gather`, but other dims broadcast, negative indices count from the end, and no dim means flattened.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds, not int64, or of a shape that doesn't fit.
     """
     require_tensor(input, "take_along_dim")
@@ -67,13 +66,13 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 # Arguments, those of `scatter` as well.
 
 
-def at_least_1d(x: Any) -> Any:
+def at_least_1d(x: RawArray) -> RawArray:
     """A 0-d array counts as one with a single element."""
     return x if x.ndim else x.reshape(1)
 
 
-def scatter_index(name: str, x: Any, dim: int, index: Any) -> tuple:
-    """What gathers from, or scatters into, the raw array `x`; checked."""
+def scatter_index(name: str, x: RawArray, dim: int, index: RawArray) -> tuple:
+    """Returns the checked index with which `x` is gathered from or scattered into."""
     require_tensor(index, f"index of {name}")
     dim = canonical_dim(dim, x.ndim)
     if index.size == 0:
@@ -93,8 +92,8 @@ def scatter_index(name: str, x: Any, dim: int, index: Any) -> tuple:
     return index_along_dim(index, dim) if index.ndim else (index,)
 
 
-def scatter_source(name: str, x: Tensor, index: Tensor, src: Any) -> Any:
-    """What is scattered into `x`: a number of its dtype, or the part of `src` that `index` covers."""
+def scatter_source(name: str, x: Tensor, index: Tensor, src: Tensor | Number) -> Tensor | np.generic:
+    """Returns what is scattered into `x`: a number of its dtype, or the part of `src` that `index` covers."""
     require_tensor(x, name)
     require_tensor(index, f"index of {name}")
     if isinstance(src, NUMBERS):
@@ -116,17 +115,17 @@ def scatter_source(name: str, x: Tensor, index: Tensor, src: Any) -> Any:
     return getitem(src, tuple([slice(n) for n in index.shape]))
 
 
-def check_integers(name: str, index: Any, dtypes: tuple[str, ...] = ("int64", "int32")) -> None:
-    """Raise RuntimeError unless the index has one of these dtypes."""
+def check_integers(name: str, index: Tensor | RawArray, dtypes: tuple[str, ...] = ("int64", "int32")) -> None:
+    """Raises RuntimeError unless the index has one of these dtypes."""
     require_tensor(index, f"index of {name}")
     if str(index.dtype) not in dtypes:
         raise RuntimeError(f"{name}(): expected dtype {' or '.join(dtypes)} for index, got {index.dtype}")
 
 
 def check_bounds(
-    name: str, index: Any, dim: int, size: int, error: type = RuntimeError, negative: bool = False
+    name: str, index: RawArray, dim: int, size: int, error: type = RuntimeError, negative: bool = False
 ) -> None:
-    """Raise unless 0 <= index < size; if `negative`, from -size on. On a GPU nobody looks: it would wait."""
+    """Raises unless 0 <= index < size; if `negative`, from -size on. Not on a GPU: it would wait."""
     if isinstance(index, np.ndarray) and index.size:
         low, high = int(index.min()), int(index.max())
         least = -size if negative else 0

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_half
 from ..core.op import op
 
 FULL = slice(None)
 
 # What is summed in another dtype: for precision, and because a GPU can't add it atomically.
-_WIDER = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8", "uint16", "bool")}
+_SUM_DTYPES = {np.dtype(name): np.dtype("int32") for name in ("int8", "int16", "uint8", "uint16", "bool")}
 
 
 @op(view=True)
@@ -43,10 +43,10 @@ def gather_nd(x, *indices, dims):
     if len(dims) == 1:
         y = np.take(x, indices[0], axis=dims[0])
     else:
-        where = [FULL] * len(shape)
+        position = [FULL] * len(shape)
         for dim, index in zip(dims, indices, strict=True):
-            where[dim] = index
-        y = x[tuple(where)]
+            position[dim] = index
+        y = x[tuple(position)]
     return y, lambda g: scatter_nd.dual(g, indices, dims, shape)
 
 
@@ -56,7 +56,9 @@ def scatter_nd(g, indices, dims, shape):
     return scatter_sum(g, indices, dims, shape), lambda gg: gather_nd.dual(gg, *indices, dims=dims)
 
 
-def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def gather_nd_shape(
+    indices: Sequence[RawArray], dims: Sequence[int], shape: Sequence[int]
+) -> tuple[int, ...]:
     """Returns the shape of the result of `gather_nd`."""
     rest = [n for d, n in enumerate(shape) if d not in dims]
     start = _start(dims)
@@ -67,19 +69,19 @@ def gather_nd_shape(indices: Sequence[Any], dims: Sequence[int], shape: Sequence
 
 
 def _start(dims: Sequence[int]) -> int:
-    """Returns where NumPy puts the dims of the indices: in their place, or in front if dims lie between them."""
+    """Returns where NumPy puts the dims of the indices: in place, or in front if dims are between them."""
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
-def index_mask(indices: Any, shape: tuple[int, ...], like: Any) -> Any:
+def index_mask(indices: RawArray | tuple, shape: tuple[int, ...], like: RawArray) -> RawArray:
     """Returns a mask of `shape` that is True at the indices."""
     mask = np.zeros(shape, bool, like=like)
     mask[indices] = True
     return mask
 
 
-def index_along_dim(index: Any, dim: int) -> tuple:
-    """What to index with, so that y[i, j, k] = x[i, index[i, j, k], k] is y = x[along(index, dim=1)]."""
+def index_along_dim(index: RawArray, dim: int) -> tuple:
+    """Returns the index for gathering along a dim: x[it][i, j, k] is x[i, index[i, j, k], k] for dim 1."""
     places = []
     for d, n in enumerate(index.shape):
         shape = [1] * index.ndim
@@ -88,11 +90,13 @@ def index_along_dim(index: Any, dim: int) -> tuple:
     return tuple(places)
 
 
-def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tuple[int, ...]) -> Any:
-    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with each element of `g` added at its origin.
+def scatter_sum(
+    g: RawArray, indices: Sequence[RawArray], dims: Sequence[int], shape: tuple[int, ...]
+) -> RawArray:
+    """Returns the adjoint of y = x[…, i, …, j, …]: zeros of `shape` with `g` added at these indices.
 
     Args:
-        g: a raw array of the shape of y. The sum of a small dtype is returned in a wider one.
+        g: a raw array of the shape of y. The sum of a small dtype is returned in a larger one.
         indices: raw integer arrays that broadcast together.
         dims: the dims of x that they index, in order.
         shape: of x.
@@ -108,7 +112,7 @@ def scatter_sum(g: Any, indices: Sequence[Any], dims: Sequence[int], shape: tupl
     return np.moveaxis(total, range(len(dims)), dims) if dims[-1] >= len(dims) else total
 
 
-def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+def ravel_index(indices: Sequence[RawArray], sizes: Sequence[int]) -> RawArray:
     """Returns one index into the flattened dims instead of one a dim; negative ones count from the end."""
     total = None
     for index, size in zip(indices, sizes, strict=True):
@@ -117,15 +121,15 @@ def ravel_index(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
     return total
 
 
-def _sum_rows(rows: Any, index: Any, count: int) -> Any:
-    """Returns `count` rows, the i-th one the sum of the `rows[j]` with `index[j] == i`; on the CPU in the order of j.
+def _sum_rows(rows: RawArray, index: RawArray, count: int) -> RawArray:
+    """Returns `count` rows, row i the sum of the `rows[j]` with `index[j] == i`, on the CPU in order.
 
-    Sorted by index, equal ones lie together and one pass sums them: many times faster than `np.add.at`,
+    Sorted by index, equal ones are adjacent and one pass sums them: many times faster than `np.add.at`,
     except for single numbers. A GPU adds atomically.
     """
-    wider = np.float32 if is_half(rows.dtype) else _WIDER.get(rows.dtype)
-    if wider is not None:
-        rows = rows.astype(wider)
+    dtype = np.float32 if is_half(rows.dtype) else _SUM_DTYPES.get(rows.dtype)
+    if dtype is not None:
+        rows = rows.astype(dtype)
     total = np.zeros((count, rows.shape[1]), rows.dtype, like=rows)
     if not isinstance(rows, np.ndarray):
         bits = np.uint64 if rows.dtype == np.int64 else rows.dtype  # CuPy adds those only unsigned

@@ -1,7 +1,7 @@
 """x[index] and x[index] = value.
 
-An index is read into two parts, as PyTorch does: the basic one (ints, slices, None, …), which gives a view,
-and the arrays (integers or masks), which pick elements from that view. NumPy differs only where a slice comes
+An index has two parts, as in PyTorch: the basic one (ints, slices, None, …), which makes a view, and the
+arrays (integers or masks), which gather elements from that view. NumPy differs only where a slice comes
 between an int and an array: here `x[0, :, [1, 2]]` is `x[0][:, [1, 2]]`.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import operator
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, device_of, is_raw, move, on
+from ..backends.device import CPU, RawArray, device_of, is_raw, move, on
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor, raw_of
@@ -33,7 +34,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     """x[index]: a view if the index has only ints, slices, None and `…`, a copy if it has arrays or bools.
 
     Raises:
-        IndexError: out of bounds (for arrays on a GPU nobody looks: CuPy takes them modulo the size of the
+        IndexError: out of bounds (arrays on a GPU aren't checked: CuPy takes them modulo the size of the
             dim), too many indices, a mask of another shape, or something that is no index.
         ValueError: a slice with a step that isn't positive.
     """
@@ -65,11 +66,11 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     if basic is not None:
         x = slice_at(x, basic)
     with on(x.device):
-        where = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
-    write(x, value, where, "__setitem__")
+        at = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
+    write(x, value, at, "__setitem__")
 
 
-def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input in which y[indices] = values; with `accumulate` they are added, as often as named.
 
     Args:
@@ -84,7 +85,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     return index_put_(clone(input), indices, values, accumulate)
 
 
-def index_put_(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put` in place."""
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"index_put(): indices must be a tuple of tensors, got {type(indices).__name__}")
@@ -110,14 +111,14 @@ def index_put_(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False
     return x
 
 
-def _raw_index(arrays: dict[int, Any], ndim: int) -> tuple:
+def _raw_index(arrays: dict[int, Tensor | RawArray], ndim: int) -> tuple:
     """The index arrays at their dims, ready for a raw array; copies, as backward reads them later."""
-    where = [FULL] * ndim
+    index = [FULL] * ndim
     for dim, array in arrays.items():
-        where[dim] = raw_of(array).copy()
+        index[dim] = raw_of(array).copy()
         if array.dtype == bool:
-            del where[dim + 1 : dim + array.ndim]
-    return tuple(where)
+            del index[dim + 1 : dim + array.ndim]
+    return tuple(index)
 
 
 # The ops.
@@ -170,8 +171,8 @@ def narrow(input, dim, start, length):
 # Reading an index.
 
 
-def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
-    """The basic part (None: all of x), and the index arrays by their dim in what the basic part gives."""
+def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
+    """The basic part (None: all of x), and the index arrays by their dim in its result."""
     items = index if isinstance(index, tuple) else (index,)
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
@@ -190,10 +191,10 @@ def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Any]]:
         return basic, _masks_to_indices(arrays) if len(arrays) > 1 else arrays
 
 
-def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Any]]:
+def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
     """The items in two parts; `rest` is how many dims an ellipsis stands for."""
     basic, arrays = [], {}
-    source = target = 0  # the next dim of x, and of what the basic part gives
+    source = target = 0  # the next dim of x, and of the basic part's result
     for i in items:
         taken = rest if i is Ellipsis else _dims_taken(i)
         if i is Ellipsis:
@@ -202,7 +203,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
             here = [i]
         elif i.ndim == 0:  # a single True or False: a new dim of size 1 or 0
             here = [None]
-            arrays[target] = np.zeros(int(i), np.int64, like=x.data._array)
+            arrays[target] = np.zeros(int(i), np.int64, like=raw_of(x))
         else:
             here = [FULL] * taken
             if i.dtype == bool and i.shape != x.shape[source : source + taken]:
@@ -247,11 +248,11 @@ def _array_of(i: Any) -> np.ndarray:
 
 
 def _index_array(i: Any, x: Tensor) -> Any:
-    raw, where = raw_of(i), x.device
+    raw, target = raw_of(i), x.device
     if raw.dtype.kind not in "iub":
         raise IndexError(f"tensors used as indices must be of an integer dtype or bool, got {raw.dtype}")
-    if device_of(raw) is not where and device_of(raw) is not CPU:
-        raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {where}")
+    if device_of(raw) is not target and device_of(raw) is not CPU:
+        raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {target}")
     if raw.dtype == np.uint8:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         raw = raw.astype(bool)
@@ -259,8 +260,8 @@ def _index_array(i: Any, x: Tensor) -> Any:
         return raw if raw.dtype == bool else int(raw)
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
-    same = isinstance(i, Tensor) and raw is i.data._array and device_of(raw) is where
-    return i if same else move(raw, where)  # a Tensor stays one: autograd notices if it is written to later
+    same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
+    return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
 
 
 def _check_step(i: Any) -> None:
@@ -269,18 +270,18 @@ def _check_step(i: Any) -> None:
 
 
 def _dims_taken(i: Any) -> int:
-    """How many dims of the tensor an item of an index stands for."""
+    """Returns the number of dims of the tensor that an item of an index stands for."""
     if type(i) in _PLAIN:
         return 0 if i is None or i is Ellipsis else 1
     return i.ndim if i.dtype == bool else 1
 
 
-def _masks_to_indices(arrays: dict[int, Any]) -> dict[int, Any]:
+def _masks_to_indices(arrays: dict[int, Tensor | RawArray]) -> dict[int, Tensor | RawArray]:
     """Masks as the integer arrays of the places where they are True."""
     found = {}
     for dim, array in arrays.items():
         if array.dtype == bool:
-            found.update({dim + i: where for i, where in enumerate(raw_of(array).nonzero())})
+            found.update({dim + i: index for i, index in enumerate(raw_of(array).nonzero())})
         else:
             found[dim] = array
     return found

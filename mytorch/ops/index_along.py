@@ -1,12 +1,10 @@
-"""Whole slices along one dim, or elements of the flattened tensor, by a vector of their numbers.
+"""Slices along one dim, or elements of the flattened tensor, by a vector of indices.
 
-On the CPU an index that is out of bounds is an error. On a GPU nobody looks, since that would mean waiting
-for it: there CuPy takes it modulo the size of the dim.
+On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would have to
+wait for it: CuPy takes it modulo the size of the dim.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from .dims import canonical_dim, numpy_names
 from .gather_along import check_bounds, check_integers
 from .gather_scatter import FULL, gather_nd, index_mask, scatter_sum
 from .mask import masked_fill, where
-from .scalars import as_number
+from .scalars import Number, as_number
 from .scatter_along import scatter, scatter_add
 from .shape import reshape
 
@@ -27,7 +25,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of `input` along `dim` at `index`, a vector of integers from 0 to the size of the dim.
 
     Raises:
-        IndexError: there is no such dim; an index is out of bounds; `index` is not a vector.
+        IndexError: the dim is out of range; an index is out of bounds; `index` is not a vector.
         RuntimeError: `index` is neither int64 nor int32; not one index into a 0-d tensor.
     """
     require_tensor(input, "index_select")
@@ -53,7 +51,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     """A copy of `input` with alpha * source[i] added to its slice index[i] along `dim`, for every i.
 
     Raises:
-        IndexError: there is no such dim; `index` is not a vector.
+        IndexError: the dim is out of range; `index` is not a vector.
         RuntimeError: an index is out of bounds; dtypes or shapes don't fit.
     """
     dim = _check_slices("index_add", input, dim, index, source, RuntimeError)
@@ -78,7 +76,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     """A copy of `input` with source[i] as its slice index[i] along `dim`, for every i; the last one wins.
 
     Raises:
-        IndexError: there is no such dim; an index is out of bounds; `index` is not a vector.
+        IndexError: the dim is out of range; an index is out of bounds; `index` is not a vector.
         RuntimeError: `index` is not int64; dtypes or shapes don't fit.
     """
     check_integers("index_copy", index, ("int64",))
@@ -128,11 +126,11 @@ def _check_slices(name, x, dim, index, source, error):
 
 
 @numpy_names
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, in its slices `index` along `dim`.
 
     Raises:
-        IndexError: there is no such dim; an index is out of bounds, or not of int64.
+        IndexError: the dim is out of range; an index is out of bounds, or not of int64.
         RuntimeError: `index` is not a vector; `value` has dims, or doesn't fit the input's dtype.
     """
     require_tensor(input, "index_fill")
@@ -166,10 +164,10 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of `input` with the elements of `source` where `take` would take them from.
+    """A copy of `input` with the elements of `source` at `index`, as of `take`.
 
     Args:
-        accumulate: add them to what is there.
+        accumulate: add them to the elements of `input`.
 
     Raises:
         IndexError: an index is out of bounds; not as many elements as indices.

@@ -2,10 +2,9 @@
 Writing into a tensor: `write` is the one place where memory that a graph may know about changes.
 
 Every in-place form (`x += y`, `x.exp_()`, `x[i] = v`) computes its result as the ordinary op does and writes
-it. Three things have to stay true. Whoever saved the old values for backward must notice: the version
-counter. A tensor that is a view writes into its base, so the base's history must go through the write, and
-with it that of all the base's other views (`View.origin` tells them). A leaf that collects a gradient can't
-be overwritten while recording.
+it. Three things must hold. Backward notices if it needs the old values, by the version counter. A tensor that
+is a view writes into its base, so the history of the base goes through the write, and with it that of all its
+other views (`View.origin`). A leaf that collects a gradient can't be overwritten while recording.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, is_raw, move, on
+from ..backends.device import CPU, RawArray, is_raw, move, on
 from ..backends.dtypes import as_dtype, can_cast, is_inexact
 from ..core.grad_mode import _state, is_grad_enabled
 from ..core.graph import Node, new_recompute
@@ -66,10 +65,10 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
     """
     wanted = recorded((x, value)) and is_inexact(x.dtype)
     check_writable(x, name, wanted)
-    target, where = x.data._array, x.device
-    source = value if isinstance(value, NUMBERS) else move(raw_of(value), where)
-    with np.errstate(all="ignore"), on(where):
-        if where is not CPU and is_raw(source) and np.may_share_memory(target, source):
+    target, device = raw_of(x), x.device
+    source = value if isinstance(value, NUMBERS) else move(raw_of(value), device)
+    with np.errstate(all="ignore"), on(device):
+        if device is not CPU and is_raw(source) and np.may_share_memory(target, source):
             source = source.copy()  # CuPy, unlike NumPy, copies overlapping memory as it comes
         try:
             target[index] = source
@@ -84,7 +83,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
 
 
 def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
-    """Let the history of `x`, and of the tensor that it is a view of, go through the write."""
+    """Records the write in the history of `x`, or of the tensor that it is a view of."""
     owner, replay = (x, ()) if x._view is None else (x._view.base, x._view.replay)
     raw, before = owner.data._array, owner._node
     parents = (before, value.node if isinstance(value, Tensor) else None)
@@ -92,7 +91,7 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     value_wanted = parents[1] is not None
 
     def vjp(g):
-        """What was overwritten gets no gradient, the value that of the part where it is now."""
+        """Returns the gradients of the tensor, 0 where it was overwritten, and of the value."""
         if isinstance(g, Tensor):
             return vjp_with_graph(g)
         g = _copy_in_order(g, order)
@@ -122,12 +121,12 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     owner._watch(node)
 
 
-def _memory_order(raw: Any) -> list[int]:
+def _memory_order(raw: RawArray) -> list[int]:
     """The dims from the one with the longest stride to the one with the shortest."""
     return sorted(range(raw.ndim), key=lambda d: -abs(raw.strides[d]))
 
 
-def _copy_in_order(g: Any, order: list[int]) -> Any:
+def _copy_in_order(g: RawArray, order: list[int]) -> RawArray:
     """A copy of `g`, in memory its dims in this order: then views of the tensor are views of its gradient."""
     return np.transpose(np.transpose(g, order).copy(), _inverse(order))
 
@@ -137,9 +136,9 @@ def _inverse(order: list[int]) -> list[int]:
 
 
 def check_writable(x: Tensor, name: str, recorded: bool) -> None:
-    """Raise if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
+    """Raises if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
     collects a gradient, a view of one, or one of the several views that one op returned."""
-    raw = x.data._array
+    raw = raw_of(x)
     if raw.size and any(step == 0 and n > 1 for step, n in zip(raw.strides, raw.shape, strict=True)):
         raise RuntimeError(
             f"{name}(): more than one element of the written-to tensor (shape {raw.shape}, strides "
@@ -154,7 +153,7 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
 
 
 def check_history(x: Tensor, name: str) -> None:
-    """Raise if autograd can't follow an in-place form of `x`: a leaf, a view of one, one of several views."""
+    """Raises if autograd can't record an in-place op on `x`: a leaf, a view of one, one of several views."""
     view = x._view
     owner = x if view is None or (x.node is not None and x.is_leaf) else view.base
     if owner.node is not None and owner.is_leaf:
@@ -171,5 +170,5 @@ def check_history(x: Tensor, name: str) -> None:
 
 
 def recorded(inputs: tuple) -> bool:
-    """Is autograd to know about an operation on these?"""
+    """Tests whether autograd records an operation on these."""
     return is_grad_enabled() and any(isinstance(t, Tensor) and t.node is not None for t in inputs)

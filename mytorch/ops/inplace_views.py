@@ -1,8 +1,8 @@
 """
 In-place forms that change a tensor's shape, not its elements: `x.t_()`, `x.unsqueeze_(0)`.
 
-The tensor becomes a view of what it was: of its former self, which nobody else sees. Other views of it go on
-as views of that (`View.base`), so that what is written through one of them still reaches all.
+The tensor becomes a view of what it was: of an alias that no other code sees. Other views of it remain
+views of that (`View.base`), so that what is written through one of them still reaches all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .inplace import check_history, recorded
 
 
 def inplace_view(function: Callable) -> Callable:
-    """The in-place form of an op that gives a view: `inplace_view(t)(x)` makes `x` its transpose.
+    """The in-place form of an op that returns a view: `inplace_view(t)(x)` makes `x` its transpose.
 
     Raises (when called):
         RuntimeError: under autograd, `x` is a leaf that requires grad, a view of one, or one of several views

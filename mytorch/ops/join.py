@@ -1,4 +1,4 @@
-"""Several tensors made one."""
+"""Concatenates and stacks tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along `dim`, equal in their other dims; 1-d ones of size 0 add nothing.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the list is empty.
         RuntimeError: the shapes don't fit.
     """
     tensors = _require_list(tensors, "cat")
@@ -80,7 +80,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dim `dim`.
 
     Raises:
-        RuntimeError: there are none, or the shapes differ.
+        RuntimeError: the list is empty, or the shapes differ.
     """
     tensors = _require_list(tensors, "stack")
     if not tensors:
@@ -132,17 +132,17 @@ def _not_empty(tensors: Any, name: str) -> Sequence[Tensor]:
     return tensors
 
 
-def atleast_1d(*tensors: Any) -> Any:
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """0-d tensors with one dim, others as they are; of several tensors, or a list, a tuple."""
     return _each(tensors, "atleast_1d", lambda x: x if x.ndim else reshape(x, 1))
 
 
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """As `atleast_1d`, with at least two dims: a vector becomes a row."""
     return _each(tensors, "atleast_2d", lambda x: x if x.ndim > 1 else reshape(x, 1, -1))
 
 
-def atleast_3d(*tensors: Any) -> Any:
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """As `atleast_1d`, with at least three dims: behind a matrix, on both sides of a vector."""
     return _each(
         tensors, "atleast_3d",
@@ -150,7 +150,7 @@ def atleast_3d(*tensors: Any) -> Any:
     )  # fmt: skip
 
 
-def _each(tensors: tuple, name: str, function: Callable) -> Any:
+def _each(tensors: tuple, name: str, function: Callable) -> Tensor | tuple[Tensor, ...]:
     if len(tensors) == 1 and not isinstance(tensors[0], (list, tuple)):
         require_tensor(tensors[0], name)
         return function(tensors[0])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import product, rows
+from ..backends.device import RawArray
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .elementwise import mul
@@ -109,7 +110,7 @@ _outer.__name__ = "outer"
 
 
 def ger(input: Tensor, vec2: Tensor) -> Tensor:
-    """Another name for `outer`."""
+    """Alias of `outer`."""
     return outer(input, vec2)
 
 
@@ -117,7 +118,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: in place of each x[i, …] stands x[i, …] * other.
 
     Args:
-        input, other: of any dims, those with fewer get leading ones: (m, n) and (p, q) give (m p, n q).
+        input, other: of any dims, those with fewer get leading ones: (m, n) and (p, q) make (m p, n q).
     """
     require_tensor(input, "kron")
     require_tensor(other, "kron")
@@ -131,8 +132,8 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return reshape(z, [a * b for a, b in zip(outside, inside, strict=True)])
 
 
-def check_dtypes(name: str, *arrays: Any) -> None:
-    """Raise if these can't be multiplied and summed: nothing is cast silently."""
+def check_dtypes(name: str, *arrays: RawArray) -> None:
+    """Raises if these can't be multiplied and summed: nothing is cast silently."""
     for other in arrays[1:]:
         if other.dtype != arrays[0].dtype:
             raise RuntimeError(f"{name}(): expected one dtype, got {arrays[0].dtype} and {other.dtype}")
@@ -141,7 +142,7 @@ def check_dtypes(name: str, *arrays: Any) -> None:
 
 
 def expect_dims(name: str, x: Any, x_ndim: int, y: Any, y_ndim: int) -> None:
-    """Raise unless these are tensors of so many dims."""
+    """Raises unless these are tensors of these numbers of dims."""
     got = tuple(getattr(a, "ndim", type(a).__name__) for a in (x, y))
     if any(isinstance(n, str) for n in got):
         raise TypeError(f"{name}(): expected two tensors, got {got}")
@@ -151,7 +152,7 @@ def expect_dims(name: str, x: Any, x_ndim: int, y: Any, y_ndim: int) -> None:
         )
 
 
-def _check(x: Any, y: Any) -> None:
+def _check(x: RawArray, y: RawArray) -> None:
     if not (hasattr(x, "ndim") and hasattr(y, "ndim")):
         raise TypeError(f"matmul(): expected two tensors, got {type(x).__name__} and {type(y).__name__}")
     if not (x.ndim and y.ndim):

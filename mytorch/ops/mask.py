@@ -1,8 +1,6 @@
-"""Elements chosen or replaced where a mask of bools says so."""
+"""Selects, replaces or finds elements by a mask of bools."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -13,16 +11,18 @@ from .broadcast import broadcast_tensors, expand
 from .cast import clone
 from .gather_scatter import gather_nd
 from .index import mask_at
-from .scalars import as_number
+from .scalars import Number, as_number
 from .shape import reshape
 
 __all__ = ["where", "masked_fill", "masked_select", "masked_scatter", "nonzero", "argwhere", "isin"]
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(
+    condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None
+) -> Tensor | tuple[Tensor, ...]:
     """`input` where the condition is True, else `other`, broadcast and promoted; both may be numbers.
 
-    The condition alone gives its indices, as `nonzero(as_tuple=True)`.
+    The condition alone returns its indices, as `nonzero(as_tuple=True)`.
 
     Raises:
         RuntimeError: the condition is neither bool nor uint8, or the shapes can't be broadcast.
@@ -94,7 +94,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the mask is not bool; dtypes differ; the shapes can't be broadcast; `source` has too few
-            elements (on a GPU nobody looks).
+            elements (not checked on a GPU).
     """
     require_tensor(input, "masked_scatter")
     require_tensor(source, "source of masked_scatter")
@@ -110,7 +110,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @op
 def _rank_of_true(mask, limit):
-    """How many are True before each element that is."""
+    """Returns, for each element that is True, how many before it are."""
     order = np.cumsum(mask).reshape(mask.shape)
     if isinstance(order, np.ndarray) and order.size and order.reshape(-1)[-1] > limit:
         raise RuntimeError(
@@ -119,11 +119,11 @@ def _rank_of_true(mask, limit):
     return np.clip(order - 1, 0, max(limit - 1, 0)), None
 
 
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Where the input is not zero (or not False): an int64 tensor, a row of indices for each such element.
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """The indices of the elements that are not zero (or not False), one row each; int64.
 
     Args:
-        as_tuple: give a tensor for each dim instead, for use as an index; a 0-d tensor counts as 1-d.
+        as_tuple: return a tensor for each dim instead, for use as an index; a 0-d tensor counts as 1-d.
     """
     if as_tuple:
         return _nonzero_each_dim(reshape(input, 1) if input.ndim == 0 else input)
@@ -145,13 +145,19 @@ def _nonzero_each_dim(x):
     return tuple(np.nonzero(x)), None
 
 
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Is each element among the others? bool, in the shape of `elements`.
+def isin(
+    elements: Tensor | Number,
+    test_elements: Tensor | Number,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Tensor:
+    """Tests whether each element is in `test_elements`; bool, in the shape of `elements`.
 
     Args:
         elements, test_elements: tensors; one of them may be a number.
         assume_unique: without effect.
-        invert: tell instead which are not among them.
+        invert: return which elements are not in it.
 
     Raises:
         RuntimeError: they are bools.

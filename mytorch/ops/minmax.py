@@ -1,17 +1,25 @@
-"""The largest and smallest elements, and where they are."""
+"""The largest and smallest elements, and their indices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import RawArray, is_raw
 from ..core.array import Array
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import canonical_dim, canonical_dims, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
+from .dims import (
+    Dims,
+    canonical_dim,
+    canonical_dims,
+    expand_reduced,
+    numpy_names,
+    reduction_axes,
+    squeeze_reduced,
+)
 from .elementwise import maximum, minimum
 from .reduce import total
 
@@ -19,7 +27,7 @@ __all__ = ["max", "min", "amax", "amin", "aminmax", "argmax", "argmin"]
 
 
 class ValuesIndices(NamedTuple):
-    """Elements of a tensor, and where along a dim they were found (int64)."""
+    """Elements of a tensor, and their indices along a dim (int64)."""
 
     values: Tensor
     indices: Tensor
@@ -33,15 +41,17 @@ class MinMax(NamedTuple):
 
 
 @numpy_names
-def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+def max(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None
+) -> Tensor | ValuesIndices:
     """The largest element; with `dim` (values, indices) along it; of two tensors the elementwise maximum.
 
     NaN is larger than any number. Without `dim`, equal elements share the gradient evenly; with `dim` all of
     it goes to the one at the index, which is the first.
 
     Raises:
-        RuntimeError: there are no elements.
-        IndexError: there is no such dim, or it has size 0.
+        RuntimeError: `x` has no elements.
+        IndexError: the dim is out of range, or it has size 0.
     """
     require_tensor(x, "max")
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
@@ -52,7 +62,9 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 
 
 @numpy_names
-def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+def min(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, other: Tensor | None = None
+) -> Tensor | ValuesIndices:
     """The smallest element; with `dim` (values, indices) along it; of two tensors the elementwise minimum.
 
     As `max`, with NaN smaller than any number.
@@ -115,29 +127,31 @@ def _min_along(x, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def argmax(x, dim=None, keepdim=False):
-    """Where the largest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
+    """The index of the largest element, along `dim` or in `x` flattened; int64, of equal ones the first."""
     return _argminmax("argmax", np.argmax, x, dim, keepdim), None
 
 
 @numpy_names
 @op(half="float16")
 def argmin(x, dim=None, keepdim=False):
-    """Where the smallest is, along `dim` or in all of `x` flattened; int64, of equal ones the first."""
+    """The index of the smallest element, along `dim` or in `x` flattened; int64, of equal ones the first."""
     return _argminmax("argmin", np.argmin, x, dim, keepdim), None
 
 
-def _minmax(function: Callable, same: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+def _minmax(function: Callable, same: Callable, x: RawArray, dim: Dims, keepdim: bool) -> tuple:
     axes = reduction_axes(dim, x.ndim)
     y = function(x, axis=axes, keepdims=True)
     return squeeze_reduced(y, axes, keepdim), split_among_ties(x, y, axes, keepdim, same)
 
 
-def _equal_or_nan(x: Any, y: Any) -> Any:
+def _equal_or_nan(x: RawArray, y: RawArray) -> RawArray:
     return np.where(np.isnan(y), np.isnan(x), np.equal(x, y))
 
 
-def split_among_ties(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = _equal_or_nan) -> Callable:
-    """The vjp of a `y` that was chosen from `x`: all elements that are the same as it share evenly."""
+def split_among_ties(
+    x: RawArray, y: RawArray, axes: tuple[int, ...] | None, keepdim: bool, same: Callable = _equal_or_nan
+) -> Callable:
+    """Returns the vjp of a `y` selected from `x`: elements that are the same as `y` share the gradient."""
 
     def vjp(g):
         ties = same(x, y)
@@ -146,17 +160,17 @@ def split_among_ties(x: Any, y: Any, axes: Any, keepdim: bool, same: Callable = 
     return vjp
 
 
-def _minmax_along(locate: Callable, x: Any, dim: Any, keepdim: bool) -> tuple:
+def _minmax_along(locate: Callable, x: RawArray, dim: Dims, keepdim: bool) -> tuple:
     axis = canonical_dim(dim, x.ndim)
     index = locate(np.reshape(x, x.shape or 1), axis=axis)
     return select_along(x, np.expand_dims(index, axis), axis, keepdim)
 
 
-def select_along(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
-    """One element of each line along the axis: ((values, indices), vjp).
+def select_along(x: RawArray, index: RawArray, axis: int, keepdim: bool) -> tuple:
+    """Selects one element of each line along the axis: ((values, indices), vjp).
 
     Args:
-        index: its place, in the shape of x (at least 1-d) with size 1 at the axis.
+        index: of the element, in the shape of x (at least 1-d) with size 1 at the axis.
     """
     shape, whole = x.shape, x.shape or (1,)
     values = np.take_along_axis(np.reshape(x, whole), index, axis)
@@ -169,7 +183,7 @@ def select_along(x: Any, index: Any, axis: int, keepdim: bool) -> tuple:
     return (squeeze_reduced(values, axes, keepdim), squeeze_reduced(index, axes, keepdim)), vjp
 
 
-def _argminmax(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> Any:
+def _argminmax(name: str, locate: Callable, x: RawArray, dim: Dims, keepdim: bool) -> RawArray:
     if x.dtype == bool:
         raise RuntimeError(f"{name}(): does not support bool tensors")
     axis = None if dim is None else canonical_dim(dim, x.ndim)
@@ -177,8 +191,8 @@ def _argminmax(name: str, locate: Callable, x: Any, dim: Any, keepdim: bool) -> 
     return locate(x, axis=axis if x.ndim else None, keepdims=keepdim)
 
 
-def _check_not_empty(name: str, x: Any, dim: Any, error: type) -> None:
-    """Raise if there is nothing to choose from."""
+def _check_not_empty(name: str, x: RawArray, dim: Dims, error: type) -> None:
+    """Raises if a dim to reduce has no elements."""
     if dim is None or dim == ():
         if 0 in x.shape:
             raise error(f"{name}(): expected a dim to reduce: the tensor of shape {x.shape} has no elements")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
+from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import canonical_dims, count, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
+from .dims import Dims, canonical_dims, count, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
 from .minmax import amax, amin
 from .reduce import cast, float_dtype, sum, total
 from .shape import movedim, squeeze, unsqueeze
@@ -20,7 +21,9 @@ __all__ = ["norm"]
 
 
 @numpy_names
-def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def norm(
+    x: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, dtype: DTypeLike = None
+) -> Tensor:
     """A norm of vectors, over one dim, several or all; or one of matrices.
 
     Args:
@@ -57,7 +60,9 @@ def vector_norm(x: Tensor, ord: float = 2, dim=None, keepdim: bool = False, *, d
 
 
 @numpy_names
-def matrix_norm(x: Tensor, ord: Any = "fro", dim=(-2, -1), keepdim: bool = False, *, dtype=None) -> Tensor:
+def matrix_norm(
+    x: Tensor, ord: float | str = "fro", dim=(-2, -1), keepdim: bool = False, *, dtype=None
+) -> Tensor:
     """A norm of the matrices in two dims of `x`.
 
     Args:
@@ -109,7 +114,7 @@ def _vector_norm(x, *, ord, dim, keepdim, dtype):
     return squeeze_reduced(y, axes, keepdim), vjp
 
 
-def _norm_keepdim(x: Any, p: float, axes: Any) -> Any:
+def _norm_keepdim(x: RawArray, p: float, axes: tuple[int, ...] | None) -> RawArray:
     """The norm, with the reduced dims kept as 1."""
     if p == 2:
         return np.sqrt(total(np.square(x), axes, True))
@@ -123,7 +128,7 @@ def _norm_keepdim(x: Any, p: float, axes: Any) -> Any:
     return total(size**p, axes, True) ** (1 / p)
 
 
-def _norm_gradient(x: Any, y: Any, p: float, axes: Any) -> Any:
+def _norm_gradient(x: RawArray, y: RawArray, p: float, axes: tuple[int, ...] | None) -> RawArray:
     """d norm / dx = sign(x) (|x| / norm)^(p - 1)"""
     if p == 2:
         return x / np.where(np.equal(y, 0), 1, y)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU
+from ..backends.device import CPU, RawArray
 from ..backends.dtypes import int64
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .compare import isnan, logical_not
 from .create import tensor
-from .dims import canonical_dim, numpy_names
+from .dims import Dims, canonical_dim, numpy_names
 from .elementwise import ceil, clamp, floor, lerp
 from .gather_along import gather
 from .mask import where
@@ -29,14 +28,14 @@ INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @numpy_names
-def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
     """The middle element in order, of an even number the lower of the two; with `dim` (values, indices).
 
     NaN if there is one. Without `dim`, equal elements share the gradient evenly; with `dim` all of it goes to
     the one at the index.
 
     Raises:
-        IndexError: there is no such dim, or it has size 0.
+        IndexError: the dim is out of range, or it has size 0.
         NotImplementedError: `x` is bool.
     """
     if dim is None:
@@ -45,7 +44,7 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @numpy_names
-def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
     """The median of all that is not NaN; otherwise as `median`."""
     if dim is None:
         return _median_of_all(x, skip_nan=True)
@@ -72,7 +71,7 @@ def _median(x, *, dim, keepdim, skip_nan):
     return select_along(x, index, axis, keepdim)
 
 
-def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
+def _middle(x: RawArray, axis: int, skip_nan: bool) -> RawArray:
     """The rank of the median along the axis, kept with size 1; NaN comes last in order."""
     n, known = x.shape[axis], total(np.equal(x, x), (axis,), True, int64)
     if skip_nan:
@@ -82,13 +81,13 @@ def _middle(x: Any, axis: int, skip_nan: bool) -> Any:
 
 @numpy_names
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The k-th smallest element along `dim`, counted from 1, and where it is, as (values, indices).
+    """The k-th smallest element along `dim`, counted from 1, and its index, as (values, indices).
 
     NaN is larger than any number. Equal elements count in their order.
 
     Raises:
         RuntimeError: k is less than 1 or more than the size of the dim.
-        IndexError: there is no such dim, or it has size 0.
+        IndexError: the dim is out of range, or it has size 0.
         NotImplementedError: `x` is bool.
     """
     return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
@@ -107,12 +106,12 @@ def _kthvalue(x, *, k, dim, keepdim):
 
 @numpy_names
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The most frequent element along `dim`, and where it is last, as (values, indices).
+    """The most frequent element along `dim`, and the last index of it, as (values, indices).
 
     Of several equally frequent ones the smallest. All of the gradient goes to the one at the index.
 
     Raises:
-        IndexError: there is no such dim, or it has size 0.
+        IndexError: the dim is out of range, or it has size 0.
     """
     return ValuesIndices(*_mode(x, dim=dim, keepdim=keepdim))
 
@@ -132,7 +131,7 @@ def _mode(x, *, dim, keepdim):
     return select_along(x, np.moveaxis(np.take_along_axis(order, longest, -1), -1, axis), axis, keepdim)
 
 
-def _lines(name: str, x: Any, dim: Any) -> tuple[Any, int]:
+def _lines(name: str, x: RawArray, dim: Dims) -> tuple[RawArray, int]:
     """`x`, at least 1-d, and the axis along which one element is chosen."""
     axis = canonical_dim(dim, x.ndim)
     if x.ndim and not x.shape[axis]:
@@ -140,7 +139,7 @@ def _lines(name: str, x: Any, dim: Any) -> tuple[Any, int]:
     return np.reshape(x, x.shape or 1), axis
 
 
-def _check_numbers(name: str, x: Any) -> None:
+def _check_numbers(name: str, x: RawArray) -> None:
     if x.dtype == np.bool:
         raise NotImplementedError(f"{name}(): bool tensors have no order")
 
@@ -173,7 +172,9 @@ def nanquantile(
     return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
 
 
-def _quantile(name: str, x: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str) -> Tensor:
+def _quantile(
+    name: str, x: Tensor, q: Tensor | float, dim: Dims, keepdim: bool, interpolation: str
+) -> Tensor:
     q = _check_quantile(name, x, q, interpolation)
     shape = [1] * x.ndim
     if dim is None:
@@ -207,7 +208,7 @@ def _at_quantiles(ordered: Tensor, q: Tensor, skip_nan: bool, interpolation: str
     return lerp(below, above, 0.5 if interpolation == "midpoint" else rank - low)
 
 
-def _check_quantile(name: str, x: Tensor, q: Any, interpolation: str) -> Tensor:
+def _check_quantile(name: str, x: Tensor, q: Tensor | float, interpolation: str) -> Tensor:
     require_tensor(x, name)
     if x.dtype not in (np.float32, np.float64) or 0 in x.shape:
         raise RuntimeError(
@@ -223,6 +224,6 @@ def _check_quantile(name: str, x: Tensor, q: Any, interpolation: str) -> Tensor:
             f"{name}(): q must be a number or a vector of dtype {x.dtype}, "
             f"got {q.dtype} of shape {list(q.shape)}"
         )
-    if q.device is CPU and not bool(((q >= 0) & (q <= 1)).all()):  # on a GPU nobody waits for this
+    if q.device is CPU and not bool(((q >= 0) & (q <= 1)).all()):  # on a GPU this would wait
         raise RuntimeError(f"{name}(): q must be between 0 and 1, got {q.tolist()}")
     return q

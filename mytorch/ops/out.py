@@ -1,4 +1,4 @@
-"""`out=`: the functions whose result can be written into a tensor that is there already."""
+"""`out=`: the functions that write their result into a given tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..backends import dtypes
 from ..core.closure import shares_memory
 from ..core.grad_mode import is_grad_enabled
-from ..core.tensor import Tensor, increment_version
+from ..core.tensor import Tensor, increment_version, raw_of
 from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.
@@ -113,12 +113,12 @@ def _write_out(out: Tensor, value: Tensor, name: str) -> None:
 
 
 def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: Any, name: str) -> None:
-    """Raise if `out` shares memory with an input, or may when it is resized; `whole` inputs may be `out`."""
+    """Raises if `out` shares memory with an input, or may when it is resized; `whole` inputs may be `out`."""
     check_writable(out, name, False)
     for x in inputs:
-        if not isinstance(x, Tensor) or not shares_memory(x.data._array, out.data._array):
+        if not isinstance(x, Tensor) or not shares_memory(raw_of(x), raw_of(out)):
             continue
-        mine, other = out.data._array, x.data._array
+        mine, other = raw_of(out), raw_of(x)
         equal = (other.shape, other.strides, x.data_ptr()) == (mine.shape, mine.strides, out.data_ptr())
         if equal and any(x is w for w in whole):
             continue

@@ -1,4 +1,4 @@
-"""Questions about a tensor that need no arithmetic: its sizes, strides and kind."""
+"""Properties of a tensor: its sizes, strides and kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from ..backends import dtypes
 from ..backends.device import CPU
 from ..core.op import common_dtype
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, raw_of
+from .scalars import Number
 
 __all__ = [
     "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "numel",
@@ -30,15 +31,15 @@ def is_complex(input: Tensor) -> bool:
 
 
 def is_signed(input: Tensor) -> bool:
-    """Does the dtype have negative numbers?"""
+    """Tests whether the dtype has negative numbers."""
     return input.dtype.kind in "ifcV"
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Is the one element not zero?
+    """Tests whether the only element is not zero.
 
     Raises:
-        RuntimeError: there isn't one element.
+        RuntimeError: `input` doesn't have one element.
     """
     return bool(input)
 
@@ -47,7 +48,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape
 
 
-def result_type(tensor1: Any, tensor2: Any) -> np.dtype:
+def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> np.dtype:
     """The dtype of an arithmetic operation on two tensors or numbers; see `mytorch.dtypes` for the rules."""
     return common_dtype([tensor1, tensor2])
 
@@ -62,14 +63,14 @@ def dim(x: Tensor) -> int:
     return x.ndim
 
 
-def size(x: Tensor, dim: int | None = None) -> Any:
+def size(x: Tensor, dim: int | None = None) -> int | tuple[int, ...]:
     """The shape, or the size of one dim."""
     return x.shape if dim is None else _entry(x.shape, dim)
 
 
-def stride(x: Tensor, dim: int | None = None) -> Any:
+def stride(x: Tensor, dim: int | None = None) -> int | tuple[int, ...]:
     """The steps between neighbours along each dim, in elements."""
-    steps = tuple(step // x.itemsize for step in x.data._array.strides)
+    steps = tuple(step // x.itemsize for step in raw_of(x).strides)
     return steps if dim is None else _entry(steps, dim)
 
 
@@ -88,10 +89,10 @@ def element_size(x: Tensor) -> int:
 
 def data_ptr(x: Tensor) -> int:
     """The address of the first element, on its device."""
-    raw = x.data._array
+    raw = raw_of(x)
     return raw.ctypes.data if x.device is CPU else raw.data.ptr
 
 
 def is_contiguous(x: Tensor) -> bool:
-    """Do the elements lie in memory in the order of the indices, without gaps?"""
-    return bool(x.data._array.flags.c_contiguous)
+    """Tests whether the elements are in memory in the order of the indices, without gaps."""
+    return bool(raw_of(x).flags.c_contiguous)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import as_device, on
+from ..backends.device import DeviceLike, RawArray, as_device, on
+from ..backends.dtypes import DTypeLike
 from ..core.op import op
-from ..core.tensor import Tensor, from_raw
+from ..core.tensor import Tensor, from_raw, raw_of
 from ..core.upcast import upcast
 from ..random import Generator, generator_on
 from .create import same_kind, size_argument, size_of
@@ -24,7 +26,7 @@ __all__ = [
 # Draws of raw arrays.
 
 
-def uniform(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def uniform(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray:
     """Floats in [0, 1)."""
     if dtypes.is_half(dtype):  # a multiple of 2 ** -11, or 2 ** -8, which rounding can't turn into 1
         steps = 2 ** (dtypes.finfo(dtype).nmant + 1)
@@ -32,13 +34,13 @@ def uniform(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
     return rng.random(shape, dtype=_floating(dtype, "uniform"))
 
 
-def standard_normal(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def standard_normal(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray:
     """Floats of mean 0 and variance 1."""
     wide = dtypes.float32 if dtypes.is_half(dtype) else _floating(dtype, "normal")
     return rng.standard_normal(shape, dtype=wide).astype(dtype, copy=False)
 
 
-def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray:
     """Integers in [low, high), which the dtype must hold."""
     low, high = integer(low, "random integers"), integer(high, "random integers")
     if low >= high:
@@ -67,7 +69,7 @@ def _floating(dtype: np.dtype, name: str) -> np.dtype:
     return dtype
 
 
-def _scaled(draw: Any, scale: Any, shift: Any) -> Any:
+def _scaled(draw: Callable, scale: float, shift: float) -> Callable:
     """`draw`, times `scale` plus `shift`; in float32 for half precision."""
     return lambda *how: upcast(draw(*how)) * float(scale) + float(shift)
 
@@ -78,15 +80,15 @@ def tensor_argument(x: Any, name: str) -> Tensor:
     return x
 
 
-def _check_std(std: Any, name: str) -> None:
+def _check_std(std: RawArray | float, name: str) -> None:
     if not np.all(np.greater_equal(std, 0)):
         raise RuntimeError(
             f"{name}(): std must not be negative, got {std if np.ndim(std) == 0 else np.min(std)}"
         )
 
 
-def _check_probability(p: Any, name: str) -> None:
-    if not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # said so, NaN is refused too
+def _check_probability(p: RawArray | float, name: str) -> None:
+    if not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # refuses NaN, too
         found = p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
         raise RuntimeError(f"{name}(): probabilities lie in [0, 1], got {found}")
 
@@ -94,27 +96,34 @@ def _check_probability(p: Any, name: str) -> None:
 # Functions.
 
 
-def _new(draw: Any, size: tuple, dtype: Any, device: Any, generator: Any, requires_grad: bool) -> Tensor:
+def _new(
+    draw: Callable,
+    size: tuple,
+    dtype: DTypeLike,
+    device: DeviceLike,
+    generator: Generator | None,
+    requires_grad: bool,
+) -> Tensor:
     """The tensor `draw(size, dtype, rng)`, on the device."""
-    where = as_device(device)
-    rng = generator_on(where, generator).rng
-    with on(where):
+    target = as_device(device)
+    rng = generator_on(target, generator).rng
+    with on(target):
         out = from_raw(draw(size, dtypes.as_dtype(dtype), rng))
     return out.requires_grad_() if requires_grad else out
 
 
 def rand(
-    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, **keywords: Any,
+    *size: int | Sequence[int], generator: Generator | None = None, dtype: DTypeLike = None,
+    device: DeviceLike = None, requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
-    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 unless `dtype` says otherwise."""
+    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 by default."""
     size = size_argument(size, keywords, "rand")
     return _new(uniform, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
 
 
 def randn(
-    *size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, **keywords: Any,
+    *size: int | Sequence[int], generator: Generator | None = None, dtype: DTypeLike = None,
+    device: DeviceLike = None, requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
     """Normal numbers of mean 0 and variance 1: `randn(2, 3)` or `randn((2, 3))`; float32 by default."""
     size = size_argument(size, keywords, "randn")
@@ -122,8 +131,9 @@ def randn(
 
 
 def randint(
-    *bounds: Any, low: int | None = None, high: int | None = None, size: Any = None,
-    generator: Generator | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
+    size: Sequence[int] | None = None, generator: Generator | None = None, dtype: DTypeLike = None,
+    device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Integers from `low` to `high - 1`, each as likely: `randint(high, size)` or `randint(low, high, size)`.
 
@@ -170,7 +180,7 @@ def randn_like(
 
 
 def randint_like(
-    input: Tensor, *bounds: Any, low: int | None = None, high: int | None = None,
+    input: Tensor, *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
     generator=None, dtype=None, device=None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Integers from `low` (or 0) to `high - 1`, in the shape, dtype and on the device of `input`."""
@@ -182,10 +192,10 @@ def randint_like(
 
 
 def randperm(
-    n: int, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    n: int, *, generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The integers from 0 to n - 1 in random order; int64 unless `dtype` says otherwise."""
+    """The integers from 0 to n - 1 in random order; int64 by default."""
     (n,) = size_of((n,), "randperm")
 
     def draw(shape, dtype, rng):
@@ -212,8 +222,9 @@ def _normal(mean, std, *, rng):
 
 
 def normal(
-    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    mean: Tensor | float = 0.0, std: Tensor | float = 1.0, size: Sequence[int] | None = None, *,
+    generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers, with a mean and a standard deviation an element, or in a size: `normal(0, 1, (2, 3))`.
 
@@ -249,13 +260,13 @@ def _bernoulli(p, *, rng):
     return (_draw(p.shape, p.dtype, rng) < p).astype(p.dtype), np.zeros_like
 
 
-def _draw(shape: tuple, dtype: np.dtype, rng: Any) -> Any:
+def _draw(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray:
     """Uniform numbers, in at least single precision."""
     return rng.random(shape, dtype=np.float64 if dtype == dtypes.float64 else np.float32)
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` says, else 0, in its shape and dtype.
+    """1 with the probability in `input`, else 0, in its shape and dtype.
 
     Args:
         input: probabilities; if `p` is given, only its shape, dtype and device count.
@@ -271,8 +282,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         return from_raw(_with_probability(input, p, rng))
 
 
-def _with_probability(x: Tensor, p: Any, rng: Any) -> Any:
-    raw = p.data._array if isinstance(p, Tensor) else p
+def _with_probability(x: Tensor, p: Tensor | float, rng: np.random.Generator) -> RawArray:
+    raw = raw_of(p) if isinstance(p, Tensor) else p
     _check_probability(raw, "bernoulli")
     try:
         return (_draw(x.data.shape, getattr(raw, "dtype", dtypes.float64), rng) < raw).astype(x.dtype)
@@ -285,7 +296,7 @@ def _with_probability(x: Tensor, p: Any, rng: Any) -> Any:
 # Methods that fill a tensor.
 
 
-def _fill(x: Tensor, name: str, generator: Any, draw: Any) -> Tensor:
+def _fill(x: Tensor, name: str, generator: Generator | None, draw: Callable) -> Tensor:
     """Overwrite `x` with `draw(shape, dtype, rng)`."""
     rng = generator_on(x.device, generator).rng
     with on(x.device):
@@ -294,25 +305,25 @@ def _fill(x: Tensor, name: str, generator: Any, draw: Any) -> Tensor:
 
 
 def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with uniform numbers in [a, b)."""
+    """Fills `x` with uniform numbers in [a, b)."""
     if not (math.isfinite(a) and math.isfinite(b)) or a > b:
         raise RuntimeError(f"uniform_(): expected finite bounds with a <= b, got a={a}, b={b}")
     return _fill(x, "uniform_", generator, _scaled(uniform, b - a, a))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with normal numbers."""
+    """Fills `x` with normal numbers."""
     _check_std(std, "normal_")
     return _fill(x, "normal_", generator, _scaled(standard_normal, std, mean))
 
 
-def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with 1, with probability `p` (a number, or a tensor that broadcasts), else 0."""
+def bernoulli_(x: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills `x` with 1, with probability `p` (a number, or a tensor that broadcasts), else 0."""
     return _fill(x, "bernoulli_", generator, lambda shape, dtype, rng: _with_probability(x, p, rng))
 
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with exponentially distributed numbers of mean 1 / lambd."""
+    """Fills `x` with exponentially distributed numbers of mean 1 / lambd."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_(): lambd must be positive, got {lambd}")
     _floating(x.dtype, "exponential")
@@ -326,7 +337,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 def random_(
     x: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with integers in [low, high), in [0, low) without `high`, or all from 0 that the dtype holds."""
+    """Fills `x` with integers in [low, high), or [0, low) without `high`; by default up to the maximum."""
     if high is None:
         most = _range_of(x.dtype)[1]
         low, high = 0, (most if dtypes.is_floating_point(x.dtype) else most + 1) if low is None else low

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import array_module, as_device, on
+from ..backends.device import DeviceLike, array_module, as_device, on
+from ..backends.dtypes import DTypeLike
 from ..core.tensor import Tensor, from_raw
-from .scalars import as_number, integer, number
+from .scalars import Number, as_number, integer, number
 
 __all__ = ["arange", "linspace", "logspace"]
 
 
 def arange(
-    *bounds: Any, start: Any = None, end: Any = None, step: Any = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    *bounds: Tensor | Number, start: Tensor | Number | None = None, end: Tensor | Number | None = None,
+    step: Tensor | Number | None = None,
+    dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """start, start + step, start + 2 step, … below `end`: `arange(end)` or `arange(start, end, step=1)`.
 
@@ -66,17 +69,28 @@ def _range_arguments(bounds: tuple, given: dict) -> list:
 
 
 def _line(
-    value: Any, count: int, dtype: np.dtype, device: Any, requires_grad: bool, exact: Any = dtypes.float64
+    value: Any,
+    count: int,
+    dtype: np.dtype,
+    device: DeviceLike,
+    requires_grad: bool,
+    exact: np.dtype = dtypes.float64,
 ) -> Tensor:
     """value(0), …, value(count - 1), computed in `exact`."""
-    where = as_device(device)
-    with on(where):
-        out = from_raw(value(array_module(where).arange(count, dtype=exact)).astype(dtype))
+    target = as_device(device)
+    with on(target):
+        out = from_raw(value(array_module(target).arange(count, dtype=exact)).astype(dtype))
     return out.requires_grad_() if requires_grad else out
 
 
 def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    start: Tensor | Number,
+    end: Tensor | Number,
+    steps: int,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers from `start` to `end`, both included, evenly spaced.
 
@@ -92,8 +106,8 @@ def linspace(
 
 
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    start: Tensor | Number, end: Tensor | Number, steps: int, base: float = 10.0, *,
+    dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`steps` powers of `base`, whose exponents are evenly spaced from `start` to `end`, both included.
 
@@ -108,7 +122,7 @@ def logspace(
     return _line(lambda i: float(base) ** exponents(i), steps, dtype, device, requires_grad)
 
 
-def _check_steps(name: str, steps: Any, dtype: Any) -> tuple[np.dtype, int]:
+def _check_steps(name: str, steps: int, dtype: DTypeLike) -> tuple[np.dtype, int]:
     steps = integer(steps, name)
     if steps < 0:
         raise RuntimeError(f"{name}(): number of steps must be non-negative, got {steps}")
@@ -118,7 +132,7 @@ def _check_steps(name: str, steps: Any, dtype: Any) -> tuple[np.dtype, int]:
     return dtype, steps
 
 
-def _bound(x: Any, name: str) -> Any:
+def _bound(x: Tensor | Number, name: str) -> Number:
     if getattr(x, "ndim", 0):
         raise RuntimeError(
             f"{name}(): only supports 0-dimensional start and end tensors, got {list(x.shape)}"
@@ -126,7 +140,7 @@ def _bound(x: Any, name: str) -> Any:
     return number(x, name)
 
 
-def _between(start: Any, end: Any, steps: int, dtype: np.dtype) -> Any:
+def _between(start: Number, end: Number, steps: int, dtype: np.dtype) -> Callable:
     """i -> number i of `steps` from `start` to `end`."""
     start, end = (x.item() if isinstance(x, np.generic) else x for x in (start, end))
     delta = (end - start) / max(steps - 1, 1)

@@ -1,9 +1,9 @@
-"""Copies with the elements arranged otherwise: repeated, turned round; and the differences of neighbours."""
+"""Copies with the elements rearranged: repeated, flipped, rotated, rolled; and differences of neighbours."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,13 +13,13 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .cast import clone
 from .compare import logical_xor
-from .dims import canonical_dim, numpy_names
+from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
 from .elementwise import sub
 from .gather_scatter import FULL, gather_nd
 from .index import getitem
 from .join import cat
 from .reduce import total
-from .shape import as_sizes, dims_in_order, reshape, transpose
+from .shape import reshape, transpose
 
 __all__ = [
     "repeat", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "rot90", "roll", "diff",
@@ -28,7 +28,7 @@ __all__ = [
 
 @op(half="float16")
 def repeat(x, *sizes, repeats=None):
-    """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims give new dims in front."""
+    """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims make new leading dims."""
     counts = as_sizes(sizes if repeats is None else repeats, "repeat")
     if len(counts) < x.ndim:
         raise RuntimeError(f"repeat(): {len(counts)} counts {list(counts)} for a {x.ndim}-d tensor")
@@ -53,7 +53,11 @@ def _tile(x, counts):
 
 @numpy_names
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: Tensor | int | Sequence[int] | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Each slice of `input` along `dim` (None: each element) repeated next to itself, `repeats` times.
 
@@ -63,7 +67,7 @@ def repeat_interleave(
         output_size: the sum of the repeats, which saves a GPU from waiting for it.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: repeats are negative, not as many as slices, or don't sum to `output_size`.
         NotImplementedError: repeats are no integers.
     """
@@ -129,11 +133,11 @@ def _require_dims(name: str, x: Tensor, count: int) -> None:
         raise RuntimeError(f"{name}(): input must be >= {count}-d, got shape {list(x.shape)}")
 
 
-def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Turned by 90 degrees, `k` times, in the plane of two dims, from the first to the second; a copy.
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Rotates by 90 degrees, `k` times, in the plane of two dims, from the first to the second; a copy.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: not two different dims, or the input has fewer.
     """
     require_tensor(input, "rot90")
@@ -177,7 +181,7 @@ def diff(
         prepend, append: put before and after the input along `dim` first; in its other dims equal to it.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: `n` is negative; the input is 0-d; the shapes don't fit.
     """
     _require_dims("diff", input, 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
 from ..backends.blas import column_sums, rows
+from ..backends.device import RawArray
+from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .compare import isnan, logical_not
@@ -17,15 +18,17 @@ from .dims import canonical_dim, count, expand_reduced, numpy_names, reduction_a
 __all__ = ["sum", "mean", "nansum", "nanmean", "prod", "any", "all", "count_nonzero", "logsumexp"]
 
 
-# What they share.
+# Helpers.
 
 
-def cast(x: Any, dtype: np.dtype) -> Any:
+def cast(x: RawArray, dtype: np.dtype) -> RawArray:
     """`x` as `dtype`, without a copy where it has it."""
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def total(x: Any, axes: tuple[int, ...] | None, keepdim: bool = False, dtype: Any = None) -> Any:
+def total(
+    x: RawArray, axes: tuple[int, ...] | None, keepdim: bool = False, dtype: DTypeLike = None
+) -> RawArray:
     """np.sum, in float32 for half precision."""
     if dtype is None and axes and axes == tuple(range(x.ndim - 1)) and _is_dense(x):
         y = column_sums(rows(x))
@@ -34,19 +37,19 @@ def total(x: Any, axes: tuple[int, ...] | None, keepdim: bool = False, dtype: An
     return np.sum(x, axis=axes, keepdims=keepdim, dtype=wide)
 
 
-def _is_dense(x: Any) -> bool:
-    """Are these full-precision floats, end to end in the CPU's memory?"""
+def _is_dense(x: RawArray) -> bool:
+    """Tests for contiguous float32 or float64 on the CPU."""
     return isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.itemsize > 2 and x.flags.c_contiguous
 
 
-def sum_dtype(x: Any, dtype: Any) -> np.dtype:
+def sum_dtype(x: RawArray, dtype: DTypeLike) -> np.dtype:
     """The dtype of a sum or product: integers and bools become int64."""
     if dtype is not None:
         return dtypes.as_dtype(dtype)
     return dtypes.int64 if x.dtype.kind in "biu" else x.dtype
 
 
-def float_dtype(name: str, x: Any, dtype: Any = None) -> np.dtype:
+def float_dtype(name: str, x: RawArray, dtype: DTypeLike = None) -> np.dtype:
     """`dtype`, or that of `x`.
 
     Raises:
@@ -126,7 +129,7 @@ def prod(x, dim=None, keepdim=False, *, dtype=None):
     return y, vjp
 
 
-def _product_of_others(x: Any, axis: int) -> Any:
+def _product_of_others(x: RawArray, axis: int) -> RawArray:
     """For each element the product of all others along the axis; y / x would fail where there are zeros."""
     first = (slice(None),) * axis + (slice(0, 1),)
     kept = (slice(None),) * axis + (slice(0, x.shape[axis]),)
@@ -167,25 +170,25 @@ def _logsumexp(x, *, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def any(x, dim=None, keepdim=False):
-    """Is any element over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
+    """Tests whether any element over one dim, several or all is not zero. bool; uint8 for uint8."""
     return _any_or_all(np.any, x, dim, keepdim)
 
 
 @numpy_names
 @op(half="float16")
 def all(x, dim=None, keepdim=False):
-    """Are all elements over one dim, several or all not zero? dim=() asks each. bool; uint8 for uint8."""
+    """Tests whether all elements over one dim, several or all are not zero. bool; uint8 for uint8."""
     return _any_or_all(np.all, x, dim, keepdim)
 
 
 def _any_or_all(function, x, dim, keepdim):
     axes = reduction_axes(dim, x.ndim)
-    y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # no dim at all
+    y = np.not_equal(x, 0) if dim in ((), []) else function(x, axis=axes, keepdims=keepdim)  # each element
     return cast(y, x.dtype) if x.dtype == np.uint8 else y, None
 
 
 @numpy_names
 @op(half="float16")
 def count_nonzero(x, dim=None):
-    """How many elements over one dim, several or all are not zero; int64."""
+    """The number of elements over one dim, several or all that are not zero; int64."""
     return total(np.not_equal(x, 0), reduction_axes(dim, x.ndim), dtype=dtypes.int64), None

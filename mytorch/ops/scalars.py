@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from ..backends.dtypes import finfo, is_floating_point
 from ..core.array import Array
 from ..core.op import NUMBERS
 from ..core.tensor import Tensor
+
+Number: TypeAlias = bool | int | float | complex | np.generic
 
 
 def integer(x: Any, name: str) -> int:
@@ -21,7 +23,7 @@ def integer(x: Any, name: str) -> int:
     return operator.index(x)
 
 
-def number(x: Any, name: str) -> Any:
+def number(x: Any, name: str) -> Number:
     """A Python number; of a 0-d tensor or a NumPy scalar, its value."""
     if isinstance(x, (Tensor, Array, np.ndarray, np.generic)) and x.ndim == 0:
         return x.item()
@@ -30,7 +32,7 @@ def number(x: Any, name: str) -> Any:
     return x
 
 
-def as_number(value: Any, dtype: np.dtype, name: str) -> np.generic:
+def as_number(value: Number, dtype: np.dtype, name: str) -> np.generic:
     """The number as a scalar of `dtype`: a fraction is cut to an integer, -1 is 255 in uint8, as in PyTorch.
 
     Raises:
@@ -46,7 +48,7 @@ def as_number(value: Any, dtype: np.dtype, name: str) -> np.generic:
     return np.asarray(value).astype(dtype)[()]
 
 
-def _fits(value: Any, dtype: np.dtype) -> bool:
+def _fits(value: Number, dtype: np.dtype) -> bool:
     if isinstance(value, (complex, np.complexfloating)):
         return dtype.kind in "cb"
     if dtype.kind in "iu":

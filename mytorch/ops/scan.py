@@ -1,12 +1,12 @@
-"""Running sums, products, extremes and log-sum-exps along a dim."""
+"""Cumulative sums, products, maxima, minima and log-sum-exps along a dim."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor
@@ -21,7 +21,7 @@ __all__ = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
 @numpy_names
 @op
 def cumsum(x, dim, *, dtype=None):
-    """The running sum along `dim`: y[i] = x[0] + … + x[i].
+    """The cumulative sum along `dim`: y[i] = x[0] + … + x[i].
 
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
@@ -39,7 +39,7 @@ def cumsum(x, dim, *, dtype=None):
 @numpy_names
 @op
 def cumprod(x, dim, *, dtype=None):
-    """The running product along `dim`: y[i] = x[0] ⋯ x[i]; `dtype` as for `cumsum`.
+    """The cumulative product along `dim`: y[i] = x[0] ⋯ x[i]; `dtype` as for `cumsum`.
 
     The gradient needs no division, so zeros do no harm: it is x[0] ⋯ x[k-1] times the sum of
     g[i] x[k+1] ⋯ x[i] over i >= k, which `_weighted_sums` finds.
@@ -61,7 +61,7 @@ def cumprod(x, dim, *, dtype=None):
 @numpy_names
 @op
 def logcumsumexp(x, dim):
-    """The running log-sum-exp along `dim`: y[i] = log(exp(x[0]) + … + exp(x[i])), without overflow.
+    """The cumulative log-sum-exp along `dim`: y[i] = log(exp(x[0]) + … + exp(x[i])), without overflow.
 
     Raises:
         NotImplementedError: `x` isn't floating-point.
@@ -82,7 +82,7 @@ def logcumsumexp(x, dim):
 
 @numpy_names
 def cummax(x: Tensor, dim: int) -> ValuesIndices:
-    """The largest element so far along `dim`, and where it is, as (values, indices); of equal ones the last.
+    """The cumulative maximum along `dim`, and its index, as (values, indices); of equal ones the last.
 
     NaN is larger than any number.
     """
@@ -91,7 +91,7 @@ def cummax(x: Tensor, dim: int) -> ValuesIndices:
 
 @numpy_names
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
-    """The smallest element so far along `dim`, and where it is; as `cummax`, with NaN smaller than all."""
+    """The cumulative minimum along `dim`, and its index; as `cummax`, with NaN smaller than all."""
     return ValuesIndices(*_running_minmax(x, np.minimum, dim))
 
 
@@ -108,7 +108,7 @@ def _running_minmax(x, function, dim):
 
 @op(half="float16")
 def _add_along(g, index, axis):
-    """The gradients back to where their elements were taken from along the axis, added up."""
+    """Returns the gradients scattered to the indices of their elements along the axis, and summed."""
     shape, whole = g.shape, index.shape
     y = scatter_sum(np.reshape(g, whole), index_along_dim(index, axis), range(len(whole)), whole)
     return np.reshape(y, shape), lambda gg: np.reshape(
@@ -116,14 +116,14 @@ def _add_along(g, index, axis):
     )
 
 
-def running(function: Callable, x: Any, axis: int) -> Any:
+def running(function: Callable, x: RawArray, axis: int) -> RawArray:
     """function.accumulate(x, axis), which only NumPy has, for an associative ufunc."""
     if isinstance(x, np.ndarray):
         return function.accumulate(x, axis)
     return scan(lambda before, now: (function(before[0], now[0]),), (x,), axis)[0]
 
 
-def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
+def scan(combine: Callable, parts: Sequence[RawArray], axis: int) -> Sequence[RawArray]:
     """Running results of an associative function of tuples of arrays, in log2(n) passes over all elements.
 
     After the pass with step s each element is the result of the 2 s elements up to it.
@@ -139,7 +139,7 @@ def scan(combine: Callable, parts: Sequence[Any], axis: int) -> Sequence[Any]:
     return parts
 
 
-def _weighted_sums(g: Any, steps: Any, axis: int) -> Any:
+def _weighted_sums(g: RawArray, steps: RawArray, axis: int) -> RawArray:
     """s[k] = g[k] + steps[k] s[k+1], from the last, which is g itself, to the first.
 
     Each element is the function s -> g + a s; such functions are composed by a `scan` from the end.
@@ -153,5 +153,5 @@ def _weighted_sums(g: Any, steps: Any, axis: int) -> Any:
 
 
 def _slice_along(axis: int, start: int, stop: int | None) -> tuple[slice, ...]:
-    """What to index with for the elements from `start` to `stop` along the axis."""
+    """Returns the index of the elements from `start` to `stop` along the axis."""
     return (slice(None),) * axis + (slice(start, stop),)

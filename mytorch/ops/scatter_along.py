@@ -1,12 +1,10 @@
-"""Elements replaced, added to or combined along one dim, at places that a tensor of integers names.
+"""Scatters elements along one dim, by a tensor of indices: they replace, are added or reduced.
 
-On the CPU an index that is out of bounds is an error. On a GPU nobody looks, since that would mean waiting
-for it: there CuPy takes it modulo the size of the dim.
+On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would have to
+wait for it: CuPy takes it modulo the size of the dim.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -18,24 +16,31 @@ from .cast import to
 from .elementwise import div
 from .gather_along import at_least_1d, scatter_index, scatter_source
 from .gather_scatter import gather_nd, index_mask, scatter_nd, scatter_sum
+from .scalars import Number
 from .scatter_fold import scatter_extreme, scatter_prod
 
 __all__ = ["scatter", "scatter_add", "scatter_reduce"]
 
 
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | Number | None = None,
+    *,
+    value: Number | None = None,
+    reduce: str | None = None,
 ) -> Tensor:
     """A copy of `input` in which y[i, index[i, j, k], k] = src[i, j, k] for dim 1, and so on.
 
     Args:
-        index: as for `gather`; if one is there twice, the last wins on the CPU, any on a GPU.
+        index: as for `gather`; of equal ones the last wins on the CPU, any on a GPU.
         src: a tensor of the input's dtype, in no dim smaller than `index`, or a number.
         value: a number, instead of `src`.
-        reduce: "add" or "multiply": combine with what is there instead of replacing it.
+        reduce: "add" or "multiply": combine with the element of `input` instead of replacing it.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds; dtypes or shapes don't fit; another `reduce`.
     """
     if (src is None) == (value is None):
@@ -72,7 +77,7 @@ def _scatter(x, dim, index, src):
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` in which y[i, index[i, j, k], k] += src[i, j, k] for dim 1, and so on.
 
-    An index that is there twice adds twice.
+    Elements with equal indices are all added.
 
     Raises:
         IndexError, RuntimeError: as for `scatter`.
@@ -96,17 +101,17 @@ def _scatter_add(x, dim, index, src):
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A copy of `input` in which each place that `index` names holds all that `src` sends there, reduced.
+    """A copy of `input` in which the elements of `src` with equal indices are reduced to one.
 
     Args:
         index: as for `gather`.
         src: a tensor of the input's dtype, in no dim smaller than `index`.
         reduce: "sum", "prod", "mean" (of integers rounded down), "amax" or "amin". Several elements that are
             the greatest or least share the gradient.
-        include_self: whether what `input` has there is reduced, too.
+        include_self: whether the element of `input` is reduced with them.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds; dtypes or shapes don't fit; another `reduce`.
         NotImplementedError: the mean of bools.
     """
@@ -133,7 +138,7 @@ def scatter_reduce(
 
 @op
 def _count(x, dim, index, include_self):
-    """How many elements a mean has, at least 1."""
+    """Returns the number of elements of each mean, at least 1."""
     places, whole = scatter_index("scatter_reduce", at_least_1d(x), dim, index), x.shape or (1,)
     ones = np.ones_like(index, dtype=np.int64)
     sent = scatter_nd.dual(ones, places, tuple(range(len(whole))), whole).reshape(x.shape)

@@ -1,12 +1,12 @@
-"""Elements sent to places and multiplied there, or the greatest or least of them kept."""
+"""Scatters elements and reduces those with equal indices: their product, maximum or minimum."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor, raw_of
@@ -16,7 +16,7 @@ from .gather_scatter import gather_nd, index_mask, ravel_index, scatter_nd
 
 @op
 def scatter_extreme(x, dim, index, src, greatest, include_self):
-    """The greatest or least element that meets in a place."""
+    """The maximum or minimum of the elements with equal indices."""
     shape, whole = x.shape, x.shape or (1,)
     x, places = at_least_1d(x), scatter_index("scatter_reduce", at_least_1d(x), dim, index)
     y = _fold(np.maximum if greatest else np.minimum, x, places, src, include_self)
@@ -36,7 +36,7 @@ def scatter_extreme(x, dim, index, src, greatest, include_self):
 
 @op
 def scatter_prod(x, dim, index, src, include_self):
-    """The product of what meets in a place.
+    """The product of the elements with equal indices.
 
     Its derivative is the product of the others: y / x, or y with 1 for x where x is the only 0. Where several
     are 0 it is 0.
@@ -72,8 +72,8 @@ def scatter_prod(x, dim, index, src, include_self):
     return y, (grad_x, None, None, grad_src)
 
 
-def _fold(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -> Any:
-    """`x` with all that `src` sends to a place combined with it, or without it."""
+def _fold(fold: np.ufunc, x: RawArray, places: tuple, src: RawArray, include_self: bool) -> RawArray:
+    """Returns `x` reduced with the elements of `src` at `places`, or replaced by their reduction."""
     y = np.copy(x)
     if not include_self:
         y[places] = _neutral(fold, y.dtype)
@@ -84,8 +84,8 @@ def _fold(fold: np.ufunc, x: Any, places: tuple, src: Any, include_self: bool) -
     return y
 
 
-def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
-    """What changes no other number."""
+def _neutral(fold: np.ufunc, dtype: np.dtype) -> float:
+    """Returns the identity of the function."""
     if fold is np.multiply:
         return 1
     if dtype.kind == "b":
@@ -97,7 +97,7 @@ def _neutral(fold: np.ufunc, dtype: np.dtype) -> Any:
     return low if fold is np.maximum else high
 
 
-def _fold_sorted(fold: np.ufunc, y: Any, places: tuple, src: Any) -> Any:
+def _fold_sorted(fold: np.ufunc, y: RawArray, places: tuple, src: RawArray) -> RawArray:
     """For a GPU, which has no atomic product: sorted by place, each element is combined with those 1, 2, 4, …
     before it, as far as they go to the same place; the last one then holds them all."""
     at = ravel_index(places, y.shape).reshape(-1)

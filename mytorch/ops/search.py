@@ -1,4 +1,4 @@
-"""Places in ordered boundaries, and how many elements there are at each."""
+"""Binary search, bins and histograms."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def searchsorted(
     sorted_sequence: Tensor, input: Tensor | float, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Where each value would be inserted into an ordered sequence so that it stays in order.
+    """The indices at which to insert values into an ordered sequence so that it stays in order.
 
     y = i means sorted_sequence[i - 1] < value <= sorted_sequence[i], with `right` <= and <.
 
     Args:
         sorted_sequence: of shape (n), or (..., n) with a sequence for each row of `input`.
         input: values, of shape (..., m), any shape for a single sequence, or a number.
-        out_int32: give int32 instead of int64.
+        out_int32: return int32 instead of int64.
         side: "left" or "right": another way to say `right`.
-        sorter: the order of a sequence that isn't ordered, as `argsort` gives it; int64.
+        sorter: the order of a sequence that isn't ordered, as `argsort` returns it; int64.
 
     Raises:
         RuntimeError: shapes don't fit; the sorter is not int64 or out of bounds; `side` contradicts `right`,
@@ -102,7 +102,7 @@ def _check_sorter(sorter: Tensor, sequence: Tensor) -> None:
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number 0, 1, … is there, or the sum of its weights.
+    """The number of occurrences of 0, 1, …, or the sum of their weights.
 
     Args:
         input: a vector of integers, none negative.
@@ -139,7 +139,7 @@ def _bincount(x, weights, *, minlength):
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements fall into each of `bins` equal parts of the range from `min` to `max`.
+    """The number of elements in each of `bins` equal parts of the range from `min` to `max`.
 
     Elements outside are not counted; the last part includes `max`. With min = max the range is the input's.
 

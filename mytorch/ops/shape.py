@@ -1,10 +1,8 @@
-"""Shapes and the order of dims: the same elements seen differently. What can be a view is one."""
+"""Shapes and the order of dims; views where strides allow."""
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from ..backends import dtypes
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import canonical_dim, numpy_names
+from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
 from .gather_scatter import FULL, scatter_nd
 
 __all__ = [
@@ -207,7 +205,7 @@ def unfold(x, dimension, size, step):
     Shape: (…, n, …) -> (…, (n - size) // step + 1, …, size)
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: `size` is negative or larger than the dim, or `step` isn't positive.
     """
     axis, shape = canonical_dim(dimension, x.ndim), x.shape
@@ -254,34 +252,6 @@ def as_writable(view, x):
     if isinstance(view, np.ndarray):
         view.flags.writeable = x.flags.writeable
     return view
-
-
-# Arguments.
-
-
-def as_sizes(args: Any, name: str) -> tuple[int, ...]:
-    """The ints in `(2, 3)` or `((2, 3),)`, or one int."""
-    if type(args) is not tuple and not isinstance(args, Sequence):
-        args = (args,)
-    elif len(args) == 1 and type(args[0]) is not int and isinstance(args[0], Sequence):
-        args = args[0]
-    try:
-        return tuple([n if type(n) is int else operator.index(n) for n in args])
-    except TypeError:
-        raise TypeError(f"{name}(): expected ints, got {args!r}") from None
-
-
-def dims_in_order(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
-    """The dims, one or several, in the order given, counted from the front.
-
-    Raises:
-        IndexError: there is no such dim.
-        RuntimeError: one dim twice.
-    """
-    found = tuple([canonical_dim(d, ndim) for d in as_sizes((dims,), name)])
-    if len(set(found)) != len(found):
-        raise RuntimeError(f"{name}(): a dim appears multiple times in the list of dims {list(found)}")
-    return found
 
 
 def _infer(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -1,12 +1,12 @@
-"""Putting elements in order."""
+"""Sorting, and the k largest or smallest elements."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core.op import op
 from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
@@ -17,9 +17,9 @@ __all__ = ["sort", "argsort", "msort", "topk"]
 
 @numpy_names
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:
-    """The elements in order along `dim`, and where they come from, as (values, indices).
+    """The elements in order along `dim`, and their indices, as (values, indices).
 
-    NaN is larger than any number. Equal elements keep their order, whether `stable` asks for it or not.
+    NaN is larger than any number. Equal elements keep their order, whatever `stable` is.
     """
     return ValuesIndices(*_sort(x, dim=dim, descending=descending))
 
@@ -40,9 +40,9 @@ def msort(x: Tensor) -> Tensor:
 
 @numpy_names
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
-    """The k largest (or smallest) elements along `dim`, and where they are, as (values, indices).
+    """The k largest (or smallest) elements along `dim`, and their indices, as (values, indices).
 
-    NaN is larger than any number. Unless `sorted`, they come in any order.
+    NaN is larger than any number. Unless `sorted`, their order is undefined.
 
     Raises:
         RuntimeError: there are fewer than k elements, k is negative, or `x` is bool.
@@ -64,7 +64,7 @@ def _topk(x, *, k, dim, largest, ordered):
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     x = np.reshape(x, shape or 1)
     n = x.shape[axis]
-    k = k if shape or k else 1  # the one element that is there, always
+    k = k if shape or k else 1  # a 0-d tensor has one element
     if not 0 <= k <= n:
         raise RuntimeError(f"topk(): selected index k out of range: {k} of {n} in dim {axis}, shape {shape}")
     if x.dtype == bool:
@@ -78,7 +78,7 @@ def _topk(x, *, k, dim, largest, ordered):
     return (np.reshape(values, out), np.reshape(index, out)), _scatter_vjp(index, axis, shape)
 
 
-def _order(x: Any, axis: int, descending: bool) -> Any:
+def _order(x: RawArray, axis: int, descending: bool) -> RawArray:
     """The stable order. The descending one comes from the mirrored array, so that ties stay in order too."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -86,8 +86,8 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(mirrored, axis)
 
 
-def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
-    """Where the k largest or smallest are, in no order: partitioning is O(n), sorting O(n log n)."""
+def _partition(x: RawArray, k: int, axis: int, largest: bool) -> RawArray:
+    """Returns the indices of the k largest or smallest, unordered: partitioning is O(n), not O(n log n)."""
     n = x.shape[axis]
     if k in (0, n):
         return _order(x, axis, largest)[(slice(None),) * axis + (slice(0, k),)]
@@ -96,8 +96,8 @@ def _partition(x: Any, k: int, axis: int, largest: bool) -> Any:
     return parted[(slice(None),) * axis + (slice(first, first + k),)]
 
 
-def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
-    """The function that returns each gradient to where its element was taken from."""
+def _scatter_vjp(index: RawArray, axis: int, shape: tuple[int, ...]):
+    """Returns the vjp, which scatters each gradient to the index of its element."""
 
     def vjp(g):
         g = np.reshape(g, index.shape)
@@ -112,13 +112,13 @@ def _scatter_vjp(index: Any, axis: int, shape: tuple[int, ...]):
     return vjp
 
 
-def _index_grid(index: Any, axis: int) -> tuple:
-    """What to index with so that x[_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
+def _index_grid(index: RawArray, axis: int) -> tuple:
+    """Returns the index with which x[_index_grid(index, axis)] is np.take_along_axis(x, index, axis)."""
     places = [_along(np.arange(n, like=index), d, index.ndim) for d, n in enumerate(index.shape)]
     places[axis] = index
     return tuple(places)
 
 
-def _along(x: Any, axis: int, ndim: int) -> Any:
+def _along(x: RawArray, axis: int, ndim: int) -> RawArray:
     """A vector as an array of `ndim` dims that varies along the axis only."""
     return np.reshape(x, (1,) * axis + (-1,) + (1,) * (ndim - 1 - axis))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core.op import op
 
 __all__ = ["erf", "erfc", "erfinv"]
@@ -70,7 +70,7 @@ def by_blocks(x, function):
     return _by_blocks(x, function), None
 
 
-def _by_blocks(x: Any, function: Callable) -> Any:
+def _by_blocks(x: RawArray, function: Callable) -> RawArray:
     if x.size <= BLOCK or not isinstance(x, np.ndarray):
         return function(x)
     flat, out = x.reshape(-1), np.empty(x.size, x.dtype)
@@ -117,7 +117,7 @@ def _erfinv(x):
     return np.where(np.abs(x) < 1, y, beyond).astype(x.dtype)
 
 
-def _ratio(coefficients: tuple[Sequence[float], Sequence[float]], x: Any) -> Any:
+def _ratio(coefficients: tuple[Sequence[float], Sequence[float]], x: RawArray) -> RawArray:
     """Numerator / denominator, by Horner's rule, in place."""
     numerator, denominator = (x * c[0] for c in coefficients)
     for n, d in zip(coefficients[0][1:-1], coefficients[1][1:-1], strict=True):

@@ -1,21 +1,20 @@
-"""One tensor cut into several along a dim: views of it."""
+"""Splits a tensor along a dim: views of it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..backends.address import address_of
+from ..backends.device import RawArray
 from ..core.closure import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .dims import canonical_dim, numpy_names
+from .dims import as_sizes, canonical_dim, numpy_names
 from .index import getitem
-from .shape import as_sizes
 
 __all__ = [
     "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind",
@@ -24,7 +23,7 @@ __all__ = [
 
 @numpy_names
 def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """The tensor cut along `dim` into pieces of this size (the last may be smaller) or these sizes; views.
+    """The tensor split along `dim` into parts of this size (the last may be smaller) or these sizes; views.
 
     Raises:
         RuntimeError: the sizes don't sum up to that of the dim, or one is negative; it is 0-d.
@@ -52,13 +51,13 @@ def _equal_sizes(total, each):
 
 @numpy_names
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """The input cut along `dim` into pieces of these sizes; see `split`."""
+    """The input split along `dim` into parts of these sizes; see `split`."""
     return split(input, list(as_sizes((split_sizes,), "split_with_sizes")), dim)
 
 
 @numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """The input cut along `dim` into at most `chunks` pieces, all but the last of one size; views."""
+    """The input split along `dim` into at most `chunks` parts, all but the last of one size; views."""
     dim, size = _dim_and_size(input, dim, "chunk")
     if chunks <= 0:
         raise RuntimeError(f"chunk(): expects `chunks` to be greater than 0, got {chunks}")
@@ -67,17 +66,22 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @numpy_names
 def tensor_split(
-    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | Tensor | None = None,
+    dim: int = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
 ) -> tuple[Tensor, ...]:
-    """The input cut along `dim` into so many pieces, as equal as can be, or at these indices; views.
+    """The input split along `dim` into a number of parts, as equal as possible, or at these indices; views.
 
     Args:
         indices_or_sections: an int, or ints; also as a tensor with no dims, or one. `indices` and `sections`
             are other names.
 
     Raises:
-        IndexError: there is no such dim.
-        RuntimeError: the number of pieces isn't positive; a tensor of another dtype than int64, or with more
+        IndexError: the dim is out of range.
+        RuntimeError: the number of parts isn't positive; a tensor of another dtype than int64, or with more
             dims, or on a GPU; the input is 0-d.
     """
     given = [x for x in (indices_or_sections, indices, sections) if x is not None]
@@ -95,7 +99,7 @@ def tensor_split(
     return tuple([getitem(input, part) for part in parts])  # they may overlap
 
 
-def _as_ints(x: Tensor) -> Any:
+def _as_ints(x: Tensor) -> int | list[int]:
     if x.ndim > 1 or str(x.dtype) != "int64" or x.is_cuda:
         raise RuntimeError(
             "tensor_split(): expected an int64 tensor with one dim or none on the CPU, got "
@@ -104,18 +108,18 @@ def _as_ints(x: Tensor) -> Any:
     return x.tolist()
 
 
-def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 1, of a vector along dim 0; a number of pieces must divide the size."""
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 1, of a vector along dim 0; a number of parts must divide the size."""
     return _split_evenly("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
 
 
-def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 0 of at least a matrix; a number of pieces must divide the size."""
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 0 of at least a matrix; a number of parts must divide the size."""
     return _split_evenly("vsplit", input, indices_or_sections, 0, 2)
 
 
-def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 2; a number of pieces must divide the size."""
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 2; a number of parts must divide the size."""
     return _split_evenly("dsplit", input, indices_or_sections, 2, 3)
 
 
@@ -153,10 +157,10 @@ def _split(x, sizes, dim):
     return tuple(parts), vjp if parts else None
 
 
-def joined(parts: Sequence[Any], dim: int, new_dim: bool = False) -> np.ndarray | None:
-    """`np.concatenate(parts, dim)`, or with `new_dim` `np.stack`, as a view where they lie so in memory.
+def joined(parts: Sequence[RawArray], dim: int, new_dim: bool = False) -> np.ndarray | None:
+    """Returns `np.concatenate(parts, dim)`, or with `new_dim` `np.stack`, as a view, if memory allows.
 
-    None where they don't: parts with memory of their own, or not one behind the other at equal distances.
+    None otherwise: parts of different memory, or not one after the other at equal distances.
     """
     if not all([type(part) is np.ndarray and part.size for part in parts]):
         return None
@@ -179,7 +183,7 @@ def joined(parts: Sequence[Any], dim: int, new_dim: bool = False) -> np.ndarray 
 
 
 def _layout(a):
-    """Where the elements lie; the stride of a dim of size 1 doesn't matter."""
+    """Returns address, dtype, shape and strides, but those of dims of size 1."""
     steps = [step for step, n in zip(a.strides, a.shape, strict=True) if n > 1]
     return address_of(a), a.dtype, a.shape, steps
 
@@ -190,7 +194,7 @@ def unbind(x, dim=0):
     """The slices of `x` along `dim`, without that dim; views.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
     """
     if x.ndim == 0:
         raise IndexError(f"unbind(): there is no dimension {dim} in a 0-d tensor")

@@ -1,8 +1,6 @@
-"""The distinct elements of a tensor, or its distinct slices."""
+"""The unique elements of a tensor, or its unique slices."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -17,19 +15,19 @@ __all__ = ["unique", "unique_consecutive"]
 def unique(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Any:  # fmt: skip
-    """The distinct elements in order, or along `dim` the distinct slices; each NaN is one of its own.
+) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    """The unique elements in order, or along `dim` the unique slices; each NaN is one of its own.
 
     Args:
         sorted: they are always in order.
-        return_inverse: also give, for each element or slice, where it is among the distinct ones.
-        return_counts: also give how often each of them is there.
+        return_inverse: also return the index of each element or slice among the unique ones.
+        return_counts: also return the number of each of them.
 
     Returns:
-        A tensor, or a tuple of it and what else is asked for, the inverse first (int64).
+        A tensor, or a tuple of it, the inverse and the counts (int64).
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: the dim is out of range.
         RuntimeError: slices without elements.
     """
     outs = _unique(x, name="unique", dim=dim, ordered=True)
@@ -39,13 +37,13 @@ def unique(
 @numpy_names
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
+) -> Tensor | tuple[Tensor, ...]:
     """The first of each run of equal elements, or along `dim` of equal slices; arguments as for `unique`."""
     outs = _unique(x, name="unique_consecutive", dim=dim, ordered=False)
     return _requested(outs, return_inverse, return_counts)
 
 
-def _requested(outs: tuple, inverse: bool, counts: bool) -> Any:
+def _requested(outs: tuple, inverse: bool, counts: bool) -> Tensor | tuple[Tensor, ...]:
     values, *rest = outs
     found = (values, *(x for x, wanted in zip(rest, (inverse, counts), strict=True) if wanted))
     return found if len(found) > 1 else values

@@ -1,14 +1,13 @@
-"""Variance and standard deviation: how far elements lie apart."""
+"""Variance and standard deviation."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core.op import op
 from ..core.tensor import Tensor
-from .dims import count, expand_reduced, numpy_names, reduction_axes
+from .dims import Dims, count, expand_reduced, numpy_names, reduction_axes
 from .reduce import float_dtype, mean, total
 
 __all__ = ["var", "std", "var_mean", "std_mean"]
@@ -69,7 +68,7 @@ def _std(x, *, dim, correction, keepdim):
     return y, lambda g: vjp(np.where(np.equal(y, 0), 0, g / (2 * y)))
 
 
-def _variance(name: str, x: Any, dim: Any, correction: float, keepdim: bool) -> tuple:
+def _variance(name: str, x: RawArray, dim: Dims, correction: float, keepdim: bool) -> tuple:
     """The variance in full precision, and the function that takes its gradient back to `x`."""
     float_dtype(name, x)
     axes = reduction_axes(dim, x.ndim)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .data.dataset import Dataset
+
 _OF_GPT2 = 50304  # its 50,257 tokens, rounded up to a multiple of 64
 
 
@@ -32,6 +34,26 @@ def load_tokens(folder: str | Path, split: str, context_length: int) -> np.memma
     if size <= context_length:
         raise ValueError(f"{path} has {size} tokens, too few for a context of {context_length}")
     return np.memmap(path, dtype=np.uint16, mode="r", shape=(size,))
+
+
+class TokenWindows(Dataset[np.ndarray]):
+    """A dataset of all windows of a split: sample i holds tokens i … i + context_length, int64.
+
+    These are context_length tokens and, one further, the targets: `x, y = batch[:, :-1], batch[:, 1:]`.
+
+    Args and errors: see `load_tokens`.
+    """
+
+    def __init__(self, folder: str | Path, split: str, context_length: int):
+        self.tokens, self.context_length = load_tokens(folder, split, context_length), context_length
+
+    def __len__(self) -> int:
+        return len(self.tokens) - self.context_length
+
+    def __getitem__(self, start: int) -> np.ndarray:
+        if not 0 <= start < len(self):
+            raise IndexError(f"window {start} is out of range, there are {len(self)}")
+        return np.array(self.tokens[start : start + self.context_length + 1], np.int64)
 
 
 def size_of_vocabulary(folder: str | Path) -> int:

@@ -190,7 +190,7 @@ def test_tokens_weigh_losses_when_windows_differ():
         same(weights(model), weights(reference), rtol=tolerance, atol=tolerance)
 
 
-def test_windows_can_be_changed_by_hand():
+def test_windows_can_be_changed_manually():
     accelerator = Accelerator(cpu=True)
     model = network()
     model, optimizer = accelerator.prepare(model, sgd(model))
@@ -250,7 +250,7 @@ def test_several_of_each_come_back_in_order():
 WRONG = {
     "precision": (lambda: Accelerator(mixed_precision="fp8"), ValueError, "got 'fp8'"),
     "steps": (lambda: Accelerator(0), ValueError, "positive integer, got 0"),
-    "tracker": (lambda: Accelerator(log_with="paper", cpu=True), ValueError, "no tracker 'paper'"),
+    "tracker": (lambda: Accelerator(log_with="paper", cpu=True), ValueError, "unknown tracker 'paper'"),
     "a list": (lambda: Accelerator(cpu=True).prepare([network()]), TypeError, "of type list"),
     "a class": (lambda: Accelerator(cpu=True).prepare(optim.SGD), TypeError, "of type type"),
     "no state": (
@@ -428,8 +428,9 @@ def test_trackers_that_start_again_end_what_they_began(tmp_path):
         }  # fmt: skip
 
 
-def test_find_executable_batch_size():
-    tried = []
+def test_find_executable_batch_size(monkeypatch):
+    tried, cleared = [], []
+    monkeypatch.setattr("mytorch.accelerate.memory.clear", lambda: cleared.append(True))
 
     @find_executable_batch_size(starting_batch_size=64)
     def run(batch_size, limit):
@@ -438,7 +439,7 @@ def test_find_executable_batch_size():
             raise MemoryError
         return batch_size
 
-    assert run(20) == 16 and tried == [64, 32, 16]
+    assert run(20) == 16 and tried == [64, 32, 16] and len(cleared) == 3
     with pytest.raises(RuntimeError, match="reached zero"):
         run(0)
     with pytest.raises(TypeError, match="gets its batch size"):

@@ -48,7 +48,7 @@ def test_there_is_no_folder_at_all(tmp_path):
 def test_a_prepared_loader_shows_what_was_given(ranks, monkeypatch):
     data = TensorDataset(mytorch.arange(10))
     given = DataLoader(data, 3, sampler=RandomSampler(data), drop_last=True, collate_fn=list)
-    monkeypatch.setattr("mytorch.accelerate.process.world_size", lambda group=None: ranks)
+    monkeypatch.setattr("mytorch.accelerate.world.world_size", lambda group=None: ranks)
     loader = Accelerator(cpu=True).prepare(given)
     for name in ("batch_size", "collate_fn", "dataset", "drop_last", "num_workers", "pin_memory", "sampler"):
         assert getattr(loader, name) == getattr(given, name)
@@ -61,7 +61,7 @@ FILLED = {"int64": (-100, -100), "float32": (0.5, 0.5), "bool": (True, True), "u
 
 @pytest.mark.parametrize("dtype", FILLED)
 def test_what_fills_up(dtype, monkeypatch):
-    monkeypatch.setattr(operations.process, "all_gather_object", lambda mine: [mine, mine + 1])
+    monkeypatch.setattr(operations.world, "all_gather_object", lambda mine: [mine, mine + 1])
     given, expected = FILLED[dtype]
     x = mytorch.zeros(1, dtype=getattr(mytorch, dtype))
     padded = operations.pad_across_processes(x, pad_index=given)
@@ -70,7 +70,7 @@ def test_what_fills_up(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype, value", [("int64", 0.5), ("bool", -100), ("uint8", 2.5)])
 def test_what_cannot_fill_up(dtype, value, monkeypatch):
-    monkeypatch.setattr(operations.process, "all_gather_object", lambda mine: [mine, mine + 1])
+    monkeypatch.setattr(operations.world, "all_gather_object", lambda mine: [mine, mine + 1])
     with pytest.raises(ValueError, match=rf"pad_across_processes\(\): no {dtype} is {value}"):
         operations.pad_across_processes(mytorch.zeros(1, dtype=getattr(mytorch, dtype)), pad_index=value)
 

@@ -7,7 +7,7 @@ from ml_dtypes import bfloat16
 import mytorch
 from mytorch import nn, optim
 from mytorch.accelerate import Accelerator
-from mytorch.accelerate.scaler import LOOK_EVERY, MAX_STUCK, GradScaler
+from mytorch.accelerate.grad_scaler import LOOK_EVERY, MAX_STUCK, GradScaler
 
 INF = float("inf")
 
@@ -251,7 +251,7 @@ def test_a_loss_that_stays_nan_ends_the_training():
             optimizer.zero_grad()
     assert steps == 2 + MAX_STUCK  # from 4 to 2 to 1
     text = str(caught.value)
-    assert f"the last {MAX_STUCK} steps were left out" in text and "the last loss was nan on rank 0" in text
+    assert f"the last {MAX_STUCK} steps were skipped" in text and "the last loss was nan on rank 0" in text
 
 
 @pytest.mark.filterwarnings("ignore:gradients are inf or NaN although")
@@ -270,7 +270,7 @@ def test_a_gpu_is_asked_now_and_then(device):
     p = mytorch.ones(2, device=device, requires_grad=True)
     optimizer, scaler = optim.SGD([p], lr=1.0, fused=False), GradScaler(init_scale=1.0)
     expected, steps = MAX_STUCK if device == "cpu" else LOOK_EVERY, 0
-    with pytest.raises(FloatingPointError, match=rf"the last {expected} steps were left out"):
+    with pytest.raises(FloatingPointError, match=rf"the last {expected} steps were skipped"):
         for steps in range(1, 1000):  # noqa: B007
             scaler.scale((p * INF).sum()).backward()
             scaler.step(optimizer)

@@ -3,7 +3,7 @@
 import pytest
 
 import mytorch
-from mytorch.accelerate import Accelerator, loader, process, skip_first_batches
+from mytorch.accelerate import Accelerator, loader, skip_first_batches, world
 from mytorch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -19,9 +19,9 @@ def ranks(monkeypatch):
     """`ranks(n, r)` makes this process rank r of n, as far as sharing out goes."""
 
     def pretend(n, rank=0):
-        monkeypatch.setattr(process, "world_size", lambda group=None: n)
-        monkeypatch.setattr(process, "rank", lambda group=None: rank)
-        monkeypatch.setattr(process, "broadcast_object", lambda obj, src=0: obj)
+        monkeypatch.setattr(world, "world_size", lambda group=None: n)
+        monkeypatch.setattr(world, "rank", lambda group=None: rank)
+        monkeypatch.setattr(world, "broadcast_object", lambda obj, src=0: obj)
 
     return pretend
 
@@ -129,7 +129,7 @@ def test_an_own_batch_sampler_whose_end_nobody_knows(ranks):
         with accelerator.accumulate():
             ends.append((batch.tolist(), accelerator.sync_gradients))
     assert ends == [([2, 3], True)]
-    with pytest.raises(TypeError, match="nobody knows how many samples Own has"):
+    with pytest.raises(TypeError, match="the number of samples of Own is unknown"):
         len(batches)
 
 
@@ -263,10 +263,10 @@ WRONG = {
     "no batches": (lambda: prepared(batch_size=None), ValueError, "batch_size=None"),
     "split": (
         lambda: prepared_with(dict(split_batches=True), batch_size=5), ValueError,
-        "a batch of 5 can't be shared out evenly over 2 processes"),
+        "a batch of 5 can't be divided evenly over 2 processes"),
     "split stream": (
         lambda: Accelerator(cpu=True, split_batches=True).prepare(DataLoader(Stream(), 3)), ValueError,
-        "a batch of 3 can't be shared out evenly over 2 processes"),
+        "a batch of 3 can't be divided evenly over 2 processes"),
     "split without a size": (
         lambda: prepared_with(dict(split_batches=True), batch_sampler=[[0, 1]]), ValueError,
         "the batch sampler has no batch_size"),

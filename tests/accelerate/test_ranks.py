@@ -1,9 +1,9 @@
 """The Accelerator on several ranks: the same training as on one."""
 
-import os
 import re
 import subprocess
 import sys
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from unittest import mock
@@ -13,13 +13,13 @@ import pytest
 
 import mytorch
 from mytorch import optim
-from mytorch.accelerate import notebook_launcher
-from mytorch.accelerate.scaler import MAX_STUCK
-from mytorch.accelerate.shard import ShardedBatchSampler, deal
+from mytorch.accelerate import call_function, launchers, notebook_launcher
+from mytorch.accelerate.grad_scaler import MAX_STUCK
+from mytorch.accelerate.shard import ShardedBatchSampler, distribute
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from tests.accelerate import ranks_program as program
-from tests.distributed.launched import launch, needs_mpi, surroundings
-from tests.distributed.on_ranks import results_of
+from tests.distributed.launched import needs_mpi, surroundings
+from tests.distributed.on_ranks import results_in, results_of, run_cases
 
 pytest.importorskip("mpi4py")
 
@@ -29,9 +29,19 @@ def folder(tmp_path_factory):
     return str(tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 3])
 def results(request, folder):
-    return results_of(Path(program.__file__), request.param, folder)
+    return results_of_one(folder) if request.param == 1 else results_of(program.__file__, 3, folder)
+
+
+@cache
+def results_of_one(folder):
+    """The same of one process without a launcher: this one."""
+    path = Path(folder) / "ranks_program-1-0"
+    path.mkdir()
+    with mock.patch.object(sys, "argv", ["ranks_program.py", str(path)]):
+        run_cases(program.CASES, 0)
+    return results_in(path)
 
 
 TOLERANCES = {"training": 1e-4, "accumulation": 1e-4, "half": 0.03, "bfloat16": 0.03}
@@ -68,7 +78,7 @@ def test_metrics_see_each_sample_once_and_in_order(results):
             assert seen.tolist() == list(range(whole if kind == "drop" else int(samples))), name
 
 
-def uneven_by_hand(n):
+def uneven_reference(n):
     """Every update is from a batch of each rank that has one; its gradients are divided by all ranks."""
     model = program.network(0)
     optimizer = program.adamw(model)
@@ -92,13 +102,13 @@ def uneven_by_hand(n):
 )
 def test_ranks_with_other_numbers_of_batches(results, case, tolerance):
     found = results[case]
-    model, optimizer = uneven_by_hand(len(found))
+    model, optimizer = uneven_reference(len(found))
     expected = np.concatenate([value.ravel() for value in program.weights(model).values()])
     for rank in found:
         assert np.linalg.norm(rank["weights"] - expected) < tolerance * np.linalg.norm(expected)
         assert rank["lr"] == [optimizer.param_groups[0]["lr"]]
         for name in rank.keys() & {"weights", "exp_avg", "masters", "scale"}:
-            assert (rank[name] == found[0][name]).all(), name  # bit for bit: training goes on together
+            assert (rank[name] == found[0][name]).all(), name  # bit for bit: all ranks have the same weights
         if "masters" in rank:
             assert 0 < abs(rank["masters"] - rank["rounded"]).max() < 5e-3
         assert rank["is_even"]
@@ -180,6 +190,11 @@ def test_backward_refuses_a_loss_that_would_spoil_all_ranks(results):
         assert f"the loss on rank {k} is -inf" in inf
 
 
+def test_all_ranks_wait_for_the_one_that_writes_and_learn_of_its_errors(results):
+    for rank in results["waiting"]:
+        assert rank["said"].tolist() == ["refused", "refused", "loaded"]
+
+
 def test_words(results):
     n = len(results["words"])
     for k, rank in enumerate(results["words"]):
@@ -220,15 +235,23 @@ def test_a_checkpoint_loads_on_another_number_of_ranks(results, folder, make):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-4)
 
 
-@mock.patch.dict(os.environ, surroundings(), clear=True)
-def test_a_notebook_starts_several_processes(tmp_path):
-    args = (str(tmp_path), {"x": mytorch.arange(3)})
+def test_each_process_imports_the_function_and_gets_the_arguments(tmp_path, monkeypatch):
+    """What several processes do, in this one."""
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def run_here(command, environment):
+        monkeypatch.setattr(sys, "argv", command[-2:])
+        assert command[1:6] == ["-m", "mytorch.distributed.launch", "-n", "2", "--cpu"]
+        assert command[-3:-1] == ["-m", "mytorch.accelerate.call_function"]
+        call_function.main()
+        return 0
+
+    monkeypatch.setattr(launchers, "_run", run_here)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    args = (str(out), {"x": mytorch.arange(3)})
     notebook_launcher(program.write_rank, args, num_processes=2, use_cpu=True)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "0": "[0, 2, 4]", "1": "[0, 2, 4]",
-    }  # fmt: skip
-    with pytest.raises(RuntimeError, match="write_rank failed with exit code"):
-        notebook_launcher(program.write_rank, ("/nowhere/at/all", args[1]), num_processes=2, use_cpu=True)
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"0": "[0, 1, 2]"}
 
 
 SCRIPT = """
@@ -237,34 +260,46 @@ def train(word):
     accelerator = Accelerator(cpu=True)
     print(word, accelerator.process_index, accelerator.mixed_precision, flush=True)
     accelerator.end_training()
+    if accelerator.is_main_process:  # still only one
+        accelerator.print("the result of", accelerator.process_index, flush=True)
 """
-CALLS = {
-    "guarded": ('if __name__ == "__main__": notebook_launcher(train, ("a",), 2, "fp16", use_cpu=True)', ""),
-    "to debug": ('if __name__ == "__main__": debug_launcher(train, ["a"])', ""),
-    "not guarded": ('debug_launcher(train, ("a",))', "this process is one of 2 already; in a script, call"),
-}
 
 
-@pytest.mark.parametrize("call, says", CALLS.values(), ids=CALLS)
-def test_a_script_starts_several_processes(call, says, tmp_path):
-    script = tmp_path / "script.py"
+def run_script(folder, call):
+    script = folder / "script.py"
     script.write_text(SCRIPT + call)
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, script], env=surroundings(), capture_output=True, text=True, timeout=300
     )
-    if says:
-        assert done.returncode == 1 and says in done.stdout and "failed with exit code" in done.stderr
-        return
-    precision = "fp16" if "fp16" in call else "no"
-    assert sorted(done.stdout.splitlines()) == [f"a {rank} {precision}" for rank in range(2)], done.stderr
 
 
-def test_deal():
-    assert deal([[0, 1], [2, 3]], 2, 1) == ([2, 3], 0)
-    assert [deal([[0, 1], [2]], 2, r) for r in range(2)] == [([0, 1], 1), ([2, 0], 1)]
-    assert [deal([[5, 6]], 5, r)[0] for r in range(5)] == [[5], [6], [5], [6], [5]]
-    assert [deal([[5]], 3, r) for r in range(3)] == [([5], 2)] * 3
-    assert [deal([[0, 1], [2, 3]], 4, r)[0] for r in range(4)] == [[0], [1], [2], [3]]
+@needs_mpi
+def test_a_script_starts_several_processes(tmp_path):
+    call = 'if __name__ == "__main__": notebook_launcher(train, ("a",), 2, "fp16", use_cpu=True)'
+    done = run_script(tmp_path, call)
+    assert sorted(done.stdout.splitlines()) == ["a 0 fp16", "a 1 fp16", "the result of 0"], done.stderr
+
+
+@needs_mpi
+def test_a_script_without_a_guard_is_refused(tmp_path):
+    done = run_script(tmp_path, 'debug_launcher(train, ("a",))')
+    assert done.returncode == 1 and "failed with exit code" in done.stderr
+    assert "this process is one of 2 already; in a script, call" in done.stdout
+
+
+def test_the_debug_launcher_is_the_other_one_on_cpus(monkeypatch):
+    called = mock.Mock()
+    monkeypatch.setattr(launchers, "notebook_launcher", called)
+    launchers.debug_launcher(print, ("a",))
+    called.assert_called_once_with(print, ("a",), 2, use_cpu=True)
+
+
+def test_distribute():
+    assert distribute([[0, 1], [2, 3]], 2, 1) == ([2, 3], 0)
+    assert [distribute([[0, 1], [2]], 2, r) for r in range(2)] == [([0, 1], 1), ([2, 0], 1)]
+    assert [distribute([[5, 6]], 5, r)[0] for r in range(5)] == [[5], [6], [5], [6], [5]]
+    assert [distribute([[5]], 3, r) for r in range(3)] == [([5], 2)] * 3
+    assert [distribute([[0, 1], [2, 3]], 4, r)[0] for r in range(4)] == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -317,17 +352,3 @@ def test_split_batches_are_shared_by_all(drop_last):
                 assert [i for part in step for i in part][: len(batch)] == batch
             last = sum(map(len, steps[-1])) - len(list(batches)[-1]) if steps else 0
             assert all(shard.duplicates == last for shard in shards) and last < n
-
-
-@needs_mpi
-def test_after_the_end_there_is_still_one_main_process(tmp_path):
-    script = tmp_path / "end.py"
-    script.write_text(
-        "from mytorch.accelerate import Accelerator\n"
-        "accelerator = Accelerator()\n"
-        "accelerator.end_training()\n"
-        "if accelerator.is_main_process:\n"
-        "    accelerator.print('the result of', accelerator.process_index)\n"
-    )
-    code, out, err = launch("-n", 3, script)
-    assert code == 0 and out == "the result of 0\n", err

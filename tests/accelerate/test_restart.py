@@ -10,12 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from mytorch.accelerate import checkpoint
+from mytorch.accelerate import checkpoint, world
 from tests.accelerate import train_and_save as program
 from tests.distributed.launched import launch, needs_mpi, surroundings
 
-STEPS = 60
-KILLS = {"synchronous": 12, "asynchronous": 8}
+STEPS = 20
+KILLS = {"synchronous": 3, "asynchronous": 2}
 
 
 def start(folder, mode):
@@ -33,11 +33,17 @@ def lines_of(text):
     return [(int(step), float.fromhex(loss)) for step, loss in whole]
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """The losses of a run that isn't killed, of another process: the same bits."""
+    whole, _ = start(tmp_path_factory.mktemp("whole"), "synchronous").communicate(timeout=300)
+    losses = dict(lines_of(whole))
+    assert list(losses) == list(range(1, STEPS + 1)) and np.isfinite(list(losses.values())).all()
+    return losses
+
+
 @pytest.mark.parametrize("mode", KILLS)
-def test_kill_at_any_moment(tmp_path, mode):
-    undisturbed, _ = start(tmp_path / "undisturbed", mode).communicate(timeout=300)  # alike: the same bits
-    expected = dict(lines_of(undisturbed))
-    assert list(expected) == list(range(1, STEPS + 1)) and np.isfinite(list(expected.values())).all()
+def test_kill_at_any_moment(tmp_path, mode, expected):
     rng, kills, runs, reached = random.Random(mode), 0, 0, 0
     while runs == 0 or kills < KILLS[mode] or reached > 0:
         folder = tmp_path / f"run_{runs}"
@@ -65,65 +71,28 @@ def test_kill_at_any_moment(tmp_path, mode):
             reached, runs = 0, runs + 1
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=needs_mpi)])
-def test_a_restart_goes_on_from_the_last_good_one(tmp_path, ranks):
-    """Killed in the middle of a save, started again: the losses are those of a run that wasn't."""
-
-    def losses(name, **variables):
-        arguments = (tmp_path / name, 8, "no", "False")
-        code, out, err = launch(
-            "-n", ranks, "--max_restarts", 1, program.__file__, *arguments, limit=400, **variables
-        )
-        assert code == 0, out + err
-        return out.splitlines(), err
-
-    expected, _ = losses("whole")
-    found, err = losses("killed", KILLED_IN_SAVE="5")
-    assert "mytorchrun: restart 1 of 1" in err
+@needs_mpi
+def test_a_restart_goes_on_from_the_last_good_one(tmp_path):
+    """Two ranks are killed in the middle of a save and restarted: the losses are those of a whole run."""
+    arguments = (tmp_path / "killed", 8, "no", "False", tmp_path / "whole")
+    code, out, err = launch(
+        "-n", 2, "--max_restarts", 1, program.__file__, *arguments, limit=400, KILLED_IN_SAVE="5"
+    )
+    assert code == 0 and "mytorchrun: restart 1 of 1" in err, out + err
+    lines = out.splitlines()
+    found, expected = lines[:9], lines[9:]
     assert [line.split()[0] for line in found] == ["1", "2", "3", "4", "5", "5", "6", "7", "8"]
+    assert [line.split()[0] for line in expected] == list("12345678")
     assert found[:5] + found[6:] == expected and found[4] == found[5]
 
 
-TOGETHER = """
-import sys, threading
-from mytorch.accelerate import CheckpointError, checkpoint
-from tests.accelerate import train_and_save as program
-
-accelerator, *_ = program.parts()
-folder = sys.argv[1]
-for call, error in ((lambda: accelerator.save_state(__file__), FileExistsError),
-                    (lambda: accelerator.load_state("nowhere"), CheckpointError)):
-    try:
-        call()
-    except error:
-        print("refused")
-real, may_write = checkpoint.save, threading.Event()
-checkpoint.save = lambda obj, path: may_write.wait() and real(obj, path)
-accelerator.save_state(folder, asynchronous=True)
-threading.Timer(1, may_write.set).start()  # time enough for a rank that doesn't wait to find nothing
-print(accelerator.load_state(folder) == folder)
-accelerator.end_training()
-"""
-
-
-@needs_mpi
-def test_all_ranks_wait_for_the_one_that_writes_and_learn_of_its_errors(tmp_path):
-    script = tmp_path / "together.py"
-    script.write_text(TOGETHER)
-    code, out, err = launch("-n", 2, script, tmp_path / "c", limit=400)
-    assert code == 0, out + err
-    assert sorted(out.split()) == ["True"] * 2 + ["refused"] * 4
-
-
-@needs_mpi
-def test_the_others_wait_for_the_main_process_longer_than_for_a_collective(tmp_path):
-    script = tmp_path / "slow.py"
-    script.write_text(
-        "import time\n"
-        "from mytorch.accelerate import Accelerator, process\n"
-        "accelerator = Accelerator()\n"
-        "process.on_main(time.sleep, 5)\n"
-        "print('done', process.rank())\n"
-    )
-    code, out, err = launch("-n", 2, "--timeout", 3, script)
-    assert code == 0 and sorted(out.splitlines()) == ["done 0", "done 1"], err
+def test_the_others_wait_for_the_main_process_longer_than_for_a_collective(monkeypatch):
+    waited = []
+    monkeypatch.setattr(world, "rank", lambda group=None: 1)
+    monkeypatch.setattr(world, "world_size", lambda group=None: 2)
+    monkeypatch.setattr(world, "broadcast_object", lambda obj, src=0: ("result of rank 0", None))
+    monkeypatch.setattr(world.dist, "barrier", lambda timeout=None: waited.append(timeout))
+    for limit, expected in ((3.0, 600.0), (1000.0, 1000.0)):
+        monkeypatch.setattr(world, "seconds", lambda limit=limit: limit)
+        assert world.on_main(lambda: pytest.fail("it runs on rank 0 only")) == "result of rank 0"
+        assert waited.pop() == expected

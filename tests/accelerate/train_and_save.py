@@ -1,8 +1,9 @@
 """What test_restart.py kills: a small run that saves after each step, and says what it lost.
 
-python train_and_save.py FOLDER STEPS PRECISION ASYNCHRONOUS
+python train_and_save.py FOLDER STEPS PRECISION ASYNCHRONOUS [WHOLE]
 
-With KILLED_IN_SAVE=N in its environment, the first try of a launcher's dies while it writes after step N.
+With KILLED_IN_SAVE=N in its environment, the first attempt of a launcher is killed while it writes after step
+N. A run that reaches its end is followed by another, from the beginning, in the folder WHOLE.
 """
 
 import os
@@ -77,7 +78,14 @@ def die_in_save(counter, step):
 
 
 def main():
-    folder, steps, precision, asynchronous = sys.argv[1:]
+    folder, steps, precision, asynchronous, *whole = sys.argv[1:]
+    accelerator = Accelerator(cpu=True)  # the first one ends the process group
+    for path in (folder, *whole):
+        run(path, int(steps), precision, asynchronous == "True")
+    accelerator.end_training()
+
+
+def run(folder, steps, precision, asynchronous):
     accelerator, *prepared = parts(precision)
     counter = Counter()
     accelerator.register_for_checkpointing(counter)
@@ -86,9 +94,9 @@ def main():
         die_in_save(counter, int(os.environ["KILLED_IN_SAVE"]))
 
     def save():
-        accelerator.save_state(folder, keep_last=2, asynchronous=asynchronous == "True")
+        accelerator.save_state(folder, keep_last=2, asynchronous=asynchronous)
 
-    for step, loss in losses(accelerator, *prepared, counter, int(steps), save):
+    for step, loss in losses(accelerator, *prepared, counter, steps, save):
         accelerator.print(step, loss.hex(), flush=True)
     accelerator.end_training()
 

@@ -239,4 +239,4 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", KERNEL + code], capture_output=True, text=True, timeout=300
     )
-    assert done.stdout.strip() == "well" and "kernels can't be kept" in done.stderr
+    assert done.stdout.strip() == "well" and "kernels can't be cached" in done.stderr

@@ -148,7 +148,7 @@ def test_without_triton_s_kernels_it_says_why(tmp_path):
 
 WRONG_ARGUMENTS = {
     ("--sections", "speed"): "invalid choice: 'speed'",
-    ("--kernels", "relu", "swish"): "there is no kernel swish; there are AdamW, add_batch_norm",
+    ("--kernels", "relu", "swish"): "there is no kernel swish; there are AdamW, add_layer_norm",
     ("--minutes", "0"): "--minutes and --jobs must be positive, got 0 and",
 }
 

@@ -7,8 +7,8 @@ import sys
 from unittest import mock
 
 from mytorch import distributed as dist
+from mytorch.accelerate.gradient_state import GradientState
 from mytorch.accelerate.shard import ShardedBatchSampler
-from mytorch.accelerate.state import GradientState
 from mytorch.cli import checks
 
 all_reduce, DDP = dist.all_reduce, checks.DistributedDataParallel

@@ -71,13 +71,13 @@ def test_faults_are_found():
     assert f"{len(SAYS)} of {len(SAYS)} checks failed: {', '.join(SAYS)}" in err and "root cause" in err
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_an_error_ends_all_and_is_shown(size):
+@needs_mpi
+def test_an_error_ends_all_and_is_shown():
     code, out, err = run(
-        "launch", "--cpu", "-n", size, "--timeout", 30, BROKEN, "error", PYTHONIOENCODING="utf-8"
+        "launch", "--cpu", "-n", 2, "--timeout", 30, BROKEN, "error", PYTHONIOENCODING="utf-8"
     )
     assert code == 1
-    assert f"✗ collectives: rank {size - 1}: OSError: no such wire" in out
+    assert "✗ collectives: rank 1: OSError: no such wire" in out
     assert "root cause" in err and "OSError: no such wire" in err
 
 

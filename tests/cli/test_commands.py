@@ -37,11 +37,11 @@ WRONG = {  # what is called: what it says
     "config: zero": (["config", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
     "config: fp8": (["config", "--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
     "config: two ways": (
-        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 say the same"),
+        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 set the same"),
     "config: no terminal": (["config"], "no terminal to ask on; use --default"),
     "config: uneven": (
         ["config", "--num_processes", "3", "--nnodes", "2"],
-        "num_processes=3 (what was chosen) can't be shared out evenly among nnodes=2"),
+        "num_processes=3 (what was chosen) is no multiple of nnodes=2"),
     "show: no file": (["config", "--show", "--config_file", "no.yaml"], "can't read no.yaml"),
     "launch: no script": (["launch"], "required: SCRIPT"),
     "launch: no such script": (["launch", "no.py"], "there is no script no.py"),

@@ -114,7 +114,7 @@ def test_with_gpus(capsys, monkeypatch):
         "cupy.cuda.nccl": nccl,
     }
     monkeypatch.setattr(env.importlib, "import_module", fakes.__getitem__)
-    gpu = {name: env._say(probe) for name, probe in env._GPU.items() if name != "kernels for the GPU"}
+    gpu = {name: env._result_of(probe) for name, probe in env._GPU.items() if name != "kernels for the GPU"}
     assert gpu["GPUs"] == "0: Some GPU (9.0, 80 GiB), 1: Some GPU (9.0, 80 GiB)"
     assert (gpu["CUDA of the driver"], gpu["CUDA runtime"], gpu["NCCL"]) == ("13.0", "12.8", "2.27.3")
 
@@ -130,11 +130,11 @@ def broken(*arguments, **options):
         ("MPI", "library", env.subprocess, "run"),
         ("threads", "pool", env.threads, "why_serial"),
         ("BLAS and memory", "library", env, "openblas"),
-        ("CPU", "architecture", env, "_say"),
+        ("CPU", "architecture", env, "_result_of"),
     ],
 )
 def test_what_is_broken_says_so_and_the_rest_is_there(section, name, module, attribute, capsys, monkeypatch):
-    if attribute == "_say":
+    if attribute == "_result_of":
         monkeypatch.setitem(env._CPU, "architecture", broken)
     else:
         monkeypatch.setattr(module, attribute, broken)

@@ -1,4 +1,4 @@
-"""PyTorch's optimizer database: every sample for some steps on a small model; state_dict, schedules, errors."""
+"""PyTorch's optimizer database: each sample for steps on a small model; state_dict, schedules, errors."""
 
 from __future__ import annotations
 

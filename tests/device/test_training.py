@@ -1,5 +1,7 @@
 """Training and generating on a GPU (the strict stand-in for CuPy), step by step as on the CPU."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -192,8 +194,8 @@ def data(tmp_path):
 
 def run_training(monkeypatch, data, *options):
     """train_gpt2.py in this process, where the stand-in is; its signal handlers would stay."""
-    monkeypatch.setattr(train_gpt2.signal, "signal", lambda *handler: None)
-    monkeypatch.setattr(train_gpt2, "save_picture", lambda folder: None)
+    monkeypatch.setattr("signal.signal", lambda *handler: None)
+    monkeypatch.setattr(train_gpt2, "draw_loss_curve", lambda *args: None)
     monkeypatch.setitem(train_gpt2.SIZES, "nano", (1, 2, 8))
     options = (
         "--path_to_data", data, "--working_directory", data, "--context_length", 8, "--batch_size", 2,
@@ -220,7 +222,8 @@ def test_the_inference_script_writes_the_same_on_both(fake_cuda, monkeypatch, ca
     model = tiny("cpu", vocab_size=5)
     folder = data / "model"
     folder.mkdir()
-    train_gpt2.save_model(folder, model.state_dict(), model.config.to_dict())
+    mytorch.save(model.state_dict(), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(model.config.to_dict()))
     CharTokenizer("abcde").save(folder / "tokenizer.json")
     texts = []
     for device in ("cpu", DEVICE):

@@ -37,7 +37,7 @@ def seen_by(out):
     return sorted((json.loads(line) for line in out.splitlines()), key=lambda seen: seen["RANK"])
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(3, marks=needs_mpi)])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=needs_mpi)])
 def test_what_a_rank_sees(size):
     before = segments()
     code, out, err = run(

@@ -11,11 +11,7 @@ from tests.distributed.on_ranks import results_of
 from tests.distributed.training import adamw, network, same, train, weights_of
 
 pytest.importorskip("mpi4py")
-<<<<<<< HEAD
 WORLDS = [1, 3]
-=======
-WORLDS = [1, 2, 3]
->>>>>>> 9945a2b2dc4b759f01fb80cdad79aafa05d305f9
 
 
 @pytest.fixture(scope="session")

@@ -116,12 +116,12 @@ def test_the_cache_changes_no_token(options, batch):
     model = tiny()
     prompt = mytorch.randint(0, 13, (batch, 4))
 
-    def text(use_cache):  # 24 tokens: beyond the context of 10
+    def text(use_cache):  # 16 tokens: beyond the context of 10
         generator = mytorch.Generator().manual_seed(3)
-        return model.generate(prompt, 20, generator=generator, use_cache=use_cache, **options).tolist()
+        return model.generate(prompt, 12, generator=generator, use_cache=use_cache, **options).tolist()
 
     texts = [text(use_cache) for use_cache in (True, False)]
-    assert texts[0] == texts[1] and len(texts[0][0]) == 24
+    assert texts[0] == texts[1] and len(texts[0][0]) == 16
 
 
 def test_cached_logits_are_those_of_the_whole_sequence():
@@ -150,7 +150,7 @@ def test_sampling_follows_the_probabilities():
     [
         (lambda: GPT2Config(n_embd=10, n_head=3), "n_embd=10.*n_head=3"),
         (lambda: GPT2Config(n_layer=0), "n_layer must be at least 1, got 0"),
-        (lambda: GPT2Config.of_size("huge"), "'huge' is unknown; there are nano, small, base"),
+        (lambda: GPT2Config.of_size("huge"), "'huge' is unknown; the sizes are nano, small, base"),
         (lambda: tiny()(mytorch.zeros((1, 11), dtype=int)), "11 tokens don't fit into a context of 10"),
         (lambda: tiny().generate(mytorch.zeros((1, 0), dtype=int), 1),
          r"at least one token, got shape \(1, 0\)"),

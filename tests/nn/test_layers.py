@@ -386,7 +386,19 @@ def test_every_layer_has_a_case():
     assert LAYERS.keys() | RECURRENT | OURS == set(layers.__all__)
 
 
-@EVERY_LAYER
+# The module database (tests/database/test_modules.py) runs all layers but these, and nothing in place.
+LACKED = {"Identity", "Flatten", "Unflatten", "Hardsigmoid", "TripletMarginLoss"}
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs"),
+    [
+        pytest.param(*case, id=f"{name}-{i}")
+        for name, cases in LAYERS.items()
+        for i, case in enumerate(cases)
+        if name in LACKED or "Sequential" in case[0].__code__.co_names
+    ],
+)
 def test_with_pytorch_s_weights_it_is_pytorch_s_layer(make, inputs):
     ours, theirs = make(mytorch), make(torch)
     assert repr(ours) == repr(theirs).replace("NonDynamicallyQuantizable", "")

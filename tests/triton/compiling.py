@@ -8,9 +8,9 @@ from triton.runtime import driver
 
 from mytorch.nn.fused_ops.triton import available, why_not
 from mytorch.nn.fused_ops.triton.chips import CHIPS
-from mytorch.nn.fused_ops.triton.compile import compiling
 from mytorch.nn.fused_ops.triton.launch import chip, launch
 from mytorch.nn.fused_ops.triton.tune import tuned
+from tests.triton.compile import compiling
 
 
 @triton.jit

@@ -36,7 +36,7 @@ def kernel(name: str) -> Callable:
     if name in FUNCTIONS:
         file, _, function = FUNCTIONS[name][0].partition(":")
         return getattr(importlib.import_module(f"mytorch.nn.fused_ops.triton.{file}"), function)
-    file = registry.KERNELS["cuda"][name]
+    file = registry.KERNELS[name]
     importlib.import_module(f"mytorch.nn.fused_ops.triton.{file}")
     return REGISTRY[name].kernels["cuda"].forward
 

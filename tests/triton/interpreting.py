@@ -10,6 +10,9 @@ from triton.runtime.errors import InterpreterError
 from mytorch.nn.fused_ops.triton.chips import CHIPS
 from mytorch.nn.fused_ops.triton.launch import chip, launch
 from mytorch.nn.fused_ops.triton.tune import tuned
+from tests.triton import interpreter
+
+interpreter.install()
 
 BFLOAT16 = ml_dtypes.bfloat16
 SPECIAL = [

@@ -237,11 +237,11 @@ def test_the_choice_is_kept_on_disk():
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"choices": {"x": 3}}', '{"choices": []}', "\0\xff"])
-def test_a_broken_file_is_measured_anew(content):
+def test_a_broken_file_is_measured_again(content):
     measured(call(tuned_add()))
     (file,) = cache_folder().iterdir()
     file.write_text(content)
-    with pytest.warns(UserWarning, match="measured anew"):
+    with pytest.warns(UserWarning, match="measured again"):
         assert len(measured(call(tuned_add()))) > 15
     assert measured(call(tuned_add())) == [64]
     assert [*cache_folder().iterdir()] == [file]
@@ -250,7 +250,7 @@ def test_a_broken_file_is_measured_anew(content):
 def test_a_folder_that_cannot_be_written_to_is_said(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MYTORCH_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="can't be kept"):
+    with pytest.warns(UserWarning, match="can't be saved"):
         measured(call(kernel := tuned_add()))
     assert measured(call(kernel)) == [64]
 

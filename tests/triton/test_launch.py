@@ -80,9 +80,5 @@ def test_a_machine_without_a_compiler(libcuda, without_torch, some_cupy, tmp_pat
     assert "needs a C compiler" in reason and "no-such-compiler" in reason
 
 
-def test_the_interpreter_needs_no_gpu(without_torch):  # noqa: F811
-    assert why_not(without_torch, blocked="cupy", TRITON_INTERPRET="1")[0] == ""
-
-
 def test_the_stand_in_for_cupy_has_no_kernels(fake_cuda):
     assert triton.why_not() == "this CuPy is a stand-in without a GPU"

@@ -2,7 +2,7 @@
 
 from mytorch import optim
 
-# name: (optimizer, its options)
+# name: (optimizer, its options); in float32
 CASES = {
     "Adam": (optim.Adam, {"lr": 0.1}),
     "Adam weight decay": (optim.Adam, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
@@ -16,3 +16,7 @@ CASES = {
     "Lion": (optim.Lion, {"lr": 0.01, "weight_decay": 0.1}),
     "Lion maximize": (optim.Lion, {"lr": 0.01, "maximize": True}),
 }
+HALF = [
+    ("Adam weight decay", "float16"), ("AdamW amsgrad", "bfloat16"), ("SGD nesterov", "float16"),
+    ("SGD", "bfloat16"), ("Lion", "float16"), ("Lion maximize", "bfloat16"),
+]  # fmt: skip

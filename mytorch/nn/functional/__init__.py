@@ -1,13 +1,6 @@
 """The functions behind the layers, as in `F.gelu(x)`; how their variants are chosen is in `composite`."""
 
 from .activations import logsigmoid, mish, sigmoid, silu, softplus, softsign, tanh
-from .add_norm import (
-    add_batch_norm,
-    add_group_norm,
-    add_instance_norm,
-    add_layer_norm,
-    add_rms_norm,
-)
 from .attention import scaled_dot_product_attention
 from .avg_pooling import (
     adaptive_avg_pool1d,
@@ -20,7 +13,7 @@ from .avg_pooling import (
     lp_pool2d,
     lp_pool3d,
 )
-from .batch_norm import batch_norm, group_norm, instance_norm
+from .batch_norm import batch_norm
 from .binary_cross_entropy import binary_cross_entropy, binary_cross_entropy_with_logits
 from .cached_attention import cached_attention
 from .composite import REGISTRY, Composite, use_fused
@@ -52,7 +45,9 @@ from .embedding_loss import (
 )
 from .gated import geglu, glu, swiglu
 from .gelu import gelu
+from .group_norm import group_norm, instance_norm
 from .interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
+from .layer_norm import add_layer_norm, layer_norm, rms_norm
 from .likelihood_loss import gaussian_nll_loss, kl_div, poisson_nll_loss
 from .linear import bilinear, linear, linear_activation
 from .linear_cross_entropy import linear_cross_entropy
@@ -63,7 +58,6 @@ from .margin_loss import (
     multilabel_soft_margin_loss,
     soft_margin_loss,
 )
-from .masked_softmax import masked_log_softmax, masked_softmax
 from .max_pooling import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,
@@ -73,8 +67,7 @@ from .max_pooling import (
     max_pool3d,
 )
 from .multi_head_attention import multi_head_attention_forward
-from .normalization import layer_norm, local_response_norm, normalize, rms_norm
-from .packed_attention import cached_self_attention, self_attention
+from .normalization import local_response_norm, normalize
 from .padding import pad
 from .pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from .rectifiers import (
@@ -97,6 +90,7 @@ from .rectifiers import (
 from .recurrent import gru_steps, lstm_steps, rnn_steps
 from .regression_loss import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from .rotary import rotary_embedding
+from .self_attention import cached_self_attention, self_attention
 from .shrink import hardshrink, softshrink, tanhshrink
 from .softmax import log_softmax, softmax, softmin
 from .unfold import fold, unfold
@@ -120,10 +114,10 @@ __all__ = [
     "poisson_nll_loss",
     "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss",
     "soft_margin_loss",
-    "add_batch_norm", "add_group_norm", "add_instance_norm", "add_layer_norm", "add_rms_norm",
+    "add_layer_norm",
     "batch_norm", "group_norm", "instance_norm", "local_response_norm", "normalize", "rms_norm",
     "embedding", "gelu", "layer_norm", "linear", "linear_activation",
-    "linear_cross_entropy", "masked_log_softmax", "masked_softmax",
+    "linear_cross_entropy", 
     "log_softmax", "mse_loss", "nll_loss", "pad", "relu", "scaled_dot_product_attention", "sigmoid", "silu",
     "softmax", "tanh", "use_fused",
     "celu", "elu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid",

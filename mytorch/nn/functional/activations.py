@@ -1,11 +1,10 @@
-"""Smooth activations: the sigmoid, what is made of it, and softplus, its integral."""
+"""Smooth activations: sigmoid, tanh, silu, softplus, logsigmoid, mish, softsign."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...backends.device import RawArray
 from ...backends.dtypes import get_default_dtype, is_floating_point
 from ...core.tensor import Tensor
 from ...ops import where
@@ -13,6 +12,7 @@ from .composite import composite
 
 
 def require_float(x: Tensor, name: str) -> None:
+    """Raises NotImplementedError unless `x` is floating-point."""
     if not is_floating_point(x.dtype):
         raise NotImplementedError(
             f"{name}(): not implemented for dtype {x.dtype}, only for floating-point tensors"
@@ -20,7 +20,7 @@ def require_float(x: Tensor, name: str) -> None:
 
 
 def floats_only(function):
-    """Register the check that refuses other dtypes."""
+    """Registers a checker that raises unless the input is floating-point."""
 
     @function.check
     def check(input, *args):
@@ -29,7 +29,7 @@ def floats_only(function):
 
 @composite
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, which can't overflow; integers give floats."""
+    """Returns 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, without overflow; floats for integers."""
     return 0.5 * (0.5 * input).tanh() + 0.5
 
 
@@ -44,19 +44,19 @@ def _sigmoid(x):
     return y, lambda g: g * (y * (1 - y))
 
 
-def raw_sigmoid(x: Any) -> Any:
+def raw_sigmoid(x: RawArray) -> RawArray:
     return 1 / (1 + np.exp(-x))  # exp may be infinite: then this is 0
 
 
 @composite
 def tanh(input: Tensor) -> Tensor:
-    """(exp(x) - exp(-x)) / (exp(x) + exp(-x))"""
+    """Returns (exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
     return input.tanh()
 
 
 @composite
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x sigmoid(x), also called swish.
+    """Returns x sigmoid(x), also called swish.
 
     Source: Elfwing, Uchibe & Doya, 2017, https://arxiv.org/abs/1702.03118
     """
@@ -75,10 +75,10 @@ def _silu(x, inplace):
 
 @composite
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta x)) / beta: `relu` made smooth, the more closely the larger beta is.
+    """Returns log(1 + exp(beta x)) / beta, a smooth approximation of `relu`.
 
     Args:
-        threshold: where beta x is above it the result is x, from which it hardly differs there.
+        threshold: where beta x exceeds it the result is x.
     """
     scaled = beta * input
     return where(scaled > threshold, input, log1p_exp(scaled) / beta)
@@ -97,7 +97,7 @@ def _softplus(x, beta, threshold):
 
 @composite
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)) = -log(1 + exp(-x)), also where sigmoid(x) is 0 in floating point."""
+    """Returns log(sigmoid(x)) = -log(1 + exp(-x)), finite where sigmoid(x) underflows."""
     return -log1p_exp(-input)
 
 
@@ -111,14 +111,14 @@ def _logsigmoid(x):
 
 
 def log1p_exp(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), which for x > 0 is x + log(1 + exp(-x)): no overflow."""
+    """Returns log(1 + exp(x)), for x > 0 as x + log(1 + exp(-x)), which cannot overflow."""
     low, high = where(x <= 0, x, 0), where(x <= 0, 0, x)
     return high + (low - high).exp().log1p()
 
 
 @composite
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x tanh(log(1 + exp(x)))
+    """Returns x tanh(log(1 + exp(x))).
 
     Source: Misra, 2019, https://arxiv.org/abs/1908.08681
     """
@@ -130,7 +130,7 @@ floats_only(mish)
 
 @mish.manual
 def _mish(x, inplace):
-    """tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2); at x = 20 it is 1 in double precision."""
+    """Uses tanh(log(1 + e)) = n / (n + 2) with n = e (e + 2), which is 1 in float64 from x = 20 on."""
     e = np.exp(np.minimum(x, 20))
     n = e * (e + 2)
     t = n / (n + 2)
@@ -139,7 +139,7 @@ def _mish(x, inplace):
 
 @composite
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|); integers give floats."""
+    """Returns x / (1 + |x|), floating-point for integers."""
     return input / (1 + input.abs())
 
 

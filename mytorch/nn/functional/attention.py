@@ -16,7 +16,7 @@ from .composite import composite
 from .dropout import Draw, check_probability, scale_of_kept
 from .softmax import softmax
 
-TILE = 64  # queries at a time in long causal attention on the CPU: what lies right of a tile is not computed
+TILE = 64  # queries per tile of long causal attention on the CPU; keys right of a tile are skipped
 
 
 @composite
@@ -31,25 +31,25 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
     sliding_window: int | None = None,
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(E) + mask) V: for each query a mean of the values, weighted by how their keys fit.
+    """Returns softmax(Q K^T / sqrt(E) + mask) V: for each query a weighted mean of the values.
 
     Args:
         query: (..., L, E)
         key: (..., S, E)
         value: (..., S, Ev); the leading dims of all three broadcast.
-        attn_mask: broadcasts to (..., L, S): bool, True where a query may look, or what is added to scores.
-        dropout_p: drop weights with this probability; it is not asked whether one is training.
-        is_causal: query i looks at keys 0 to i; there must be no `attn_mask` beside it.
+        attn_mask: broadcasts to (..., L, S): bool, True where a query may attend, or added to the scores.
+        dropout_p: probability to drop a weight, in training and evaluation.
+        is_causal: query i attends to keys 0 to i; excludes `attn_mask`.
         scale: instead of 1 / sqrt(E).
         enable_gqa: key and value may have fewer heads (dim -3), each for several heads of the query.
-        sliding_window: with `is_causal`, query i looks at so many keys only, i - sliding_window + 1 to i.
-            (PyTorch's function has no such argument; there it takes a mask.)
+        sliding_window: with `is_causal`, query i attends to this many keys, i - sliding_window + 1 to i.
+            (Not in PyTorch, where it takes a mask.)
 
     Returns:
-        (..., L, Ev); a query that may look nowhere gets zeros.
+        (..., L, Ev); zeros for a query that may attend to no key.
 
     Raises:
-        RuntimeError: shapes, dtypes or options don't fit.
+        RuntimeError: shapes, dtypes or options do not match.
     Source: Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, 3.2.1.
     """
     if enable_gqa:
@@ -61,10 +61,10 @@ def scaled_dot_product_attention(
         attn_mask = seen.tril() if sliding_window is None else seen.tril().triu(1 - sliding_window)
     if attn_mask is not None:
         scores = where(attn_mask, scores, -math.inf) if attn_mask.dtype == bool else scores + attn_mask
-    nowhere = (scores == -math.inf).all(-1, True)
-    weights = where(nowhere, 0, softmax(where(nowhere, 0, scores), -1, auto=True))
+    empty = (scores == -math.inf).all(-1, True)
+    weights = where(empty, 0, softmax(where(empty, 0, scores), -1, auto=True))
     if dropout_p is not None:
-        draw, p = dropout_p  # the check puts the draw there
+        draw, p = dropout_p  # see `check_options`
         weights = weights * from_raw(draw.kept(weights.data._array, p)) * scale_of_kept(p)
     return weights @ value
 
@@ -83,7 +83,7 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         )
     require_float(query, "scaled_dot_product_attention")
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise RuntimeError(f"attention: shapes don't fit (L, E), (S, E), (S, Ev): {shapes}")
+        raise RuntimeError(f"attention: shapes do not match (L, E), (S, E), (S, Ev): {shapes}")
     batch = batch_shape(q.shape, k.shape, v.shape, enable_gqa)
     if batch is None:
         raise RuntimeError(
@@ -96,7 +96,7 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
 
 
 def check_options(query, scores, features, attn_mask, dropout_p, is_causal, scale, sliding_window):
-    """Raise for options that don't fit, or each other; what variants get for dropout, and the scale."""
+    """Returns the variants' dropout, (Draw, probability) or None, and scale; raises for invalid options."""
     if attn_mask is not None:
         _check_mask(attn_mask, query.dtype, scores, is_causal)
     if sliding_window is not None and not (is_causal and sliding_window > 0):
@@ -115,7 +115,7 @@ def default_scale(scale, features):
 
 
 def batch_shape(q, k, v, enable_gqa):
-    """The leading dims of the scores, or None if they don't fit."""
+    """Returns the leading dims of the scores, None if the inputs' cannot be broadcast."""
     if q[:-2] == k[:-2] == v[:-2]:
         return q[:-2]
     if enable_gqa:
@@ -145,18 +145,18 @@ def _check_mask(mask, dtype, scores, is_causal):
 
 
 @scaled_dot_product_attention.manual
-def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
+def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
     """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
-    That sum over the keys is the sum of g y over the features, which is shorter. Scores have the shape
-    (..., S, L): NumPy finds the maxima of columns faster than those of short rows.
+    The sum over the keys is computed as the sum of g y over the features, of which there are fewer. Scores
+    have the shape (..., S, L): NumPy finds the maxima of columns faster than those of short rows.
     """
-    own_heads = k.shape[-3:-2], v.shape[-3:-2]
+    kv_heads = k.shape[-3:-2], v.shape[-3:-2]
     if enable_gqa:
         k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
     batch = np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     tiles = _tiles(q, k, is_causal, window, dropout is None)
-    one = len(tiles) == 1 and tiles[0][1] == slice(0, k.shape[-2])  # it sees all keys: nothing is added up
+    one = len(tiles) == 1 and tiles[0][1] == slice(0, k.shape[-2])  # of all keys: nothing to accumulate
     new = functools.partial(_new, q, batch, np.empty if one else np.zeros)
     bias = None if mask is None else _as_bias(mask, q.dtype)
     y = new(q.shape[-2], v.shape[-1])
@@ -169,15 +169,15 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
         if is_causal:
             _hide(scores, rows.start - seen.start, window)
         p = _softmax(scores)
-        if dropout is not None:  # there is one tile only, but not always of all keys
+        if dropout is not None:  # a single tile, not always of all keys
             shape = (*batch, q.shape[-2], k.shape[-2])
             keep = _swap(_kept_weights(dropout, np.empty(shape, q.dtype, like=q)))[..., seen, :]
         add_product(_swap(p if keep is None else p * keep), v[..., seen, :], y[..., rows, :], 0)
         saved.append((rows, seen, p))
 
-    def grad(g):
+    def vjp(g):
         dq, dk, dv = new(*q.shape[-2:]), new(*k.shape[-2:]), new(*v.shape[-2:])
-        along = dots("...ld->...l", g, y)[..., None, :]
+        delta = dots("...ld->...l", g, y)[..., None, :]
         dmask = None
         for rows, seen, p in saved:
             g_rows = g[..., rows, :]
@@ -185,20 +185,20 @@ def attention_by_hand(q, k, v, mask, dropout, is_causal, scale, enable_gqa, wind
             d = product(v[..., seen, :], _swap(g_rows))
             if keep is not None:
                 d *= keep
-            d -= along[..., rows]
+            d -= delta[..., rows]
             d *= p
             if mask is not None and mask.dtype != bool:
                 dmask = _swap(d.copy())
             d *= q.dtype.type(scale)
             add_product(_swap(d), k[..., seen, :], dq[..., rows, :], 0)
             add_product(d, q[..., rows, :], dk[..., seen, :], not one)
-        return dq, _sum_heads(dk, own_heads[0]), _sum_heads(dv, own_heads[1]), dmask
+        return dq, _sum_heads(dk, kv_heads[0]), _sum_heads(dv, kv_heads[1]), dmask
 
-    return y, grad
+    return y, vjp
 
 
 def _kept_weights(dropout, weights):
-    """For each weight 0 with the probability of dropout, else what makes up for that."""
+    """Returns 0 with the probability of dropout for each weight, else 1 / (1 - p)."""
     draw, p = dropout
     return draw.mask(weights, p) * weights.dtype.type(scale_of_kept(p))
 
@@ -208,20 +208,20 @@ def _swap(a):
 
 
 def _new(like, batch, make, length, features):
-    """A new (*batch, length, features), with a token's heads side by side: joining them needs no copy."""
+    """Returns a new (*batch, length, features), a token's heads contiguous: joining them needs no copy."""
     if len(batch) != 2:
         return make((*batch, length, features), like.dtype, like=like)
     return np.swapaxes(make((batch[0], length, batch[1], features), like.dtype, like=like), 1, 2)
 
 
 def _as_bias(mask, dtype):
-    """What is added to the scores: 0 where a bool mask is True, else -inf."""
+    """Returns the values added to the scores: for a bool mask 0 where True, else -inf."""
     bias = np.where(mask, 0, -np.inf).astype(dtype) if mask.dtype == bool else mask.astype(dtype)
     return _swap(bias) if bias.ndim > 1 else bias[..., None]
 
 
 def _tiles(q, k, is_causal, window, tiled):
-    """(queries, keys) of each tile; in causal attention only the keys that one of its queries sees."""
+    """Returns the (queries, keys) of each tile; in causal attention without keys that no query sees."""
     length, keys = q.shape[-2], k.shape[-2]
     if not (length and keys):
         return []
@@ -235,33 +235,33 @@ def _tiles(q, k, is_causal, window, tiled):
 
 
 def _hide(scores, start, window):
-    """Let query i see the keys start + i - window + 1 to start + i only: the others' scores become -inf."""
+    """Sets to -inf the scores of query i for all keys but start + i - window + 1 to start + i."""
     hidden = _triangle(scores.shape[-1], scores.dtype, device_of(scores))
     future = scores[..., start:, :]
     future += hidden[: future.shape[-2]]
     if window is not None:
-        first = max(0, window - 1 - start)  # the first query that doesn't see all that is older
+        first = max(0, window - 1 - start)  # the first query that does not see all older keys
         past = scores[..., : max(0, scores.shape[-1] - first), first:]
         past += _swap(hidden)[: past.shape[-2], : past.shape[-1]]
 
 
 @functools.lru_cache(maxsize=8)
-def _triangle(n, dtype, where):
-    """(n, n), -inf below the diagonal, else 0."""
-    with on(where):
-        return np.tril(array_module(where).full((n, n), -np.inf, dtype), -1)
+def _triangle(n, dtype, device):
+    """Returns (n, n), -inf below the diagonal, else 0."""
+    with on(device):
+        return np.tril(array_module(device).full((n, n), -np.inf, dtype), -1)
 
 
 def _softmax(scores):
-    """Over the keys, in place; what is -inf everywhere becomes 0."""
+    """Softmax over the keys, in place; 0 for a column of -inf."""
     scores -= np.maximum(np.max(scores, axis=-2, keepdims=True), np.finfo(scores.dtype).min)
     np.exp(scores, out=scores)
     scores /= np.maximum(column_sums(scores), 1)[..., None, :]  # only a column of zeros has a smaller sum
     return scores
 
 
-def _sum_heads(d, own):
-    """The gradient of a head that was repeated is the sum of its copies'."""
-    if own in ((), d.shape[-3:-2]):
+def _sum_heads(d, heads):
+    """Returns the gradient before heads were repeated: the sum over the copies of each."""
+    if heads in ((), d.shape[-3:-2]):
         return d
-    return d.reshape(*d.shape[:-3], *own, d.shape[-3] // own[0], *d.shape[-2:]).sum(-3)
+    return d.reshape(*d.shape[:-3], *heads, d.shape[-3] // heads[0], *d.shape[-2:]).sum(-3)

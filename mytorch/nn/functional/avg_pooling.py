@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -13,95 +12,99 @@ from ... import ops
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
+from ..types import IntOrInts
 from .composite import composite
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bins, resample
-from .windows import inner, ntuple, output_size, overlap_add, padded, places
+from .windows import element_slices, inner, ntuple, output_size, overlap_add, padded
 
 
 @composite
 def avg_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`."""
+    """Returns the mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @composite
 def avg_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window over the last two dims, (N, C, H, W) or (C, H, W); int64 is rounded to zero.
+    """Returns the mean of each window over the last two dims, (N, C, H, W) or (C, H, W); int64 truncates.
 
     Args:
         kernel_size, stride, padding, ceil_mode: see `max_pool2d`; padding is zeros.
-        count_include_pad: these zeros count.
+        count_include_pad: whether the mean includes the padding.
         divisor_override: divide the sums by this.
 
     Raises:
         NotImplementedError: the dtype is neither floating-point nor int64.
-        RuntimeError: a shape, size, padding or divisor that doesn't fit.
+        RuntimeError: an invalid shape, size, padding or divisor.
     """
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @composite
 def avg_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window over the last three dims, (N, C, D, H, W) or (C, D, H, W): see `avg_pool2d`."""
+    """Returns the mean of each window over the last three dims, with or without N: see `avg_pool2d`."""
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @composite
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean of each of `output_size` windows over the last dim: see `adaptive_avg_pool2d`."""
+def adaptive_avg_pool1d(input: Tensor, output_size: IntOrInts) -> Tensor:
+    """Returns the mean of each of `output_size` windows over the last dim: see `adaptive_avg_pool2d`."""
     return _adaptive_avg_pool(1, input, output_size)
 
 
 @composite
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean of each of H' × W' windows over the last two dims, (N, C, H, W) or (C, H, W).
+def adaptive_avg_pool2d(input: Tensor, output_size: IntOrInts) -> Tensor:
+    """Returns the mean of each of H' × W' windows over the last two dims, (N, C, H, W) or (C, H, W).
 
     Window i of H goes from floor(i H / H') to ceil((i + 1) H / H').
 
     Args:
-        output_size: (H', W') or an int for both; None for a dim that stays as it is.
+        output_size: (H', W') or an int for both; None preserves a dim.
 
     Raises:
-        NotImplementedError: the dtype isn't floating-point.
-        RuntimeError, TypeError, ValueError: a shape or size that doesn't fit.
+        NotImplementedError: the dtype is not floating-point.
+        RuntimeError, TypeError, ValueError: an invalid shape or size.
     """
     return _adaptive_avg_pool(2, input, output_size)
 
 
 @composite
-def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean of each of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`."""
+def adaptive_avg_pool3d(input: Tensor, output_size: IntOrInts) -> Tensor:
+    """Returns the means of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`."""
     return _adaptive_avg_pool(3, input, output_size)
 
 
 def lp_pool1d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """(sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d` for the others."""
+    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d`."""
     return _lp_pool(avg_pool1d, 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """(sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`."""
+    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """Returns (sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`."""
     return _lp_pool(avg_pool2d, 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """(sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`."""
+    input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """Returns (sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`."""
     return _lp_pool(avg_pool3d, 3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -131,18 +134,19 @@ def _avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_includ
 
 @op
 def _window_sum(x, kernel, stride, around):
-    """The sum of each window of x, with (before, after) zeros `around` it in each of the last dims."""
+    """Returns the sum of each window of x, padded with (before, after) zeros in each of the last dims."""
     x = padded(x, around)
     inside, ones = x.shape[-len(kernel) :], (1,) * len(kernel)
     counts = tuple(map(output_size, inside, kernel, stride))
-    parts = [x[(..., *places(i, counts, stride, ones))] for i in itertools.product(*map(range, kernel))]
-    y = functools.reduce(np.add, parts) if len(parts) > 1 else np.copy(parts[0])
-    return y, lambda g: _window_spread.dual(g, kernel, stride, around, inside)
+    offsets = itertools.product(*map(range, kernel))
+    elements = [x[(..., *element_slices(i, counts, stride, ones))] for i in offsets]
+    y = functools.reduce(np.add, elements) if len(elements) > 1 else np.copy(elements[0])
+    return y, lambda g: _window_broadcast.dual(g, kernel, stride, around, inside)
 
 
 @op
-def _window_spread(g, kernel, stride, around, inside):
-    """The adjoint of `_window_sum`: every element of a window gets g."""
+def _window_broadcast(g, kernel, stride, around, inside):
+    """Returns the adjoint of `_window_sum`: each element of a window gets its g."""
     dims = len(kernel)
     windows = np.broadcast_to(g[(..., *[None] * dims)], (*g.shape, *kernel))
     x = inner(overlap_add(windows, inside, stride, (1,) * dims), around)
@@ -156,7 +160,7 @@ def _adaptive_avg_pool(dims, input, output_size):
     if not is_floating_point(input.dtype):
         raise NotImplementedError(f"{name}(): not implemented for {input.dtype} tensors")
     for dim, count in enumerate(counts, input.ndim - dims):
-        if count and input.shape[dim] % count == 0:  # windows of one length, side by side
+        if count and input.shape[dim] % count == 0:  # adjacent windows of equal length
             input = ops.mean(ops.unflatten(input, dim, (count, -1)), dim + 1)
         else:
             input = resample(input, bins(input.shape[dim], count), dim)

@@ -1,4 +1,4 @@
-"""Binary cross entropy: the loss of probabilities of yes or no, and of their logits."""
+"""Binary cross entropy of probabilities and of logits."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """-(target log(input) + (1 - target) log(1 - input)), or its mean or sum; no logarithm is below -100.
+    """Returns -(target log(input) + (1 - target) log(1 - input)), reduced; logarithms are clamped to -100.
 
     Args:
         input, target: probabilities, of one shape and dtype.
-        weight: of each element, broadcast to the target's shape; the mean is still over all elements.
+        weight: of each element, broadcast to the target's shape; the mean is over all elements.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: the shapes differ; another reduction.
-        RuntimeError: dtypes; an input or target outside [0, 1] (not looked for on a GPU, which would have to
-            wait).
+        ValueError: the shapes differ; an unknown reduction.
+        RuntimeError: dtypes; an input or target outside [0, 1] (unchecked on a GPU, which would have to
+            synchronize).
     """
     name = "binary_cross_entropy"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -57,11 +57,11 @@ def _check_probabilities(what: str, x: Tensor) -> None:
 
 @op
 def _bernoulli_nll(p, y):
-    """-(y log(p) + (1 - y) log(1 - p)), with PyTorch's limits: no log below -100, no p (1 - p) below 1e-12"""
-    no, yes = np.log1p(-p), np.log(p)
-    return (y - 1) * np.maximum(no, -100) - y * np.maximum(yes, -100), (
+    """Returns -(y log(p) + (1 - y) log(1 - p)), with log >= -100 and p (1 - p) >= 1e-12, as in PyTorch."""
+    log_q, log_p = np.log1p(-p), np.log(p)
+    return (y - 1) * np.maximum(log_q, -100) - y * np.maximum(log_p, -100), (
         lambda g: g * (p - y) / np.maximum((1 - p) * p, 1e-12),
-        lambda g: g * (no - yes),
+        lambda g: g * (log_q - log_p),
     )
 
 
@@ -74,7 +74,7 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """`binary_cross_entropy` of sigmoid(input), without losing small probabilities.
+    """Returns `binary_cross_entropy` of sigmoid(input), accurate for small probabilities.
 
         -(pos_weight target log(sigmoid(x)) + (1 - target) log(1 - sigmoid(x)))
             = (1 - target) x + (1 + (pos_weight - 1) target) log(1 + exp(-x))
@@ -89,8 +89,8 @@ def binary_cross_entropy_with_logits(
         The dtype of the target.
 
     Raises:
-        ValueError: the shapes differ; another reduction.
-        RuntimeError: integers, or weights that can't be broadcast.
+        ValueError: the shapes differ; an unknown reduction.
+        RuntimeError: integer dtypes, or weights that can't be broadcast.
     """
     name = "binary_cross_entropy_with_logits"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -110,7 +110,7 @@ def binary_cross_entropy_with_logits(
 
 @op(promote="common")
 def _logits_nll(x, y, v):
-    """(1 - y) x + v log(1 + exp(-x))"""
+    """Returns (1 - y) x + v log(1 + exp(-x))."""
     softplus = np.logaddexp(0, -x)
     return (1 - y) * x + v * softplus, (
         lambda g: g * (1 - y - v / (1 + np.exp(x))),

@@ -9,7 +9,7 @@ from ...backends.device import array_module, device_of, on
 from ...core.tensor import Tensor, increment_version
 from ...ops import ones
 from .activations import require_float
-from .attention import attention_by_hand, batch_shape, default_scale, scaled_dot_product_attention
+from .attention import attention_manual, batch_shape, default_scale, scaled_dot_product_attention
 from .composite import composite
 
 
@@ -24,15 +24,15 @@ def cached_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Write the keys and values of T new tokens into the caches, and attend to all tokens so far: new token i
-    sees the `position` old ones and the new ones 0 to i.
+    """Writes the keys and values of T new tokens into the caches and attends to all tokens so far: new token
+    i attends to the `position` old ones and the new ones 0 to i.
 
     Args:
         query: (B, H, T, E)
         key, value: (B, H, T, E) and (B, H, T, Ev).
         key_cache, value_cache: (B, H, S, E) and (B, H, S, Ev), written in place at `position` to
             `position` + T.
-        position: how many tokens are in the caches.
+        position: the number of tokens in the caches.
         scale: instead of 1 / sqrt(E).
         enable_gqa: keys, values and caches may have fewer heads, each for several heads of the query.
 
@@ -40,8 +40,8 @@ def cached_attention(
         (B, H, T, Ev), without gradient.
 
     Raises:
-        RuntimeError: shapes, dtypes or devices don't fit; the tokens don't fit into the caches; a gradient
-            is wanted.
+        RuntimeError: shapes, dtypes or devices do not match; the tokens exceed the caches; a gradient is
+            required.
     """
     end = position + key.shape[2]
     seen = ones(key.shape[2], end, dtype=bool, device=query.device).tril(position)
@@ -54,7 +54,7 @@ def cached_attention(
 def _check(query, key, value, key_cache, value_cache, position, scale, enable_gqa):
     tensors = (query, key, value, key_cache, value_cache)
     if is_grad_enabled() and any([t.requires_grad for t in tensors]):
-        raise RuntimeError("cached_attention(): there is no gradient of it; call it under no_grad()")
+        raise RuntimeError("cached_attention(): is not differentiable; call it under no_grad()")
     require_float(query, "cached_attention")
     if any([(t.dtype, t.device) != (query.dtype, query.device) for t in tensors]):
         kinds = ", ".join(f"{t.dtype} on {t.device}" for t in tensors)
@@ -70,13 +70,13 @@ def _check(query, key, value, key_cache, value_cache, position, scale, enable_gq
         and batch_shape(q, k, v, enable_gqa) == q[:2]
     ):
         raise RuntimeError(
-            f"cached_attention(): shapes don't fit (enable_gqa={enable_gqa}): query {q}, key {k}, value {v}, "
-            f"key_cache {k_cache}, value_cache {v_cache}"
+            f"cached_attention(): shapes do not match (enable_gqa={enable_gqa}): query {q}, key {k}, "
+            f"value {v}, key_cache {k_cache}, value_cache {v_cache}"
         )
     end = position + k[2]
     if not 0 <= position <= end <= k_cache[2]:
         raise RuntimeError(
-            f"cached_attention(): {k[2]} tokens at position {position} don't fit into caches of {k_cache[2]}"
+            f"cached_attention(): {k[2]} tokens at position {position} exceed caches of {k_cache[2]}"
         )
     with on(query.device):
         for cache, new in ((key_cache, key), (value_cache, value)):
@@ -88,9 +88,9 @@ def _check(query, key, value, key_cache, value_cache, position, scale, enable_gq
 @cached_attention.manual
 def _attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
     length, end = q.shape[2], position + q.shape[2]
-    seen, where = None, device_of(q)
+    seen = None
     if length > 1 and position:
-        with on(where):
-            seen = array_module(where).tri(length, end, position, dtype=bool)
+        with on(device_of(q)):
+            seen = array_module(device_of(q)).tri(length, end, position, dtype=bool)
     k, v, is_causal = k_cache[:, :, :end], v_cache[:, :, :end], length > 1 and not position
-    return attention_by_hand(q, k, v, seen, None, is_causal, scale, enable_gqa, None)[0], None
+    return attention_manual(q, k, v, seen, None, is_causal, scale, enable_gqa, None)[0], None

@@ -1,21 +1,21 @@
 """
 Composites: functions with one meaning and several implementations.
 
-The decorated function is the *reference*: plain Tensor code, differentiated by the engine, and the definition
-of what is right. Faster variants are registered on it. Each takes the reference's arguments, all by position,
-under the contract of an op: raw arrays in, `(result, vjp)` out.
+The decorated function is the *reference*: Tensor code, differentiated by the engine, that defines the result.
+Faster variants are registered on it. Each takes the reference's arguments, all by position, and is an op: raw
+arrays in, `(result, vjp)` out.
 
     @composite
     def silu(input, inplace=False):
         return input * sigmoid(input)
 
-    @silu.manual             # the backward derived by hand, in NumPy calls: the default, on every device
+    @silu.manual             # a manual backward, in NumPy calls: the default, on every device
     def _silu(x, inplace): ...
 
     @silu.fused("cpu")       # a kernel for one kind of device
     def _silu_cpu(x, inplace): ...
 
-    silu(x)                  # the kernel if there is one and `use_fused` allows it, else by hand
+    silu(x)                  # the kernel if one exists and `use_fused` allows it, else the manual variant
     silu(x, auto=True)       # the reference
     silu(x, fused=True)      # the kernel, or an error; fused=False: not the kernel
 """
@@ -28,6 +28,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ...backends.dtypes import is_half
 from ...core.op import op
 from ...core.tensor import Tensor
@@ -35,10 +37,11 @@ from ...core.upcast import downcast, in_float32, upcast
 from ...ops.inplace import inplace
 
 REGISTRY: dict[str, Composite] = {}
+Result = Tensor | tuple[Tensor, ...]
 
 
 class Unsupported(Exception):
-    """A variant raises this, before it does any work, for arguments that it can't take; it says for which."""
+    """Raised by a variant, before it computes anything, for arguments that it does not support."""
 
 
 class Composite:
@@ -46,54 +49,53 @@ class Composite:
 
     Attributes:
         reference: the decorated function.
-        by_hand: the hand-derived variant, an op; None if the reference's own ops are as good.
-        kernels: the fused variants, ops, by kind of device ("cpu", "cuda"), as far as they are loaded.
-        suppliers: what loads the others, by kind of device (see `fused_ops.registry`).
-        outputs: the result is a tuple of tensors.
-        checker: looks at the arguments before any variant gets them (see `check`).
+        manual_variant: the op with a manual backward; None if the reference's ops are as good.
+        kernels: the loaded fused variants, ops, by kind of device ("cpu", "cuda").
+        suppliers: functions that load the others, by kind of device (see `fused_ops.registry`).
+        outputs: whether the result is a tuple of tensors.
+        checker: called with the arguments before any variant (see `check`).
     """
 
     def __init__(self, reference: Callable, outputs: bool = False):
         functools.update_wrapper(self, reference)
         self.reference, self.outputs = reference, outputs
-        self.by_hand: Callable | None = None
+        self.manual_variant: Callable | None = None
         self.kernels: dict[str, Callable] = {}
-        self.suppliers: dict[str, Callable[[], None]] = {}
+        self.suppliers: dict[str, Callable[[], Any]] = {}
         self.checker: Callable | None = None
         self.signature = inspect.signature(reference)
-        self._names = tuple(self.signature.parameters)
-        self._defaults = {
-            n: p.default for n, p in self.signature.parameters.items() if p.default is not p.empty
-        }
+        parameters = self.signature.parameters
+        self._names = tuple(parameters)
+        self._defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         self._inplace = self._names.index("inplace") if "inplace" in self._names else None
         self._tensors = tuple(
             (i, name, p.annotation)
-            for i, (name, p) in enumerate(self.signature.parameters.items())
+            for i, (name, p) in enumerate(parameters.items())
             if p.annotation in ("Tensor", "Tensor | None")
         )
         REGISTRY[self.__name__] = self
 
     def check(self, checker: Callable) -> Callable:
-        """Register what runs first, on the Tensors, for all variants: it raises the errors of a wrong call.
+        """Registers the function that raises the errors of a wrong call, on Tensors, before all variants.
 
-        It returns None, or the arguments that the variants are to get, or a Tensor: then this is the result.
+        It returns None, or the arguments for the variants, or a Tensor, which is then the result.
         """
         self.checker = checker
         return checker
 
     def manual(self, forward: Callable | None = None, *, half: bool = False) -> Callable:
-        """Register the hand-derived variant; it may raise `Unsupported`.
+        """Registers the variant with a manual backward; it may raise `Unsupported`.
 
         Args:
-            half: it handles half precision itself; without it, it is called with float32 instead.
+            half: it takes half precision as it is; without it, it is called with float32 instead.
         """
         if forward is None:
             return functools.partial(self.manual, half=half)
-        self.by_hand = self._op(forward if half else _in_single(forward))
+        self.manual_variant = self._op(forward, half)
         return forward
 
     def fused(self, kind: str) -> Callable:
-        """Register the kernel for a kind of device, "cpu" or "cuda"; it may raise `Unsupported`.
+        """Registers the kernel for a kind of device, "cpu" or "cuda"; it may raise `Unsupported`.
 
         A kernel for the CPU is called with float32 instead of half precision.
         """
@@ -101,15 +103,19 @@ class Composite:
             raise ValueError(f"a kernel is for 'cpu' or 'cuda', got {kind!r}")
 
         def register(forward: Callable) -> Callable:
-            variant = self._op(_in_single(forward) if kind == "cpu" else forward)
-            variant.is_kernel = True  # its vjp knows raw arrays only
+            variant = self._op(forward, half=kind == "cuda")
+            variant.is_kernel = True  # its vjp takes raw arrays only
             self.kernels[kind] = variant
             return forward
 
         return register
 
     def kernel(self, kind: str) -> Callable:
-        """The fused variant for a kind of device, loaded now if it wasn't; `Unsupported` if there is none."""
+        """Returns the fused variant for a kind of device, loading it if necessary.
+
+        Raises:
+            Unsupported: no such kernel.
+        """
         found = self.kernels.get(kind)
         if found is None:
             if kind not in self.suppliers:
@@ -118,13 +124,13 @@ class Composite:
             found = self.kernels[kind]
         return found
 
-    def _op(self, forward: Callable) -> Callable:
-        variant = op(forward, outputs=self.outputs, half=True)
-        variant.__name__ = variant.__qualname__ = self.__name__  # for errors, and for who looks at the graph
-        variant.reference = lambda *args: _reference_in_single(self.reference, args)
+    def _op(self, forward: Callable, half: bool) -> Callable:
+        variant = op(forward if half else _variant_in_float32(forward), outputs=self.outputs, half=True)
+        variant.__name__ = variant.__qualname__ = self.__name__  # for errors and for names in the graph
+        variant.reference = self._run_reference
         return variant
 
-    def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Tensor:
+    def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
         if kwargs or len(args) != len(self._names):
             args = self._bind(args, kwargs)
         for i, name, kind in self._tensors:
@@ -140,13 +146,13 @@ class Composite:
             return inplace(lambda *args: self._run(args, auto, fused), self.__name__)(*args)
         return self._run(args, auto, fused)
 
-    def _run(self, args: tuple, auto: bool, fused: bool | None) -> Tensor:
+    def _run(self, args: tuple, auto: bool, fused: bool | None) -> Result:
         if auto:
             if fused:
                 raise ValueError(
                     f"{self.__name__}(): auto=True runs the reference, fused=True the kernel: choose one"
                 )
-            return _reference_in_single(self.reference, args)
+            return self._run_reference(*args)
         if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
             for first in args:
                 if isinstance(first, Tensor):
@@ -158,26 +164,31 @@ class Composite:
             except Unsupported as reason:
                 if fused:
                     raise RuntimeError(f"{self.__name__}(): fused=True, but {reason}") from None
-        if self.by_hand is not None:
+        if self.manual_variant is not None:
             try:
-                return self.by_hand(*args)
+                return self.manual_variant(*args)
             except Unsupported:
                 pass
-        return _reference_in_single(self.reference, args)
+        return self._run_reference(*args)
 
-    def _bind(self, args: tuple, kwargs: dict) -> tuple:
-        """All arguments by position, with the defaults."""
-        bound, defaults = [*args], self._defaults
-        taken = 0
+    def _run_reference(self, *args: Any) -> Result:
+        half = _half_dtype(args)
+        if half is None:
+            return self.reference(*args)
+        return downcast(self.reference(*map(upcast, args)), half)
+
+    def _bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        """Returns all arguments by position, with the defaults."""
+        bound, defaults, used = [*args], self._defaults, 0
         for name in self._names[len(args) :]:
             if name in kwargs:
                 bound.append(kwargs[name])
-                taken += 1
+                used += 1
             elif name in defaults:
                 bound.append(defaults[name])
-        if taken != len(kwargs) or len(bound) != len(self._names):
+        if used != len(kwargs) or len(bound) != len(self._names):
             try:
-                self.signature.bind(*args, **kwargs)  # says what is wrong
+                self.signature.bind(*args, **kwargs)  # raises with the reason
             except TypeError as error:
                 raise TypeError(f"{self.__name__}(): {error}") from None
         return tuple(bound)
@@ -186,11 +197,11 @@ class Composite:
         return f"<composite {self.__name__}>"
 
     def __reduce__(self) -> str:
-        return self.__name__  # there is one of it: copies and pickles refer to it by name
+        return self.__name__  # copies and pickles refer to the one instance by name
 
 
-def composite(reference: Callable | None = None, *, outputs: bool = False) -> Any:
-    """Make a `Composite` of its reference.
+def composite(reference: Callable | None = None, *, outputs: bool = False) -> Callable:
+    """Makes a `Composite` of its reference.
 
     Args:
         outputs: it returns a tuple of tensors; its variants then return a tuple of arrays, and their vjp gets
@@ -201,12 +212,14 @@ def composite(reference: Callable | None = None, *, outputs: bool = False) -> An
     return Composite(reference, outputs)
 
 
-def _in_single(forward: Callable) -> Callable:
-    """Let `forward` compute in float32 where it is given half precision."""
+# The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results are
+# rounded once to the half dtype; also where parameters are float32, unlike in ops.
 
+
+def _variant_in_float32(forward: Callable) -> Callable:
     @functools.wraps(forward)
     def call(*args):
-        half = _half(args)
+        half = _half_dtype(args)
         if half is None:
             return forward(*args)
         result, vjp = in_float32(forward, args, {})
@@ -215,13 +228,8 @@ def _in_single(forward: Callable) -> Callable:
     return call
 
 
-def _reference_in_single(reference: Callable, args: tuple) -> Any:
-    half = _half(args)
-    return reference(*args) if half is None else downcast(reference(*map(upcast, args)), half)
-
-
-def _half(args: tuple) -> Any:
-    """The first dtype of half precision among the arrays or Tensors; None if there is none."""
+def _half_dtype(args: tuple) -> np.dtype | None:
+    """Returns the first dtype of half precision among the arrays or Tensors, or None."""
     for a in args:
         dtype = getattr(a, "dtype", None)
         if dtype is not None and is_half(dtype):
@@ -230,13 +238,13 @@ def _half(args: tuple) -> Any:
 
 
 class use_fused:  # noqa: N801 - used like a function
-    """Use fused kernels wherever there are some, or never: from now on as a plain call, inside as a context.
+    """Enables or disables fused kernels: from now on as a plain call, within a block as a context.
 
-    It holds for the whole process, for calls that don't say `fused=`. The environment variable USE_FUSED_OPS
-    (0 or 1) sets it from the start; without it kernels are used.
+    It holds for the whole process, for calls without `fused=`. The environment variable USE_FUSED_OPS (0 or
+    1) sets the initial value; without it kernels are enabled.
 
     Args:
-        mode: True to use them.
+        mode: True to enable them.
     """
 
     default: bool
@@ -249,7 +257,7 @@ class use_fused:  # noqa: N801 - used like a function
     def __enter__(self) -> use_fused:
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         use_fused.default = self.before
 
 

@@ -1,4 +1,4 @@
-"""Convolutions and transposed convolutions: the functions, and what they ask of their arguments."""
+"""Convolutions and transposed convolutions: the public functions and the checks of their arguments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
+from ..types import IntOrInts
 from .composite import composite
 from .im2col import Geometry, conv_input_gradient, convolution, geometry
 from .windows import ntuple, read_padding
@@ -15,19 +16,19 @@ from .windows import ntuple, read_padding
 
 @composite
 def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
+    padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Convolution over one dim: see `conv2d`, without the heights."""
+    """Returns the convolution over one dim: see `conv2d`, without the heights."""
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
+    padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """The product of the kernels with every window of an image.
+    """Returns the product of the kernels with every window of an image.
 
         y[n, o, i, j] = bias[o] + sum_{c, a, b} weight[o, c, a, b] x[n, c, row(i, a), row(j, b)]
         row(i, a) = i stride + a dilation - padding
@@ -36,62 +37,62 @@ def conv2d(
         input: (N, C, H, W), or (C, H, W) without the batch.
         weight: (O, C / groups, kernel height, kernel width), of the same dtype.
         bias: (O,)
-        stride: from one window to the next; one int, or one a dim, as all these.
-        padding: zeros around the image at each end; "valid" is none, "same" as many as keep H and W (with an
-            odd number of them, the one more is at the end).
+        stride: from one window to the next; one int or one per dim, as the next two.
+        padding: zeros around the image at each end; "valid" is none, "same" preserves H and W (an odd number
+            has the additional one at the end).
         dilation: from one element of a window to the next.
-        groups: the channels are split into so many parts, each with kernels of its own.
+        groups: the number of groups of channels, each with separate kernels.
         fused: True for the kernel of this device or an error, False for products of im2col matrices; None
-            takes the kernel where there is one.
+            for the kernel where available.
 
     Returns:
         (N, O, H', W'), with H' = floor((H + 2 padding - dilation (kernel - 1) - 1) / stride) + 1.
 
     Raises:
-        RuntimeError: shapes, dtypes or arguments don't fit.
+        RuntimeError: shapes, dtypes or arguments do not match.
     """
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite
 def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
+    padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Convolution over three dims: see `conv2d`, with a depth before the height. There is no kernel yet, so
-    `fused=True` raises a RuntimeError."""
+    """Returns the convolution over three dims: see `conv2d`, with a depth before the height. It has no
+    kernel: `fused=True` raises a RuntimeError."""
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv_transpose1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
+    output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
 ) -> Tensor:  # fmt: skip
-    """Transposed convolution over one dim: see `conv_transpose2d`, without the heights."""
+    """Returns the transposed convolution over one dim: see `conv_transpose2d`, without the heights."""
     args = input, weight, bias, stride, padding, output_padding, groups, dilation
     return _convolve_transposed("conv_transpose1d", 1, *args)
 
 
 def conv_transpose2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
+    output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
 ) -> Tensor:  # fmt: skip
-    """The gradient of `conv2d` with respect to its input: every pixel adds its multiple of the kernel.
+    """Returns the gradient of `conv2d` with respect to its input: each pixel adds its multiple of the kernel.
 
     Args:
         input: (N, C, H, W), or (C, H, W) without the batch.
         weight: (C, O / groups, kernel height, kernel width), of the same dtype.
         bias: (O,)
         stride, padding, dilation, groups: of that convolution.
-        output_padding: how many more rows and columns the result has, at the end. A convolution with a stride
-            gives several sizes of images the same size; this says which one is meant.
+        output_padding: additional rows and columns at the end of the result. A strided convolution maps
+            several input sizes to one output size; this selects one of them.
 
     Returns:
         (N, O, H', W'), with
         H' = (H - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1.
 
     Raises:
-        RuntimeError: shapes, dtypes or arguments don't fit.
+        RuntimeError: shapes, dtypes or arguments do not match.
     Source: Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2016,
         https://arxiv.org/abs/1603.07285, section 4
     """
@@ -100,16 +101,16 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
+    output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
 ) -> Tensor:  # fmt: skip
-    """Transposed convolution over three dims: see `conv_transpose2d`, with a depth before the height."""
+    """Returns the transposed convolution over three dims: see `conv_transpose2d`, with a depth."""
     args = input, weight, bias, stride, padding, output_padding, groups, dilation
     return _convolve_transposed("conv_transpose3d", 3, *args)
 
 
 def _convolve(input, weight, bias, stride, padding, dilation, groups):
-    """The convolution for arguments that `_check` has seen."""
+    """Returns the convolution for arguments that `_check` has returned."""
     dims = weight.ndim - 2
     form = geometry(input.shape[-dims:], weight.shape[2:], stride, padding, dilation, groups)
     return _batched(dims, convolution, input, weight, bias, form)
@@ -131,7 +132,7 @@ def _check_conv3d(input, weight, bias, stride, padding, dilation, groups):
 
 
 def _check(name, dims, input, weight, bias, stride, padding, dilation, groups):
-    """The arguments, with a number for each dim, and of the padding two: before and after."""
+    """Returns the arguments with one int per dim, and (before, after) per dim for the padding."""
     _check_tensors(name, dims, input, weight, bias, groups)
     stride = ntuple(stride, dims, f"{name}(): stride", 1)
     dilation = ntuple(dilation, dims, f"{name}(): dilation", 1)
@@ -186,7 +187,7 @@ def _convolve_transposed(name, dims, input, weight, bias, stride, padding, outpu
 
 
 def _batched(dims: int, function: Callable, input: Tensor, *args: Any) -> Tensor:
-    """Call an op of batches, also for one image."""
+    """Calls an op of batches; adds and removes the dim of the batch for one image."""
     if input.ndim == dims + 2:
         return function(input, *args)
     return squeeze(function(unsqueeze(input, 0), *args), 0)

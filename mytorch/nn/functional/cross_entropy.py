@@ -1,13 +1,14 @@
-"""Losses of classifiers: the negative log-likelihood and the cross entropy."""
+"""Classification losses: nll_loss and cross_entropy."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
+from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
 from ...ops import where
@@ -26,18 +27,18 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative logarithm of the probability of each target class, - weight[t] * input[t].
+    """Returns the negative log-likelihood of the target classes, - weight[t] * input[t].
 
     Args:
         input: log-probabilities, (N, C), (C,) or (N, C, d1, …).
-        target: class numbers, int64 or uint8, (N,), () or (N, d1, …).
+        target: class indices, int64 or uint8, (N,), () or (N, d1, …).
         weight: of each class, (C,).
-        ignore_index: elements with this target don't count.
-        reduction: "mean" divides by the weights of all targets that count (NaN if none does), "sum", "none".
+        ignore_index: elements with this target are ignored.
+        reduction: "mean" divides by the weights of all targets not ignored (NaN without any), "sum", "none".
 
     Raises:
-        IndexError: a target that is no class (not looked for on a GPU, which would have to wait).
-        ValueError, RuntimeError: shapes, dtypes or the reduction are wrong.
+        IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
+        ValueError, RuntimeError: invalid shapes, dtypes or reduction.
     """
     dim = class_dim(input)
     counts, target, scale = weigh(input, target, weight, ignore_index)
@@ -45,14 +46,15 @@ def nll_loss(
     return reduced(where(counts, picked * scale, 0), reduction, scale.sum())
 
 
-def class_dim(x: Any) -> int:
+def class_dim(x: Tensor | RawArray) -> int:
+    """Returns the dim of the classes."""
     return 0 if x.ndim == 1 else 1
 
 
 def weigh(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Which targets count, the targets with class 0 for the others, and how much each weighs."""
+    """Returns which targets count, the targets with class 0 for the ignored ones, and each one's weight."""
     counts = target != ignore_index
     target = where(counts, target, 0)
     return counts, target, counts.to(input.dtype) if weight is None else where(counts, weight[target], 0)
@@ -75,7 +77,7 @@ def check_classes(
     weight: Tensor | None,
     ignore_index: int,
 ) -> None:
-    """Raise unless `target` holds class numbers that fit the weight and logits of this shape and dtype."""
+    """Raises unless `target` holds class indices that match the weight and logits of this shape and dtype."""
     _require_float(name, dtype)
     single, expected = len(shape) == 1, (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     classes = shape[0 if single else 1]
@@ -119,7 +121,7 @@ def _require_float(name, dtype):
 
 
 def _targets(x, target, weight, ignore_index):
-    """For an input (rows, C): does a row count, where in it is the target, and how much does it weigh?"""
+    """Returns for an input (rows, C) which rows count, the index of each target, and each row's weight."""
     target = np.reshape(target, -1)
     counts = target != ignore_index
     target = np.where(counts, target, 0)
@@ -128,29 +130,30 @@ def _targets(x, target, weight, ignore_index):
 
 
 class RowWeights(NamedTuple):
-    """How the loss of class numbers weighs each row of logits, as kernels want to have it.
+    """The weights in the loss of each row of logits, for class indices; in the form that kernels take.
 
-    With the log-probabilities log_p of a row it is - pull * log_p[target] - sum_c spread[c] * log_p[c].
+    With the log-probabilities log_p, the loss of a row is
+    - target_weight * log_p[target] - sum_c smoothing[c] * log_p[c].
 
     Attributes:
-        target: the class, -1 in a row that doesn't count.
-        counts: whether it does.
-        pull: of the target; 0 in a row that doesn't count.
+        target: the class, -1 in an ignored row.
+        counts: False in an ignored row.
+        target_weight: 0 in an ignored row.
         spread: of each class, by label smoothing; None without.
         norm: what "mean" divides the sum of all losses by.
     """
 
-    target: Any
-    counts: Any
-    pull: Any
-    spread: Any
-    norm: Any
+    target: RawArray
+    counts: RawArray
+    target_weight: RawArray
+    smoothing: RawArray | None
+    norm: RawArray
 
 
 def row_weights(
-    target: Any, weight: Any, ignore_index: int, smoothing: float, classes: int, dtype: np.dtype
+    target: RawArray, weight: RawArray, ignore_index: int, smoothing: float, classes: int, dtype: np.dtype
 ) -> RowWeights:
-    """The weights for targets of any shape, of which each becomes a row."""
+    """Returns the weights for targets of any shape, one row per target."""
     target = np.reshape(target, -1)
     counts = target != ignore_index
     target = np.where(counts, target, -1)
@@ -163,16 +166,17 @@ def row_weights(
     if not smoothing:
         return RowWeights(target, counts, scale, None, norm)
     each = smoothing / max(classes, 1)
-    spread = np.full_like(target, each, dtype, shape=classes) if weight is None else each * weight
-    return RowWeights(target, counts, (1 - smoothing) * scale, spread, norm)
+    by_class = np.full_like(target, each, dtype, shape=classes) if weight is None else each * weight
+    return RowWeights(target, counts, (1 - smoothing) * scale, by_class, norm)
 
 
-def class_last(x):
+def class_last(x: RawArray) -> RawArray:
+    """Moves the dim of the classes to the end; adds one for the batch to (C,)."""
     return x[None] if x.ndim == 1 else x if x.ndim == 2 else np.moveaxis(x, 1, -1)
 
 
-def class_back(d, shape):
-    """The reverse of `class_last` and of making rows."""
+def class_back(d: RawArray, shape: tuple[int, ...]) -> RawArray:
+    """Undoes `class_last` and the reshape to rows."""
     if len(shape) < 3:
         return np.reshape(d, shape)
     return np.moveaxis(np.reshape(d, (shape[0], *shape[2:], shape[1])), -1, 1)
@@ -188,12 +192,12 @@ def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
     slope = -scale / norm
     size, dtype = x.shape, x.dtype
 
-    def grad(g):
+    def vjp(g):
         d = np.zeros(size, dtype, like=g)
         d[at] = np.where(counts, slope * np.reshape(g, -1), 0)
         return class_back(d, shape)
 
-    return reduced(np.reshape(loss, kind), reduction, norm), grad
+    return reduced(np.reshape(loss, kind), reduction, norm), vjp
 
 
 @composite
@@ -207,22 +211,22 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """How badly softmax(input) predicts the target: - sum_c weight[c] p[c] log(softmax(input)[c]).
+    """Returns the cross entropy of softmax(input) and target, - sum_c weight[c] p[c] log_softmax(input)[c].
 
-    With class numbers p is 1 for the target and 0 for the others; smoothed, p is (1 - e) p + e / C.
+    For class indices p is 1 for the target, else 0; smoothing replaces p by (1 - e) p + e / C.
 
     Args:
         input: logits, (N, C), (C,) or (N, C, d1, …).
-        target: class numbers, int64 or uint8, (N,), () or (N, d1, …); or probabilities in the input's shape.
+        target: class indices, int64 or uint8, (N,), () or (N, d1, …); or probabilities in the input's shape.
         weight: of each class, (C,).
-        ignore_index: elements with this target don't count (class numbers only).
-        reduction: "mean" divides by the weights of all targets that count (NaN if none does), for
+        ignore_index: elements with this target are ignored (class indices only).
+        reduction: "mean" divides by the weights of all targets not ignored (NaN without any), for
             probabilities by the number of elements; "sum", "none".
         label_smoothing: e, from 0 to 1.
 
     Raises:
-        IndexError: a target that is no class (not looked for on a GPU, which would have to wait).
-        ValueError, RuntimeError: shapes, dtypes, the reduction or the smoothing are wrong.
+        IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
+        ValueError, RuntimeError: invalid shapes, dtypes, reduction or smoothing.
     Source: label smoothing: Szegedy et al., 2015, https://arxiv.org/abs/1512.00567, section 7.
     """
     dim = class_dim(input)
@@ -249,7 +253,7 @@ def _check_cross_entropy(
         raise RuntimeError(
             f"cross_entropy(): label_smoothing must be between 0.0 and 1.0, got {label_smoothing}"
         )
-    if target.data.shape == input.data.shape:  # PyTorch's rule: probabilities are told by their shape
+    if target.data.shape == input.data.shape:  # PyTorch's rule for probabilities
         check_probabilities("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
     else:
         check_classes("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
@@ -265,7 +269,7 @@ def check_probabilities(
     weight: Tensor | None,
     ignore_index: int,
 ) -> None:
-    """Raise unless `target`, of the logits' shape, holds probabilities."""
+    """Raises unless `target`, of the logits' shape, holds probabilities."""
     _require_float(name, dtype)
     if not is_floating_point(target.dtype):
         raise RuntimeError(
@@ -281,7 +285,7 @@ def check_probabilities(
 
 @cross_entropy.manual
 def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing):
-    """The logits less their maximum, their exponentials and the gradient follow each other in one buffer.
+    """The manual backward; shifted logits, their exponentials and the gradient share one buffer.
 
     With p = softmax(x) the gradient of -log(p[t]) is p - onehot(t); smoothing adds a mean over all t.
     """
@@ -291,27 +295,27 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
     z = rows(shifted(class_last(x), -1))
     counts, at, scale = _targets(z, target, weight, ignore_index)
     norm = np.sum(scale) if reduction == "mean" else 1
-    pull = push = (1 - smoothing) * scale
-    loss = -pull * z[at]
+    target_weight = total_weight = (1 - smoothing) * scale
+    loss = -target_weight * z[at]
     if smoothing:
-        spread = smoothing / z.shape[1] * (np.ones_like(z, shape=z.shape[1:]) if weight is None else weight)
-        push = pull + np.sum(spread)
-        loss -= z @ spread
+        by_class = smoothing / z.shape[1] * (np.ones_like(z, shape=z.shape[1:]) if weight is None else weight)
+        total_weight = target_weight + np.sum(by_class)
+        loss -= z @ by_class
     np.exp(z, out=z)
     total = row_sums(z)[:, 0]
-    loss = np.where(counts, loss + push * np.log(total), 0)
+    loss = np.where(counts, loss + total_weight * np.log(total), 0)
     if is_grad_enabled():
-        z *= (np.where(counts, push / norm, 0) / total)[:, None]
-        z[at] -= np.where(counts, pull / norm, 0)
+        z *= (np.where(counts, total_weight / norm, 0) / total)[:, None]
+        z[at] -= np.where(counts, target_weight / norm, 0)
         if smoothing:
-            z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * spread
+            z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * by_class
 
-    def grad(g):
-        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # as usual: no need to pass over the buffer
+    def vjp(g):
+        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # the usual case: saves a pass
             return class_back(z, shape)
         return class_back(z * np.where(counts, np.reshape(g, -1), 0)[:, None], shape)
 
-    return reduced(np.reshape(loss, kind), reduction, norm), grad
+    return reduced(np.reshape(loss, kind), reduction, norm), vjp
 
 
 def _from_probabilities(x, target, weight, reduction, smoothing):
@@ -325,16 +329,16 @@ def _from_probabilities(x, target, weight, reduction, smoothing):
     loss = -np.sum(log_p * p, axis=dim)
     norm = loss.size if reduction == "mean" else 1
 
-    def along(g):
-        """The gradient of the loss of each element, with the dim of the classes."""
+    def each(g):
+        """Returns the gradient of the loss of each element, with a dim for the classes."""
         return g / norm if reduction != "none" else np.expand_dims(g, dim)
 
-    def grad_weight(g):
-        d = -along(g) * log_p * smoothed
+    def dweight(g):
+        d = -each(g) * log_p * smoothed
         return np.sum(d, axis=tuple(i for i in range(d.ndim) if i != dim))
 
     return reduced(loss, reduction, norm), (
-        lambda g: along(g) * (np.exp(log_p) * np.sum(p, axis=dim, keepdims=True) - p),
-        lambda g: along(g) * ((smoothing - 1) * by_class * log_p),
-        None if weight is None else grad_weight,
+        lambda g: each(g) * (np.exp(log_p) * np.sum(p, axis=dim, keepdims=True) - p),
+        lambda g: each(g) * ((smoothing - 1) * by_class * log_p),
+        None if weight is None else dweight,
     )

@@ -1,4 +1,4 @@
-"""How far apart vectors are, or how alike."""
+"""pairwise_distance and cosine_similarity."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .loss import at_least, check_broadcast
 
 @rounds_once
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between x1 and x2, broadcast, along a dim.
+    """Returns the cosine of the angle between x1 and x2, broadcast, along a dim.
 
         x1 . x2 / (max(|x1|, eps) max(|x2|, eps))
 
     Raises:
-        RuntimeError: integers, or shapes that can't be broadcast.
-        IndexError: there is no such dim.
+        RuntimeError: integer dtypes, or shapes that cannot be broadcast.
+        IndexError: no such dim.
     """
     check_broadcast("cosine_similarity", x1=x1, x2=x2)
     dtype = promote_types(x1.dtype, x2.dtype)
@@ -31,10 +31,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """The p-norm of x1 - x2 + eps along the last dim of the two, broadcast; eps keeps its gradient finite.
+    """Returns the p-norm of x1 - x2 + eps along the last dim; eps keeps the gradient finite.
 
     Raises:
-        RuntimeError: shapes that can't be broadcast.
+        RuntimeError: shapes that cannot be broadcast.
     """
     check_broadcast("pairwise_distance", x1=x1, x2=x2)
     return norm(x1 - x2 + float(eps), p, -1, keepdim)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ...backends.device import device_of, on, thread
+from ...backends.device import RawArray, device_of, on, thread
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor, from_raw
 from ...ops.inplace import inplace as in_place
@@ -17,22 +16,22 @@ from ...random import generator_on
 from . import philox
 from .composite import Unsupported, composite
 
-ALPHA = 1.7580993408473766  # minus the limit of SELU for x -> -inf
+ALPHA = 1.7580993408473766  # minus the limit of SELU as x -> -inf
 
 
 @composite
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p), so that the mean stays.
+    """Zeroes each element with probability p and scales the others by 1 / (1 - p), which preserves the mean.
 
-    It takes a seed, or the numbers themselves, from the default generator of the input's device, so the same
-    `manual_seed` drops the same elements again, in the same variant. Without `training` it returns the input.
+    The default generator of the input's device supplies a seed, or the random values: after the same
+    `manual_seed`, the same variant drops the same elements. Without `training` it returns the input.
 
     Raises:
-        RuntimeError: the input isn't floating-point.
-        ValueError: p is no probability.
+        RuntimeError: the input is not floating-point.
+        ValueError: p is not in [0, 1].
     Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
     """
-    draw = training  # the check puts it there
+    draw = training  # the checker replaces it by a `Draw`
     return input * (from_raw(draw.kept(input.data._array, p)).to(input.dtype) * scale_of_kept(p))
 
 
@@ -48,12 +47,11 @@ def _dropout(x, p, draw, inplace):
 
 
 class Draw:
-    """Which elements one call keeps, the same for everyone who asks: the call may be run again for its
-    second derivative.
+    """The elements that one call keeps; fixed, as a second derivative runs the call again.
 
-    Kernels make that from the seed and an element's number, wherever they need it, and nothing is stored; so
-    does the reference. In NumPy it takes ten times as long as numbers from the generator: the hand-derived
-    variant draws a mask from there, and leaves it here.
+    Kernels and the reference compute them from the seed and an element's index and store nothing. In NumPy
+    that takes ten times as long as drawing from the generator: the manual variant draws a mask, which is
+    stored here.
     """
 
     def __init__(self, like: Tensor):
@@ -63,20 +61,20 @@ class Draw:
 
     @property
     def seed(self) -> int:
-        """For kernels. A captured graph would drop the same elements each time: it gets masks instead."""
+        """The seed for kernels; not for captured graphs, whose replays would all use it."""
         if thread.is_capturing:
-            raise Unsupported("a graph that is captured can't have dropout by seeds, which are numbers")
+            raise Unsupported("dropout by seed would be constant in a captured graph")
         return self._seed
 
-    def kept(self, x: Any, p: float) -> Any:
-        """A bool array in the shape of `x`: the mask, if one was drawn, else by the seed."""
+    def kept(self, x: RawArray, p: float) -> RawArray:
+        """Returns a bool array in the shape of `x`: the mask, if one was drawn, else from the seed."""
         if self._mask is not None:
             return self._mask
         with on(device_of(x)):
             return (philox.uniform(self.seed, x.size, device_of(x)) > p).reshape(x.shape)
 
-    def mask(self, x: Any, p: float) -> Any:
-        """The same, drawn from the generator."""
+    def mask(self, x: RawArray, p: float) -> RawArray:
+        """Returns the mask, drawn from the generator at the first call."""
         if self._mask is None:
             dtype = np.float64 if x.dtype == np.float64 else np.float32
             self._mask = self.generator.rng.random(x.shape, dtype=dtype) >= p
@@ -84,14 +82,15 @@ class Draw:
 
 
 def scale_of_kept(p: float) -> float:
+    """Returns 1 / (1 - p), by which dropout scales the elements that it keeps; 0 for p = 1."""
     return 1 / (1 - p) if p < 1 else 0.0
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of (N, C, L) or (C, L) with probability p: see `dropout` and `dropout2d`.
+    """Zeroes whole channels of (N, C, L) or (C, L) with probability p: see `dropout` and `dropout2d`.
 
     Raises:
-        RuntimeError: another number of dims.
+        RuntimeError: the input has not 2 or 3 dims.
     """
     if input.ndim not in (2, 3):
         raise RuntimeError(f"dropout1d(): expected a 2D or 3D input, got shape {tuple(input.shape)}")
@@ -99,13 +98,13 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of (N, C, H, W) with probability p and scale the others by 1 / (1 - p).
+    """Zeroes whole channels of (N, C, H, W) with probability p and scales the others by 1 / (1 - p).
 
-    An input of 3 dims counts as (N, C, L), as in PyTorch.
+    An input of 3 dims is (N, C, L), as in PyTorch.
 
     Raises:
-        RuntimeError: the input has fewer than 2 dims, or isn't floating-point.
-        ValueError: p is no probability.
+        RuntimeError: the input has fewer than 2 dims, or is not floating-point.
+        ValueError: p is not in [0, 1].
     Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015,
         https://arxiv.org/abs/1411.4280
     """
@@ -115,21 +114,21 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p: see `dropout2d`."""
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p: see `dropout2d`."""
     if input.ndim not in (4, 5):
         warnings.warn(f"dropout3d(): expected a 4D or 5D input, got {input.ndim}D", stacklevel=2)
     return _channel_dropout("dropout3d", input, p, training, inplace, 2 if input.ndim == 5 else 1)
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Set each element with probability p to the limit of SELU, -α; scale and shift all of them, so that mean
-    0 and variance 1 stay.
+    """Sets each element with probability p to the limit of SELU, -α, and scales and shifts all elements,
+    which preserves mean 0 and variance 1.
 
         a (x or -α) + a α p,   a = ((1 - p) (1 + p α²))^(-1/2)
 
     Raises:
-        RuntimeError: the input isn't floating-point.
-        ValueError: p is no probability.
+        RuntimeError: the input is not floating-point.
+        ValueError: p is not in [0, 1].
     Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017, https://arxiv.org/abs/1706.02515
     """
     return _alpha_dropout("alpha_dropout", input, p, training, inplace, input.shape)
@@ -141,25 +140,26 @@ def feature_alpha_dropout(
     """`alpha_dropout` of whole channels, (N, C, …).
 
     Raises:
-        RuntimeError: the input has fewer than 2 dims, or isn't floating-point.
-        ValueError: p is no probability.
+        RuntimeError: the input has fewer than 2 dims, or is not floating-point.
+        ValueError: p is not in [0, 1].
     """
     shape = (*input.shape[:2], *[1] * (input.ndim - 2))
     return _alpha_dropout("feature_alpha_dropout", input, p, training, inplace, shape)
 
 
 def check_probability(p: float) -> None:
+    """Raises ValueError unless p is in [0, 1]."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
 def dropout_mask(like: Tensor, shape: Sequence[int], p: float) -> Tensor:
-    """0 with probability p, else 1 / (1 - p), in the dtype and on the device of a tensor."""
+    """Returns 0 with probability p, else 1 / (1 - p), in the dtype and on the device of a tensor."""
     return _keep(like, shape, p) * scale_of_kept(p)
 
 
 def _keep(like, shape, p):
-    """0 with probability p, else 1."""
+    """Returns 0 with probability p, else 1."""
     rng = generator_on(like.device, None).rng
     with on(like.device):
         drawn = rng.random(tuple(shape), dtype=np.float64 if like.dtype == np.float64 else np.float32)
@@ -167,7 +167,7 @@ def _keep(like, shape, p):
 
 
 def _drops(name, input, p, training):
-    """Is there anything to do?"""
+    """Returns whether elements are dropped; raises the errors of a wrong call."""
     check_probability(p)
     if not training or p == 0:
         return False

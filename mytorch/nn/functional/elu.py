@@ -1,25 +1,26 @@
-"""Exponential linear units: straight above 0, an exponential below."""
+"""Exponential linear units (elu, selu, celu): linear above 0, exponential below."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops import where
 from ...ops.inplace import inplace
 from .activations import floats_only, require_float
 from .composite import composite
 
-# The mean 0 and the variance 1 of many inputs are a fixed point of selu with these.
+# With these constants mean 0 and variance 1 are a fixed point of selu.
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
 @composite
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where x > 0, else alpha (exp(x) - 1)
+    """Returns x where x > 0, else alpha (exp(x) - 1).
 
     Source: Clevert, Unterthiner & Hochreiter, 2015, https://arxiv.org/abs/1511.07289
     """
@@ -28,12 +29,12 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 @elu.manual
 def _elu(x, alpha, inplace):
-    return _unit_by_hand(x, alpha)
+    return _unit_manual(x, alpha)
 
 
 @composite
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """scale * elu(x, alpha) with constants that keep the mean and variance of the activations.
+    """Returns scale * elu(x, alpha) with constants that keep the mean and variance of the activations.
 
     Source: Klambauer, Unterthiner, Mayr & Hochreiter, 2017, https://arxiv.org/abs/1706.02515
     """
@@ -42,12 +43,12 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 @selu.manual
 def _selu(x, inplace):
-    return _unit_by_hand(x, SELU_ALPHA, scale=SELU_SCALE)
+    return _unit_manual(x, SELU_ALPHA, scale=SELU_SCALE)
 
 
 @composite
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where x > 0, else alpha (exp(x / alpha) - 1): `elu` with a slope that is continuous for any alpha.
+    """Returns x where x > 0, else alpha (exp(x / alpha) - 1): `elu` with a continuous slope for every alpha.
 
     Raises:
         RuntimeError: alpha is 0.
@@ -58,7 +59,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 @celu.manual
 def _celu(x, alpha, inplace):
-    return _unit_by_hand(x, alpha, 1 / alpha)
+    return _unit_manual(x, alpha, 1 / alpha)
 
 
 floats_only(elu)
@@ -73,11 +74,11 @@ def _check_celu(input, alpha, inplace):
 
 
 def _unit(x: Tensor, alpha: float, inner: float = 1) -> Tensor:
-    """max(x, 0) + alpha (exp(inner * min(x, 0)) - 1)"""
+    """Returns max(x, 0) + alpha (exp(inner * min(x, 0)) - 1)"""
     return where(x <= 0, 0, x) + alpha * (inner * where(x <= 0, x, 0)).expm1()
 
 
-def _unit_by_hand(x: Any, alpha: float, inner: float = 1, scale: float = 1) -> Any:
+def _unit_manual(x: RawArray, alpha: float, inner: float = 1, scale: float = 1) -> tuple[RawArray, Callable]:
     below = x <= 0
     power = inner * np.minimum(x, 0)
     y = np.where(below, scale * alpha * np.expm1(power), scale * x)

@@ -1,11 +1,11 @@
-"""Rows of a table, by their numbers; and numbers as rows of zeros and a one."""
+"""embedding, the rows of a table, and one_hot."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...autograd import is_grad_enabled, no_grad
-from ...backends.device import on
+from ...backends.device import RawArray, on
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
 from ...ops import arange, where
@@ -24,23 +24,23 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """y[...] = weight[input[...]]
+    """Returns the rows of a table, y[...] = weight[input[...]].
 
     Args:
-        input: int64 or int32 numbers of rows, any shape.
+        input: int64 or int32 indices of rows, any shape.
         weight: (num_embeddings, embedding_dim)
-        padding_idx: the row that gets no gradient; negative ones count from the end.
-        max_norm: rows in use whose `norm_type`-norm is larger are first scaled down to it, in place.
-        scale_grad_by_freq: divide a row's gradient by how often it is used here.
-        sparse: must be False where a gradient is wanted: there are only dense ones.
+        padding_idx: the row without gradient; negative ones count from the end.
+        max_norm: selected rows whose `norm_type`-norm is larger are scaled down to it, in place.
+        scale_grad_by_freq: divide a row's gradient by the number of its occurrences.
+        sparse: must be False where a gradient is required: only dense ones are implemented.
 
     Returns:
         (*input.shape, embedding_dim)
 
     Raises:
-        IndexError: there is no such row (not looked for on a GPU, which would have to wait).
-        RuntimeError: wrong dtype of `input`, or a weight that isn't a matrix.
-        AssertionError: there is no row `padding_idx`.
+        IndexError: an index out of range (unchecked on a GPU, which would have to synchronize).
+        RuntimeError: an invalid dtype of `input`, or a weight that is not a matrix.
+        AssertionError: `padding_idx` is out of range.
     """
     y = weight[input]
     if scale_grad_by_freq:
@@ -62,7 +62,7 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
     count = weight.shape[0]
     index = input.data._array
     if isinstance(index, np.ndarray) and index.size:
-        unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one look finds both kinds
+        unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one comparison finds both
         if unsigned.max() >= count:
             raise IndexError(
                 f"embedding(): index out of range in self: {index.min()} to {index.max()}, of {count} rows"
@@ -78,8 +78,8 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
     return input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False
 
 
-def renormalize(weight, index, max_norm, norm_type):
-    """Scale the rows `index` of the weight down to `max_norm`, in place."""
+def renormalize(weight: Tensor, index: RawArray, max_norm: float, norm_type: float) -> None:
+    """Scales the rows `index` of the weight down to `max_norm`, in place."""
     with no_grad(), on(weight.device):
         index = np.unique(index)
         rows = weight.data._array[index]
@@ -96,7 +96,7 @@ def renormalize(weight, index, max_norm, norm_type):
 def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
     shape = weight.shape
 
-    def grad(g):
+    def dweight(g):
         total = scatter_nd.dual(g, (index,), (0,), shape)
         if scale_grad_by_freq:
             total = total / np.maximum(np.bincount(np.reshape(index, -1), minlength=shape[0]), 1)[:, None]
@@ -104,22 +104,22 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
             total[padding_idx] = 0
         return total
 
-    return np.take(weight, index, axis=0), (None, grad)
+    return np.take(weight, index, axis=0), (None, dweight)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the place of the class, else 0: y[..., c] = (tensor[...] == c)
+    """Returns y[..., c] = (tensor[...] == c): 1 at the class, else 0.
 
     Args:
         tensor: int64 classes, any shape.
-        num_classes: -1 for one more than the largest that is there.
+        num_classes: -1 for one more than the largest class in the tensor.
 
     Returns:
         int64 (*tensor.shape, num_classes)
 
     Raises:
-        RuntimeError: another dtype; classes outside of 0 to num_classes - 1 (not looked for on a GPU, which
-            would have to wait); no elements and no `num_classes`.
+        RuntimeError: another dtype; classes outside of 0 to num_classes - 1 (unchecked on a GPU, which would
+            have to synchronize); no elements and no `num_classes`.
     """
     require_tensor(tensor, "one_hot")
     if tensor.dtype != np.int64:

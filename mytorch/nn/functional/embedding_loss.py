@@ -1,4 +1,4 @@
-"""Losses that pull vectors that belong together closer, and push the others apart."""
+"""Embedding losses: cosine, hinge and triplet margin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1, or the mean or sum.
+    """Returns 1 - cos where the target is 1, max(0, cos - margin) where it is -1, reduced.
 
     Args:
         input1, input2: (N, D) or (D,).
@@ -27,8 +27,8 @@ def cosine_embedding_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: other shapes.
+        ValueError: an unknown reduction.
+        RuntimeError: shapes do not match.
     """
     name = "cosine_embedding_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -41,11 +41,11 @@ def cosine_embedding_loss(
             f"sizes {input1.data.shape} and {input2.data.shape}"
         )
     check_broadcast(name, input1=input1, input2=input2)
-    across = (input1 * input2).sum(-1)
+    dot = (input1 * input2).sum(-1)
     square1, square2 = ((x * x).sum(-1) + 1e-12 for x in (input1, input2))
-    cos = across / (square1 * square2).sqrt()
-    alike, apart = 1 - cos, (cos - margin).clamp(min=0)
-    return reduced(where(target == 1, alike, 0) + where(target == -1, apart, 0), reduction)
+    cos = dot / (square1 * square2).sqrt()
+    similar, dissimilar = 1 - cos, (cos - margin).clamp(min=0)
+    return reduced(where(target == 1, similar, 0) + where(target == -1, dissimilar, 0), reduction)
 
 
 def hinge_embedding_loss(
@@ -56,7 +56,7 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The input where the target is 1, max(0, margin - input) where it is -1, or the mean or sum.
+    """Returns the input where the target is 1, max(0, margin - input) where it is -1, reduced.
 
     Args:
         input: distances.
@@ -64,8 +64,8 @@ def hinge_embedding_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: shapes that can't be broadcast.
+        ValueError: an unknown reduction.
+        RuntimeError: shapes that cannot be broadcast.
     """
     reduction = read_reduction("hinge_embedding_loss", reduction, size_average, reduce)
     check_broadcast("hinge_embedding_loss", input=input, target=target)
@@ -86,17 +86,17 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), or reduced; d is `pairwise_distance`.
+    """Returns max(0, d(anchor, positive) - d(anchor, negative) + margin), reduced; d is `pairwise_distance`.
 
     Args:
         anchor, positive, negative: (N, D) or (D,).
         p, eps: of the distance.
-        swap: where the positive is nearer to the negative than the anchor is, their distance counts.
+        swap: use d(positive, negative) where it is smaller than d(anchor, negative).
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: a margin that isn't positive; another reduction.
-        RuntimeError: different numbers of dims.
+        ValueError: a margin that is not positive; an unknown reduction.
+        RuntimeError: numbers of dims that differ.
     Source: Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional neural
         networks", 2016, https://doi.org/10.5244/C.30.119
     """
@@ -135,11 +135,11 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` with a distance of your own: `distance_function(x, y)`.
+    """Returns `triplet_margin_loss` with a custom distance, `distance_function(x, y)`.
 
     Raises:
-        ValueError: a margin that isn't positive; another reduction.
-        RuntimeError: different numbers of dims.
+        ValueError: a margin that is not positive; an unknown reduction.
+        RuntimeError: numbers of dims that differ.
     """
     name = "triplet_margin_with_distance_loss"
     reduction = read_reduction(name, reduction, None, None)

@@ -1,26 +1,25 @@
-"""Gated activations: one half of the input says how much of the other passes."""
+"""Gated activations: glu, swiglu, geglu; one half of the input scales the other."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops import chunk
 from ...ops.dims import canonical_dim
 from .activations import raw_sigmoid, require_float, sigmoid, silu
 from .composite import composite
-from .gelu import check_approximate, gelu, gelu_by_hand
+from .gelu import check_approximate, gelu, gelu_manual
 
 
 @composite
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """a sigmoid(b) of the two halves a and b of the input along a dim.
+    """Returns a sigmoid(b) of the two halves a and b of the input along a dim.
 
     Raises:
         RuntimeError: the dim is of odd size, or the input 0-d.
-        IndexError: there is no such dim.
+        IndexError: no such dim.
     Source: Dauphin, Fan, Auli & Grangier, 2016, https://arxiv.org/abs/1612.08083
     """
     a, b = chunk(input, 2, dim)
@@ -34,7 +33,7 @@ def _check_glu(input, dim):
 
 @composite
 def swiglu(input: Tensor, dim: int = -1) -> Tensor:
-    """silu(a) b of the two halves a and b of the input along a dim; PyTorch has no function for it.
+    """Returns silu(a) b of the two halves a and b of the input along a dim; not in PyTorch.
 
     Raises:
         RuntimeError, IndexError: as `glu`.
@@ -56,25 +55,25 @@ def _swiglu(x, dim):
     s = raw_sigmoid(a)
     silu_a = a * s
 
-    def grad(g):
+    def vjp(g):
         d = np.empty_like(x)
         da, db = halves(d, dim)
         np.multiply(g * b, s + silu_a * (1 - s), out=da)
         np.multiply(g, silu_a, out=db)
         return d
 
-    return silu_a * b, grad
+    return silu_a * b, vjp
 
 
 @composite
 def geglu(input: Tensor, dim: int = -1, approximate: str = "none") -> Tensor:
-    """gelu(a) b of the two halves a and b of the input along a dim; PyTorch has no function for it.
+    """Returns gelu(a) b of the two halves a and b of the input along a dim; not in PyTorch.
 
     Args:
         approximate: which form of `gelu`, "none" or "tanh".
 
     Raises:
-        RuntimeError, IndexError: as `glu`; `approximate` is something else.
+        RuntimeError, IndexError: as `glu`; `approximate` has another value.
     Source: Shazeer, "GLU Variants Improve Transformer", 2020, https://arxiv.org/abs/2002.05202
     """
     a, b = chunk(input, 2, dim)
@@ -91,27 +90,27 @@ def _check_geglu(input, dim, approximate):
 @geglu.manual
 def _geglu(x, dim, approximate):
     a, b = halves(x, dim)
-    gelu_a, grad_gelu = gelu_by_hand(a, approximate)
+    gelu_a, gelu_vjp = gelu_manual(a, approximate)
 
-    def grad(g):
+    def vjp(g):
         d = np.empty_like(x)
         da, db = halves(d, dim)
-        da[...] = grad_gelu(g * b)
+        da[...] = gelu_vjp(g * b)
         np.multiply(g, gelu_a, out=db)
         return d
 
-    return gelu_a * b, grad
+    return gelu_a * b, vjp
 
 
-def halves(x: Any, dim: int) -> tuple[Any, Any]:
-    """Views of the two halves of a raw array along a dim."""
+def halves(x: RawArray, dim: int) -> tuple[RawArray, RawArray]:
+    """Returns views of the two halves along a dim."""
     n = x.shape[dim] // 2
     before = (slice(None),) * dim
     return x[(*before, slice(0, n))], x[(*before, slice(n, 2 * n))]
 
 
 def _check_halves(name: str, input: Tensor, dim: int) -> int:
-    """The dim, counted from 0, if it has halves."""
+    """Returns the dim, counted from 0; raises unless it is of even size."""
     require_float(input, name)
     if input.ndim == 0:
         raise RuntimeError(f"{name}(): a 0-d tensor has no halves")

@@ -12,7 +12,7 @@ from ...ops.special import erfc
 from .activations import require_float
 from .composite import composite
 
-BLOCK = 1 << 16  # elements to work on at a time on the CPU: all the passes over a block find it in the cache
+BLOCK = 1 << 16  # elements per block on the CPU, small enough that all passes over it hit the cache
 
 # P(X <= x) = (1 + tanh(x p(x^2))) / 2. For the tanh form p has two coefficients; with these seven the error
 # is below 3e-8 for every x, less than float32 resolves. They are the minimax fit to atanh(erf(x / sqrt(2)))
@@ -26,13 +26,13 @@ EXACT_FORM = (
 
 @composite
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x P(X <= x), X normally distributed with mean 0 and variance 1.
+    """Returns x P(X <= x), where X is normally distributed with mean 0 and variance 1.
 
         x / 2 (1 + erf(x / sqrt(2)))                            approximate="none"
         x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))       approximate="tanh"
 
     Raises:
-        RuntimeError: `approximate` is something else.
+        RuntimeError: `approximate` has another value.
     Source: Hendrycks & Gimpel, "Gaussian Error Linear Units", 2016, https://arxiv.org/abs/1606.08415
     """
     if approximate == "tanh":
@@ -52,8 +52,8 @@ def check_approximate(name: str, approximate: str) -> None:
 
 
 @gelu.manual
-def gelu_by_hand(x, approximate):
-    """The derivative is P(x) + x P'(x); it is made along the way, where most of what it needs is at hand."""
+def gelu_manual(x, approximate):
+    """Computes the derivative, P(x) + x P'(x), with the result: they share most of the work."""
     exact = approximate == "none"
     if exact and x.dtype == np.float64:
         return _gelu_double(x)
@@ -73,7 +73,7 @@ def gelu_by_hand(x, approximate):
 
 
 def _cdf(x, square, p, form):
-    """Set `square` to x^2 and `p` to (1 + tanh(x p(x^2))) / 2."""
+    """Sets `square` to x^2 and `p` to (1 + tanh(x p(x^2))) / 2."""
     np.multiply(x, x, out=square)
     np.multiply(square, form[-1], out=p)
     for c in form[-2:0:-1]:
@@ -87,7 +87,7 @@ def _cdf(x, square, p, form):
 
 
 def _add_x_density(x, square, p, out):
-    """Set `out` to p + x exp(-x^2 / 2) / sqrt(2 pi)."""
+    """Sets `out` to p + x exp(-x^2 / 2) / sqrt(2 pi)."""
     square *= -0.5
     np.exp(square, out=square)
     square *= 1 / math.sqrt(2 * math.pi)
@@ -96,7 +96,7 @@ def _add_x_density(x, square, p, out):
 
 
 def _add_x_derivative(x, square, p, out):
-    """Set `out` to p + x p', with p = (1 + tanh(c0 x + c1 x^3)) / 2, so p' = 2 p (1 - p) (c0 + 3 c1 x^2)."""
+    """Sets `out` to p + x p', with p = (1 + tanh(c0 x + c1 x^3)) / 2, so p' = 2 p (1 - p) (c0 + 3 c1 x^2)."""
     np.subtract(1, p, out=out)
     out *= p
     square *= 6 * TANH_FORM[1]

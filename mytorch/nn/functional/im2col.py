@@ -1,14 +1,13 @@
 """
 Convolution: the product of a kernel with every window of the input.
 
-The windows of an image are copied side by side into the columns of a matrix ("im2col"); then one matrix
-product a group is the whole convolution, and each of its two gradients:
+The windows of an image are copied to the columns of a matrix ("im2col"); then one matrix product per group
+computes the convolution, and one each of its two gradients:
 
     y  = w @ columns(x)          dw = dy @ columns(x)^T          dx = overlap_add(w^T @ dy)
 
-All three are derivatives of one number, sum(dy * conv(x, w)), which is linear in x, in w and in dy. So the
-derivatives of each are the two others, and gradients of gradients need nothing more. A transposed convolution
-is the third one, called by its user.
+All three are derivatives of one scalar, sum(dy * conv(x, w)), which is linear in x, in w and in dy. So the
+derivatives of each are the two others, which covers higher orders. A transposed convolution is the third.
 
 Source: Chellapilla, Puri & Simard, "High performance convolutional neural networks for document processing",
 2006, https://inria.hal.science/inria-00112631
@@ -18,25 +17,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...backends.blas import product
+from ...backends.device import RawArray
 from ...core.op import op
 from .windows import Ints, inner, output_size, overlap_add, padded, windows
 
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
-CACHE = 8 << 20  # bytes of columns at a time, so that the product finds them in the cache
+CACHE = 8 << 20  # bytes of columns per block, so that the product reads them from the cache
 GPU_MEMORY = 1 << 30
 
 
 class Geometry(NamedTuple):
-    """Where the windows of a convolution lie, dim by dim."""
+    """The sizes of a convolution, one per dim."""
 
     size: Ints  # of the input
     kernel: Ints
-    out: Ints  # how many windows there are
+    out: Ints  # the number of windows
     stride: Ints
     padding: tuple[tuple[int, int], ...]  # before and after
     dilation: Ints
@@ -46,7 +46,7 @@ class Geometry(NamedTuple):
 def geometry(
     size: Ints, kernel: Ints, stride: Ints, padding: Sequence[tuple[int, int]], dilation: Ints, groups: int
 ) -> Geometry:
-    """Of the windows that fit into an input of this size; below 1 of them along a dim if none does."""
+    """Returns the geometry for an input of this size; `out` is below 1 where no window fits."""
     room = [n + before + after for n, (before, after) in zip(size, padding, strict=True)]
     dims = zip(room, kernel, stride, dilation, strict=True)
     out = tuple([output_size(n, k, s, 0, d) for n, k, s, d in dims])
@@ -55,7 +55,7 @@ def geometry(
 
 @op(half="float16")
 def convolution(x, w, bias, form):
-    """(N, C, *size), (O, C / groups, *kernel) and (O,) or None to (N, O, *out)."""
+    """Convolves (N, C, *size), (O, C / groups, *kernel) and (O,) or None to (N, O, *out)."""
     return _output(x, w, bias, form), (
         lambda g: conv_input_gradient.dual(g, w, None, form),
         lambda g: conv_weight_gradient.dual(x, g, form),
@@ -65,7 +65,7 @@ def convolution(x, w, bias, form):
 
 @op(half="float16")
 def conv_input_gradient(g, w, bias, form):
-    """(N, O, *out), (O, C / groups, *kernel) and (C,) or None to (N, C, *size)."""
+    """Returns dx of (N, O, *out), (O, C / groups, *kernel) and (C,) or None: (N, C, *size)."""
     return _input(g, w, bias, form), (
         lambda gg: convolution.dual(gg, w, None, form),
         lambda gg: conv_weight_gradient.dual(gg, g, form),
@@ -75,15 +75,15 @@ def conv_input_gradient(g, w, bias, form):
 
 @op(half="float16")
 def conv_weight_gradient(x, g, form):
-    """(N, C, *size) and (N, O, *out) to (O, C / groups, *kernel)."""
+    """Returns dw of (N, C, *size) and (N, O, *out): (O, C / groups, *kernel)."""
     return _weight(x, g, form), (
         lambda gg: conv_input_gradient.dual(g, gg, None, form),
         lambda gg: convolution.dual(x, gg, None, form),
     )
 
 
-def _sum_by_channel(g: Any) -> Any:
-    """The gradient of a bias."""
+def _sum_by_channel(g: RawArray) -> RawArray:
+    """Returns the gradient of a bias."""
     return np.sum(g, axis=(0, *range(2, g.ndim)), dtype=SINGLE if g.dtype == HALF else None)
 
 
@@ -104,28 +104,28 @@ def raw(function: Callable) -> Callable:
 def _output(x, w, bias, form):
     kernels = _matrices(w, form.groups, 1)
     y = np.empty((len(x), len(w), *form.out), x.dtype, like=x)
-    for images, rows, places, part in _parts(x, x.shape[1], form):
-        columns = to_columns(x[images, :, rows], part)
+    for images, rows, rows_out, block in _blocks(x, x.shape[1], form):
+        columns = to_columns(x[images, :, rows], block)
         z = product(kernels, _matrices(columns, form.groups, w.ndim - 1))
         if bias is not None:
             z += np.reshape(bias, (*kernels.shape[:2], 1))
-        y[images, :, places] = np.swapaxes(np.reshape(z, (len(w), -1, *part.out)), 0, 1)
+        y[images, :, rows_out] = np.swapaxes(np.reshape(z, (len(w), -1, *block.out)), 0, 1)
     return y
 
 
 @raw
 def _input(g, w, bias, form):
-    turned = _turned(form)
-    if turned is not None and len(w) <= 2 * form.groups * w.shape[1]:
-        return _output(g, _turned_kernels(w, form.groups), bias, turned)
+    flipped = _flipped(form)
+    if flipped is not None and len(w) <= 2 * form.groups * w.shape[1]:
+        return _output(g, _flipped_kernels(w, form.groups), bias, flipped)
     kernels = np.swapaxes(_matrices(w, form.groups, 1), 1, 2)
     channels = form.groups * w.shape[1]
     y = np.zeros((len(g), channels, *form.size), g.dtype, like=g)
-    for images, rows, places, part in _parts(g, channels, form):
-        errors = np.swapaxes(g[images, :, places], 0, 1)
+    for images, rows, rows_out, block in _blocks(g, channels, form):
+        errors = np.swapaxes(g[images, :, rows_out], 0, 1)
         columns = product(kernels, _matrices(errors, form.groups, 1))
         columns = np.reshape(columns, (channels, *form.kernel, *errors.shape[1:]))
-        y[images, :, rows] += from_columns(columns, part)
+        y[images, :, rows] += from_columns(columns, block)
     if bias is not None:
         y += np.reshape(bias, (channels, *[1] * len(form.size)))
     return y
@@ -135,47 +135,47 @@ def _input(g, w, bias, form):
 def _weight(x, g, form):
     shape = (g.shape[1], x.shape[1] // form.groups, *form.kernel)
     total = np.zeros((form.groups, shape[0] // form.groups, math.prod(shape[1:])), x.dtype, like=x)
-    for images, rows, places, part in _parts(x, x.shape[1], form):
-        columns = _matrices(to_columns(x[images, :, rows], part), form.groups, len(shape) - 1)
-        errors = _matrices(np.swapaxes(g[images, :, places], 0, 1), form.groups, 1)
+    for images, rows, rows_out, block in _blocks(x, x.shape[1], form):
+        columns = _matrices(to_columns(x[images, :, rows], block), form.groups, len(shape) - 1)
+        errors = _matrices(np.swapaxes(g[images, :, rows_out], 0, 1), form.groups, 1)
         total += product(errors, np.swapaxes(columns, 1, 2))
     return np.reshape(total, shape)
 
 
-def to_columns(x: Any, form: Geometry) -> Any:
-    """(N, C, *size) to (C, *kernel, N, *out): what each place of the kernel meets, in window after window.
+def to_columns(x: RawArray, form: Geometry) -> RawArray:
+    """Returns (N, C, *size) as (C, *kernel, N, *out): the element of each window per kernel element.
 
-    It is a view, of x or of x with its padding.
+    The result is a view of x or of x with its padding.
     """
     view = windows(padded(x, form.padding), form.kernel, form.stride, form.dilation)
-    view = view[(slice(None), slice(None), *[slice(n) for n in form.out])]  # an output_padding has more
-    places, kernel = _dims(form)
-    return np.transpose(view, (1, *kernel, 0, *places))
+    view = view[(slice(None), slice(None), *[slice(n) for n in form.out])]  # output_padding makes more fit
+    out, kernel = _dims(form)
+    return np.transpose(view, (1, *kernel, 0, *out))
 
 
-def from_columns(columns: Any, form: Geometry) -> Any:
-    """The adjoint of `to_columns`: (C, *kernel, N, *out) to (N, C, *size), summed where windows overlap."""
+def from_columns(columns: RawArray, form: Geometry) -> RawArray:
+    """Returns the adjoint of `to_columns`: (C, *kernel, N, *out) to (N, C, *size), overlaps summed."""
     size = [n + before + after for n, (before, after) in zip(form.size, form.padding, strict=True)]
-    places, kernel = _dims(form)
-    view = np.transpose(columns, np.argsort((1, *kernel, 0, *places)).tolist())
+    out, kernel = _dims(form)
+    view = np.transpose(columns, np.argsort((1, *kernel, 0, *out)).tolist())
     return inner(overlap_add(view, size, form.stride, form.dilation), form.padding)
 
 
 def _dims(form: Geometry) -> tuple[range, range]:
-    """Which dims of (N, C, *out, *kernel) are windows, and which are elements of a window."""
+    """Returns the dims of out and of kernel in (N, C, *out, *kernel)."""
     dims = len(form.size)
     return range(2, 2 + dims), range(2 + dims, 2 + 2 * dims)
 
 
-def _matrices(x: Any, groups: int, split: int) -> Any:
-    """One matrix a group: the dims before `split`, the rows, are shared out to the groups."""
+def _matrices(x: RawArray, groups: int, split: int) -> RawArray:
+    """Returns one matrix per group; the dims before `split` are the rows, which the groups divide."""
     return np.reshape(x, (groups, math.prod(x.shape[:split]) // groups, math.prod(x.shape[split:])))
 
 
-def _turned(form: Geometry) -> Geometry | None:
-    """The convolution from y to x, with the kernels turned around, that gives the gradient of x.
+def _flipped(form: Geometry) -> Geometry | None:
+    """Returns the convolution of dy with flipped kernels that computes dx; None if there is none.
 
-    It needs a stride of 1. Filling the columns of y is several times as fast as adding up those of x, unless
+    It needs a stride of 1. Filling the columns of dy is several times as fast as summing those of dx, unless
     y has many more channels.
     """
     if max(form.stride) > 1:
@@ -189,15 +189,15 @@ def _turned(form: Geometry) -> Geometry | None:
     return form._replace(size=form.out, out=form.size, padding=padding)
 
 
-def _turned_kernels(w: Any, groups: int) -> Any:
-    """(O, C / groups, *kernel) to (C, O / groups, *kernel), each kernel point-reflected."""
+def _flipped_kernels(w: RawArray, groups: int) -> RawArray:
+    """Returns (O, C / groups, *kernel) as (C, O / groups, *kernel), each kernel flipped in all dims."""
     w = np.flip(w, tuple(range(2, w.ndim)))
     w = np.swapaxes(np.reshape(w, (groups, len(w) // groups, *w.shape[1:])), 1, 2)
     return np.reshape(w, (groups * w.shape[1], *w.shape[2:]))
 
 
-def _parts(batch: Any, channels: int, form: Geometry) -> Iterator[tuple[slice, slice, slice, Geometry]]:
-    """(images, rows of x, rows of y, the convolution between them), so that a part's columns aren't large."""
+def _blocks(batch: RawArray, channels: int, form: Geometry) -> Iterator[tuple[slice, slice, slice, Geometry]]:
+    """Yields (images, rows of x, rows of y, the convolution between them) for blocks of bounded memory."""
     room = CACHE if isinstance(batch, np.ndarray) else GPU_MEMORY
     row = channels * math.prod(form.kernel) * math.prod(form.out[1:]) * batch.itemsize
     rows = max(1, room // max(row, 1))
@@ -208,7 +208,7 @@ def _parts(batch: Any, channels: int, form: Geometry) -> Iterator[tuple[slice, s
 
 
 def _band(form: Geometry, first: int, last: int) -> tuple[slice, slice, Geometry]:
-    """(rows of x, rows of y, the convolution between them) for y[first:last], along the first dim."""
+    """Returns (rows of x, rows of y, the convolution between them) for y[first:last], along the first dim."""
     n, stride = form.size[0], form.stride[0]
     begin = first * stride - form.padding[0][0]
     end = begin + (last - 1 - first) * stride + form.dilation[0] * (form.kernel[0] - 1) + 1
@@ -216,7 +216,7 @@ def _band(form: Geometry, first: int, last: int) -> tuple[slice, slice, Geometry
     size = rows.stop - rows.start
     before = min(max(-begin, 0), end - begin)
     padding = (before, end - begin - before - size)
-    part = form._replace(
+    block = form._replace(
         size=(size, *form.size[1:]), out=(last - first, *form.out[1:]), padding=(padding, *form.padding[1:])
     )
-    return rows, slice(first, last), part
+    return rows, slice(first, last), block

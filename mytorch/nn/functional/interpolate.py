@@ -1,21 +1,21 @@
-"""Interpolation: signals and images of another size."""
+"""Interpolation: resizes signals and images."""
 
 from __future__ import annotations
 
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...ops import clamp, floor
+from ..types import IntOrInts
 from .composite import composite
 from .resample import Taps, bins, resample
 
-REACH = {"linear": 1, "bilinear": 1, "trilinear": 1, "bicubic": 2}  # elements used on either side of a place
+REACH = {"linear": 1, "bilinear": 1, "trilinear": 1, "bicubic": 2}  # elements used on each side
 NDIM = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 MODES = ("nearest", "nearest-exact", "area", *NDIM)
 
@@ -30,12 +30,12 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Give the last dims another size, (N, C, n…) to (N, C, size…), one dim after the other.
+    """Resizes the last dims, (N, C, n…) to (N, C, size…), one dim after the other.
 
     With scale = n / size, element o of the result is
 
         x[floor(scale o)] for "nearest", x[floor(scale (o + 1/2))] for "nearest-exact",
-        the mean of what it covers for "area",
+        the mean of the elements that it covers for "area",
         the line through the two elements around s for "linear", "bilinear" and "trilinear" (1, 2, 3 dims),
         a cubic polynomial of the four elements around s for "bicubic",
 
@@ -43,14 +43,14 @@ def interpolate(
 
     Args:
         size: of the last dims; or
-        scale_factor: by which they grow: size = floor(n scale_factor) and scale = 1 / scale_factor.
-        recompute_scale_factor: in this case, too, scale = n / size.
-        antialias: only "bilinear" and "bicubic": where a dim shrinks, nothing is skipped.
+        scale_factor: size = floor(n scale_factor) and scale = 1 / scale_factor.
+        recompute_scale_factor: use scale = n / size with `scale_factor`, too.
+        antialias: for "bilinear" and "bicubic": a shrinking dim is low-pass filtered.
 
     Raises:
-        NotImplementedError: an unknown mode; a number of dims or a dtype that it isn't for.
+        NotImplementedError: an unknown mode; a number of dims or a dtype that it does not support.
         RuntimeError: a dim without elements.
-        ValueError: arguments that don't go together.
+        ValueError: arguments that exclude each other.
     Source: Keys, "Cubic convolution interpolation for digital image processing", 1981; a is -3/4, with
         `antialias` -1/2.
     """
@@ -117,16 +117,16 @@ def _scale(n, size, factor, align):
     return n / size if factor is None else 1 / factor
 
 
-def _taps(dtype: Any, mode: str, antialias: bool, n: int, size: int, scale: float, align: bool) -> Taps:
+def _taps(dtype: np.dtype, mode: str, antialias: bool, n: int, size: int, scale: float, align: bool) -> Taps:
     if mode == "area":
         return bins(n, size)
     real = np.float32 if dtype == np.float32 or is_half(dtype) else np.float64  # as PyTorch does
     scale, o, half = real(scale), np.arange(size).astype(real), real(0.5)
     if mode.startswith("nearest"):
-        place = (scale * o if mode == "nearest" else scale * (o + half)).astype(np.float32)
-        return Taps(np.minimum(place.astype(int), n - 1)[:, None])
+        position = (scale * o if mode == "nearest" else scale * (o + half)).astype(np.float32)
+        return Taps(np.minimum(position.astype(int), n - 1)[:, None])
     if antialias:
-        return _wide_taps(mode, n, scale * (o + half), max(scale, 1))
+        return _antialias_taps(mode, n, scale * (o + half), max(scale, 1))
     s = scale * o if align else scale * (o + half) - half
     if n == size and mode != "bicubic":
         s = o
@@ -135,9 +135,9 @@ def _taps(dtype: Any, mode: str, antialias: bool, n: int, size: int, scale: floa
     return Taps(np.clip(index, 0, n - 1), KERNEL[reach](index - s[:, None], -0.75))
 
 
-def _wide_taps(mode, n, center, width):
-    """Weights stretched by `width`, over the elements between center - reach width and center + reach width;
-    those beyond the ends don't count."""
+def _antialias_taps(mode, n, center, width):
+    """Returns weights stretched by `width`, over the elements from center - reach width to center + reach
+    width, without those beyond the ends."""
     support = REACH[mode] * width
     first = np.maximum((center - support + 0.5).astype(int), 0)
     end = np.minimum((center + support + 0.5).astype(int), n)
@@ -160,9 +160,9 @@ KERNEL = {1: _line, 2: _cubic}
 
 
 def _in_fixed_point(x: Tensor, taps: Taps, dim: int) -> Tensor:
-    """Bytes as PyTorch does them: weights rounded to 16 bits, and the result of every dim to a byte."""
+    """Resamples uint8 as PyTorch does: weights rounded to 16 bits, the result of each dim to uint8."""
     weight, bits = taps.weight.copy(), 0
-    for k in range(1, weight.shape[1]):  # an element with several weights at an end is rounded once
+    for k in range(1, weight.shape[1]):  # sum the weights of repeated elements before rounding
         twice = taps.index[:, k] == taps.index[:, k - 1]
         weight[:, k] += np.where(twice, weight[:, k - 1], 0)
         weight[twice, k - 1] = 0
@@ -174,21 +174,25 @@ def _in_fixed_point(x: Tensor, taps: Taps, dim: int) -> Tensor:
 
 
 def upsample(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: bool | None = None,
+    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """The old name of `interpolate`."""
+    """Deprecated name of `interpolate`."""
     warnings.warn("upsample is deprecated; use interpolate", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """The old name of `interpolate(mode="nearest")`."""
+def upsample_nearest(
+    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """Deprecated name of `interpolate(mode="nearest")`."""
     warnings.warn("upsample_nearest is deprecated; use interpolate", stacklevel=2)
     return interpolate(input, size, scale_factor)
 
 
-def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """The old name of `interpolate(mode="bilinear", align_corners=True)`."""
+def upsample_bilinear(
+    input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """Deprecated name of `interpolate(mode="bilinear", align_corners=True)`."""
     warnings.warn("upsample_bilinear is deprecated; use interpolate", stacklevel=2)
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -1,4 +1,4 @@
-"""Losses that are a negative log-likelihood, or a divergence of two distributions."""
+"""kl_div, gaussian_nll_loss and poisson_nll_loss."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """The Kullback-Leibler divergence, target (log(target) - input), element by element, or reduced.
+    """Returns the Kullback-Leibler divergence, target (log(target) - input), reduced.
 
     Args:
         input: log-probabilities.
         target: probabilities; with `log_target` their logarithms.
-        reduction: "batchmean" divides the sum by the size of the first dim, which is the divergence as it is
-            defined; "mean" by the number of elements, with a warning; "sum"; "none".
+        reduction: "batchmean" divides the sum by the size of the first dim, which is the mathematical
+            definition; "mean" by the number of elements, with a warning; "sum"; "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: integers; shapes that can't be broadcast.
-    Source: Kullback & Leibler, "On Information and Sufficiency", 1951, https://doi.org/10.1214/aoms/1177729694
+        ValueError: an unknown reduction.
+        RuntimeError: integer dtypes; shapes that cannot be broadcast.
+    Source: Kullback & Leibler, "On Information and Sufficiency", 1951,
+        https://doi.org/10.1214/aoms/1177729694
     """
     if reduction == "mean" and size_average is None and reduce is None:
         warnings.warn(
@@ -59,19 +60,19 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative log-likelihood of a normal distribution with mean `input` and variance `var`, or reduced.
+    """Returns the negative log-likelihood of the normal distribution N(input, var), reduced.
 
         0.5 (log(max(var, eps)) + (input - target)^2 / max(var, eps)) + constant
 
     Args:
         var: of the input's shape, or without its last dim, or with one dim of size 1; or a number.
         full: add the constant, 0.5 log(2 pi).
-        eps: the least variance; the gradient passes to smaller ones all the same.
+        eps: lower bound of the variance, which does not affect the gradient.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another shape of `var`; a negative one (not looked for on a GPU, which would have to
-            wait); another reduction.
+        ValueError: another shape of `var`; a negative one (unchecked on a GPU, which would have to
+            synchronize); an unknown reduction.
     Source: Nix & Weigend, "Estimating the mean and variance of the target probability distribution", 1994,
         https://doi.org/10.1109/ICNN.1994.374138
     """
@@ -94,7 +95,7 @@ def gaussian_nll_loss(
 
 
 def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Are the shapes the same, but for one dim that is 1 in the first?"""
+    """Returns whether the shapes are equal except for one dim that is 1 in the first."""
     return len(shape) == len(other) and sum(o for s, o in zip(other, shape, strict=True) if s != o) <= 1
 
 
@@ -108,7 +109,7 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative log-likelihood of a Poisson distribution, or reduced.
+    """Returns the negative log-likelihood of a Poisson distribution, reduced.
 
         exp(input) - target input              with log_input
         input - target log(input + eps)        without
@@ -120,8 +121,8 @@ def poisson_nll_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: shapes that can't be broadcast.
+        ValueError: an unknown reduction.
+        RuntimeError: shapes that cannot be broadcast.
     """
     reduction = read_reduction("poisson_nll_loss", reduction, size_average, reduce)
     check_broadcast("poisson_nll_loss", input=input, target=target)

@@ -1,4 +1,4 @@
-"""Linear and bilinear maps."""
+"""linear, linear with an activation, bilinear."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .rectifiers import relu
 
 @composite
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """y = x W^T + b
+    """Returns y = x W^T + b.
 
     Args:
         input: (..., in_features)
-        weight: (out_features, in_features); or (in_features,), and the result has no last dim.
-        bias: (out_features,), or what broadcasts to the result.
+        weight: (out_features, in_features); (in_features,) for a result without the last dim.
+        bias: (out_features,), or broadcastable to the result.
 
     Returns:
         (..., out_features)
 
     Raises:
-        RuntimeError: shapes don't fit, or dtypes differ.
+        RuntimeError: shapes do not match, or dtypes differ.
     """
     y = input @ weight.T
     return y if bias is None else y + bias
@@ -37,15 +37,15 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @linear.check
 def _check(input, weight, bias):
-    if not input.ndim or weight.ndim not in (1, 2):
+    x, w = input.data.shape, weight.data.shape
+    if not x or len(w) not in (1, 2):
         raise RuntimeError(
             "linear(): expected an input of at least 1 dimension and a weight of 1 or 2, "
-            f"got shapes {tuple(input.shape)} and {tuple(weight.shape)}"
+            f"got shapes {x} and {w}"
         )
-    if input.data.shape[-1] != weight.data.shape[-1]:
+    if x[-1] != w[-1]:
         raise RuntimeError(
-            f"linear(): shapes cannot be multiplied: input {tuple(input.shape)} has {input.shape[-1]} "
-            f"features, weight {tuple(weight.shape)} wants {weight.shape[-1]}"
+            f"linear(): shapes cannot be multiplied: input {x} has {x[-1]} features, weight {w} {w[-1]}"
         )
     dtype = input.dtype
     if weight.dtype != dtype or (bias is not None and bias.dtype != dtype):
@@ -53,8 +53,8 @@ def _check(input, weight, bias):
         raise RuntimeError(f"linear(): expected input, weight and bias to have the same dtype, got {got}")
     if dtype.kind == "b":
         raise NotImplementedError("linear(): not implemented for bool tensors")
-    if bias is not None:
-        _check_bias(bias.data.shape, (*input.data.shape[:-1], *weight.data.shape[:-1]))
+    if bias is not None and bias.data.shape != w[:-1]:
+        _check_bias(bias.data.shape, (*x[:-1], *w[:-1]))
 
 
 def _check_bias(bias, output):
@@ -68,7 +68,7 @@ def _check_bias(bias, output):
 
 @linear.manual(half=True)
 def _linear(x, weight, bias):
-    """One product over all rows, whatever the leading dims, for each of y, dx = g W and dW = g^T x."""
+    """The manual backward: one product over all rows for each of y, dx = g W and dweight = g^T x."""
     matrix = weight if weight.ndim == 2 else weight[None]
     features = matrix.shape[0]
     y = product(rows(x), matrix.T)
@@ -80,19 +80,19 @@ def _linear(x, weight, bias):
     def flat(g):
         return np.reshape(g, (count, features))
 
-    def grad_x(g):
+    def dx(g):
         return np.reshape(product(flat(g), matrix), x_shape)
 
-    def grad_weight(g):
+    def dweight(g):
         def compute(out, beta):
             add_product(flat(g).T, rows(x), out if out.ndim == 2 else out[None], beta)
 
         return LazyGrad(shape, g, compute)
 
-    def grad_bias(g):
+    def dbias(g):
         return column_sums(flat(g)) if simple else g
 
-    return np.reshape(y, (*x_shape[:-1], *shape[:-1])), (grad_x, grad_weight, grad_bias)
+    return np.reshape(y, (*x_shape[:-1], *shape[:-1])), (dx, dweight, dbias)
 
 
 ACTIVATIONS = {
@@ -107,15 +107,15 @@ ACTIVATIONS = {
 def linear_activation(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "gelu"
 ) -> Tensor:
-    """y = f(x W^T + b), in one kernel where there is one: the sum is still in the cache when f gets it.
+    """Returns y = f(x W^T + b), in one kernel where available: f reads the sum from the cache.
 
     Args:
         input, weight, bias: as for `linear`.
         activation: f, "gelu", "gelu_tanh", "relu" or "silu".
 
     Raises:
-        ValueError: another activation.
-        RuntimeError: shapes don't fit, or dtypes differ.
+        ValueError: an unknown activation.
+        RuntimeError: shapes do not match, or dtypes differ.
     """
     return ACTIVATIONS[activation](linear(input, weight, bias))
 
@@ -131,7 +131,7 @@ def _check_linear_activation(input, weight, bias, activation):
 
 @composite
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """y_o = x1^T W_o x2 + b_o
+    """Returns y_o = x1^T W_o x2 + b_o.
 
     Args:
         input1: (..., in1_features)
@@ -144,7 +144,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
     Raises:
         NotImplementedError: bool tensors.
-        RuntimeError: shapes don't fit, or dtypes differ.
+        RuntimeError: shapes do not match, or dtypes differ.
     """
     features, first, second = weight.shape
     matrix = reshape(permute(weight, (1, 0, 2)), (first, features * second))
@@ -160,8 +160,8 @@ def _check_bilinear(input1, input2, weight, bias):
         raise IndexError(f"bilinear(): expected inputs of at least 1 dimension, got shapes {one} and {two}")
     if len(w) != 3 or one[:-1] != two[:-1] or (one[-1], two[-1]) != w[1:]:
         raise RuntimeError(
-            f"bilinear(): inputs of shapes {one} and {two} and a weight of shape {w} don't fit (..., in1), "
-            "(..., in2), (out, in1, in2)"
+            f"bilinear(): inputs of shapes {one} and {two} and a weight of shape {w} do not match "
+            "(..., in1), (..., in2), (out, in1, in2)"
         )
     if bias is not None and bias.data.shape != w[:1]:
         raise RuntimeError(f"bilinear(): expected a bias of shape {w[:1]}, got {bias.data.shape}")

@@ -1,8 +1,8 @@
 """
-The cross entropy of a linear map's output, as at the end of a language model, without all the logits at once.
+The cross entropy of a linear layer's output, as in a language model's head, without storing all logits.
 
-For 64 x 1024 tokens and 50,257 classes the logits take 13 GB in float32, and so does their gradient. Here a
-chunk of rows goes all the way, to the gradients of what its logits were made from, before the next begins.
+For 64 x 1024 tokens and 50,257 classes the logits take 13 GB in float32, and so does their gradient. Here the
+rows are processed in chunks: logits, loss and gradients of one chunk before the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from ...autograd import is_grad_enabled
 from ...backends.blas import add_product, column_sums, row_sums, rows
-from ...backends.device import is_raw
+from ...backends.device import RawArray, is_raw
 from ...backends.dtypes import is_floating_point
 from ...core.lazy_grad import LazyGrad
 from ...core.tensor import Tensor
@@ -26,28 +26,28 @@ from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
 from .loss import read_reduction, reduced
 
-# Bytes of a chunk's logits: few enough for a cache, enough that the weight's gradient, which every chunk adds
-# to, is seldom read and written.
+# Bytes of a chunk's logits: small enough for the cache, large enough that dweight, to which each chunk adds,
+# is read and written few times.
 CHUNK_BYTES = {"cpu": 48 << 20, "cuda": 256 << 20}
 
 
 @dataclass(frozen=True)
 class LinearCrossEntropyOptions:
-    """How `linear_cross_entropy` divides its rows; the arguments are PyTorch's.
+    """Options of `linear_cross_entropy`; the arguments are PyTorch's.
 
-    Here backward may run as often as one likes, and sums are in float32 or better: of the options only the
-    size of the chunks makes a difference.
+    Only the size of the chunks has an effect: here backward may always run several times, and sums are in
+    float32 or better.
 
     Args:
         allow_retain_graph: in PyTorch: that backward may run twice.
         batch_chunk_size: rows of a chunk.
-        chunking_method: "auto": as many rows as take some MB of logits; "aspect_ratio:N": so many that a
-            chunk's logits take about 1 / N of the input's memory; None: `batch_chunk_size`, or all.
-        acc_policy: "auto", "accurate", "balanced" or "compact": what PyTorch sums in `acc_dtype`.
-        acc_dtype: PyTorch's dtype of sums.
+        chunking_method: "auto": some MB of logits per chunk; "aspect_ratio:N": a chunk's logits take about
+            1 / N of the input's memory; None: `batch_chunk_size`, or all rows.
+        acc_policy: "auto", "accurate", "balanced" or "compact": in PyTorch, what is summed in `acc_dtype`.
+        acc_dtype: in PyTorch, the dtype of sums.
 
     Raises:
-        ValueError: another policy or method; a chunk size that isn't a positive int.
+        ValueError: an unknown policy or method; a chunk size that is not a positive int.
     """
 
     allow_retain_graph: bool = False
@@ -68,23 +68,23 @@ class LinearCrossEntropyOptions:
                 raise ValueError(f"invalid chunking_method: {method!r}")
 
     def rows(self, count: int, features: int, classes: int, device: str) -> int:
-        """How many of `count` rows a chunk has.
+        """Returns the number of rows per chunk, of `count` rows.
 
         Raises:
-            ValueError: both options ask for a size, and not for the same.
+            ValueError: the two options contradict each other.
         """
-        asked, method = self.batch_chunk_size, self.chunking_method
+        requested, method = self.batch_chunk_size, self.chunking_method
         if method == "auto":
-            return asked or max(16, CHUNK_BYTES[device] // (4 * max(classes, 1)) // 16 * 16)
+            return requested or max(16, CHUNK_BYTES[device] // (4 * max(classes, 1)) // 16 * 16)
         if method is None:
-            return asked or max(count, 1)
+            return requested or max(count, 1)
         wanted = math.ceil(count / math.ceil(max(classes, 1) / max(features, 1)))
         power = 1 << max(wanted - 1, 0).bit_length()
         size = max(1, min(power // int(method.partition(":")[2] or 1), count))
-        if asked not in (None, size):
+        if requested not in (None, size):
             raise ValueError(
-                f"batch_chunk_size (={asked}) and chunking_method ('{method}') give different chunk sizes "
-                f"({asked} vs {size}); pass only one."
+                f"batch_chunk_size (={requested}) and chunking_method ('{method}') give different chunk "
+                f"sizes ({requested} vs {size}); pass only one."
             )
         return size
 
@@ -99,28 +99,27 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
-    options: Any = None,
+    options: LinearCrossEntropyOptions | None = None,
 ) -> Tensor:
-    """cross_entropy(linear(input, linear_weight, linear_bias), target, …), in chunks of rows.
+    """Returns cross_entropy(linear(input, linear_weight, linear_bias), target, …), in chunks of rows.
 
-    All the logits never exist together. Where gradients will be wanted, those of the input, the linear weight
-    and the bias are computed with the loss, and backward only scales them; with reduction "none" it computes
-    the logits again.
+    The logits are never all in memory. If gradients are required, those of the input, the weight and the bias
+    are computed with the loss, and backward scales them; with reduction "none" it recomputes the logits.
 
     Args:
         input: (N, in_features) or (in_features,).
         linear_weight: (C, in_features), or (C, d1, …, in_features) for logits (N, C, d1, …).
-        target: class numbers, (N,), () or (N, d1, …); or probabilities in the logits' shape: then the logits
-            are made, too, which are no larger.
+        target: class indices, (N,), () or (N, d1, …); or probabilities in the logits' shape, for which all
+            logits are stored.
         linear_bias: (C,) or (C, d1, …).
         weight: of each class, (C,).
         reduction, label_smoothing: as for `cross_entropy`.
-        ignore_index: elements with this target don't count; -100 if not given. (Class numbers only.)
-        options: `LinearCrossEntropyOptions`, if a chunk is to have another size than some MB.
+        ignore_index: elements with this target are ignored; default -100 (class indices only).
+        options: `LinearCrossEntropyOptions`, for another size of chunks.
 
     Raises:
-        IndexError: a target that is no class (not looked for on a GPU, which would have to wait).
-        RuntimeError, TypeError, ValueError: shapes, dtypes or options are wrong.
+        IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
+        RuntimeError, TypeError, ValueError: invalid shapes, dtypes or options.
     Source: gradients together with the loss, in chunks: Hsu et al., "Liger Kernel: Efficient Triton Kernels
         for LLM Training", 2024, https://arxiv.org/abs/2410.10989, section 3.2.
     """
@@ -135,7 +134,7 @@ def linear_cross_entropy(
 
 
 class Plan(NamedTuple):
-    """What the checker makes of `options`: the rows of a chunk, and which inputs want a gradient."""
+    """Made by the checker: the rows per chunk, and which inputs require a gradient."""
 
     rows: int
     input: bool
@@ -200,26 +199,26 @@ def _check_shapes(name, x, w, bias):
         )
 
 
-# (logits, weights of their rows, factors or None) -> losses. With factors the logits become, in place, the
+# (logits, weights of their rows, factors or None) -> losses. With factors it overwrites the logits with the
 # gradient of sum_i factors[i] * losses[i].
-RowLosses = Callable[[Any, RowWeights, Any], Any]
+RowLosses = Callable[[RawArray, RowWeights, RawArray | None], RawArray]
 
 
-def by_chunks(row_losses: RowLosses, *arguments: Any) -> tuple[Any, Callable]:
-    """A variant of `linear_cross_entropy` for its arguments; all but the products is left to `row_losses`.
+def by_chunks(row_losses: RowLosses, *arguments: Any) -> tuple[RawArray, Callable]:
+    """Returns the result and vjp of `linear_cross_entropy`; `row_losses` computes all but the products.
 
-    The gradients are sums over rows, multiplied with g and divided by the mean's count at the very end: until
-    then nobody knows g, and small numbers would be lost in half precision.
+    The gradients are sums over rows, multiplied by g and divided by the mean's count at the end: g is unknown
+    before, and small values would be lost in half precision.
     """
     x, w, target, bias, weight, reduction, ignore_index, smoothing, plan = arguments
     if is_floating_point(target.dtype):
-        raise Unsupported("chunks are for class numbers: probabilities are as large as the logits")
-    wide = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
+        raise Unsupported("chunks are for class indices: probabilities are as large as the logits")
+    dtype = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
     batch = x.shape[:-1]
     columns = _by_position(target, batch)
-    weights = row_weights(columns, weight, ignore_index, smoothing, w.shape[0], wide)
+    weights = row_weights(columns, weight, ignore_index, smoothing, w.shape[0], dtype)
     norm = weights.norm if reduction == "mean" else None
-    run = functools.partial(_run, row_losses, x, w, bias, weights, plan, wide)
+    run = functools.partial(_run, row_losses, x, w, bias, weights, plan, dtype)
 
     def finished(losses):
         if reduction == "none":
@@ -231,18 +230,18 @@ def by_chunks(row_losses: RowLosses, *arguments: Any) -> tuple[Any, Callable]:
 
     if reduction == "none":
         return finished(run(None)[0]), lambda g: _as(x, run(_factors(weights, _by_position(g, batch)))[1], 1)
-    if not any(plan[1:]):  # nobody will ask, or if so, once more
+    if not any(plan[1:]):  # recorded for higher order only: computed again
         return finished(run(None)[0]), lambda g: _as(x, run(_factors(weights, 1))[1], scale(g))
     losses, gradients = run(_factors(weights, 1))
     return finished(losses), lambda g: _as(x, gradients, scale(g))
 
 
-def _as(like: Any, gradients: Sequence[Any], scale: Any) -> tuple[LazyGrad | None, ...]:
-    """The gradients, scaled and in the dtype of `like`, where they will stay."""
+def _as(like: RawArray, gradients: Sequence[RawArray | None], scale: RawArray) -> tuple[LazyGrad | None, ...]:
+    """Returns the gradients as lazy ones, scaled and in the dtype of `like`."""
     return tuple([None if d is None else LazyGrad(d.shape, like, _scaled(d, scale)) for d in gradients])
 
 
-def _scaled(d: Any, scale: Any) -> Callable:
+def _scaled(d: RawArray, scale: RawArray) -> Callable:
     def compute(out, beta):
         if beta:
             out += d * scale
@@ -252,40 +251,40 @@ def _scaled(d: Any, scale: Any) -> Callable:
     return compute
 
 
-def _by_position(a: Any, batch: tuple[int, ...]) -> Any:
-    """(N, d1, …) as (d1 * …, N): the rows of each of the positions d1, …, one after the other."""
+def _by_position(a: RawArray, batch: tuple[int, ...]) -> RawArray:
+    """Returns (N, d1, …) as (d1 * …, N): the rows of each position d1, … contiguous."""
     count = math.prod(batch)
     return np.ascontiguousarray(np.reshape(a, (count, math.prod(a.shape[len(batch) :]))).T, like=a)
 
 
-def _factors(weights: RowWeights, share: Any) -> Any:
-    """`share` in rows that count, else 0."""
-    share = np.reshape(share, -1) if is_raw(share) else share
-    return np.where(weights.counts, share, 0).astype(weights.pull.dtype, copy=False)
+def _factors(weights: RowWeights, factor: RawArray | float) -> RawArray:
+    """Returns `factor` in rows that count, else 0."""
+    factor = np.reshape(factor, -1) if is_raw(factor) else factor
+    return np.where(weights.counts, factor, 0).astype(weights.target_weight.dtype, copy=False)
 
 
 def _run(
     row_losses: RowLosses,
-    x: Any,
-    w: Any,
-    bias: Any,
+    x: RawArray,
+    w: RawArray,
+    bias: RawArray,
     weights: RowWeights,
     plan: Plan,
-    wide: np.dtype,
-    factors: Any,
-) -> tuple[Any, tuple]:
-    """The losses of all rows, and with factors the planned ones of the linear map's gradients."""
+    dtype: np.dtype,
+    factors: RawArray,
+) -> tuple[RawArray, tuple]:
+    """Returns the losses of all rows, and with factors the gradients that the plan names."""
     shapes = [x.shape, w.shape, w.shape[:-1]]
     x, features, classes = rows(x), x.shape[-1], w.shape[0]
     positions, count = math.prod(w.shape[1:-1]), x.shape[0]
     w = np.reshape(w, (classes, positions, features))
-    losses = np.empty(positions * count, wide, like=x)
+    losses = np.empty(positions * count, dtype, like=x)
     wanted = [
         factors is not None and a is not None and (want or not any(plan[1:]))
         for a, want in zip((x, w, bias), plan[1:], strict=True)
     ]
     dx, dw, db = gradients = [
-        np.zeros(a, wide, like=x) if want else None
+        np.zeros(a, dtype, like=x) if want else None
         for a, want in zip((x.shape, w.shape, w.shape[:-1]), wanted, strict=True)
     ]
     buffer = np.empty((min(plan.rows, count), classes), x.dtype, like=x)
@@ -295,15 +294,17 @@ def _run(
         z = buffer[: len(part)]
         if bias is not None:
             z[...] = np.reshape(bias, (classes, positions))[:, k]
-        add_product(part, w[:, k].T, z, bias is not None)  # in half precision rounded once
-        mine = weights._replace(target=weights.target[at], counts=weights.counts[at], pull=weights.pull[at])
-        losses[at] = row_losses(z, mine, None if factors is None else factors[at])
+        add_product(part, w[:, k].T, z, bias is not None)  # rounded once in half precision
+        chunk = weights._replace(
+            target=weights.target[at], counts=weights.counts[at], target_weight=weights.target_weight[at]
+        )
+        losses[at] = row_losses(z, chunk, None if factors is None else factors[at])
         if dx is not None:
             add_product(z, w[:, k], dx[first : first + len(part)], k > 0)
         if dw is not None:
             add_product(z.T, part, dw[:, k], first > 0)
         if db is not None:
-            db[:, k] += column_sums(z.astype(wide, copy=False))
+            db[:, k] += column_sums(z.astype(dtype, copy=False))
     dx, dw, db = [d if d is None else np.reshape(d, a) for d, a in zip(gradients, shapes, strict=True)]
     return losses, (dx, dw, None, db)
 
@@ -313,20 +314,20 @@ def _linear_cross_entropy(x, *arguments):
     return by_chunks(_row_losses, x, *arguments)
 
 
-def _row_losses(z: Any, weights: RowWeights, factors: Any) -> Any:
-    """See `RowLosses`; the steps are those of `cross_entropy` by hand."""
-    target, counts, pull, spread, _ = weights
+def _row_losses(z: RawArray, weights: RowWeights, factors: RawArray | None) -> RawArray:
+    """See `RowLosses`; the steps are those of the manual `cross_entropy`."""
+    target, counts, target_weight, smoothing, _ = weights
     at = np.arange(len(z), like=z), np.where(counts, target, 0)
     if z.size:
         z -= np.max(z, axis=1, keepdims=True)
-    losses, push = -pull * z[at], pull
-    if spread is not None:
-        losses, push = losses - z @ spread, pull + np.sum(spread)
+    losses, total_weight = -target_weight * z[at], target_weight
+    if smoothing is not None:
+        losses, total_weight = losses - z @ smoothing, target_weight + np.sum(smoothing)
     np.exp(z, out=z)
     total = row_sums(z)[:, 0]
     if factors is not None:
-        z *= (push * factors / total)[:, None]
-        z[at] -= pull * factors
-        if spread is not None:
-            z -= factors[:, None] * spread
-    return np.where(counts, losses + push * np.log(total), 0)
+        z *= (total_weight * factors / total)[:, None]
+        z[at] -= target_weight * factors
+        if smoothing is not None:
+            z -= factors[:, None] * smoothing
+    return np.where(counts, losses + total_weight * np.log(total), 0)

@@ -1,35 +1,38 @@
-"""What the losses share: how their arguments are read, and how the losses of many elements become one."""
+"""Helpers of the losses: reductions and checks of arguments."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
+from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point, promote_types
 from ...core.tensor import Tensor
 from ...ops import where
 
+Loss: TypeAlias = Tensor | RawArray
 REDUCTIONS = ("mean", "sum", "none")
 
 
 def read_reduction(
-    name: str, reduction: str, size_average: Any, reduce: Any, allowed: tuple[str, ...] = REDUCTIONS
+    name: str, reduction: str, size_average: bool | None, reduce: bool | None,
+    allowed: tuple[str, ...] = REDUCTIONS
 ) -> str:
-    """`reduction`, or what PyTorch used to call so: `size_average` and `reduce`."""
+    """Returns `reduction`, or the one that the deprecated `size_average` and `reduce` mean."""
     if size_average is not None or reduce is not None:
         return "none" if reduce is False else "sum" if size_average is False else "mean"
     if reduction not in allowed:
         raise ValueError(
-            f"{name}(): {reduction} is not a valid value for reduction; there are {str(allowed)[1:-1]}"
+            f"{name}(): {reduction} is not a valid value for reduction; valid are {str(allowed)[1:-1]}"
         )
     return reduction
 
 
-def reduced(loss: Any, reduction: str, count: Any = None) -> Any:
-    """The loss of each element as it is, or their sum, or that divided by `count` (how many they are)."""
+def reduced(loss: Loss, reduction: str, count: Loss | float | None = None) -> Loss:
+    """Returns the loss of each element, their sum, or the sum divided by `count`, by default their number."""
     if reduction == "none":
         return loss
     if reduction == "mean" and count is None and isinstance(loss, Tensor):
@@ -39,13 +42,13 @@ def reduced(loss: Any, reduction: str, count: Any = None) -> Any:
 
 
 def one_dtype(*tensors: Tensor) -> list[Tensor]:
-    """The tensors in the dtype that holds them all, if one of them is floating-point."""
+    """Returns the tensors in their promoted dtype, if that is floating-point."""
     dtype = functools.reduce(promote_types, [t.dtype for t in tensors])
     return [t.to(dtype) for t in tensors] if is_floating_point(dtype) else list(tensors)
 
 
 def check_broadcast(name: str, **tensors: Tensor) -> None:
-    """Raise TypeError unless they are Tensors, RuntimeError unless their shapes can be broadcast together."""
+    """Raises TypeError unless they are Tensors, RuntimeError unless their shapes broadcast."""
     for key, t in tensors.items():
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}(): {key} must be a Tensor, got {type(t).__name__}")
@@ -57,7 +60,7 @@ def check_broadcast(name: str, **tensors: Tensor) -> None:
 
 
 def warn_if_broadcast(name: str, input: Tensor, target: Tensor, stacklevel: int = 5) -> None:
-    """Warn where the shapes differ: it is rarely meant. Raise RuntimeError where they can't be broadcast."""
+    """Warns if the shapes differ, which is rarely intended; raises unless they broadcast."""
     if input.data.shape == target.data.shape:
         return
     shapes = f"{target.data.shape} is different from the input's, {input.data.shape}"
@@ -66,7 +69,7 @@ def warn_if_broadcast(name: str, input: Tensor, target: Tensor, stacklevel: int 
 
 
 def same_shape(name: str, what: str, other: Tensor, input: Tensor) -> None:
-    """Raise ValueError unless `other` has the input's shape."""
+    """Raises ValueError unless `other` has the input's shape."""
     if other.data.shape != input.data.shape:
         raise ValueError(
             f"{name}(): {what} {other.data.shape} and input {input.data.shape} must have the same size"
@@ -74,10 +77,10 @@ def same_shape(name: str, what: str, other: Tensor, input: Tensor) -> None:
 
 
 def at_least(x: Tensor, low: float) -> Tensor:
-    """x, but `low` where it is smaller; the gradient passes there as elsewhere."""
+    """Returns max(x, low), with a gradient of 1 everywhere."""
     return where(x < low, x - x.detach() + low, x)
 
 
 def is_visible(x: Tensor) -> bool:
-    """Can its values be looked at without waiting for a GPU?"""
+    """Returns whether its values can be read without synchronizing with a GPU."""
     return isinstance(x.data._array, np.ndarray)

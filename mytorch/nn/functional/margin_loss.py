@@ -1,4 +1,4 @@
-"""Losses of scores that should be apart by a margin."""
+"""Margin losses of scores: ranking, soft margin, multi-class and multi-label."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, -target (input1 - input2) + margin), or its mean or sum.
+    """Returns max(0, -target (input1 - input2) + margin), reduced.
 
     Args:
         input1, input2: scores.
-        target: 1 where the first should be ranked higher, -1 where the second should.
+        target: 1 if input1 should be ranked higher, -1 if input2 should.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: different numbers of dims.
+        ValueError: an unknown reduction.
+        RuntimeError: numbers of dims that differ.
     """
     name = "margin_ranking_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -48,15 +48,15 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """log(1 + exp(-target input)), or its mean or sum.
+    """Returns log(1 + exp(-target input)), reduced.
 
     Args:
         target: 1 or -1.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: shapes that can't be broadcast; integers.
+        ValueError: an unknown reduction.
+        RuntimeError: shapes that cannot be broadcast; integer dtypes.
     """
     reduction = read_reduction("soft_margin_loss", reduction, size_average, reduce)
     require_float(input, "soft_margin_loss")
@@ -72,7 +72,7 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The mean over the classes of the binary cross entropy of logits, or reduced over the samples.
+    """Returns the mean over the classes of the binary cross entropy of logits, reduced over the samples.
 
     Args:
         input: logits, (..., C).
@@ -81,8 +81,8 @@ def multilabel_soft_margin_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: shapes that can't be broadcast; integers.
+        ValueError: an unknown reduction.
+        RuntimeError: shapes that cannot be broadcast; integer dtypes.
     """
     name = "multilabel_soft_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -106,20 +106,20 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How much the other classes come near the target's score, or reduced over the samples.
+    """Returns by how much other scores violate the margin to the target's, reduced over the samples.
 
         sum over j != target of weight[target] max(0, margin - x[target] + x[j])^p / C
 
     Args:
         input: scores x, (N, C) or (C,).
-        target: class numbers, (N,) or ().
+        target: class indices, (N,) or ().
         p: 1 or 2.
         weight: of each class, (C,).
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another p or reduction.
-        RuntimeError: shapes; a target that is no class (not looked for on a GPU, which would have to wait).
+        ValueError: an unknown p or reduction.
+        RuntimeError: shapes; a target out of range (unchecked on a GPU).
     """
     name = "multi_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -147,18 +147,18 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How much the other classes come near the scores of the targets, or reduced over the samples.
+    """Returns by how much other scores violate a margin of 1 to the targets', reduced over the samples.
 
         sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])) / C
 
     Args:
         input: scores x, (N, C) or (C,).
-        target: class numbers in the input's shape; the first -1 of a sample ends its list.
+        target: class indices in the input's shape; the first -1 of a sample ends its list.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: another reduction.
-        RuntimeError: shapes; a target that is no class (not looked for on a GPU, which would have to wait).
+        ValueError: an unknown reduction.
+        RuntimeError: shapes; a target out of range (unchecked on a GPU).
     """
     name = "multilabel_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -174,7 +174,7 @@ def multilabel_margin_loss(
 
 
 def _scores(name: str, input: Tensor) -> Tensor:
-    """The input, checked; a single score is that of the only class."""
+    """Returns the input, checked; a 0-d one is reshaped to one class."""
     shape = input.data.shape
     if len(shape) > 2 or 0 in shape[-1:]:
         raise RuntimeError(f"{name}(): expected a non-empty vector or matrix, got shape {shape}")
@@ -183,7 +183,7 @@ def _scores(name: str, input: Tensor) -> Tensor:
 
 
 def _labels(name: str, target: Tensor, shape: tuple[int, ...], low: int, classes: int) -> Tensor:
-    """The target, checked, in this shape; a single one may have a dim more or less."""
+    """Returns the target, checked, in this shape; a single one may have one dim more or less."""
     if target.dtype != np.int64:
         raise RuntimeError(f"{name}(): expected a target of dtype int64, got {target.dtype}")
     single = {(), (1,)}

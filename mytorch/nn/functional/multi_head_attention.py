@@ -24,19 +24,19 @@ def multi_head_attention_forward(
     v_proj_weight: Tensor | None = None, static_k: Tensor | None = None, static_v: Tensor | None = None,
     average_attn_weights: bool = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """W_o concat(head_1, …, head_h) + b_o with head_i = attention(W_q,i Q, W_k,i K, W_v,i V), plus biases.
+    """Returns W_o concat(head_1, …, head_h) + b_o with head_i = attention(W_q,i Q, W_k,i K, W_v,i V).
 
     Args:
         query: (L, N, E); key, value: (S, N, …); all three without N for one sequence.
         embed_dim_to_check: E.
         num_heads: h, of E / h features each.
-        in_proj_weight, in_proj_bias: W_q, W_k, W_v on top of each other, (3 E, E); their biases, (3 E,).
+        in_proj_weight, in_proj_bias: W_q, W_k, W_v stacked, (3 E, E); their biases, (3 E,).
         bias_k, bias_v: (1, 1, E), one more key and value.
         add_zero_attn: one more key and value of zeros.
-        dropout_p: drop weights with this probability, if `training`.
-        key_padding_mask: (N, S), bool, True for keys that nobody looks at; or what is added to scores.
-        need_weights: return the weights, too; without it the work is done faster.
-        attn_mask: (L, S) or (N h, L, S), True where a query may not look; or what is added to scores.
+        dropout_p: probability to drop a weight, if `training`.
+        key_padding_mask: (N, S), bool, True for keys that are ignored; or values added to the scores.
+        need_weights: return the weights, too; False is faster.
+        attn_mask: (L, S) or (N h, L, S), True where a query may not attend; or values added to the scores.
         use_separate_proj_weight: take `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
         static_k, static_v: (N h, S, E / h), instead of the projected ones.
         average_attn_weights: return the mean of the heads' weights.
@@ -46,7 +46,7 @@ def multi_head_attention_forward(
         (L, N, E); and the weights, (N, L, S) or (N, h, L, S), or None.
 
     Raises:
-        AssertionError: shapes or dtypes that don't fit.
+        AssertionError: shapes or dtypes do not match.
         RuntimeError: a mask of a wrong shape; `is_causal` without an `attn_mask`.
     Source: Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, 3.2.2.
     """
@@ -69,7 +69,7 @@ def multi_head_attention_forward(
 
 
 def _check(query, key, value, features, num_heads, key_padding_mask, attn_mask):
-    """Are the inputs batched? Raises AssertionError for what doesn't fit."""
+    """Returns whether the inputs are batched; raises AssertionError unless they match."""
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
         raise AssertionError(f"query, key and value must be 2-D, or batched and 3-D, got {shapes}")
@@ -91,13 +91,13 @@ def _check(query, key, value, features, num_heads, key_padding_mask, attn_mask):
 
 
 def _with_batch(*inputs):
-    """The inputs as batches, perhaps of one; what was one tensor stays one."""
+    """Returns the inputs with a dim for the batch; identical tensors stay identical."""
     batches = {id(x): x if x.ndim == 3 else x.unsqueeze(1) for x in inputs}
     return tuple([batches[id(x)] for x in inputs])
 
 
 def _project(inputs, weights, bias):
-    """q, k and v, (length, N, E) each; in self-attention they are one product."""
+    """Returns q, k and v, (length, N, E) each; for self-attention with one product."""
     query, key, value = inputs
     if isinstance(weights, Tensor) and query is key is value:
         return chunk(linear(query, weights, bias), 3, -1)
@@ -110,10 +110,10 @@ def _project(inputs, weights, bias):
 
 
 def _heads(projected, count, bias_k, bias_v, static_k, static_v, add_zero_attn):
-    """q, k and v, (N, heads, length, E / heads) each, with the keys and values that belong to no input."""
+    """Returns q, k and v, (N, heads, length, E / heads) each, with additional keys and values."""
     q, k, v = projected
     if (bias_k is None) != (bias_v is None):
-        raise AssertionError("multi_head_attention_forward(): bias_k and bias_v go together, got one of them")
+        raise AssertionError("multi_head_attention_forward(): bias_k and bias_v go together, got only one")
     if bias_k is not None:
         k, v = (cat([x, b.expand(1, *x.shape[1:])]) for x, b in ((k, bias_k), (v, bias_v)))
     q, k, v = (permute(unflatten(x, 2, (count, -1)), (1, 2, 0, 3)) for x in (q, k, v))
@@ -125,7 +125,7 @@ def _heads(projected, count, bias_k, bias_v, static_k, static_v, add_zero_attn):
 
 
 def _static(name, static, x, bias):
-    """Given keys or values, (N heads, length, E / heads), in the shape of projected ones."""
+    """Returns given keys or values, (N heads, length, E / heads), in the shape of projected ones."""
     n, heads, _, features = x.shape
     if bias is not None:
         raise AssertionError(f"multi_head_attention_forward(): bias_k and bias_v can't be added to {name}")
@@ -135,7 +135,7 @@ def _static(name, static, x, bias):
 
 
 def _attend(q, k, v, mask, dropout_p, is_causal, need_weights):
-    """(attention, its weights or None): only without the weights it is the fast one."""
+    """Returns (attention, its weights or None); without the weights it uses the fused attention."""
     if not need_weights:
         return scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal), None
     scores = matmul(q * math.sqrt(1 / q.shape[-1]), k.transpose(-1, -2))
@@ -144,8 +144,8 @@ def _attend(q, k, v, mask, dropout_p, is_causal, need_weights):
 
 
 def _merged(attn_mask, key_padding_mask, q, k, extra):
-    """Both masks as what is added to the scores, in a shape that broadcasts to (N, heads, L, S); nothing is
-    added to those of the last `extra` keys."""
+    """Returns both masks as values added to the scores, broadcastable to (N, heads, L, S); 0 for the last
+    `extra` keys."""
     (n, heads, length, _), keys = q.shape, k.shape[-2] - extra
     total = None
     if attn_mask is not None:
@@ -168,7 +168,7 @@ def _merged(attn_mask, key_padding_mask, q, k, extra):
 
 
 def _additive(mask, dtype):
-    """-inf where a bool mask is True, else 0; other masks as they are."""
+    """Returns -inf where a bool mask is True, else 0; other masks unchanged."""
     if mask.dtype != bool:
         return mask
     return where(mask, -math.inf, zeros((), dtype=dtype, device=mask.device))

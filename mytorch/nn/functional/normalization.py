@@ -1,78 +1,78 @@
-"""Normalization: features brought to a common scale. What layer, batch and group norm share is here, too."""
+"""The forward and backward pass that all norms share; normalize and local_response_norm."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from ...backends.blas import column_sums, dots, row_sums
+from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...ops import cat, norm
 from .activations import require_float
-from .composite import composite
 
-# The derivation, once for all of them. A statistic is taken over some elements: over a row, over a channel.
-# With x_hat = (x - mean) rstd and d, the gradient of x_hat,
+# The derivation, once for all norms. A statistic is taken over some elements: a row, or a channel.
+# With x_hat = (x - mean) rstd and d the gradient of x_hat,
 #
 #     dx = rstd (d - mean(d) - x_hat mean(d x_hat)).
 #
-# x_hat has mean 0 and variance 1 whatever x is, so dx loses the two parts of d that would change them.
-# Without a mean, as in RMS norm, the middle term is not there.
+# x_hat has mean 0 and variance 1 for every x, so dx lacks the two components of d that would change them.
+# RMS norm subtracts no mean: its dx has no mean(d).
 
 
-class Over(NamedTuple):
-    """How to add up over the elements that share a statistic or a parameter; the results broadcast back.
+class Sums(NamedTuple):
+    """Reductions over the elements of one statistic or parameter; results broadcast against the input.
 
     total: the sums of an array.
-    dot: the sums of the product of two.
+    dot: the sums of the product of two arrays.
     """
 
-    total: Callable[[Any], Any]
-    dot: Callable[[Any, Any], Any]
+    total: Callable[[RawArray], RawArray]
+    dot: Callable[[RawArray, RawArray], RawArray]
 
 
-ROWS = Over(row_sums, lambda a, b: dots("ij->i", a, b)[:, None])  # of (M, n)
-COLUMNS = Over(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
+ROWS = Sums(row_sums, lambda a, b: dots("ij->i", a, b)[:, None])  # of (M, n)
+COLUMNS = Sums(column_sums, lambda a, b: column_sums(a * b))  # of (M, n)
 
 
-def standardize(x: Any, eps: float, centred: bool = True) -> tuple[Any, Callable]:
-    """Each row of a matrix with mean 0 and variance 1, and the way back for its gradient.
+def standardize(x: RawArray, eps: float, centred: bool = True) -> tuple[RawArray, Callable]:
+    """Returns the rows of a matrix with mean 0 and variance 1, and their vjp.
 
-    Without `centred` the mean stays, and the rows have a mean square of 1.
+    Without `centred` the mean is not subtracted, and the rows have a mean square of 1.
     """
-    share = x.dtype.type(1 / max(x.shape[1], 1))
-    x_hat = x - ROWS.total(x) * share if centred else x.copy()
-    rstd = 1 / np.sqrt(ROWS.dot(x_hat, x_hat) * share + x.dtype.type(eps))
+    inv_n = x.dtype.type(1 / max(x.shape[1], 1))
+    x_hat = x - ROWS.total(x) * inv_n if centred else x.copy()
+    rstd = 1 / np.sqrt(ROWS.dot(x_hat, x_hat) * inv_n + x.dtype.type(eps))
     x_hat *= rstd
-    return x_hat, pull_back(x_hat, rstd, ROWS, share, centred)
+    return x_hat, x_hat_vjp(x_hat, rstd, ROWS, inv_n, centred)
 
 
-def pull_back(x_hat: Any, rstd: Any, over: Over, share: Any, centred: bool = True) -> Callable:
-    """The function from the gradient of x_hat, which it overwrites, to that of x; share is 1 / n."""
+def x_hat_vjp(x_hat: RawArray, rstd: RawArray, sums: Sums, inv_n: RawArray, centred: bool = True) -> Callable:
+    """Returns the vjp of x_hat, which overwrites the gradient that it gets; inv_n is 1 / n."""
 
-    def pull(d):
-        along = over.dot(d, x_hat) * share
+    def vjp(d):
+        mean_dxhat = sums.dot(d, x_hat) * inv_n
         if centred:
-            d -= over.total(d) * share
-        d -= x_hat * along
+            d -= sums.total(d) * inv_n
+        d -= x_hat * mean_dxhat
         d *= rstd
         return d
 
-    return pull
+    return vjp
 
 
 def scale_and_shift(
-    x_hat: Any, weight: Any, bias: Any, pull: Callable, over: Over, shape: tuple, size: tuple
+    x_hat: RawArray, weight: RawArray, bias: RawArray, vjp: Callable, sums: Sums, shape: tuple, size: tuple
 ) -> tuple:
-    """x_hat * weight + bias in `shape`, and its gradients with respect to x, weight and bias.
+    """Returns x_hat * weight + bias in `shape`, and the functions for dx, dweight and dbias.
 
     Args:
-        x_hat: in the dims that weight and bias, which may be None, broadcast against.
-        over: the elements of x_hat that share a weight.
+        x_hat: in a shape that weight and bias, which may be None, broadcast against.
+        vjp: of x_hat.
+        sums: over the elements of x_hat that share a weight.
         size: the shape of the parameters.
     """
     y = x_hat.copy() if weight is None else x_hat * weight
@@ -80,141 +80,31 @@ def scale_and_shift(
         y += bias
     dims = x_hat.shape
 
-    def grad_x(g):
+    def dx(g):
         d = np.reshape(g, dims)
-        return np.reshape(pull(d.copy() if weight is None else d * weight), shape)
+        return np.reshape(vjp(d.copy() if weight is None else d * weight), shape)
 
-    def grad_weight(g):
-        return np.reshape(over.dot(np.reshape(g, dims), x_hat), size)
+    def dweight(g):
+        return np.reshape(sums.dot(np.reshape(g, dims), x_hat), size)
 
-    def grad_bias(g):
-        return np.reshape(over.total(np.reshape(g, dims)), size)
+    def dbias(g):
+        return np.reshape(sums.total(np.reshape(g, dims)), size)
 
-    return np.reshape(y, shape), grad_x, grad_weight, grad_bias
-
-
-@composite
-def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalize the last dims to mean 0 and variance 1, then scale and shift them.
-
-        y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias
-
-    Args:
-        input: (..., *normalized_shape)
-        weight, bias: (*normalized_shape) or None
-        eps: added to the variance, so that a constant row stays finite.
-
-    Returns:
-        The shape and dtype of the input.
-
-    Raises:
-        RuntimeError: shapes or dtypes don't fit.
-    Source: Ba, Kiros & Hinton, "Layer Normalization", 2016, https://arxiv.org/abs/1607.06450
-    """
-    dims = tuple(range(-len(normalized_shape), 0))
-    centred = input - input.mean(dims, True)
-    y = centred * (centred.square().mean(dims, True) + eps).rsqrt()
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
-@layer_norm.check
-def _check_layer_norm(input, normalized_shape, weight, bias, eps):
-    _check_shape("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    for key, parameter in (("weight", weight), ("bias", bias)):
-        same_dtype("layer_norm", input, key, parameter)
-
-
-def _check_shape(name: str, input: Tensor, normalized_shape: Sequence[int], **parameters: Tensor | None):
-    if not isinstance(normalized_shape, (tuple, list)):
-        raise TypeError(f"{name}(): normalized_shape must be a tuple of ints, got {normalized_shape!r}")
-    shape = tuple(normalized_shape)
-    if not shape:
-        raise RuntimeError(f"{name}(): expected normalized_shape to be at least 1-dimensional, got ()")
-    if input.data.shape[-len(shape) :] != shape:
-        raise RuntimeError(
-            f"{name}(): given normalized_shape={list(shape)}, expected an input of shape "
-            f"[*, {', '.join(map(str, shape))}], but got {list(input.shape)}"
-        )
-    require_float(input, name)
-    for key, parameter in parameters.items():
-        if parameter is not None and parameter.data.shape != shape:
-            raise RuntimeError(
-                f"{name}(): expected {key} to be of same shape as normalized_shape, {list(shape)}, "
-                f"but got {key} of shape {list(parameter.shape)}"
-            )
+    return np.reshape(y, shape), dx, dweight, dbias
 
 
 def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None:
-    """Raise RuntimeError unless `other` is None, of the input's dtype, or float32 beside half precision."""
+    """Raises RuntimeError unless `other` is None, of the input's dtype, or float32 beside half precision."""
     if other is not None and other.dtype != input.dtype:
         if is_half(input.dtype) and other.dtype == np.float32:
             return
         raise RuntimeError(f"{name}(): mixed dtype: input is {input.dtype}, {key} is {other.dtype}")
 
 
-def _by_rows(x, normalized_shape, weight, bias, eps, centred):
-    n = math.prod(normalized_shape)
-    x_hat, pull = standardize(np.reshape(x, (x.size // max(n, 1), n)), eps, centred)
-    weight, bias = (None if p is None else np.reshape(p, n) for p in (weight, bias))
-    return scale_and_shift(x_hat, weight, bias, pull, COLUMNS, x.shape, tuple(normalized_shape))
-
-
-@layer_norm.manual
-def _layer_norm(x, normalized_shape, weight, bias, eps):
-    y, grad_x, grad_weight, grad_bias = _by_rows(x, normalized_shape, weight, bias, eps, True)
-    return y, (grad_x, None, grad_weight, grad_bias)
-
-
-@composite
-def rms_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor:
-    """Divide by the root of the mean square of the last dims, then scale.
-
-        y = x / sqrt(E[x^2] + eps) * weight
-
-    Args:
-        input: (..., *normalized_shape)
-        weight: (*normalized_shape) or None; used in the dtype of the input.
-        eps: by default the distance from 1 to the next number of the dtype, for float16 that of float32.
-
-    Raises:
-        RuntimeError: shapes don't fit; integers.
-    Source: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, https://arxiv.org/abs/1910.07467
-    """
-    dims = tuple(range(-len(normalized_shape), 0))
-    y = input * (input.square().mean(dims, True) + eps).rsqrt()
-    return y if weight is None else y * weight
-
-
-@rms_norm.check
-def _check_rms_norm(input, normalized_shape, weight, eps):
-    _check_shape("rms_norm", input, normalized_shape, weight=weight)
-    wide = np.promote_types(input.dtype, np.float32)
-    eps = float(np.finfo(wide).eps) if eps is None else eps
-    return input, normalized_shape, None if weight is None else weight.to(wide), eps
-
-
-@rms_norm.manual
-def _rms_norm(x, normalized_shape, weight, eps):
-    y, grad_x, grad_weight, _ = _by_rows(x, normalized_shape, weight, None, eps, False)
-    return y, (grad_x, None, grad_weight)
-
-
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Divide by a power of the mean square over `size` neighbouring channels, zeros beyond the ends.
+    """Divides by a power of the mean square over `size` neighbouring channels, with zeros beyond the ends.
 
         y = x / (k + alpha / size * sum of x^2)^beta
 
@@ -249,10 +139,10 @@ def local_response_norm(
 def normalize(
     input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] | None = 1, eps: float = 1e-12
 ) -> Tensor:
-    """x / max(|x|, eps), with the p-norm of the vectors along a dim or several.
+    """Returns x / max(|x|, eps), with the p-norm of the vectors along one or several dims.
 
     Raises:
         RuntimeError: integers.
-        IndexError: there is no such dim.
+        IndexError: no such dim.
     """
     return input / norm(input, p, dim, True).clamp(min=eps)

@@ -1,4 +1,4 @@
-"""Padding."""
+"""pad: constant, reflect, replicate and circular padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...core.tensor import Tensor
 from .resample import Taps, resample
 from .windows import inner, padded
 
-# mode: (places i, which begin below 0 and end above n - 1, size n, what is left of the dim) -> where they lie
+# mode: (positions i, from below 0 to above n - 1, size n, range kept of the dim) -> index in 0 … n - 1
 MODES = {
     "reflect": lambda i, n, left: n - 1 - np.abs(n - 1 - np.abs(i)),
     "replicate": lambda i, n, left: np.clip(i, 0, n - 1),
@@ -22,20 +22,20 @@ MODES = {
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """Make dims longer at both ends, or, for negative sizes, shorter.
+    """Pads dims at both ends, or crops them for negative sizes.
 
     Args:
-        pad: how much before and after the last dim, then before and after the one in front of it, and so on.
-        mode: what is written there, for the row a b c d and pad=(2, 2):
+        pad: sizes before and after the last dim, then before and after the second to last, and so on.
+        mode: the padding values, here for the row a b c d and pad=(2, 2):
             "constant": v v a b c d v v, for any number of dims;
             "reflect": c b a b c d c b, "replicate": a a a b c d d d, "circular": c d a b c d a b; they pad
             the last dim of 2 or 3, the last two of 3 or 4, or the last three of 4 or 5.
-        value: v, by default 0; it goes only with "constant".
+        value: v, by default 0; only with "constant".
 
     Raises:
-        NotImplementedError: an unknown mode; a number of dims or a dtype that the mode isn't for.
-        RuntimeError: sizes that don't fit the input, an odd number of them, or a value that doesn't fit.
-        TypeError: `input` isn't a Tensor, or sizes aren't ints.
+        NotImplementedError: an unknown mode; a number of dims or a dtype that the mode does not support.
+        RuntimeError: sizes that do not match the input, an odd number of them, or an invalid value.
+        TypeError: `input` is not a Tensor, or sizes are not ints.
     """
     require_tensor(input, "pad")
     sizes = _read(pad, input.ndim)
@@ -56,7 +56,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 @op(half="float16")
 def _constant(x, sizes, *, value):
-    """`value` around x; its adjoint is what undoes the padding, with zeros for what was cut off."""
+    """Pads x with `value`; the adjoint undoes the padding, with zeros for cropped elements."""
     pairs = sizes[::-1]
     lead = x.ndim - len(sizes)
     if any([n + min(a, 0) + min(b, 0) < 0 for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)]):
@@ -68,7 +68,7 @@ def _constant(x, sizes, *, value):
 
 
 def _read(pad, ndim):
-    """(before, after) for each dim to be padded, the last dim first."""
+    """Returns (before, after) for each padded dim, the last dim first."""
     if not isinstance(pad, Iterable):
         raise TypeError(f"pad(): argument 'pad' must be a tuple of ints, not {type(pad).__name__}")
     try:
@@ -86,7 +86,7 @@ def _read(pad, ndim):
 
 
 def _fill_value(value, dtype):
-    """The value as a number of the dtype, as far as the dtype can hold it."""
+    """Returns the value in the dtype; raises if it overflows."""
     value = 0 if value is None else value
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -1,17 +1,15 @@
 """
-Philox: random numbers as a function of a seed and a number, with no state, so that kernels can make the one
-that they need when they need it, on every device the same.
+Philox: random numbers as a function of a seed and a counter, without state. Each thread of a kernel computes
+its own, the same on every device.
 
 Source: Salmon, Moraes, Dror & Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011 (Philox-4x32-10).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ...backends.device import array_module, device, on
+from ...backends.device import RawArray, array_module, device, on
 
 ROUNDS = 10
 FACTORS = (0xD2511F53, 0xCD9E8D57)
@@ -20,10 +18,10 @@ SCALE = 4.6566127342e-10  # a little less than 2^-31: the largest int32 times it
 _LOW = 0xFFFFFFFF
 
 
-def uniform(seed: int, count: int, where: device) -> Any:
-    """(count,) float32 in [0, 1): `tl.rand(seed, i)` of Triton for i = 0, 1, …"""
-    xp = array_module(where)
-    with on(where):
+def uniform(seed: int, count: int, target: device) -> RawArray:
+    """Returns (count,) float32 in [0, 1): `tl.rand(seed, i)` of Triton for i = 0, 1, …"""
+    xp = array_module(target)
+    with on(target):
         number = xp.arange(count, dtype=np.uint64)
         counter = number & _LOW, number >> 32, xp.zeros_like(number), xp.zeros_like(number)
         word = _philox(counter, (seed & _LOW, seed >> 32))[0].astype(np.uint32).view(np.int32)
@@ -31,7 +29,7 @@ def uniform(seed: int, count: int, where: device) -> Any:
 
 
 def _philox(counter: tuple, key: tuple[int, int]) -> tuple:
-    """Four random words of 32 bits, in uint64, for arrays of four such."""
+    """Returns four random 32-bit words, in uint64, for arrays of counters of four words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Channels as pixels, and pixels as channels."""
+"""pixel_shuffle, pixel_unshuffle and channel_shuffle."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ...ops import permute, reshape
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """(..., C r², H, W) to (..., C, H r, W r): each pixel becomes r × r, taken from r² channels.
+    """Rearranges (..., C r², H, W) to (..., C, H r, W r): each pixel becomes r × r, from r² channels.
 
     Raises:
-        RuntimeError: fewer than 3 dims, a factor below 1, or channels that r² doesn't divide.
+        RuntimeError: fewer than 3 dims, a factor below 1, or channels not divisible by r².
     Source: Shi et al., "Real-Time Single Image and Video Super-Resolution Using an Efficient Sub-Pixel
         Convolutional Neural Network", 2016, https://arxiv.org/abs/1609.05158
     """
@@ -30,10 +30,10 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """(..., C, H r, W r) to (..., C r², H, W): the reverse of `pixel_shuffle`.
+    """Rearranges (..., C, H r, W r) to (..., C r², H, W): the inverse of `pixel_shuffle`.
 
     Raises:
-        RuntimeError: fewer than 3 dims, a factor below 1, or a height or width that r doesn't divide.
+        RuntimeError: fewer than 3 dims, a factor below 1, or a height or width not divisible by r.
     """
     r = _factor(input, downscale_factor, "pixel_unshuffle", "downscale_factor")
     *lead, channels, height, width = input.shape
@@ -48,10 +48,10 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """(N, C, …) with the channels dealt out: the first of each group, then the second of each, and so on.
+    """Interleaves the channels of the groups of (N, C, …): the first of each group, then the second of each.
 
     Raises:
-        RuntimeError: fewer than 3 dims, or channels that `groups` doesn't divide.
+        RuntimeError: fewer than 3 dims, or channels not divisible by `groups`.
     Source: Zhang et al., "ShuffleNet: An Extremely Efficient Convolutional Neural Network for Mobile
         Devices", 2017, https://arxiv.org/abs/1707.01083
     """

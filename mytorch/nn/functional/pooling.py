@@ -1,18 +1,21 @@
-"""What the pooling functions share: reading their arguments."""
+"""Checks of the arguments of pooling functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ..types import IntOrInts
 from .windows import Ints, ntuple, output_size
 
 
-def read_window(name: str, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> tuple:
-    """(kernel_size, stride, padding, dilation), each one int a dim.
+def read_window(
+    name: str, dims: int, kernel_size: IntOrInts, stride: IntOrInts | None, padding: IntOrInts,
+    dilation: IntOrInts,
+) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
+    """Returns (kernel_size, stride, padding, dilation), each with one int per dim.
 
     Raises:
-        RuntimeError: not positive, or padding wider than half a window.
+        RuntimeError: not positive, or padding larger than half a window.
         TypeError: not ints.
     """
     kernel = ntuple(kernel_size, dims, f"{name}(): kernel_size", 1)
@@ -31,10 +34,10 @@ def window_counts(
     name: str, shape: Sequence[int], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
     ceil_mode: bool,
 ) -> Ints:  # fmt: skip
-    """How many windows there are in each of the last dims.
+    """Returns the number of windows in each of the last dims.
 
     Raises:
-        RuntimeError: another number of dims, no elements, or not enough for one window.
+        RuntimeError: a wrong number of dims, no elements, or too few for one window.
     """
     dims = len(kernel)
     check_shape(name, dims, shape, shape[-dims - 1 :])
@@ -46,7 +49,7 @@ def window_counts(
 
 
 def check_shape(name: str, dims: int, shape: Sequence[int], sizes: Sequence[int]) -> None:
-    """Raise RuntimeError unless `shape` is (N, C, n…) or (C, n…) with that many dims n, and no size is 0."""
+    """Raises RuntimeError unless `shape` is (N, C, n…) or (C, n…) with `dims` dims n, and no size is 0."""
     if len(shape) not in (dims + 1, dims + 2) or 0 in sizes:
         raise RuntimeError(
             f"{name}(): expected a {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch "
@@ -54,13 +57,13 @@ def check_shape(name: str, dims: int, shape: Sequence[int], sizes: Sequence[int]
         )
 
 
-def read_output_size(name: str, dims: int, shape: Sequence[int], output_size: Any) -> Ints:
-    """How many windows an adaptive pooling is to make in each of the last dims.
+def read_output_size(name: str, dims: int, shape: Sequence[int], output_size: IntOrInts) -> Ints:
+    """Returns the number of windows of an adaptive pooling in each of the last dims.
 
     Raises:
-        RuntimeError: negative, or another number of them.
-        TypeError: not ints; None, which keeps a dim as it is, is for several dims only.
-        ValueError: not fewer of them than dims of the input.
+        RuntimeError: negative, or a wrong number of sizes.
+        TypeError: not ints; None, which preserves a dim, is valid for several dims only.
+        ValueError: not fewer sizes than dims of the input.
     """
     several = isinstance(output_size, Sequence)
     if several and dims > 1:

@@ -1,4 +1,4 @@
-"""Activations of straight pieces: ReLU and its relatives, and the "hard" forms of smooth functions."""
+"""Piecewise linear activations: relu and its variants, threshold, hardtanh, hardsigmoid, hardswish."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
-from ...core.upcast import call_upcast
 from ...ops import elementwise, rand_like, reshape, where
 from ...ops.inplace import inplace
 from ...ops.scalars import as_number
@@ -16,7 +15,7 @@ from .composite import composite
 
 @composite
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0); where x is 0 the gradient is 0.
+    """Returns max(x, 0); the gradient at 0 is 0.
 
     Source: Nair & Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines", ICML 2010.
     """
@@ -28,14 +27,14 @@ def _check_relu(input, inplace):
     _refuse_bool(input, "relu")
 
 
-@relu.manual(half=True)
+@relu.manual
 def _relu(x, inplace):
-    return call_upcast(elementwise.relu.forward, (x,), {}, elementwise.relu.upcasts)
+    return elementwise.relu.forward(x)
 
 
 @composite
 def squared_relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0)^2; PyTorch has no function for it.
+    """Returns max(x, 0)^2; not in PyTorch.
 
     Source: So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021,
         https://arxiv.org/abs/2109.08668
@@ -54,7 +53,7 @@ def _squared_relu(x, inplace):
 
 @composite
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x where x > 0, else negative_slope * x
+    """Returns x where x > 0, else negative_slope * x.
 
     Source: Maas, Hannun & Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", ICML 2013.
     """
@@ -72,10 +71,10 @@ def _leaky_relu(x, slope, inplace):
 
 @composite
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x where x > 0, else weight * x: `leaky_relu` with slopes that are learned.
+    """Returns x where x > 0, else weight * x: `leaky_relu` with learned slopes.
 
     Args:
-        weight: one slope, () or (1,), or one for each channel (dim 1 of the input), (C,).
+        weight: one slope, () or (1,), or one per channel (dim 1 of the input), (C,).
 
     Raises:
         RuntimeError: another number of slopes, another dtype, a 0-d input with several.
@@ -83,7 +82,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """
     count = weight.numel()
     weight = reshape(weight, () if count == 1 else (count, *(1,) * (input.ndim - 2)))
-    below = where(input > 0, 0, input)  # the weight's gradient has no part of what is inf
+    below = where(input > 0, 0, input)  # so that dweight is finite where x is inf
     return where(input > 0, input, weight * below)
 
 
@@ -109,7 +108,7 @@ def _check_prelu(input, weight):
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """x where x > 0, else a * x with a slope a drawn for each element from U(lower, upper).
+    """Returns x where x > 0, else a * x with a slope a drawn for each element from U(lower, upper).
 
     Args:
         training: without it the slope is the mean, (lower + upper) / 2.
@@ -133,7 +132,7 @@ def _check_rrelu(input, lower, upper, training, inplace):
 
 @composite
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x where x > threshold, else `value`."""
+    """Returns x where x > threshold, else `value`."""
     return where(input <= threshold, value, input)
 
 
@@ -146,7 +145,7 @@ def _check_threshold(input, threshold, value, inplace):
 
 @composite
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """x between min_val and max_val, and these beyond; at them the gradient is 0.
+    """Returns x clamped to [min_val, max_val]; the gradient at both bounds is 0.
 
     Raises:
         ValueError: min_val is above max_val.
@@ -173,7 +172,7 @@ def _hardtanh(x, low, high, inplace):
 
 @composite
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(x, 0), 6)
+    """Returns min(max(x, 0), 6).
 
     Source: Howard et al., "MobileNets", 2017, https://arxiv.org/abs/1704.04861
     """
@@ -182,7 +181,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 @composite
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """x / 6 + 1/2 between -3 and 3, 0 and 1 beyond: `sigmoid` of straight pieces."""
+    """Returns x / 6 + 1/2 clamped to [0, 1]: a piecewise linear `sigmoid`."""
     return hardtanh(input, -3, 3) / 6 + 0.5
 
 
@@ -191,7 +190,7 @@ floats_only(hardsigmoid)
 
 @composite
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x hardsigmoid(x): `silu` of straight pieces.
+    """Returns x hardsigmoid(x): a piecewise quadratic `silu`.
 
     Source: Howard et al., "Searching for MobileNetV3", 2019, https://arxiv.org/abs/1905.02244
     """
@@ -202,7 +201,7 @@ floats_only(hardswish)
 
 
 def _of_integers(name: str, x: Tensor, *values: float) -> tuple:
-    """The numbers as integers where x has integers, so that the result has its dtype."""
+    """Returns the values as integers if x is integer, so that the result has its dtype."""
     return values if is_floating_point(x.dtype) else tuple([as_number(v, x.dtype, name) for v in values])
 
 

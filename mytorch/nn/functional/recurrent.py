@@ -1,22 +1,22 @@
 """
-The time steps of recurrent layers: what is left of a layer after the product of all inputs with weight_ih.
+The time steps of RNN, LSTM and GRU layers, after the product of all inputs with weight_ih.
 
-Each function goes through all steps of a batch of sequences at once. The rows of all steps lie end to end,
-and step t has `batch_sizes[t]` of them: the first sequences of the batch, which is sorted by length, as in a
-`PackedSequence`. Sequences of one length have the same number of rows in each step.
+Each function computes all steps of a batch of sequences. The rows of all steps are concatenated, and step t
+has `batch_sizes[t]` of them: the first sequences of the batch, which is sorted by length, as in a
+`PackedSequence`. Sequences of equal length have the same number of rows in each step.
 
-What comes out is one vector of two or three parts, which `split_steps` takes apart: the hidden states of all
-steps, in the layout of the inputs, and then the last states of each sequence.
+The result is one vector, which `split_steps` splits into the hidden states of all steps, in the layout of the
+inputs, and the last states of each sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from ...backends.blas import column_sums, product
+from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops import cat, split
 from .composite import composite
@@ -27,14 +27,14 @@ def rnn_steps(
     gates: Tensor, hx: Tensor, weight_hh: Tensor, nonlinearity: str, batch_sizes: Sequence[int],
     reverse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """h <- tanh(gate + W_hh h), or relu
+    """Computes the steps h <- tanh(gate + W_hh h), or relu
 
     Args:
         gates: (rows of all steps, hidden size), W_ih x + b_ih + b_hh.
         hx: (sequences, hidden size).
         weight_hh: (hidden size, hidden size).
         nonlinearity: "tanh" or "relu".
-        batch_sizes: rows of each step, not rising.
+        batch_sizes: rows of each step, not increasing.
         reverse: from the last step to the first.
 
     Source: Elman, 1990. https://doi.org/10.1207/s15516709cog1402_1
@@ -52,14 +52,14 @@ def lstm_steps(
     gates: Tensor, hx: Tensor, cx: Tensor, weight_hh: Tensor, weight_hr: Tensor | None,
     batch_sizes: Sequence[int], reverse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """i, f, u, o = the four parts of gate + W_hh h;  c <- σ(f) c + σ(i) tanh(u);  h <- W_hr (σ(o) tanh(c))
+    """Computes i, f, u, o = gate + W_hh h;  c <- σ(f) c + σ(i) tanh(u);  h <- W_hr (σ(o) tanh(c))
 
     Args:
         gates: (rows of all steps, 4 hidden size), W_ih x + b_ih + b_hh.
         hx: (sequences, projected size), or hidden size without a projection.
         cx: (sequences, hidden size).
         weight_hh: (4 hidden size, projected size).
-        weight_hr: (projected size, hidden size); None: h isn't projected.
+        weight_hr: (projected size, hidden size); None: no projection.
         batch_sizes, reverse: see `rnn_steps`.
 
     Source: Hochreiter & Schmidhuber, 1997, with the forget gate of Gers et al., 2000.
@@ -80,7 +80,7 @@ def gru_steps(
     gates: Tensor, hx: Tensor, weight_hh: Tensor, bias_hh: Tensor | None, batch_sizes: Sequence[int],
     reverse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """r, z = σ(gate + W_hh h + b_hh);  n = tanh(gate + r (W_hh h + b_hh));  h <- (1 - z) n + z h
+    """Computes r, z = σ(gate + W_hh h + b_hh);  n = tanh(gate + r (W_hh h + b_hh));  h <- (1 - z) n + z h
 
     Args:
         gates: (rows of all steps, 3 hidden size), W_ih x + b_ih, for r, z and n.
@@ -102,65 +102,65 @@ def gru_steps(
 
 
 def split_steps(steps: Tensor, rows: int, *states: Tensor) -> list[Tensor]:
-    """The hidden states of all steps, (rows, size of the first state), and the last states.
+    """Returns the hidden states of all steps, (rows, size of the first state), and the last states.
 
     Args:
         rows: of all steps together.
-        states: those that the steps began with; the last ones have their shapes.
+        states: the initial states; the last ones have their shapes.
     """
     shapes = [(rows, states[0].shape[1]), *(tuple(s.shape) for s in states)]
-    parts = split(steps, [m * n for m, n in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    vectors = split(steps, [m * n for m, n in shapes])
+    return [vector.view(shape) for vector, shape in zip(vectors, shapes, strict=True)]
 
 
 def _unrolled(
     step: Callable, gates: Tensor, states: list[Tensor], batch_sizes: Sequence[int], reverse: bool
 ) -> Tensor:
     outputs = {}
-    for rows in _walk(batch_sizes, reverse):
+    for rows in _step_rows(batch_sizes, reverse):
         n = rows.stop - rows.start
         now = step(gates[rows], *(s[:n] for s in states))
         outputs[rows.start] = now[0]
         states = [cat([new, old[n:]]) for new, old in zip(now, states, strict=True)]
     every = [outputs[start] for start in sorted(outputs)]
-    return cat([part.reshape(-1) for part in (*every, *states)])
+    return cat([rows.reshape(-1) for rows in (*every, *states)])
 
 
-def _walk(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
-    """The rows of each step, in the order in which they are gone through."""
-    walk, start = [], 0
+def _step_rows(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
+    """Returns the rows of each step, in the order of computation."""
+    steps, start = [], 0
     for n in batch_sizes:
-        walk.append(slice(start, start + n))
+        steps.append(slice(start, start + n))
         start += n
-    return walk[::-1] if reverse else walk
+    return steps[::-1] if reverse else steps
 
 
-def _parts(flat: Any, rows: int, *states: Any) -> list:
-    """`split_steps` on raw arrays: views of `flat`."""
+def _split_raw(flat: RawArray, rows: int, *states: RawArray) -> list[RawArray]:
+    """Returns `split_steps` of a raw array: views of `flat`."""
     shapes = [(rows, states[0].shape[1]), *(s.shape for s in states)]
-    parts, start = [], 0
+    arrays, start = [], 0
     for m, n in shapes:
-        parts.append(flat[start : start + m * n].reshape(m, n))
+        arrays.append(flat[start : start + m * n].reshape(m, n))
         start += m * n
-    return parts
+    return arrays
 
 
-def _result(rows: int, *states: Any) -> tuple[Any, list]:
-    """A vector for the result, whose last parts are the states as they are, and its parts."""
+def _result(rows: int, *states: RawArray) -> tuple[RawArray, list[RawArray]]:
+    """Returns a vector for the result and its views; the last ones hold copies of the states."""
     size = rows * states[0].shape[1] + sum(s.shape[0] * s.shape[1] for s in states)
     flat = np.empty(size, states[0].dtype, like=states[0])
-    parts = _parts(flat, rows, *states)
-    for part, state in zip(parts[1:], states, strict=True):
-        part[...] = state
-    return flat, parts
+    views = _split_raw(flat, rows, *states)
+    for view, state in zip(views[1:], states, strict=True):
+        view[...] = state
+    return flat, views
 
 
 @rnn_steps.manual
 def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
-    walk, rows = _walk(batch_sizes, reverse), gates.shape[0]
+    steps, rows = _step_rows(batch_sizes, reverse), gates.shape[0]
     flat, (y, h) = _result(rows, hx)
-    before = np.empty_like(y)  # the state that each step began with
-    for s in walk:
+    before = np.empty_like(y)  # the state before each step
+    for s in steps:
         now = h[: s.stop - s.start]
         before[s] = now
         a = gates[s] + product(now, weight_hh.T)
@@ -168,10 +168,10 @@ def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
         y[s] = now
 
     def vjp(g):
-        gy, gh = _parts(g, rows, hx)
+        gy, gh = _split_raw(g, rows, hx)
         slope = 1 - y * y if nonlinearity == "tanh" else (y > 0).astype(y.dtype)
         dh = gh.copy()
-        for s in reversed(walk):
+        for s in reversed(steps):
             d = dh[: s.stop - s.start]
             d += gy[s]
             slope[s] *= d
@@ -185,10 +185,10 @@ def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
 def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
     """σ(a) is tanh(a / 2) / 2 + 1 / 2, so one tanh serves all four gates.
 
-    In the backward pass only dh and dc go from step to step; all that they are multiplied with is made ready
-    for all steps at once, and so are the gradients of the weights.
+    In the backward pass only dh and dc are computed step by step; their factors and the gradients of the
+    weights are computed for all steps at once.
     """
-    walk, rows, size = _walk(batch_sizes, reverse), gates.shape[0], cx.shape[1]
+    steps, rows, size = _step_rows(batch_sizes, reverse), gates.shape[0], cx.shape[1]
     scale, shift = (np.zeros(4 * size, gates.dtype, like=gates) + 0.5 for _ in range(2))
     scale[2 * size : 3 * size], shift[2 * size : 3 * size] = 1, 0
     weight = (weight_hh * scale[:, None]).T
@@ -196,7 +196,7 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
     acts, before = gates * scale, np.empty_like(y)
     c_before, tanh_c = (np.empty((rows, size), gates.dtype, like=gates) for _ in range(2))
     hidden = y if weight_hr is None else np.empty_like(tanh_c)
-    for s in walk:
+    for s in steps:
         n = s.stop - s.start
         before[s], c_before[s] = h[:n], c[:n]
         a = acts[s]
@@ -213,25 +213,25 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
         y[s] = h[:n]
 
     def vjp(g):
-        gy, gh, gc = _parts(g, rows, hx, cx)
+        gy, gh, gc = _split_raw(g, rows, hx, cx)
         gate = acts.reshape(rows, 4, size)
-        d_gates = scale * scale - (acts - shift) ** 2  # the slopes σ (1 - σ) and 1 - tanh²
+        d_gates = scale * scale - (acts - shift) ** 2  # the derivatives σ (1 - σ) and 1 - tanh²
         d_gate = d_gates.reshape(rows, 4, size)
         for k, factor in enumerate((gate[:, 2], c_before, gate[:, 0], tanh_c)):
             d_gate[:, k] *= factor
-        to_c = gate[:, 3] * (1 - tanh_c * tanh_c)
-        dh, dc, d_y = gh.copy(), gc.copy(), np.empty_like(y)
-        for s in reversed(walk):
+        dh_to_dc = gate[:, 3] * (1 - tanh_c * tanh_c)
+        dh, dc, dy = gh.copy(), gc.copy(), np.empty_like(y)
+        for s in reversed(steps):
             n = s.stop - s.start
             dh[:n] += gy[s]
-            d_y[s] = dh[:n]
+            dy[s] = dh[:n]
             d_hidden = dh[:n] if weight_hr is None else product(dh[:n], weight_hr)
-            dc[:n] += d_hidden * to_c[s]
+            dc[:n] += d_hidden * dh_to_dc[s]
             d_gate[s, :3] *= dc[:n, None]
             d_gate[s, 3] *= d_hidden
             dc[:n] *= gate[s, 1]
             dh[:n] = product(d_gates[s], weight_hh)
-        d_projection = None if weight_hr is None else product(d_y.T, hidden)
+        d_projection = None if weight_hr is None else product(dy.T, hidden)
         return d_gates, dh, dc, product(d_gates.T, before), d_projection
 
     return flat, vjp
@@ -239,10 +239,10 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
 
 @gru_steps.manual
 def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
-    walk, rows, size = _walk(batch_sizes, reverse), gates.shape[0], hx.shape[1]
+    steps, rows, size = _step_rows(batch_sizes, reverse), gates.shape[0], hx.shape[1]
     flat, (y, h) = _result(rows, hx)
     acts, before, inner = gates.copy(), np.empty_like(y), np.empty_like(y)
-    for s in walk:
+    for s in steps:
         now, a = h[: s.stop - s.start], acts[s]
         before[s] = now
         recurrent = product(now, weight_hh.T)
@@ -263,20 +263,20 @@ def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
         y[s] = now
 
     def vjp(g):
-        gy, gh = _parts(g, rows, hx)
+        gy, gh = _split_raw(g, rows, hx)
         r, z, new = (acts[:, k * size : (k + 1) * size] for k in range(3))
-        to_new = (1 - z) * (1 - new * new)
-        to_z = (before - new) * z * (1 - z)
-        to_r = inner * r * (1 - r)
+        dh_to_dnew = (1 - z) * (1 - new * new)
+        dh_to_dz = (before - new) * z * (1 - z)
+        dnew_to_dr = inner * r * (1 - r)
         dh, d_gates = gh.copy(), np.empty_like(acts)
-        d_recurrent = np.empty_like(acts)  # as d_gates, but for the last part, where r is between
-        for s in reversed(walk):
+        d_recurrent = np.empty_like(acts)  # as d_gates, but dn is scaled by r
+        for s in reversed(steps):
             d = dh[: s.stop - s.start]
             d += gy[s]
-            d_new = d * to_new[s]
+            d_new = d * dh_to_dnew[s]
             d_gates[s, 2 * size :] = d_new
-            d_recurrent[s, :size] = d_new * to_r[s]
-            d_recurrent[s, size : 2 * size] = d * to_z[s]
+            d_recurrent[s, :size] = d_new * dnew_to_dr[s]
+            d_recurrent[s, size : 2 * size] = d * dh_to_dz[s]
             d_recurrent[s, 2 * size :] = d_new * r[s]
             d *= z[s]
             d += product(d_recurrent[s], weight_hh)

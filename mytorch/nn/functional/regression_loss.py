@@ -1,11 +1,10 @@
-"""Losses of regression: functions of the error, input - target."""
+"""Regression losses: mse, l1, smooth_l1, huber."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
 from ...ops import where
@@ -23,16 +22,16 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """(input - target)^2, or its mean or sum.
+    """Returns (input - target)^2, reduced.
 
     Args:
-        input, target: of one shape; else they are broadcast, with a warning.
+        input, target: of one shape; others are broadcast with a warning.
         reduction: "mean", "sum" or "none".
-        weight: for each element, in the input's shape; the mean is then divided by their sum.
+        weight: of each element, in the input's shape; the mean is a weighted one.
 
     Raises:
-        ValueError: another reduction, or a weight of another shape.
-        RuntimeError: the shapes can't be broadcast; integers.
+        ValueError: an unknown reduction, or a weight of another shape.
+        RuntimeError: the shapes can't be broadcast; integer dtypes.
     """
     return weighted((input - target).square(), weight, reduction)
 
@@ -46,9 +45,9 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """|input - target|, or its mean or sum; where they are equal the gradient is 0.
+    """Returns |input - target|, or its mean or sum; where they are equal the gradient is 0.
 
-    Args, Raises: as `mse_loss`; integers have no mean.
+    Args, Raises: as `mse_loss`; integer dtypes have no mean.
     """
     return weighted((input - target).abs(), weight, reduction)
 
@@ -62,7 +61,7 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """The absolute error, with a parabola in place of its tip, or its mean or sum.
+    """Returns the absolute error, quadratic near 0, reduced.
 
         0.5 error^2 / beta   where |error| < beta
         |error| - 0.5 beta   elsewhere
@@ -72,7 +71,7 @@ def smooth_l1_loss(
     """
     if beta == 0:
         return reduced((input - target).abs(), reduction)
-    return reduced(rounded_tip(input - target, beta) / beta, reduction)
+    return reduced(quadratic_then_linear(input - target, beta) / beta, reduction)
 
 
 @composite
@@ -83,29 +82,29 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """The squared error where it is small, the absolute one where it is large, or its mean or sum.
+    """Returns the squared error where it is small, the absolute one where it is large, reduced.
 
         0.5 error^2                    where |error| < delta
         delta (|error| - 0.5 delta)    elsewhere
 
-    Args, Raises: as `mse_loss`, but a weight doesn't change what the mean is divided by. The result has the
+    Args, Raises: as `mse_loss`, but the mean is over all elements also with a weight. The result has the
         input's dtype.
     Source: Huber, "Robust Estimation of a Location Parameter", 1964, https://doi.org/10.1214/aoms/1177703732
     """
-    loss = rounded_tip(input - target, delta)
+    loss = quadratic_then_linear(input - target, delta)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
 def weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    """The loss, its sum, or its weighted mean."""
+    """Returns the loss, its sum, or its weighted mean."""
     return reduced(loss, reduction) if weight is None else reduced(loss * weight, reduction, weight.sum())
 
 
-def rounded_tip(error: Tensor, width: float) -> Tensor:
-    """0.5 error^2 where |error| < width, elsewhere the line that goes on from there.
+def quadratic_then_linear(error: Tensor, width: float) -> Tensor:
+    """Returns 0.5 error^2 where |error| < width, elsewhere its linear continuation.
 
-    Each half gets 0 where it isn't meant: an infinite error would give it an infinite square, and NaN for a
-    gradient.
+    Each branch computes 0 where the other is selected: the square of an infinite error would make
+    the gradient NaN.
     """
     size = error.abs()
     inside = size < width
@@ -153,8 +152,8 @@ def _check_huber(input, target, reduction, delta, weight):
     return input, target.to(input.dtype), reduction, delta, weight
 
 
-def _from_error(loss: Any, slope: Any, reduction: str, factor: float = 1) -> tuple:
-    """The reduced loss and its gradients, from the loss of each error and its derivative, factor * slope."""
+def _from_error(loss: RawArray, slope: RawArray, reduction: str, factor: float = 1) -> tuple:
+    """Returns the reduced loss and its vjp, from each element's loss and derivative, factor * slope."""
     factor = slope.dtype.type(factor / max(slope.size, 1) if reduction == "mean" else factor)
     return reduced(loss, reduction), (lambda g: g * (slope * factor), lambda g: g * (slope * -factor))
 

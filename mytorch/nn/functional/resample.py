@@ -1,4 +1,4 @@
-"""One dim made anew from a few elements of the old one: padding, interpolation and adaptive means."""
+"""Resampling of one dim, as used by padding, interpolation and adaptive average pooling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...ops.gather_scatter import gather_nd
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """Which elements the new ones are made of: number o is the sum over k of weight[o, k] x[index[o, k]].
+    """A sparse linear map of one dim: y[o] = sum over k of weight[o, k] x[index[o, k]].
 
     index:  (out, taps)
     weight: (out, taps), or None for one tap of weight 1
@@ -24,7 +24,7 @@ class Taps:
 
 
 def resample(x: Tensor, taps: Taps, dim: int) -> Tensor:
-    """x with `dim`, counted from the front, made anew."""
+    """Returns x with `dim`, which is not negative, resampled."""
     y = gather_nd(x, Tensor(taps.index, device=x.device), dims=(dim,))  # (…, out, taps, …)
     if taps.weight is None:
         return squeeze(y, dim + 1)
@@ -33,10 +33,10 @@ def resample(x: Tensor, taps: Taps, dim: int) -> Tensor:
 
 
 def bins(n: int, size: int) -> Taps:
-    """The mean of each of `size` bins: bin o of n elements goes from floor(o n / size) to
+    """Returns the mean over each of `size` bins: bin o of n elements is floor(o n / size) to
     ceil((o + 1) n / size).
 
-    In a bin that is shorter than others the last element stands for the missing ones; they share its weight.
+    Shorter bins repeat their last element, whose weight is divided among the copies.
     """
     index = bin_index(n, size)
     taps = index.shape[1]
@@ -46,7 +46,7 @@ def bins(n: int, size: int) -> Taps:
 
 
 def bin_index(n: int, size: int) -> np.ndarray:
-    """The elements of each bin, (size, length of the longest); the last one is repeated in shorter bins."""
+    """Returns the elements of each bin, (size, length of the longest); shorter bins repeat their last one."""
     o = np.arange(size)
     first, end = o * n // size, ((o + 1) * n + size - 1) // size
     return np.minimum(first[:, None] + np.arange(np.max(end - first, initial=1)), end[:, None] - 1)

@@ -1,11 +1,12 @@
-"""Rotary position embedding."""
+"""Rotary position embedding (RoPE)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from ...backends.device import RawArray
 from ...backends.dtypes import is_half
 from ...core.tensor import Tensor
 from ...core.unbroadcast import unbroadcast
@@ -16,19 +17,19 @@ from .composite import composite
 
 @composite
 def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
-    """Rotate pairs (a, b) of features by angles that depend on the position; PyTorch has no function for it.
+    """Rotates pairs (a, b) of features by angles that depend on the position; not in PyTorch.
 
         (a cos - b sin,  a sin + b cos)
 
     Args:
         input: (..., T, D), queries or keys.
-        cos, sin: (T, D / 2), or what broadcasts to (..., T, D / 2), of the angles; in the input's dtype, or
-            in float32 for half precision.
-        interleaved: a pair is two neighbours, 2 i and 2 i + 1 (GPT-J); without it i and i + D / 2, one from
-            each half (GPT-NeoX, Llama).
+        cos, sin: of the angles, (T, D / 2) or broadcastable to (..., T, D / 2); in the input's dtype, or in
+            float32 for half precision.
+        interleaved: a pair is the features 2 i and 2 i + 1 (GPT-J); without it i and i + D / 2 (GPT-NeoX,
+            Llama).
 
     Raises:
-        RuntimeError: shapes or dtypes don't fit.
+        RuntimeError: shapes or dtypes do not match.
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021,
         https://arxiv.org/abs/2104.09864, section 3.4.2.
     """
@@ -63,12 +64,12 @@ def _broadcasts(shape: tuple, to: tuple) -> bool:
 def _rotary(x, cos, sin, interleaved):
     return rotate(x, cos, sin, interleaved), (
         lambda g: rotate(g, cos, -sin, interleaved),
-        *gradients_of_angles(x, cos, sin, interleaved),
+        *angle_vjps(x, cos, sin, interleaved),
     )
 
 
-def rotate(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
-    """The pairs of a raw array, rotated; with -sin they are rotated back."""
+def rotate(x: RawArray, cos: RawArray, sin: RawArray, interleaved: bool) -> RawArray:
+    """Returns x with its pairs rotated; -sin rotates back."""
     y = np.empty(x.shape, x.dtype, like=x)
     (a, b), (ya, yb) = pairs(x, interleaved), pairs(y, interleaved)
     np.subtract(a * cos, b * sin, out=ya)
@@ -76,27 +77,27 @@ def rotate(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
     return y
 
 
-def gradients_of_angles(x: Any, cos: Any, sin: Any, interleaved: bool) -> tuple:
-    """The functions from the gradient of the result to those of cos and of sin."""
+def angle_vjps(x: RawArray, cos: RawArray, sin: RawArray, interleaved: bool) -> tuple[Callable, Callable]:
+    """Returns the functions from the gradient of the result to dcos and dsin."""
     cos_shape, sin_shape = cos.shape, sin.shape
 
-    def grad_cos(g):
-        (a, b), (ga, gb) = pairs(_wide(x), interleaved), pairs(_wide(g), interleaved)
+    def dcos(g):
+        (a, b), (ga, gb) = pairs(_upcast(x), interleaved), pairs(_upcast(g), interleaved)
         return unbroadcast(ga * a + gb * b, cos_shape)
 
-    def grad_sin(g):
-        (a, b), (ga, gb) = pairs(_wide(x), interleaved), pairs(_wide(g), interleaved)
+    def dsin(g):
+        (a, b), (ga, gb) = pairs(_upcast(x), interleaved), pairs(_upcast(g), interleaved)
         return unbroadcast(gb * a - ga * b, sin_shape)
 
-    return grad_cos, grad_sin
+    return dcos, dsin
 
 
-def _wide(x: Any) -> Any:
+def _upcast(x: RawArray) -> RawArray:
     return x.astype(np.float32) if x.dtype.itemsize == 2 else x
 
 
-def pairs(x: Any, interleaved: bool) -> tuple[Any, Any]:
-    """Views of the first and of the second features of all pairs."""
+def pairs(x: RawArray, interleaved: bool) -> tuple[RawArray, RawArray]:
+    """Returns views of the first and the second features of all pairs."""
     if interleaved:
         return x[..., 0::2], x[..., 1::2]
     half = x.shape[-1] // 2

@@ -1,4 +1,4 @@
-"""Activations that pull towards 0."""
+"""Shrinkage: softshrink, hardshrink, tanhshrink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .composite import composite
 
 @composite
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by lambd, and 0 where it is not further away: x - min(max(x, -lambd), lambd)
+    """Returns x - min(max(x, -lambd), lambd): x moved towards 0 by lambd, and 0 where |x| <= lambd.
 
     Raises:
         RuntimeError: lambd is negative.
@@ -27,7 +27,7 @@ def _check_softshrink(input, lambd):
 
 @composite
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where |x| > lambd, else 0"""
+    """Returns x where |x| > lambd, else 0."""
     return where(input.abs() <= lambd, 0, input)
 
 
@@ -36,5 +36,5 @@ floats_only(hardshrink)
 
 @composite
 def tanhshrink(input: Tensor) -> Tensor:
-    """x - tanh(x); integers give floats."""
+    """Returns x - tanh(x), floating-point for integers."""
     return input - input.tanh()

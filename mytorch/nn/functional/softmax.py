@@ -1,45 +1,48 @@
-"""Softmax, its logarithm, and softmin."""
+"""softmax, log_softmax and softmin."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 
 from ...backends.blas import row_sums
+from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops.dims import canonical_dim
+from ..types import DTypeLike
 from .activations import require_float
 from .composite import composite
 
 
 @composite
-def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """exp(x_i) / sum_j exp(x_j) along a dim; a row of -inf gives NaN.
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None) -> Tensor:
+    """Returns exp(x_i) / sum_j exp(x_j) along a dim; NaN for a row of -inf.
 
     Args:
-        dim: without it, 0 for tensors of 0, 1 and 3 dims, else 1, as PyTorch once chose; say it.
-        dtype: cast to it first.
+        dim: by default 0 for tensors of 0, 1 and 3 dims, else 1, with a warning.
+        dtype: the input is cast to it first.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: no such dim.
     """
     if not input.numel():
         return input.exp()
-    power = (input - input.detach().amax(dim, True)).exp()  # y stays the same if all x change by the same
+    power = (input - input.detach().amax(dim, True)).exp()  # a constant added to all x does not change y
     return power / power.sum(dim, True)
 
 
 @composite
-def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """log(softmax(x)) = x_i - log(sum_j exp(x_j)) along a dim, without losing small probabilities.
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None
+) -> Tensor:
+    """Returns log(softmax(x)) = x_i - log(sum_j exp(x_j)) along a dim, accurate for small probabilities.
 
     Args:
         dim, dtype: as for `softmax`.
 
     Raises:
-        IndexError: there is no such dim.
+        IndexError: no such dim.
     """
     if not input.numel():
         return input.exp()
@@ -47,8 +50,8 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return shifted - shifted.exp().sum(dim, True).log()
 
 
-def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """softmax(-x): exp(-x_i) / sum_j exp(-x_j) along a dim; the arguments are those of `softmax`."""
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None) -> Tensor:
+    """Returns softmax(-x): exp(-x_i) / sum_j exp(-x_j) along a dim; the arguments are those of `softmax`."""
     return softmax(-input, dim, _stacklevel + 1, dtype)
 
 
@@ -75,12 +78,12 @@ def _softmax(x, dim, _stacklevel, dtype):
     np.exp(y, out=y)
     y /= total(y, dim)
 
-    def grad(g):
+    def vjp(g):
         d = g * y
         d -= y * total(d, dim)
         return d
 
-    return y, grad
+    return y, vjp
 
 
 @log_softmax.manual
@@ -90,15 +93,15 @@ def _log_softmax(x, dim, _stacklevel, dtype):
     return y, lambda g: g - np.exp(y) * total(g, dim)
 
 
-def shifted(x: Any, dim: int) -> Any:
-    """x minus its largest element along the dim: now exp(x) can't overflow. A new array."""
+def shifted(x: RawArray, dim: int) -> RawArray:
+    """Returns a new array, x minus its maximum along the dim, so that exp cannot overflow."""
     if x.size == 0:
         return x.copy()
     return np.asarray(x - np.max(x, axis=dim if x.ndim else None, keepdims=True), like=x)
 
 
-def total(x: Any, dim: int) -> Any:
-    """The sum along a dim, which stays, of size 1."""
+def total(x: RawArray, dim: int) -> RawArray:
+    """Returns the sum along a dim, with keepdims."""
     if dim == x.ndim - 1:
         return row_sums(x)
     return np.sum(x, axis=dim if x.ndim else None, keepdims=True)

@@ -1,15 +1,15 @@
-"""The windows of images as the columns of a matrix, and back: the halves of a convolution for other uses."""
+"""unfold, the windows of images as columns of a matrix, and fold, its adjoint."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
+from ..types import IntOrInts
 from .im2col import Geometry, from_columns, raw, to_columns
 from .windows import Ints, ntuple
 from .windows import output_size as count_windows
@@ -17,7 +17,7 @@ from .windows import output_size as count_windows
 
 @op(half="float16")
 def _unfold(x, form):
-    """(N, C, H, W) to (N, C kernel, windows)."""
+    """Returns (N, C, H, W) as (N, C kernel, windows)."""
     shape = (len(x), x.shape[1] * math.prod(form.kernel), math.prod(form.out))
     columns = np.moveaxis(to_columns(x, form), 3, 0).copy()
     return np.reshape(columns, shape), lambda g: _fold.dual(g, form)
@@ -25,7 +25,7 @@ def _unfold(x, form):
 
 @op
 def _fold(columns, form):
-    """(N, C kernel, windows) to (N, C, H, W)."""
+    """Returns (N, C kernel, windows) summed to (N, C, H, W)."""
     channels = columns.shape[1] // math.prod(form.kernel)
     columns = np.moveaxis(np.reshape(columns, (len(columns), channels, *form.kernel, *form.out)), 0, 3)
     return _sums(columns, form).copy(), lambda g: _unfold.dual(g, form)
@@ -34,12 +34,15 @@ def _fold(columns, form):
 _sums = raw(from_columns)
 
 
-def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """The windows of images, each as a column; overlapping ones hold the same element several times.
+def unfold(
+    input: Tensor, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,
+    stride: IntOrInts = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the windows of images, each as a column; overlapping windows repeat elements.
 
     Args:
         input: (N, C, H, W), or (C, H, W) without the batch.
-        kernel_size: of the windows; one int, or (height, width), as all these.
+        kernel_size: of the windows; one int or (height, width), as the next three.
         dilation: from one element of a window to the next.
         padding: zeros around the image at each end.
         stride: from one window to the next.
@@ -48,8 +51,8 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
         (N, C * kernel height * kernel width, number of windows)
 
     Raises:
-        NotImplementedError: integers.
-        RuntimeError: shapes or arguments don't fit.
+        NotImplementedError: an integer dtype.
+        RuntimeError: shapes or arguments do not match.
     """
     require_tensor(input, "unfold")
     _check_dtype("unfold", input)
@@ -68,12 +71,13 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 
 
 def fold(
-    input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Tensor:
-    """The adjoint of `unfold`: images in which every window was added up where it belongs.
+    input: Tensor, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1,
+    padding: IntOrInts = 0, stride: IntOrInts = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the adjoint of `unfold`: images to which each window is added at its position.
 
     Args:
-        input: (N, C * kernel height * kernel width, number of windows), or one without N.
+        input: (N, C * kernel height * kernel width, number of windows), or without N.
         output_size: (H, W), or one int for both.
         kernel_size, dilation, padding, stride: of the `unfold` from images of that size.
 
@@ -81,8 +85,8 @@ def fold(
         (N, C, H, W)
 
     Raises:
-        NotImplementedError: integers.
-        RuntimeError: shapes or arguments don't fit.
+        NotImplementedError: an integer dtype.
+        RuntimeError: shapes or arguments do not match.
     """
     require_tensor(input, "fold")
     _check_dtype("fold", input)
@@ -106,7 +110,9 @@ def fold(
     return _fold(input, form) if input.ndim == 3 else squeeze(_fold(unsqueeze(input, 0), form), 0)
 
 
-def _geometry(name: str, size: Ints, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Geometry:
+def _geometry(
+    name: str, size: Ints, kernel_size: IntOrInts, dilation: IntOrInts, padding: IntOrInts, stride: IntOrInts
+) -> Geometry:
     kernel = ntuple(kernel_size, 2, f"{name}(): kernel_size", 1)
     stride = ntuple(stride, 2, f"{name}(): stride", 1)
     padding = ntuple(padding, 2, f"{name}(): padding", 0)

@@ -2,8 +2,8 @@
 Sliding windows over the last dims of raw arrays: convolution, pooling, unfold and fold are made of them.
 
 Along a dim of n elements, window i of `kernel` elements has its element j at i * stride + j * dilation. The
-windows of an array are a view of it (`windows`); its adjoint adds every window up where it came from
-(`overlap_add`). Both are one pass a *place in the window*; nothing loops over windows or over the batch.
+windows of an array are a view of it (`windows`); the adjoint adds each window to its elements
+(`overlap_add`). Both loop over the elements of a window, not over windows or the batch.
 
 Source of the sizes: Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2016,
 https://arxiv.org/abs/1603.07285
@@ -14,19 +14,21 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
+
+from ...backends.device import RawArray
+from ..types import IntOrInts
 
 Ints = tuple[int, ...]
 
 
-def ntuple(value: Any, n: int, name: str, least: int | None = None) -> Ints:
-    """`value`, one int or one for each of n dims, as a tuple of n ints.
+def ntuple(value: IntOrInts, n: int, name: str, least: int | None = None) -> Ints:
+    """Returns `value`, one int or one for each of n dims, as a tuple of n ints.
 
     Args:
         name: "function(): argument", for errors.
-        least: the smallest value that is allowed.
+        least: the smallest valid value.
 
     Raises:
         TypeError: not ints.
@@ -47,12 +49,12 @@ def ntuple(value: Any, n: int, name: str, least: int | None = None) -> Ints:
 
 
 def read_padding(
-    name: str, padding: Any, kernel: Ints, stride: Ints, dilation: Ints
+    name: str, padding: IntOrInts | str, kernel: Ints, stride: Ints, dilation: Ints
 ) -> tuple[tuple[int, int], ...]:
-    """The padding of a convolution, ints, "valid" or "same", as (before, after) for each dim.
+    """Returns the padding of a convolution, ints, "valid" or "same", as (before, after) for each dim.
 
     Raises:
-        RuntimeError: another string, a stride with "same", negative or too few ints.
+        RuntimeError: another string, a stride with "same", negative ints or a wrong number of them.
     """
     if not isinstance(padding, str):
         return tuple((p, p) for p in ntuple(padding, len(kernel), f"{name}(): padding", 0))
@@ -69,21 +71,21 @@ def read_padding(
 def output_size(
     n: int, kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1, ceil_mode: bool = False
 ) -> int:
-    """How many windows fit along a dim of n elements with `padding` more at both ends; below 1 if none does.
+    """Returns the number of windows along a dim of n elements padded at both ends; below 1 if none fits.
 
         floor((n + 2 padding - dilation (kernel - 1) - 1) / stride) + 1
 
     Args:
-        ceil_mode: round up instead: a last window may reach over the end, if it begins before the padding
-            at the end does.
+        ceil_mode: round up instead: the last window may exceed the end, if it begins before the padding at
+            the end.
     """
     room = n + 2 * padding - dilation * (kernel - 1) - 1
     count = (-(-room // stride) if ceil_mode else room // stride) + 1
     return count - 1 if ceil_mode and (count - 1) * stride >= n + padding else count
 
 
-def windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
-    """All windows over the last dims, (..., n...) to (..., out..., kernel...): a read-only view of x."""
+def windows(x: RawArray, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> RawArray:
+    """Returns all windows over the last dims, (..., n...) to (..., out..., kernel...), a read-only view."""
     dims = len(kernel)
     reach = tuple([d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)])
     axes = tuple(range(-dims, 0))
@@ -91,33 +93,37 @@ def windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequ
     return view[(..., *[slice(None, None, step) for step in (*stride, *dilation)])]
 
 
-def overlap_add(w: Any, shape: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
-    """The adjoint of `windows`: (..., out..., kernel...) to (..., *shape), overlapping elements summed.
+def overlap_add(
+    w: RawArray, shape: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> RawArray:
+    """Returns the adjoint of `windows`: (..., out..., kernel...) to (..., *shape), overlaps summed.
 
     Args:
-        w: in any memory layout; the kernel's dims outside in memory, the windows' inside, is the fastest.
-        shape: of the last dims of the result; what no window reaches is 0.
+        w: in any memory layout; fastest with the kernel's dims outermost in memory.
+        shape: of the last dims of the result; 0 outside all windows.
     """
     dims = len(shape)
     out, kernel = w.shape[-2 * dims : -dims], w.shape[-dims:]
     y = np.zeros((*w.shape[: -2 * dims], *shape), w.dtype, like=w)
-    for place in itertools.product(*map(range, kernel)):
-        y[(..., *places(place, out, stride, dilation))] += w[(..., *place)]
+    for offset in itertools.product(*map(range, kernel)):
+        y[(..., *element_slices(offset, out, stride, dilation))] += w[(..., *offset)]
     return y
 
 
-def places(place: Sequence[int], out: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> tuple:
-    """The slices of x that hold the element `place` of every window."""
+def element_slices(
+    offset: Sequence[int], out: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[slice, ...]:
+    """Returns the slices of x that hold the element `offset` of every window."""
     return tuple(
         [
             slice(d * j, d * j + s * (n - 1) + 1, s)
-            for j, n, s, d in zip(place, out, stride, dilation, strict=True)
+            for j, n, s, d in zip(offset, out, stride, dilation, strict=True)
         ]
     )
 
 
-def padded(x: Any, padding: Sequence[tuple[int, int]], value: float = 0) -> Any:
-    """x with (before, after) elements of `value` more around each of its last dims; x itself if none are."""
+def padded(x: RawArray, padding: Sequence[tuple[int, int]], value: float = 0) -> RawArray:
+    """Returns x with (before, after) elements `value` around each of its last dims; x itself without any."""
     if not any([p for pair in padding for p in pair]):
         return x
     lead = x.ndim - len(padding)
@@ -127,8 +133,8 @@ def padded(x: Any, padding: Sequence[tuple[int, int]], value: float = 0) -> Any:
     return y
 
 
-def inner(y: Any, padding: Sequence[tuple[int, int]]) -> Any:
-    """What `padded` was given, as a view of its result."""
+def inner(y: RawArray, padding: Sequence[tuple[int, int]]) -> RawArray:
+    """Returns a view of the result of `padded` without the padding."""
     lead = y.ndim - len(padding)
     return y[
         (..., *[slice(before, n - after) for n, (before, after) in zip(y.shape[lead:], padding, strict=True)])

@@ -1,19 +1,20 @@
-"""The norm of a long vector, and its scaling, in one pass each. These work on raw arrays."""
+"""The norm of a long vector, and its scaling, in one pass each, for raw arrays."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
+from ...backends.device import RawArray
 from ...backends.dtypes import is_bfloat16, is_half
 from . import registry
 
-SHORTEST = 1 << 16  # elements from which a compiled loop is worth its call on the CPU
+SHORTEST = 1 << 16  # elements from which a compiled loop is faster than NumPy on the CPU
 
 
-def euclidean_norm(x: Any) -> Any:
-    """sqrt(sum x^2) of a raw vector, of its dtype, or float32 for half precision; doesn't wait for a GPU."""
+def euclidean_norm(x: RawArray) -> RawArray:
+    """Returns sqrt(sum x^2) in x's dtype, or float32 for half precision, without waiting for a GPU."""
     kernels = _kernels(x)
     if kernels is not None:
         return np.sqrt(kernels.sum_of_squares(x))
@@ -22,7 +23,7 @@ def euclidean_norm(x: Any) -> Any:
     return np.sqrt(np.vdot(x, x))
 
 
-def scale(x: Any, factor: Any) -> None:
+def scale(x: RawArray, factor: float | RawArray) -> None:
     """x *= factor, for a raw array.
 
     Args:
@@ -37,12 +38,12 @@ def scale(x: Any, factor: Any) -> None:
         x *= factor if isinstance(factor, float) else factor.astype(x.dtype)
 
 
-def keeps_zeros(x: Any) -> bool:
-    """Does `scale` leave a 0 as it is where the factor, unknown to the host, is NaN?"""
+def keeps_zeros(x: RawArray) -> bool:
+    """Returns whether `scale` leaves zeros unchanged if the factor, which is on the GPU, is NaN."""
     return not isinstance(x, np.ndarray) and _kernels(x) is not None
 
 
-def _kernels(x: Any) -> Any | None:
+def _kernels(x: RawArray) -> ModuleType | None:
     if isinstance(x, np.ndarray) and x.size < SHORTEST or not x.flags.c_contiguous:
         return None
     return registry.find("norm", x)

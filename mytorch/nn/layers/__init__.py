@@ -13,7 +13,6 @@ from .activation import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
-    LogSoftmax,
     Mish,
     PReLU,
     ReLU,
@@ -21,9 +20,6 @@ from .activation import (
     RReLU,
     Sigmoid,
     SiLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
     Softplus,
     Softshrink,
     Softsign,
@@ -125,6 +121,7 @@ from .pooling import (
 )
 from .rnn import GRU, LSTM, RNN
 from .rnn_cell import GRUCell, LSTMCell, RNNCell
+from .softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from .transformer import (
     Transformer,
     TransformerDecoder,

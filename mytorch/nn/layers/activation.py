@@ -12,12 +12,11 @@ from .. import functional as F
 from .. import init as nn_init
 from ..module import Module
 from ..parameter import Parameter
-
-WARN_CALLER = 5  # the stack level at which a softmax without a dim warns: whoever calls the module
+from ..types import DeviceLike, DTypeLike
 
 
 class _Activation(Module):
-    """Base of all: calls `function` with the arguments of the constructor, which are attributes."""
+    """Base of all activations: calls `function` with the constructor's arguments, kept as attributes."""
 
     function: Callable
 
@@ -96,7 +95,7 @@ class ReLU(_Inplace):
 
 
 class SquaredReLU(_Inplace):
-    """max(x, 0)^2; PyTorch has no module for it."""
+    """max(x, 0)^2; not in PyTorch."""
 
     function = F.squared_relu
 
@@ -126,7 +125,7 @@ class Mish(_Inplace):
 
 
 class Hardsigmoid(_Inplace):
-    """x / 6 + 1/2 between -3 and 3, 0 and 1 beyond"""
+    """x / 6 + 1/2 clamped to [0, 1]"""
 
     function = F.hardsigmoid
 
@@ -161,7 +160,7 @@ class LeakyReLU(_Activation):
 
 
 class RReLU(_Activation):
-    """x where x > 0, else a * x with a drawn from U(lower, upper) in training and their mean else."""
+    """x where x > 0, else a * x with a drawn from U(lower, upper) in training, else their mean."""
 
     function = F.rrelu
 
@@ -173,24 +172,26 @@ class RReLU(_Activation):
 
 
 class PReLU(Module):
-    """x where x > 0, else weight * x, with slopes that are learned.
+    """x where x > 0, else weight * x, with learned slopes.
 
     Args:
-        num_parameters: one slope, or as many as there are channels (dim 1 of the input).
-        init: their first value.
+        num_parameters: the number of slopes: 1, or the number of channels (dim 1 of the input).
+        init: their initial value.
         device, dtype: of the weight.
 
     Attributes:
         weight: (num_parameters,).
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DTypeLike = None
+    ):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))
 
     def reset_parameters(self) -> None:
-        """All slopes `init` again."""
+        """Sets all slopes to `init`."""
         nn_init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -228,10 +229,10 @@ class Softplus(_Activation):
 
 
 class Hardtanh(_Activation):
-    """x between min_val and max_val, and these beyond.
+    """x clamped to [min_val, max_val].
 
     Args:
-        min_value, max_value: the old names of min_val and max_val.
+        min_value, max_value: deprecated names of min_val and max_val.
 
     Raises:
         AssertionError: max_val is not above min_val.
@@ -266,7 +267,7 @@ class Threshold(_Activation):
 
 
 class Softshrink(_Activation):
-    """x moved towards 0 by lambd, and 0 where it is not further away."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
 
     function = F.softshrink
 
@@ -293,7 +294,7 @@ class GLU(_Activation):
 
 
 class SwiGLU(_Activation):
-    """silu(a) b of the two halves of the input along a dim; PyTorch has no module for it."""
+    """silu(a) b of the two halves of the input along a dim; not in PyTorch."""
 
     function = F.swiglu
 
@@ -302,55 +303,9 @@ class SwiGLU(_Activation):
 
 
 class GeGLU(_Activation):
-    """gelu(a) b of the two halves of the input along a dim; PyTorch has no module for it."""
+    """gelu(a) b of the two halves of the input along a dim; not in PyTorch."""
 
     function = F.geglu
 
     def __init__(self, dim: int = -1, approximate: str = "none", fused: bool | None = None):
         super().__init__(dim=dim, approximate=approximate, fused=fused)
-
-
-class Softmax(_Activation):
-    """exp(x_i) / sum_j exp(x_j) along a dim.
-
-    Args:
-        dim: along which the results sum to 1.
-        fused: use the fused kernel.
-    """
-
-    function = F.softmax
-
-    def __init__(self, dim: int | None = None, fused: bool | None = None):
-        super().__init__(dim=dim, fused=fused)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, self.dim, WARN_CALLER, fused=self.fused)
-
-
-class LogSoftmax(Softmax):
-    """log(softmax(x)) along a dim; the arguments are those of `Softmax`."""
-
-    function = F.log_softmax
-
-
-class Softmin(_Activation):
-    """softmax(-x) along a dim."""
-
-    def __init__(self, dim: int | None = None):
-        super().__init__(dim=dim)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softmin(input, self.dim, WARN_CALLER)
-
-
-class Softmax2d(Module):
-    """softmax over the channels at each place of (N, C, H, W) or (C, H, W).
-
-    Raises (when called):
-        ValueError: the input has other than 3 or 4 dims.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in (3, 4):
-            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
-        return F.softmax(input, -3)

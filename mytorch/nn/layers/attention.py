@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...core.tensor import Tensor
 from ...ops import empty
 from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 from .linear import Linear
 
 
 class MultiheadAttention(Module):
-    """Several attentions side by side, each of a part of the features: `F.multi_head_attention_forward`.
+    """Attention with several heads, each of E / num_heads features: `F.multi_head_attention_forward`.
 
     Args:
         embed_dim: E, of the query and the result.
-        num_heads: which must divide E.
-        dropout: the probability with which a weight is dropped in training.
+        num_heads: a divisor of E.
+        dropout: the probability to drop a weight in training.
         bias: whether the projections have biases.
         add_bias_kv: learn one more key and value.
         add_zero_attn: add a key and a value of zeros.
@@ -41,7 +40,8 @@ class MultiheadAttention(Module):
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, device: Any = None, dtype: Any = None,
+        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
@@ -55,16 +55,17 @@ class MultiheadAttention(Module):
         self.vdim = embed_dim if vdim is None else vdim
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         one = self.kdim == self.vdim == embed_dim
-        where = {"device": device, "dtype": dtype}
+        options = {"device": device, "dtype": dtype}
         for name, columns in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
-            weight = None if one else Parameter(empty((embed_dim, columns), **where))
+            weight = None if one else Parameter(empty((embed_dim, columns), **options))
             self.register_parameter(f"{name}_proj_weight", weight)
-        weight = Parameter(empty((3 * embed_dim, embed_dim), **where)) if one else None
+        weight = Parameter(empty((3 * embed_dim, embed_dim), **options)) if one else None
         self.register_parameter("in_proj_weight", weight)
-        self.register_parameter("in_proj_bias", Parameter(empty((3 * embed_dim,), **where)) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, **where)
+        in_proj_bias = Parameter(empty((3 * embed_dim,), **options)) if bias else None
+        self.register_parameter("in_proj_bias", in_proj_bias)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **options)
         for name in ("bias_k", "bias_v"):
-            extra = Parameter(empty((1, 1, embed_dim), **where)) if add_bias_kv else None
+            extra = Parameter(empty((1, 1, embed_dim), **options)) if add_bias_kv else None
             self.register_parameter(name, extra)
         self.reset_parameters()
 
@@ -84,10 +85,10 @@ class MultiheadAttention(Module):
         need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """(result, weights or None); the arguments are those of `F.multi_head_attention_forward`."""
+        """Returns (result, weights or None); the arguments are those of `F.multi_head_attention_forward`."""
         swap = self.batch_first and query.ndim == 3
         if swap:
-            swapped = {id(x): x.transpose(0, 1) for x in (query, key, value)}  # what is one tensor stays one
+            swapped = {id(x): x.transpose(0, 1) for x in (query, key, value)}  # one tensor stays one
             query, key, value = (swapped[id(x)] for x in (query, key, value))
         y, weights = F.multi_head_attention_forward(
             query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias,

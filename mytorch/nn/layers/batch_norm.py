@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import ones, zeros
 from .. import functional as F
+from ..types import DeviceLike, DTypeLike
 from .normalization import _Affine
 
 
@@ -17,22 +17,22 @@ class _RunningNorm(_Affine):
     Args:
         num_features: the number of channels C.
         eps: added to the variance.
-        momentum: how fast the running statistics follow; None: they are the mean over all batches.
-        affine: whether there is a weight (ones at first).
-        track_running_stats: whether there are running statistics; they are used in evaluation.
-        bias: whether there is a bias (zeros at first) beside the weight.
+        momentum: the weight of a batch in the running statistics; None for the mean over all batches.
+        affine: whether to learn a weight (initially ones).
+        track_running_stats: whether to keep running statistics, used in evaluation.
+        bias: whether to learn a bias (initially zeros), too.
         fused: use the fused kernel.
 
     Attributes:
-        dims: how many dims the input may have.
+        dims: the valid numbers of dims of the input.
     """
 
     dims: tuple[int, ...]
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
-        fused: bool | None = None,
+        track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *,
+        bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.num_features, self.eps, self.momentum, self.fused = num_features, eps, momentum, fused
@@ -48,7 +48,7 @@ class _RunningNorm(_Affine):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Mean 0, variance 1, no batch seen."""
+        """Resets to mean 0, variance 1 and no batches."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1)
@@ -88,19 +88,19 @@ class _BatchNorm(_RunningNorm):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalize each channel of (N, C) or (N, C, L) over the batch: see `F.batch_norm`."""
+    """Normalizes each channel of (N, C) or (N, C, L) over the batch: see `F.batch_norm`."""
 
     dims = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalize each channel of (N, C, H, W) over the batch: see `F.batch_norm`."""
+    """Normalizes each channel of (N, C, H, W) over the batch: see `F.batch_norm`."""
 
     dims = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalize each channel of (N, C, D, H, W) over the batch: see `F.batch_norm`."""
+    """Normalizes each channel of (N, C, D, H, W) over the batch: see `F.batch_norm`."""
 
     dims = (5,)
 
@@ -108,8 +108,8 @@ class BatchNorm3d(_BatchNorm):
 class _InstanceNorm(_RunningNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
-        fused: bool | None = None,
+        track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *,
+        bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, fused=fused
@@ -117,7 +117,7 @@ class _InstanceNorm(_RunningNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        single = input.ndim == self.dims[0]  # one instance, without the dim of the batch
+        single = input.ndim == self.dims[0]  # without the dim of the batch
         channels = input.shape[0 if single else 1]
         if channels != self.num_features:
             text = f"the input has {channels} channels, num_features is {self.num_features}"
@@ -133,18 +133,18 @@ class _InstanceNorm(_RunningNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalize each channel of each sample of (N, C, L) or (C, L): see `F.instance_norm`."""
+    """Normalizes each channel of each sample of (N, C, L) or (C, L): see `F.instance_norm`."""
 
     dims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalize each channel of each sample of (N, C, H, W) or (C, H, W): see `F.instance_norm`."""
+    """Normalizes each channel of each sample of (N, C, H, W) or (C, H, W): see `F.instance_norm`."""
 
     dims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalize each channel of each sample of (N, C, D, H, W) or (C, D, H, W): see `F.instance_norm`."""
+    """Normalizes each channel of each sample of (N, C, D, H, W) or (C, D, H, W): see `F.instance_norm`."""
 
     dims = (4, 5)

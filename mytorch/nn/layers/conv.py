@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty
@@ -13,12 +12,13 @@ from .. import init
 from ..functional.windows import ntuple, read_padding
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike, IntOrInts
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What all convolutions share; a subclass says over how many dims."""
+    """Base of all convolutions; subclasses set the number of dims."""
 
     dims: int
     transposed = False
@@ -45,7 +45,7 @@ class _ConvNd(Module):
             self.register_parameter("bias", None)
         self.reset_parameters()
 
-    def _tuple(self, name: str, value: Any) -> tuple[int, ...]:
+    def _tuple(self, name: str, value: IntOrInts) -> tuple[int, ...]:
         return ntuple(value, self.dims, f"{type(self).__name__}: {name}")
 
     def _check(self) -> None:
@@ -67,7 +67,7 @@ class _ConvNd(Module):
     def reset_parameters(self) -> None:
         fan_in = math.prod(self.weight.shape[1:])
         if fan_in:
-            bound = 1 / math.sqrt(fan_in)  # what kaiming_uniform_ comes to with a = sqrt(5)
+            bound = 1 / math.sqrt(fan_in)  # equals kaiming_uniform_ with a = sqrt(5)
             init.uniform_(self.weight, -bound, bound)
             if self.bias is not None:
                 init.uniform_(self.bias, -bound, bound)
@@ -86,9 +86,10 @@ class _ConvNd(Module):
 
 class _Conv(_ConvNd):
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
+        padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
+        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode,
@@ -111,9 +112,10 @@ class _ConvTranspose(_ConvNd):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
-        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
+        padding: IntOrInts = 0, output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True,
+        dilation: IntOrInts = 1, padding_mode: str = "zeros", device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias,
@@ -163,10 +165,11 @@ class Conv2d(_Conv):
     """Convolution of images, from (N, C, H, W) to (N, out_channels, H', W'): see `F.conv2d`.
 
     Args:
-        in_channels, out_channels: how many channels the input and the result have.
+        in_channels, out_channels: the channels of the input and the result.
         kernel_size, stride, padding, dilation, groups: see `F.conv2d`.
-        bias: whether there is one.
-        padding_mode: what the padding holds: "zeros", or "reflect", "replicate" or "circular" as in `F.pad`.
+        bias: whether to add one.
+        padding_mode: the values of the padding: "zeros", or "reflect", "replicate" or "circular" as in
+            `F.pad`.
         fused: use the fused kernel (see `F.conv2d`).
 
     Attributes:
@@ -198,9 +201,9 @@ class ConvTranspose2d(_ConvTranspose):
     `F.conv_transpose2d`.
 
     Args:
-        in_channels, out_channels: how many channels the input and the result have.
+        in_channels, out_channels: the channels of the input and the result.
         kernel_size, stride, padding, output_padding, groups, dilation: see `F.conv_transpose2d`.
-        bias: whether there is one.
+        bias: whether to add one.
         padding_mode: must be "zeros".
 
     Attributes:
@@ -222,9 +225,11 @@ class ConvTranspose3d(_ConvTranspose):
 
 
 class Unfold(Module):
-    """The windows of images as columns, (N, C, H, W) to (N, C kernel, windows): see `F.unfold`."""
+    """Windows of images as columns, (N, C, H, W) to (N, C kernel, windows): see `F.unfold`."""
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+    def __init__(
+        self, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1
+    ):
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
@@ -239,11 +244,12 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Images from the sums of their windows, (N, C kernel, windows) to (N, C, H, W): see `F.fold`."""
+    """Sums of windows to images, (N, C kernel, windows) to (N, C, H, W): see `F.fold`."""
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-    ):
+        self, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,
+        stride: IntOrInts = 1,
+    ):  # fmt: skip
         super().__init__()
         self.output_size, self.kernel_size = output_size, kernel_size
         self.dilation, self.padding, self.stride = dilation, padding, stride

@@ -1,4 +1,4 @@
-"""Dropout layers; in evaluation mode they pass their input on."""
+"""Dropout layers; in evaluation mode they return their input."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..module import Module
 
 
 class _Dropout(Module):
-    """Base of the layers that drop at random.
+    """Base of the dropout layers.
 
     Args:
         p: the probability.
         inplace: write into the input.
 
     Raises:
-        ValueError: p is no probability.
+        ValueError: p is not in [0, 1].
     """
 
     function: Callable
@@ -36,7 +36,8 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Zero elements with probability p and scale the others by 1 / (1 - p); in evaluation mode pass on.
+    """Zeroes elements with probability p and scales the others by 1 / (1 - p); returns the input in
+    evaluation mode.
 
     Args:
         p: the probability.
@@ -44,7 +45,7 @@ class Dropout(_Dropout):
         fused: use the fused kernel (see `F.dropout`).
 
     Raises:
-        ValueError: p is no probability.
+        ValueError: p is not in [0, 1].
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False, fused: bool | None = None):
@@ -56,25 +57,25 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Zero whole channels of (N, C, L) or (C, L): see `F.dropout1d`."""
+    """Zeroes whole channels of (N, C, L) or (C, L): see `F.dropout1d`."""
 
     function = staticmethod(F.dropout1d)
 
 
 class Dropout2d(_Dropout):
-    """Zero whole channels of (N, C, H, W): see `F.dropout2d`."""
+    """Zeroes whole channels of (N, C, H, W): see `F.dropout2d`."""
 
     function = staticmethod(F.dropout2d)
 
 
 class Dropout3d(_Dropout):
-    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W): see `F.dropout3d`."""
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W): see `F.dropout3d`."""
 
     function = staticmethod(F.dropout3d)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps mean 0 and variance 1, for SELU: see `F.alpha_dropout`."""
+    """Dropout that preserves mean 0 and variance 1, for SELU: see `F.alpha_dropout`."""
 
     function = staticmethod(F.alpha_dropout)
 

@@ -1,8 +1,6 @@
-"""Embedding: a table whose rows are looked up by number."""
+"""Embedding: a table of vectors, looked up by index."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty
@@ -10,6 +8,7 @@ from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 
 class Embedding(Module):
@@ -17,7 +16,7 @@ class Embedding(Module):
 
     Args:
         num_embeddings, embedding_dim: rows and columns of the table.
-        padding_idx: a row that begins as zeros and gets no gradient.
+        padding_idx: a row of zeros without gradient.
         max_norm, norm_type, scale_grad_by_freq, sparse: see `F.embedding`.
         fused: use the fused kernel.
 
@@ -29,7 +28,7 @@ class Embedding(Module):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if padding_idx is not None:

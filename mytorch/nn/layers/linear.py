@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty, flatten, unflatten
@@ -12,12 +11,13 @@ from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 
 class Identity(Module):
     """y = x, whatever the arguments."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Linear(Module):
     """y = x W^T + b, from (..., in_features) to (..., out_features).
 
     Args:
-        bias: whether there is a b.
+        bias: whether to add b.
         fused: use the fused kernel (see `F.linear`).
 
     Attributes:
@@ -78,7 +78,7 @@ class Linear(Module):
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.in_features, self.out_features, self.fused = in_features, out_features, fused
@@ -108,14 +108,14 @@ class LinearActivation(Linear):
     """y = f(x W^T + b): see `F.linear_activation`. (PyTorch has no such layer; its parameters are Linear's.)
 
     Args:
-        bias: whether there is a b.
+        bias: whether to add b.
         activation: f, "gelu", "gelu_tanh", "relu" or "silu".
         fused: use the fused kernel.
     """
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "gelu",
-        device: Any = None, dtype: Any = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(in_features, out_features, bias, device, dtype, fused)
         self.activation = activation
@@ -131,7 +131,7 @@ class Bilinear(Module):
     """y_o = x1^T W_o x2 + b_o, from (..., in1_features) and (..., in2_features) to (..., out_features).
 
     Args:
-        bias: whether there is a b.
+        bias: whether to add b.
 
     Attributes:
         weight: (out_features, in1_features, in2_features), from the uniform distribution between
@@ -144,7 +144,7 @@ class Bilinear(Module):
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         if in1_features <= 0:

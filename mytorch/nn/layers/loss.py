@@ -6,13 +6,13 @@ Those with a margin are in `margin_loss`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.linear_cross_entropy import LinearCrossEntropyOptions
 from ..functional.loss import REDUCTIONS, read_reduction
 from ..module import Module
+from ..types import DeviceLike, DTypeLike
 from .linear import Linear
 
 
@@ -25,7 +25,7 @@ class _Loss(Module):
 
     reductions = REDUCTIONS
 
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
         name = type(self).__name__
         self.reduction = read_reduction(name, reduction, size_average, reduce, self.reductions)
@@ -35,7 +35,7 @@ class _WeightedLoss(_Loss):
     """Base of the losses with a weight: a buffer, or None."""
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
         reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
@@ -53,8 +53,9 @@ class MSELoss(_Loss):
     """
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", fused: bool | None = None
-    ):
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        fused: bool | None = None,
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.fused = fused
 
@@ -70,15 +71,16 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """|input - target|, with a parabola in place of its tip: see `F.smooth_l1_loss`.
+    """|input - target|, quadratic near 0: see `F.smooth_l1_loss`.
 
     Args:
-        beta: the error where the parabola ends.
+        beta: the error up to which it is quadratic.
     """
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
-    ):
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        beta: float = 1.0,
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
@@ -87,10 +89,10 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """The squared error where it is small, the absolute one where it is large: see `F.huber_loss`.
+    """The squared error where it is small, else the absolute error: see `F.huber_loss`.
 
     Args:
-        delta: the error where the one becomes the other.
+        delta: the error up to which it is quadratic.
 
     Raises:
         TypeError: delta is no number.
@@ -114,13 +116,13 @@ class _ClassLoss(_WeightedLoss):
 
     Args:
         weight: (C,)
-        ignore_index: targets that don't count.
+        ignore_index: targets that are ignored.
         fused: use the fused kernel.
     """
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-        reduce: Any = None, reduction: str = "mean", fused: bool | None = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+        reduce: bool | None = None, reduction: str = "mean", fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.fused = ignore_index, fused
@@ -140,12 +142,13 @@ class CrossEntropyLoss(_ClassLoss):
     """-log(softmax(input)[t]), for logits: see `F.cross_entropy`.
 
     Args:
-        label_smoothing: how much of a target's probability is spread over all classes.
+        label_smoothing: the share of a target's probability that all classes divide.
     """
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
-        reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0, fused: bool | None = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+        reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, ignore_index, reduce, reduction, fused)
         self.label_smoothing = label_smoothing
@@ -158,16 +161,16 @@ class CrossEntropyLoss(_ClassLoss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """The cross entropy of a linear map's output, in chunks of rows: see `F.linear_cross_entropy`.
+    """The cross entropy of a linear layer's output, in chunks of rows: see `F.linear_cross_entropy`.
 
     Args:
         in_features: size of the input.
         num_classes: C.
         out_features: (d1, …), for logits (N, C, d1, …).
-        bias: the linear map has one.
-        device, dtype: of the linear map's parameters.
+        bias: whether the linear layer has one.
+        device, dtype: of the linear layer's parameters.
         weight: of each class, (C,).
-        ignore_index, label_smoothing, options: as for the function.
+        ignore_index, label_smoothing, options: see the function.
         fused: use the fused kernel.
 
     Raises:
@@ -176,8 +179,8 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
     def __init__(
         self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
-        device: Any = None, dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None,
-        ignore_index: int | None = None, label_smoothing: float = 0.0,
+        device: DeviceLike = None, dtype: DTypeLike = None, reduction: str = "mean",
+        weight: Tensor | None = None, ignore_index: int | None = None, label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None, fused: bool | None = None,
     ):  # fmt: skip
         if weight is not None and tuple(weight.shape) != (num_classes,):
@@ -224,7 +227,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+        self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
         reduction: str = "mean", pos_weight: Tensor | None = None,
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
@@ -250,8 +253,9 @@ class KLDivLoss(_Loss):
     reductions = (*REDUCTIONS, "batchmean")
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False
-    ):
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        log_target: bool = False,
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
@@ -263,8 +267,8 @@ class GaussianNLLLoss(_Loss):
     """-log of a normal density: see `F.gaussian_nll_loss`.
 
     Args:
-        full: with the constant term.
-        eps: the least variance.
+        full: add the constant term.
+        eps: lower bound of the variance.
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
@@ -280,13 +284,13 @@ class PoissonNLLLoss(_Loss):
 
     Args:
         log_input: the input is the logarithm of the expected count.
-        full: with an approximation of the term that is only the target's.
+        full: add an approximation of the term of the target alone.
         eps: added before the logarithm without `log_input`.
     """
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
-        reduce: Any = None, reduction: str = "mean",
+        self, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
+        reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps

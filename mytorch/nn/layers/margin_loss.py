@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
@@ -15,8 +14,9 @@ class _MarginLoss(_Loss):
     """Base of the losses whose first argument is a margin."""
 
     def __init__(
-        self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ):
+        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean",
+    ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -39,8 +39,9 @@ class HingeEmbeddingLoss(_MarginLoss):
     """The distance, or max(0, margin - distance): see `F.hinge_embedding_loss`."""
 
     def __init__(
-        self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ):
+        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean",
+    ):  # fmt: skip
         super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -58,12 +59,12 @@ class MultiMarginLoss(_WeightedLoss):
     """max(0, margin - input[t] + input[j])^p for all other classes j: see `F.multi_margin_loss`.
 
     Raises:
-        ValueError: p is not 1 or 2; the weight has not one dim.
+        ValueError: p is not 1 or 2; the weight is not 1-D.
     """
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None,
-        reduce: Any = None, reduction: str = "mean",
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
         if p not in (1, 2):
@@ -100,12 +101,12 @@ class TripletMarginLoss(_Loss):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin): see `F.triplet_margin_loss`.
 
     Raises:
-        ValueError: the margin isn't positive.
+        ValueError: the margin is not positive.
     """
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-        size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+        size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.margin = _positive_margin("TripletMarginLoss", margin)
@@ -118,10 +119,10 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """The same with a distance of your own: see `F.triplet_margin_with_distance_loss`.
+    """The same with a custom distance: see `F.triplet_margin_with_distance_loss`.
 
     Raises:
-        ValueError: the margin isn't positive.
+        ValueError: the margin is not positive.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import empty
@@ -12,13 +11,14 @@ from .. import functional as F
 from .. import init
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 
 
 class _Affine(Module):
-    """Base of the layers that end with a scale and a shift: a weight, ones at first, and a bias, zeros."""
+    """Base of the layers with a scale and a shift: a weight, initially ones, and a bias, initially zeros."""
 
     def _add_parameters(
-        self, shape: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any
+        self, shape: tuple[int, ...], weight: bool, bias: bool, device: DeviceLike, dtype: DTypeLike
     ) -> None:
         for name, wanted in (("weight", weight), ("bias", bias)):
             value = Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None
@@ -38,19 +38,19 @@ def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(_Affine):
-    """Normalize the last dims to mean 0 and variance 1, then scale and shift them: see `F.layer_norm`.
+    """Normalizes the last dims to mean 0 and variance 1, then scales and shifts them: see `F.layer_norm`.
 
     Args:
-        normalized_shape: the sizes of these dims; an int for the last one only.
+        normalized_shape: the sizes of these dims; an int for the last dim.
         eps: added to the variance.
-        elementwise_affine: whether there is a weight (ones at first).
-        bias: whether there is a bias (zeros at first) beside it.
+        elementwise_affine: whether to learn a weight (initially ones).
+        bias: whether to learn a bias (initially zeros), too.
         fused: use the fused kernel.
     """
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None, fused: bool | None = None,
+        bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
@@ -69,7 +69,7 @@ class LayerNorm(_Affine):
 
 
 class AddLayerNorm(LayerNorm):
-    """Add two tensors and normalize the sum, which is a result, too: see `F.add_layer_norm`.
+    """Adds two tensors and normalizes the sum; returns both: see `F.add_layer_norm`.
 
         y, sum = norm(input, residual)
 
@@ -82,18 +82,19 @@ class AddLayerNorm(LayerNorm):
 
 
 class RMSNorm(Module):
-    """Divide by the root of the mean square of the last dims, then scale: see `F.rms_norm`.
+    """Divides by the root of the mean square of the last dims, then scales: see `F.rms_norm`.
 
     Args:
-        normalized_shape: the sizes of these dims; an int for the last one only.
+        normalized_shape: the sizes of these dims; an int for the last dim.
         eps: added to the mean square; by default the epsilon of the input's dtype.
-        elementwise_affine: whether there is a weight (ones at first).
+        elementwise_affine: whether to learn a weight (initially ones).
         fused: use the fused kernel.
     """
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
-        elementwise_affine: bool = True, device: Any = None, dtype: Any = None, fused: bool | None = None,
+        elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
+        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
@@ -114,23 +115,23 @@ class RMSNorm(Module):
 
 
 class GroupNorm(_Affine):
-    """Normalize groups of channels, each sample for itself, then scale and shift: see `F.group_norm`.
+    """Normalizes groups of channels, of each sample, then scales and shifts: see `F.group_norm`.
 
     Args:
-        num_groups: how many groups the channels are split into.
+        num_groups: the number of groups of channels.
         num_channels: the size of dim 1.
         eps: added to the variance.
-        affine: whether there is a weight (ones at first).
-        bias: whether there is a bias (zeros at first) beside it.
+        affine: whether to learn a weight (initially ones).
+        bias: whether to learn a bias (initially zeros), too.
         fused: use the fused kernel.
 
     Raises:
-        ValueError: num_groups doesn't divide num_channels.
+        ValueError: num_channels is not divisible by num_groups.
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True, fused: bool | None = None,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
@@ -149,10 +150,10 @@ class GroupNorm(_Affine):
 
 
 class LocalResponseNorm(Module):
-    """Divide by a power of the mean square over neighbouring channels: see `F.local_response_norm`.
+    """Divides by a power of the mean square over neighbouring channels: see `F.local_response_norm`.
 
     Args:
-        size: how many channels are neighbours.
+        size: the number of neighbouring channels.
         alpha, beta, k: y = x / (k + alpha mean)^beta
     """
 

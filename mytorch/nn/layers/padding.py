@@ -1,4 +1,4 @@
-"""Padding layers; what each mode writes is in `F.pad`."""
+"""Padding layers; for the modes see `F.pad`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..module import Module
 
 
 class _Pad(Module):
-    """Base of the padding layers; a subclass says for how many dims, and how.
+    """Base of the padding layers; subclasses set the number of dims and the mode.
 
     Args:
-        padding: how much before and after the last dim, then the one in front of it, …; an int for all.
+        padding: sizes before and after the last dim, then the second to last, …; one int for all.
     """
 
     dims: int
@@ -36,7 +36,7 @@ class _ConstantPad(_Pad):
 
     Args:
         padding: see `_Pad`.
-        value: what is written.
+        value: of the padding.
     """
 
     mode = "constant"
@@ -62,7 +62,7 @@ class _ZeroPad(_ConstantPad):
 
 
 class _CircularPad(_Pad):
-    """Base of the layers that continue dims from their other ends.
+    """Base of the layers with circular padding.
 
     Raises (when called):
         ValueError: another number of dims.
@@ -77,90 +77,92 @@ class _CircularPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """A value at both ends of the last dim, (N, C, W) or (C, W): ConstantPad1d(padding, value)."""
+    """Pads with a value at both ends of the last dim, (N, C, W) or (C, W): ConstantPad1d(padding, value)."""
 
     dims = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """A value around the last two dims, (N, C, H, W) or (C, H, W): ConstantPad2d(padding, value)."""
+    """Pads with a value around the last two dims, (N, C, H, W) or (C, H, W): ConstantPad2d(padding,
+    value)."""
 
     dims = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """A value around the last three dims, (N, C, D, H, W) or (C, D, H, W): ConstantPad3d(padding, value)."""
+    """Pads with a value around the last three dims, (N, C, D, H, W) or (C, D, H, W):
+    ConstantPad3d(padding, value)."""
 
     dims = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """Zeros at both ends of the last dim, (N, C, W) or (C, W)."""
+    """Pads with zeros at both ends of the last dim, (N, C, W) or (C, W)."""
 
     dims = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """Zeros around the last two dims, (N, C, H, W) or (C, H, W)."""
+    """Pads with zeros around the last two dims, (N, C, H, W) or (C, H, W)."""
 
     dims = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """Zeros around the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
+    """Pads with zeros around the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
 
     dims = 3
 
 
 class ReflectionPad1d(_Pad):
-    """The last dim mirrored at both ends, (N, C, W) or (C, W)."""
+    """Reflects the last dim at both ends, (N, C, W) or (C, W)."""
 
     dims, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """The last two dims mirrored at their ends, (N, C, H, W) or (C, H, W)."""
+    """Reflects the last two dims at their ends, (N, C, H, W) or (C, H, W)."""
 
     dims, mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """The last three dims mirrored at their ends, (N, C, D, H, W) or (C, D, H, W)."""
+    """Reflects the last three dims at their ends, (N, C, D, H, W) or (C, D, H, W)."""
 
     dims, mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The first and the last element of the last dim repeated, (N, C, W) or (C, W)."""
+    """Replicates the ends of the last dim, (N, C, W) or (C, W)."""
 
     dims, mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The border of the last two dims repeated, (N, C, H, W) or (C, H, W)."""
+    """Replicates the border of the last two dims, (N, C, H, W) or (C, H, W)."""
 
     dims, mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The border of the last three dims repeated, (N, C, D, H, W) or (C, D, H, W)."""
+    """Replicates the border of the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
 
     dims, mode = 3, "replicate"
 
 
 class CircularPad1d(_CircularPad):
-    """The last dim continued from its other end, (N, C, W) or (C, W)."""
+    """Pads the last dim circularly, (N, C, W) or (C, W)."""
 
     dims = 1
 
 
 class CircularPad2d(_CircularPad):
-    """The last two dims continued from their other ends, (N, C, H, W) or (C, H, W)."""
+    """Pads the last two dims circularly, (N, C, H, W) or (C, H, W)."""
 
     dims = 2
 
 
 class CircularPad3d(_CircularPad):
-    """The last three dims continued from their other ends, (N, C, D, H, W) or (C, D, H, W)."""
+    """Pads the last three dims circularly, (N, C, D, H, W) or (C, D, H, W)."""
 
     dims = 3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.windows import ntuple
 from ..module import Module
+from ..types import IntOrInts
 
 
 class _MaxPool(Module):
@@ -21,15 +21,15 @@ class _MaxPool(Module):
     function: Callable
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        return_indices: bool = False, ceil_mode: bool = False,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+        dilation: IntOrInts = 1, return_indices: bool = False, ceil_mode: bool = False,
     ):  # fmt: skip
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.function(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
@@ -68,8 +68,8 @@ class AvgPool1d(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
     ):  # fmt: skip
         super().__init__()
         self.kernel_size = ntuple(kernel_size, 1, "AvgPool1d: kernel_size")
@@ -96,8 +96,8 @@ class AvgPool2d(Module):
     function: Callable = staticmethod(F.avg_pool2d)
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
+        self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
     ):  # fmt: skip
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
@@ -129,7 +129,10 @@ class _LPPool(Module):
 
     function: Callable
 
-    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
+    def __init__(
+        self, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
+        ceil_mode: bool = False,
+    ):  # fmt: skip
         super().__init__()
         self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride
         self.ceil_mode = ceil_mode
@@ -171,11 +174,11 @@ class _AdaptiveAvgPool(Module):
 
     function: Callable
 
-    def __init__(self, output_size: Any):
+    def __init__(self, output_size: IntOrInts):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.function(input, self.output_size)
 
     def extra_repr(self) -> str:
@@ -208,11 +211,11 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         return_indices: see `F.max_pool2d`.
     """
 
-    def __init__(self, output_size: Any, return_indices: bool = False):
+    def __init__(self, output_size: IntOrInts, return_indices: bool = False):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.function(input, self.output_size, self.return_indices)
 
 

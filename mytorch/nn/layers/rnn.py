@@ -6,7 +6,6 @@ import math
 import numbers
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import cat, empty, stack, zeros
@@ -15,13 +14,15 @@ from .. import init
 from ..functional.recurrent import split_steps
 from ..module import Module
 from ..parameter import Parameter
+from ..types import DeviceLike, DTypeLike
 from ..utils.rnn import PackedSequence
 
+Input = Tensor | PackedSequence
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: layers on top of each other, one or two directions, packed sequences.
+    """Base of RNN, LSTM and GRU: stacked layers, one or two directions, packed sequences.
 
     The arguments are described in `LSTM`.
 
@@ -29,13 +30,13 @@ class RNNBase(Module):
         mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU".
 
     Raises:
-        ValueError, TypeError: an argument that no layer can have.
+        ValueError, TypeError: an invalid argument.
     """
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         _check_options(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size)
@@ -65,7 +66,7 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """All from the uniform distribution on ± 1 / sqrt(hidden_size)."""
+        """Draws all parameters from the uniform distribution on ± 1 / sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
@@ -76,7 +77,7 @@ class RNNBase(Module):
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     def flatten_parameters(self) -> None:
-        """Nothing: here a product reads each weight where it is. (PyTorch lays them out for cuDNN.)"""
+        """Does nothing; PyTorch's makes the weights contiguous for cuDNN."""
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -87,13 +88,13 @@ class RNNBase(Module):
         given = {name: getattr(self, name) for name in defaults}
         return text + "".join(f", {k}={v}" for k, v in given.items() if v != defaults[k])
 
-    # Through all layers.
+    # The forward pass.
 
-    def _run(self, input: Any, states: list[Tensor] | None) -> tuple[Any, list[Tensor]]:
-        """The output, and the last states, for a tensor or a PackedSequence.
+    def _run(self, input: Input, states: list[Tensor] | None) -> tuple[Input, list[Tensor]]:
+        """Returns the output and the last states, for a tensor or a PackedSequence.
 
         Args:
-            states: the first hidden (and cell) states, (layers × directions, batch, size) each, without the
+            states: the initial hidden (and cell) states, (layers × directions, batch, size) each, without the
                 batch if the input has none; None for zeros.
         """
         if isinstance(input, PackedSequence):
@@ -139,7 +140,7 @@ class RNNBase(Module):
         self, x: Tensor, sizes: Sequence[int], states: list[Tensor], reverse: bool, w_ih: Tensor,
         w_hh: Tensor, *others: Tensor,
     ) -> list[Tensor]:  # fmt: skip
-        """One layer in one direction: the output of all steps, and the last states."""
+        """Returns the output of all steps and the last states of one layer in one direction."""
         b_ih, b_hh = others[:2] if self.bias else (None, None)
         gates = input_gates(self.mode, x, w_ih, b_ih, b_hh)
         steps = all_steps(
@@ -147,7 +148,7 @@ class RNNBase(Module):
         )
         return split_steps(steps, x.shape[0], *states)
 
-    # What fits.
+    # Checks.
 
     def _is_batched(self, input: Tensor, states: list[Tensor] | None) -> bool:
         if input.ndim not in (2, 3):
@@ -163,7 +164,7 @@ class RNNBase(Module):
         return input.ndim == 3
 
     def _first_states(self, x: Tensor, batch: int, states: list[Tensor] | None, ndim: int) -> list[Tensor]:
-        """The given states, once they and the input are checked, or zeros."""
+        """Returns the initial states, by default zeros, after checking them and the input."""
         weight = getattr(self, self._all_weights[0][0])
         if x.dtype != weight.dtype:
             raise ValueError(
@@ -189,7 +190,7 @@ class RNNBase(Module):
 
 
 def input_gates(mode: str, x: Tensor, w_ih: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
-    """The inputs' part of the gates, for all steps in one product, and all biases that can be added to it."""
+    """Returns the inputs' contribution to the gates, in one product for all steps, with the biases."""
     return F.linear(x, w_ih, b_ih if b_ih is None or mode == "GRU" else b_ih + b_hh)
 
 
@@ -197,7 +198,7 @@ def all_steps(
     mode: str, gates: Tensor, states: list[Tensor], w_hh: Tensor, b_hh: Tensor | None, w_hr: Tensor | None,
     sizes: Sequence[int], reverse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`F.lstm_steps`, or what the mode says."""
+    """Calls `F.lstm_steps`, `F.gru_steps` or `F.rnn_steps`, by the mode."""
     if mode == "LSTM":
         return F.lstm_steps(gates, *states, w_hh, w_hr, sizes, reverse)
     if mode == "GRU":
@@ -206,8 +207,8 @@ def all_steps(
 
 
 def _check_options(
-    mode: str, input_size: Any, hidden_size: Any, num_layers: int, bias: Any, batch_first: Any, dropout: Any,
-    proj_size: int,
+    mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool,
+    dropout: float, proj_size: int,
 ) -> None:  # fmt: skip
     if mode not in GATES:
         raise ValueError(f"Unrecognized RNN mode: {mode}")
@@ -249,7 +250,7 @@ class RNN(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: Any = None, dtype: Any = None, **unknown: Any,
+        device: DeviceLike = None, dtype: DTypeLike = None, **unknown: object,
     ):  # fmt: skip
         _refuse(unknown)
         if nonlinearity not in ("tanh", "relu"):
@@ -260,7 +261,7 @@ class RNN(RNNBase):
         )  # fmt: skip
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+    def forward(self, input: Input, hx: Tensor | None = None) -> tuple[Input, Tensor]:
         output, (h,) = self._run(input, None if hx is None else [hx])
         return output, h
 
@@ -274,12 +275,12 @@ class LSTM(RNNBase):
 
     Args:
         input_size, hidden_size: features of x and of c.
-        num_layers: layers on top of each other: the input of one is the output of the one before.
-        bias: whether there are b_ih and b_hh.
+        num_layers: stacked layers: the input of one is the output of the previous one.
+        bias: whether to add b_ih and b_hh.
         batch_first: the batch is the first dimension of input and output, not the second.
-        dropout: the probability with which an output of a layer, except the last, is dropped in training.
-        bidirectional: a second LSTM goes from the last step to the first; the outputs are side by side.
-        proj_size: features of h, less than `hidden_size`; 0: as many, without W_hr.
+        dropout: the probability to drop an output of a layer, except the last, in training.
+        bidirectional: add an LSTM from the last step to the first; the outputs are concatenated.
+        proj_size: features of h, less than `hidden_size`; 0: hidden_size, without W_hr.
 
     Shape:
         input: (steps, batch, input_size), or without the batch, or a PackedSequence.
@@ -291,7 +292,7 @@ class LSTM(RNNBase):
             `_l0_reverse`, … of the other direction.
 
     Raises:
-        RuntimeError, ValueError: shapes or dtypes that don't fit.
+        RuntimeError, ValueError: shapes or dtypes do not match.
 
     Source: Hochreiter & Schmidhuber, 1997. https://doi.org/10.1162/neco.1997.9.8.1735
     """
@@ -299,7 +300,7 @@ class LSTM(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
@@ -307,8 +308,8 @@ class LSTM(RNNBase):
         )  # fmt: skip
 
     def forward(
-        self, input: Any, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Any, tuple[Tensor, Tensor]]:
+        self, input: Input, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Input, tuple[Tensor, Tensor]]:
         output, states = self._run(input, None if hx is None else list(hx))
         return output, tuple(states)
 
@@ -328,7 +329,7 @@ class GRU(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: Any = None, dtype: Any = None, **unknown: Any,
+        device: DeviceLike = None, dtype: DTypeLike = None, **unknown: object,
     ):  # fmt: skip
         _refuse(unknown)
         super().__init__(
@@ -336,12 +337,12 @@ class GRU(RNNBase):
             device=device, dtype=dtype,
         )  # fmt: skip
 
-    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+    def forward(self, input: Input, hx: Tensor | None = None) -> tuple[Input, Tensor]:
         output, (h,) = self._run(input, None if hx is None else [hx])
         return output, h
 
 
-def _refuse(unknown: dict[str, Any]) -> None:
+def _refuse(unknown: dict[str, object]) -> None:
     if "proj_size" in unknown:
         raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
     if unknown:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import full
@@ -17,6 +16,7 @@ from .. import functional as F
 from .. import init
 from ..container import ModuleList
 from ..module import Module
+from ..types import DeviceLike, DTypeLike
 from .attention import MultiheadAttention
 from .dropout import Dropout
 from .linear import Linear
@@ -26,7 +26,7 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
 class TransformerEncoderLayer(Module):
-    """Self-attention and a small network, each added to what it gets.
+    """Self-attention and a small network, each with a residual connection.
 
         x = norm1(x + attention(x)),  x = norm2(x + linear2(activation(linear1(x))))
         with `norm_first` x = x + attention(norm1(x)),  x = x + linear2(activation(linear1(norm2(x))))
@@ -35,32 +35,32 @@ class TransformerEncoderLayer(Module):
         d_model: features, E.
         nhead: heads of the attention.
         dim_feedforward: features between linear1 and linear2.
-        dropout: the probability behind every step in training.
+        dropout: the probability after each step in training.
         activation: "relu", "gelu" or a function.
         layer_norm_eps: eps of the LayerNorms.
         batch_first: (N, L, E) instead of (L, N, E).
-        norm_first: normalize before the steps instead of behind them.
+        norm_first: normalize before the steps instead of after them.
         bias: whether linear layers and norms have biases.
 
     Raises:
-        RuntimeError: an activation of another name.
+        RuntimeError: an unknown activation.
     """
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
-        where = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        options = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **options)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **options)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **options)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **options)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **options)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
 
@@ -85,7 +85,8 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
-    """Self-attention, attention over an encoder's result and a small network, each added to what it gets.
+    """Self-attention, attention over an encoder's result and a small network, each with a residual
+    connection.
 
     Args:
         d_model, nhead, …: those of `TransformerEncoderLayer`.
@@ -95,21 +96,21 @@ class TransformerDecoderLayer(Module):
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
-        where = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **where)
+        options = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **options)
         self.multihead_attn = MultiheadAttention(
-            d_model, nhead, dropout, bias, batch_first=batch_first, **where
+            d_model, nhead, dropout, bias, batch_first=batch_first, **options
         )
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **options)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **options)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **options)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **options)
+        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **options)
         self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
 
@@ -119,14 +120,14 @@ class TransformerDecoderLayer(Module):
         tgt_is_causal: bool = False, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
         """The masks of `tgt` over itself, and over `memory`, the encoder's result."""
-        own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        self_masks = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         cross = memory, memory_mask, memory_key_padding_mask, memory_is_causal
         x = tgt
         if self.norm_first:
-            x = x + self._sa_block(self.norm1(x), *own)
+            x = x + self._sa_block(self.norm1(x), *self_masks)
             x = x + self._mha_block(self.norm2(x), *cross)
             return x + self._ff_block(self.norm3(x))
-        x = self.norm1(x + self._sa_block(x, *own))
+        x = self.norm1(x + self._sa_block(x, *self_masks))
         x = self.norm2(x + self._mha_block(x, *cross))
         return self.norm3(x + self._ff_block(x))
 
@@ -144,9 +145,9 @@ class TransformerEncoder(Module):
     """Copies of an encoder layer, one after the other.
 
     Args:
-        encoder_layer: is copied `num_layers` times.
+        encoder_layer: copied `num_layers` times.
         norm: a last layer.
-        enable_nested_tensor, mask_check: without effect, there are no nested tensors.
+        enable_nested_tensor, mask_check: without effect.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class TransformerEncoder(Module):
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:  # fmt: skip
-        """The masks go to every layer; whether `mask` is causal is looked up, unless `is_causal` says it."""
+        """The masks go to every layer; `is_causal=None` detects whether `mask` is causal."""
         is_causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=is_causal)
@@ -173,7 +174,7 @@ class TransformerDecoder(Module):
     """Copies of a decoder layer, one after the other.
 
     Args:
-        decoder_layer: is copied `num_layers` times.
+        decoder_layer: copied `num_layers` times.
         norm: a last layer.
     """
 
@@ -187,8 +188,7 @@ class TransformerDecoder(Module):
         tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """The masks go to every layer; whether `tgt_mask` is causal is looked up, unless `tgt_is_causal` says
-        it."""
+        """The masks go to every layer; `tgt_is_causal=None` detects whether `tgt_mask` is causal."""
         tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal)
         for layer in self.layers:
             tgt = layer(
@@ -200,11 +200,11 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder that looks at its result.
+    """An encoder and a decoder that attends to its result.
 
     Args:
         d_model, nhead, …: those of `TransformerEncoderLayer`.
-        num_encoder_layers, num_decoder_layers: how many of each.
+        num_encoder_layers, num_decoder_layers: the number of layers of each.
         custom_encoder, custom_decoder: modules to use instead.
     """
 
@@ -213,18 +213,18 @@ class Transformer(Module):
         dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu, custom_encoder: Module | None = None,
         custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+        norm_first: bool = False, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         options = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
             bias, device, dtype,
         )  # fmt: skip
-        parts = (
+        stacks = (
             ("encoder", custom_encoder, TransformerEncoder, TransformerEncoderLayer, num_encoder_layers),
             ("decoder", custom_decoder, TransformerDecoder, TransformerDecoderLayer, num_decoder_layers),
         )
-        for name, custom, stack, layer, count in parts:
+        for name, custom, stack, layer, count in stacks:
             if custom is None:
                 norm = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
                 custom = stack(layer(*options), count, norm)
@@ -233,7 +233,7 @@ class Transformer(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Xavier-uniform matrices."""
+        """Draws all matrices from the Xavier-uniform distribution."""
         for p in self.parameters():
             if p.ndim > 1:
                 init.xavier_uniform_(p)
@@ -247,7 +247,7 @@ class Transformer(Module):
         """(S, N, E) and (T, N, E), or without N, to (T, N, E).
 
         Raises:
-            RuntimeError: another number of features, or the batches differ.
+            RuntimeError: a wrong number of features, or different batch sizes.
         """
         batch = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
@@ -264,8 +264,10 @@ class Transformer(Module):
         )  # fmt: skip
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """The causal mask, (sz, sz): -inf right of the diagonal, else 0."""
+    def generate_square_subsequent_mask(
+        sz: int, device: DeviceLike = None, dtype: DTypeLike = None
+    ) -> Tensor:
+        """Returns the causal mask, (sz, sz): -inf right of the diagonal, else 0."""
         return full((sz, sz), -math.inf, device=device, dtype=dtype).triu(1)
 
 
@@ -282,7 +284,7 @@ def _copies(layer, count):
 
 
 def _is_causal(mask, is_causal):
-    """What `is_causal` says, or if it is None, whether the mask is the causal one."""
+    """Returns `is_causal`, or if it is None, whether the mask is causal."""
     if is_causal is not None or mask is None:
         return bool(is_causal)
     length = mask.shape[-2]

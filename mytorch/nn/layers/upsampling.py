@@ -1,24 +1,25 @@
-"""Layers that change the resolution of images."""
+"""Upsampling and pixel shuffle layers."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..module import Module
+from ..types import IntOrInts
 
 
 class Upsample(Module):
-    """Another size for the last dims, (N, C, n…): see `F.interpolate`.
+    """Resizes the last dims, (N, C, n…): see `F.interpolate`.
 
     Args:
         size, scale_factor, mode, align_corners, recompute_scale_factor: those of `F.interpolate`.
     """
 
     def __init__(
-        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-        align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+        self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     ):  # fmt: skip
         super().__init__()
         if isinstance(scale_factor, tuple):
@@ -39,16 +40,16 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Another size for (N, C, H, W), by the nearest pixel: `Upsample(mode="nearest")`."""
+    """Resizes (N, C, H, W) to the nearest pixel: `Upsample(mode="nearest")`."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None):
+    def __init__(self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None):
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Another size for (N, C, H, W), by lines: `Upsample(mode="bilinear", align_corners=True)`."""
+    """Resizes (N, C, H, W) bilinearly: `Upsample(mode="bilinear", align_corners=True)`."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None):
+    def __init__(self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
@@ -81,7 +82,7 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """The channels of `groups` groups, dealt out in turn: see `F.channel_shuffle`."""
+    """Interleaves the channels of `groups` groups: see `F.channel_shuffle`."""
 
     def __init__(self, groups: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""All parameters as one vector, and back."""
+"""Conversion of parameters to one vector and back."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ...ops.inplace import write
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters, end to end, in a new vector."""
+    """Returns the elements of all parameters, concatenated in a new vector."""
     return cat([parameter.reshape(-1) for parameter in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Copy the elements of a vector into the parameters, in order.
+    """Copies the elements of a vector into the parameters, in order.
 
     Raises:
-        TypeError: `vec` is no Tensor.
-        RuntimeError: its length is not that of all parameters together.
+        TypeError: `vec` is not a Tensor.
+        RuntimeError: its length is not the total of all parameters.
     """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected a Tensor, but got {type(vec).__name__}")

@@ -19,20 +19,20 @@ class _Packed(NamedTuple):
 
 
 class PackedSequence(_Packed):
-    """Sequences end to end, step after step: all first elements, then all second ones, and so on.
+    """Sequences concatenated step by step: all first elements, then all second ones, and so on.
 
     The longest sequence comes first. Made by `pack_padded_sequence` and `pack_sequence`.
 
     Attributes:
         data: (elements of all sequences, *).
-        batch_sizes: how many sequences have an element at each step; on the CPU.
-        sorted_indices: where each of the sequences, sorted by length, was in the batch; None: it was sorted.
-        unsorted_indices: the way back.
+        batch_sizes: the number of sequences with an element at each step; on the CPU.
+        sorted_indices: the index in the batch of each sequence, sorted by length; None if it was sorted.
+        unsorted_indices: the inverse permutation.
     """
 
     def __new__(
-        cls, data: Any, batch_sizes: Tensor | None = None, sorted_indices: Tensor | None = None,
-        unsorted_indices: Tensor | None = None,
+        cls, data: Tensor | Sequence[Tensor], batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None, unsorted_indices: Tensor | None = None,
     ):  # fmt: skip
         if batch_sizes is None:
             data, batch_sizes = data
@@ -43,7 +43,7 @@ class PackedSequence(_Packed):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """On another device and/or with another dtype; itself if it is so."""
+        """Returns it on another device or with another dtype; itself if unchanged."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
@@ -79,22 +79,22 @@ class PackedSequence(_Packed):
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes this one: inverse[permutation[i]] = i."""
+    """Returns the permutation that undoes this one: inverse[permutation[i]] = i."""
     return None if permutation is None else permutation.argsort()
 
 
 def pack_padded_sequence(
     input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Leave the padding out.
+    """Packs padded sequences.
 
     Args:
         input: (longest, batch, *), or (batch, longest, *) if `batch_first`.
         lengths: of each sequence, at least 1.
-        enforce_sorted: the lengths don't rise; without it the sequences are sorted here.
+        enforce_sorted: raise if the lengths increase; without it the sequences are sorted.
 
     Raises:
-        RuntimeError: the lengths rise, one is 0, there are not as many as sequences, or the batch is empty.
+        RuntimeError: the lengths increase, one is 0, their number is wrong, or the batch is empty.
     """
     counts = np.asarray(lengths.tolist() if isinstance(lengths, Tensor) else lengths, np.int64)
     sequences = input if batch_first else input.transpose(0, 1)
@@ -127,7 +127,7 @@ def _check_lengths(counts: np.ndarray, sequences: Tensor) -> None:
     if (np.diff(counts) > 0).any():
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True; "
-            "with enforce_sorted=False the sequences are sorted here"
+            "with enforce_sorted=False the sequences are sorted"
         )
     if counts[0] > longest:
         raise RuntimeError(f"a length of {counts[0]} is above the length of the padded sequences, {longest}")
@@ -137,10 +137,10 @@ def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The way back from `pack_padded_sequence`.
+    """Pads a packed sequence: the inverse of `pack_padded_sequence`.
 
     Args:
-        total_length: pad up to here, not to the longest.
+        total_length: pad to this length instead of the longest.
 
     Returns:
         (longest, batch, *), or (batch, longest, *) if `batch_first`, and the lengths.
@@ -156,7 +156,7 @@ def pad_packed_sequence(
             f"total_length={total_length} and max sequence length being {len(sizes)}"
         )
     lengths = (np.asarray(sizes)[:, None] > np.arange(sizes[0])).sum(0)
-    # One row of padding behind all elements; every place of the result is a row.
+    # One row of padding follows all elements; `rows` holds the row of each element of the result.
     data = sequence.data
     padding = full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data.device)
     starts = np.cumsum([0, *sizes])
@@ -174,16 +174,16 @@ def pad_sequence(
     sequences: Tensor | Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:  # fmt: skip
-    """Stack sequences, (length, *) each, padded to the longest.
+    """Stacks sequences, (length, *) each, padded to the longest.
 
     Args:
-        padding_side: "right" (behind them) or "left".
+        padding_side: "right" or "left".
 
     Returns:
         (longest, batch, *), or (batch, longest, *) if `batch_first`.
 
     Raises:
-        RuntimeError: nothing to iterate over, another side, or shapes that differ after the first dimension.
+        RuntimeError: not an iterable, an unknown side, or shapes that differ after the first dimension.
     """
     if not isinstance(sequences, Iterable):
         raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got {type(sequences)}")
@@ -207,18 +207,18 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
-    """The way back from `pad_sequence`: a list of tensors, (length, *) each."""
+    """Undoes `pad_sequence`: returns a list of tensors, (length, *) each."""
     padded = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [s[:length] for s, length in zip(padded, lengths.tolist(), strict=True)]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack a list of tensors, (length, *) each; see `pack_padded_sequence`."""
+    """Packs a list of tensors, (length, *) each; see `pack_padded_sequence`."""
     sequences = list(sequences)
     return pack_padded_sequence(pad_sequence(sequences), [len(s) for s in sequences], False, enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The way back from `pack_sequence`."""
+    """Undoes `pack_sequence`."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

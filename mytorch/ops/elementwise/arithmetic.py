@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...backends import dtypes
 from ...core.op import NUMBERS, common_dtype, op, require_tensor
 from ...core.tensor import Tensor
 from ..cast import astype
-from ..scalars import as_number
+from ..scalars import Number, as_number
 from .operands import check_divisor, dtype_of, factor, log_of, refuse, zero_gradient
 
 __all__ = [
@@ -19,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _is_one(number: Any) -> bool:
+def _is_one(number: Number) -> bool:
     return number is not True and number == 1
 
 
@@ -47,7 +45,7 @@ def _sub(x, y, *, alpha=1):
     return x - alpha * y, (lambda g: g, lambda g: -alpha * g)
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """input - alpha * other
 
     Raises:
@@ -61,7 +59,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return _sub(input, other, alpha=alpha)
 
 
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input"""
     require_tensor(input, "rsub")
     return sub(other, input, alpha=alpha)
@@ -113,7 +111,7 @@ def _floor_divide(x, y):
     return x // y, (zero_gradient, zero_gradient)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
     """input / other; with rounding_mode "floor" or "trunc" the quotient is rounded, of integers an integer.
 
     Raises:
@@ -163,7 +161,7 @@ def _addcdiv(x, tensor1, tensor2, *, value):
     return x + quotient, (lambda g: g, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
 
 
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2
 
     Raises:
@@ -205,7 +203,7 @@ def _integer_power(x, y):
     return np.where(np.less(y, 0), inverse, x ** np.maximum(y, 0)).astype(y.dtype)
 
 
-def pow(input: Any, exponent: Any) -> Tensor:
+def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """input ** exponent
 
     Raises:
@@ -220,7 +218,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
     return _pow(input, exponent)
 
 
-def float_power(input: Any, exponent: Any) -> Tensor:
+def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """input ** exponent in float64"""
     return pow(_to_float64(input), _to_float64(exponent))
 
@@ -245,7 +243,7 @@ def _between(x, y, weight):
     return np.where(np.abs(weight) < 0.5, x + weight * (y - x), y - (y - x) * (1 - weight))
 
 
-def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     """input + weight * (end - input): `input` where the weight is 0, `end` where it is 1
 
     Raises:

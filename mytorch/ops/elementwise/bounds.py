@@ -1,21 +1,19 @@
-"""The larger and the smaller of two, and numbers kept between bounds."""
+"""Maximum and minimum of two, and clamping."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from ...core.op import NUMBERS, common_dtype, op, require_tensor
 from ...core.tensor import Tensor
-from ..scalars import as_number
+from ..scalars import Number, as_number
 from .operands import refuse
 
 __all__ = ["maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "relu"]
 
 
 def _split_ties(g, mine, other, lost):
-    """The gradient of one of two: half of it where they are equal, none where it `lost`."""
+    """Returns the gradient of one of two: half of it where they are equal, 0 where it `lost`."""
     return np.where(np.equal(mine, other), g / 2, np.where(lost(mine, other), 0, g))
 
 
@@ -74,8 +72,8 @@ def _clamp(x, low, high):
     return y, (inside, at_low, at_high)
 
 
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`input` where min <= input <= max, else the bound that it passes; where min > max, max.
+def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
+    """`input` limited to [min, max]; where min > max, max.
 
     The gradient goes to where the value comes from; at a bound, to the input.
 
@@ -90,14 +88,14 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return _clamp_by("clamp", input, min, max)
 
 
-def clamp_min(input: Tensor, min: Any) -> Tensor:
+def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
     """max(input, min); see `clamp`."""
     if min is None:
         raise TypeError("clamp_min(): min must be a number or a tensor, got None")
     return _clamp_by("clamp_min", input, min, None)
 
 
-def clamp_max(input: Tensor, max: Any) -> Tensor:
+def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
     """min(input, max); see `clamp`."""
     if max is None:
         raise TypeError("clamp_max(): max must be a number or a tensor, got None")

@@ -1,4 +1,4 @@
-"""What element-wise ops have in common: which operands they refuse, and the gradient 0."""
+"""Helpers of element-wise ops: refused dtypes, factors, and the gradient 0."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import Any
 import numpy as np
 
 from ...backends import dtypes
-from ...backends.device import is_raw
+from ...backends.device import RawArray, is_raw
 from ...core.op import NUMBERS
+from ..scalars import Number
 
 
-def zero_gradient(g: Any) -> Any:
+def zero_gradient(g: RawArray) -> RawArray:
     """The gradient of a function that is flat almost everywhere."""
     return np.zeros_like(g)
 
 
-def dtype_of(*operands: Any) -> np.dtype:
+def dtype_of(*operands: RawArray | Number) -> np.dtype:
     """The dtype of promoted operands: that of the first which isn't a Python number."""
     return next(x.dtype for x in operands if hasattr(x, "dtype"))
 
 
-def refuse(kinds: str, name: str, *operands: Any) -> None:
-    """Raise NotImplementedError if the promoted operands have one of these kinds of dtype: "b", "iu", "f"."""
+def refuse(kinds: str, name: str, *operands: RawArray | Number) -> None:
+    """Raises NotImplementedError if the promoted operands have a dtype of these kinds: "b", "iu", "f"."""
     dtype = dtype_of(*operands)
     if dtype.kind in kinds:
         raise NotImplementedError(f"{name}(): not implemented for dtype {dtype}")
 
 
-def check_divisor(x: Any, y: Any, name: str) -> None:
+def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None:
     """Dividing integers by zero is an error, except on a GPU, where looking at values would mean waiting."""
     if dtype_of(x, y).kind in "iu" and not on_gpu(y) and not np.all(y):
         raise RuntimeError(f"{name}(): ZeroDivisionError: an integer was divided by zero")
 
 
-def factor(value: Any, dtype: np.dtype, name: str, argument: str = "alpha") -> Any:
+def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -> Number:
     """The number that an operand is multiplied by, for a result of this dtype.
 
     Raises:
@@ -48,11 +49,11 @@ def factor(value: Any, dtype: np.dtype, name: str, argument: str = "alpha") -> A
         raise RuntimeError(f"{name}(): {argument}={value!r} doesn't fit a result of dtype {dtype}")
     if dtype.kind in "biu":
         return np.asarray(value).astype(dtype)[()]
-    return value.item() if isinstance(value, np.generic) else value  # NumPy's float64 would widen float32
+    return value.item() if isinstance(value, np.generic) else value  # NumPy's float64 would upcast float32
 
 
-def log_of(x: Any) -> Any:
-    """log(x); of a Python number a Python number, which widens no float32."""
+def log_of(x: RawArray | Number) -> RawArray | float:
+    """log(x); of a Python number a Python number, which upcasts no float32."""
     return np.log(x) if hasattr(x, "dtype") else float(np.log(x))
 
 

@@ -1,14 +1,14 @@
-"""Rounding, and numbers in place of what is none."""
+"""Rounding, and replacing NaN and inf."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ...backends.dtypes import finfo, is_floating_point
 from ...core.op import op
+from ...core.tensor import Tensor
 from ..reduce import cast
 from .operands import refuse, zero_gradient
 
@@ -63,7 +63,9 @@ def _nan_to_num(x, *, nan, posinf, neginf):
     return cast(y, x.dtype), lambda g: g * np.isfinite(x)
 
 
-def nan_to_num(input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """`input` with `nan` (default 0) for NaN, and `posinf` and `neginf` (default the largest finite numbers)
     for the infinite ones; where something was replaced the gradient is 0."""
     dtype = getattr(input, "dtype", None)

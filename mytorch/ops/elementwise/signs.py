@@ -1,4 +1,4 @@
-"""Signs and sizes."""
+"""Signs and absolute values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sign(x):
 
 @op(half="float16")
 def signbit(x):
-    """Is x negative, or -0.0?"""
+    """Tests whether x is negative, or -0.0."""
     return np.less(x, 0) if x.dtype.kind != "f" else np.signbit(x), None
 
 

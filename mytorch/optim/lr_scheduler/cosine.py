@@ -133,5 +133,5 @@ class WarmupCosineLR(LRScheduler):
             return [base * (step + 1) / (self.warmup_steps + 1) for base in self.base_lrs]
         if step >= self.decay_steps:
             return [self.min_lr for _ in self.base_lrs]
-        fraction = (1 + math.cos(math.pi * (step - self.warmup_steps) / length)) / 2
+        fraction = (1 + math.cos(math.pi * ((step - self.warmup_steps) / length))) / 2
         return [self.min_lr + (base - self.min_lr) * fraction for base in self.base_lrs]

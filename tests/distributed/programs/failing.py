@@ -38,10 +38,14 @@ dist.barrier()
 
 
 def exception():
-    """With a child in its own process session that ignores SIGTERM."""
+    raise ValueError("boom on rank 1")
+
+
+def leave_a_child():
+    """An exception, with a child in its own process session that ignores SIGTERM."""
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
     subprocess.Popen([sys.executable, "-c", code, folder], start_new_session=True)
-    raise ValueError("boom on rank 1")
+    exception()
 
 
 def nan_loss():
@@ -58,6 +62,7 @@ def stop():
 
 WAYS = {
     "exception": exception,
+    "leave_a_child": leave_a_child,
     "nan_loss": nan_loss,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
@@ -67,7 +72,6 @@ WAYS = {
     "os_exit_3": lambda: os._exit(3),
     "os_exit_0": lambda: os._exit(0),
     "hang": lambda: time.sleep(1000),
-    "other_collective": lambda: dist.broadcast(x, 0),
     "other_shape": lambda: dist.all_reduce(x[:5]),
     "no_receiver": lambda: dist.send(np.ones(1 << 20), 0),
 }

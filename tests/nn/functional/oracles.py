@@ -74,16 +74,6 @@ def self_attention(qkv, num_heads, *args, **kwargs):
     return scaled_dot_product_attention(q, k, v, *args, **kwargs).transpose(1, 2).flatten(2)
 
 
-def _masked(function):
-    def oracle(input, mask=None, is_causal=False):
-        if is_causal:
-            causal = torch.ones(input.shape[-2:], dtype=bool).tril()
-            mask = causal if mask is None else mask & causal
-        return function(input if mask is None else input.masked_fill(~mask, -torch.inf), -1)
-
-    return oracle
-
-
 def linear_cross_entropy(input, linear_weight, target, linear_bias=None, options=None, **kwargs):
     """PyTorch takes the bias by name only; its options change no result."""
     function = torch.nn.functional.linear_cross_entropy
@@ -97,12 +87,9 @@ def linear_activation(input, weight, bias=None, activation="gelu"):
     return getattr(torch.nn.functional, name)(z, **options)
 
 
-def add_norm(name):
-    def function(input, residual, *args, **kwargs):
-        total = input + residual
-        return getattr(torch.nn.functional, name)(total, *args, **kwargs), total
-
-    return function
+def add_layer_norm(input, residual, *args, **kwargs):
+    total = input + residual
+    return torch.nn.functional.layer_norm(total, *args, **kwargs), total
 
 
 def _gated(function):
@@ -140,9 +127,8 @@ ORACLES = {
     "swiglu": _gated(torch.nn.functional.silu), "geglu": _gated(torch.nn.functional.gelu),
     "squared_relu": lambda input: torch.nn.functional.relu(input).square(),
     "rotary_embedding": rotary_embedding,
-    **{f"add_{name}": add_norm(name) for name in ("layer_norm", "rms_norm", "group_norm", "batch_norm")},
+    "add_layer_norm": add_layer_norm,
     "linear_activation": linear_activation,
-    "masked_softmax": _masked(torch.softmax), "masked_log_softmax": _masked(torch.log_softmax),
     "linear_cross_entropy": linear_cross_entropy,
     "avg_pool3d": avg_pool3d, "interpolate": interpolate,
     "gru_steps": gru_steps, "lstm_steps": lstm_steps, "rnn_steps": rnn_steps,

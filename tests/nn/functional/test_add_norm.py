@@ -19,102 +19,55 @@ def positive(*shape):
     return np.asarray(rng.uniform(0.1, 1, shape), "float32")
 
 
-ADDED = {  # name: (input's shape, other arguments)
-    "layer_norm": ((6, 5), ((5,), normal(5), normal(5))),
-    "rms_norm": ((6, 5), ((5,), normal(5))),
-    "group_norm": ((3, 4, 5), (2, normal(4), normal(4))),
-    "batch_norm": ((3, 4, 5), (None, None, normal(4), normal(4), True)),
-    "instance_norm": ((3, 4, 5), (None, None, normal(4), normal(4))),
-}
 CHOICES = {"reference": {"auto": True}, "manual": {"fused": False}, "fused": {"fused": True}}
 EVERY_CHOICE = pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 
 
-@EVERY_CHOICE
-@pytest.mark.parametrize("use_input_stats", [True, False])
-def test_add_instance_norm(use_input_stats, choice):
-    """Values, gradients and running statistics."""
-    x, residual, weight, bias, mean, var = (
-        normal(3, 4, 5, 2), normal(3, 4, 5, 2), normal(4), normal(4), normal(4), positive(4),
-    )  # fmt: skip
-    ours, theirs = [mytorch.tensor(a) for a in (mean, var)], [torch.tensor(a) for a in (mean, var)]
+def rest():
+    return (5,), normal(5), normal(5)
 
-    def expected(x, residual, *parameters):
-        total = x + residual
-        y = torch.nn.functional.instance_norm(total, *theirs, *parameters, use_input_stats, 0.3)
-        return y, total
 
-    check(
-        lambda x, residual, *parameters: F.add_instance_norm(
-            x, residual, *ours, *parameters, use_input_stats, 0.3, **choice
-        ),
-        expected, x, residual, weight, bias,
-    )  # fmt: skip
-    for got, want in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=2e-5, atol=1e-6)
+def expected(x, residual, *rest):
+    total = x + residual
+    return torch.nn.functional.layer_norm(total, *rest), total
 
 
 @EVERY_CHOICE
-def test_the_running_statistics_follow_a_sum(choice):
-    x, residual, mean, var = normal(3, 4, 5), normal(3, 4, 5), normal(4), positive(4)
-    ours = [mytorch.tensor(a) for a in (mean, var)]
-    theirs = [torch.tensor(a) for a in (mean, var)]
-    F.add_batch_norm(mytorch.tensor(x), mytorch.tensor(residual), *ours, training=True, **choice)
-    torch.nn.functional.batch_norm(torch.tensor(x) + torch.tensor(residual), *theirs, training=True)
-    for got, want in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=2e-5, atol=1e-6)
-
-
-@EVERY_CHOICE
-@pytest.mark.parametrize("name", [n for n in ADDED if n != "instance_norm"])
-def test_only_one_of_the_results_has_a_gradient(name, choice):
-    shape, rest = ADDED[name]
-    x, residual = normal(*shape), normal(*shape)
+def test_only_one_of_the_results_has_a_gradient(choice):
     for i in (0, 1):
         check(
-            lambda *a, i=i: getattr(F, f"add_{name}")(*a, **choice)[i],
-            lambda a, b, *r, i=i: (getattr(torch.nn.functional, name)(a + b, *r), a + b)[i],
-            x, residual, *rest,
+            lambda *a, i=i: F.add_layer_norm(*a, **choice)[i], lambda *a, i=i: expected(*a)[i],
+            normal(6, 5), normal(6, 5), *rest(),
         )  # fmt: skip
 
 
 @EVERY_CHOICE
-@pytest.mark.parametrize("name", [*ADDED, "batch_norm of a matrix"])
-def test_gradients_of_both_results_add_up(name, choice):
-    shape, rest = ADDED[name.split()[0]]
-    shape, name = (9, 4) if name.endswith("matrix") else shape, name.split()[0]
-    a, b = normal(*shape), normal(*shape)
+def test_gradients_of_both_results_add_up(choice):
+    a, b = normal(6, 5), normal(6, 5)
 
-    def ours(x, residual, *rest):
-        y, total = getattr(F, f"add_{name}")(x, residual, *rest, **choice)
+    def ours(*args):
+        y, total = F.add_layer_norm(*args, **choice)
         return (y * mytorch.tensor(a) + total * mytorch.tensor(b)).sum()
 
-    def theirs(x, residual, *rest):
-        total = x + residual
-        return (
-            getattr(torch.nn.functional, name)(total, *rest) * torch.tensor(a) + total * torch.tensor(b)
-        ).sum()
+    def theirs(*args):
+        y, total = expected(*args)
+        return (y * torch.tensor(a) + total * torch.tensor(b)).sum()
 
-    check(ours, theirs, normal(*shape), normal(*shape), *rest, atol=1e-5)
+    check(ours, theirs, normal(6, 5), normal(6, 5), *rest(), atol=1e-5)
 
 
 @EVERY_CHOICE
-@pytest.mark.parametrize("name", ADDED)
-def test_second_derivatives_after_an_addition(name, choice):
+def test_second_derivatives_after_an_addition(choice):
     """Of both results together; a kernel computes in float32."""
-    shape, rest = ADDED[name]
     dtype = "float32" if choice.get("fused") else "float64"
-    arrays = [a.astype(dtype) for a in (normal(*shape), normal(*shape))]
-    rest = [a.astype(dtype) if isinstance(a, np.ndarray) else a for a in rest]
+    arrays = [a.astype(dtype) for a in (normal(6, 5), normal(6, 5))]
+    others = [a.astype(dtype) if isinstance(a, np.ndarray) else a for a in rest()]
     found = []
-    for library in (mytorch, torch):
+    for library, function in ((mytorch, lambda *a: F.add_layer_norm(*a, **choice)), (torch, expected)):
         x, residual = (library.tensor(a, requires_grad=True) for a in arrays)
-        others = [library.tensor(a) if isinstance(a, np.ndarray) else a for a in rest]
-        if library is mytorch:
-            y, total = getattr(F, f"add_{name}")(x, residual, *others, **choice)
-        else:
-            total = x + residual
-            y = getattr(torch.nn.functional, name)(total, *others)
+        y, total = function(
+            x, residual, *[library.tensor(a) if isinstance(a, np.ndarray) else a for a in others]
+        )
         loss = (y * y * y).sum() + (total * total * y).sum()
         grads = library.autograd.grad(loss, (x, residual), create_graph=True)
         found.append(library.autograd.grad(sum((g * g).sum() for g in grads), (x, residual)))
@@ -126,14 +79,12 @@ def test_second_derivatives_after_an_addition(name, choice):
 
 
 @EVERY_CHOICE
-@pytest.mark.parametrize("name", [n for n in ADDED if n != "instance_norm"])
-def test_summands_fit(name, choice):
-    shape, rest = ADDED[name]
-    rest = [mytorch.tensor(a) if isinstance(a, np.ndarray) else a for a in rest]
-    x = mytorch.tensor(normal(*shape))
+def test_summands_of_other_shapes_or_dtypes_raise(choice):
+    others = [mytorch.tensor(a) if isinstance(a, np.ndarray) else a for a in rest()]
+    x = mytorch.tensor(normal(6, 5))
     for other in (x[:1], x.double()):
-        with pytest.raises(RuntimeError, match=rf"add_{name}\(\): input and residual must be of one shape"):
-            getattr(F, f"add_{name}")(x, other, *rest, **choice)
+        with pytest.raises(RuntimeError, match=r"add_layer_norm\(\): input and residual must be of one"):
+            F.add_layer_norm(x, other, *others, **choice)
 
 
 LARGE = {  # name: (input's shape, other arguments, how many elements share a mean)

@@ -39,7 +39,7 @@ def test_it_has_no_gradient_and_says_so(which):
     arguments = tensors()
     arguments[which].requires_grad_()
     before = arguments[3].detach().numpy().copy()
-    with pytest.raises(RuntimeError, match="no gradient of it; call it under no_grad"):
+    with pytest.raises(RuntimeError, match="is not differentiable; call it under no_grad"):
         F.cached_attention(*arguments, 0)
     np.testing.assert_array_equal(arguments[3].detach().numpy(), before)
     with mytorch.no_grad():
@@ -47,14 +47,14 @@ def test_it_has_no_gradient_and_says_so(which):
 
 
 WRONG = {
-    "too many tokens": ({"position": 5}, "2 tokens at position 5 don't fit into caches of 6"),
+    "too many tokens": ({"position": 5}, "2 tokens at position 5 exceed caches of 6"),
     "negative position": ({"position": -1}, "2 tokens at position -1"),
-    "three dims": ({"query": (3, 2, 4)}, "shapes don't fit"),
-    "features of keys": ({"key": (1, 3, 2, 5)}, "shapes don't fit"),
-    "tokens": ({"value": (1, 3, 1, 4)}, "shapes don't fit"),
-    "caches of two sizes": ({"value_cache": (1, 3, 7, 4)}, "shapes don't fit"),
-    "heads": ({"query": (1, 6, 2, 4)}, r"shapes don't fit \(enable_gqa=False\)"),
-    "batch": ({"query": (2, 3, 2, 4)}, "shapes don't fit"),
+    "three dims": ({"query": (3, 2, 4)}, "shapes do not match"),
+    "features of keys": ({"key": (1, 3, 2, 5)}, "shapes do not match"),
+    "tokens": ({"value": (1, 3, 1, 4)}, "shapes do not match"),
+    "caches of two sizes": ({"value_cache": (1, 3, 7, 4)}, "shapes do not match"),
+    "heads": ({"query": (1, 6, 2, 4)}, r"shapes do not match \(enable_gqa=False\)"),
+    "batch": ({"query": (2, 3, 2, 4)}, "shapes do not match"),
 }
 
 

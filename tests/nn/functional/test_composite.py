@@ -81,7 +81,7 @@ def test_which_variant_runs(scale, kwargs, mode, ran):
 
 
 def test_without_a_manual_variant_the_reference_runs(scale):
-    scale.by_hand = None
+    scale.manual_variant = None
     scale(Tensor(X), fused=False)
     assert scale.ran == ["reference"]
 

@@ -157,5 +157,5 @@ def test_options_of_another_kind():
 def test_probabilities_are_not_for_the_kernel():
     x, w, _ = tensors()
     if "cpu" in {**REGISTRY["linear_cross_entropy"].kernels, **REGISTRY["linear_cross_entropy"].suppliers}:
-        with pytest.raises(RuntimeError, match="fused=True, but chunks are for class numbers"):
+        with pytest.raises(RuntimeError, match="fused=True, but chunks are for class indices"):
             F.linear_cross_entropy(x, w, mytorch.ones(50, 300), fused=True)

@@ -13,14 +13,14 @@ def _sigmoid(x, y):
 
 
 @kernel
-def _sigmoid_backward(y, g, d):
+def _sigmoid_backward(y, dy, dx):
     for i in prange(y.size):
-        d[i] = g[i] * (y[i] * (ONE - y[i]))
+        dx[i] = dy[i] * (y[i] * (ONE - y[i]))
 
 
 @sigmoid.fused("cpu")
 def _(x):
-    return unary(x, _sigmoid, _sigmoid_backward, keep_result=True)
+    return unary(x, _sigmoid, _sigmoid_backward, save_result=True)
 
 
 @kernel
@@ -30,18 +30,18 @@ def _tanh(x, y):
 
 
 @kernel
-def _tanh_backward(y, g, d):
+def _tanh_backward(y, dy, dx):
     for i in prange(y.size):
-        d[i] = g[i] * (ONE - y[i] * y[i])
+        dx[i] = dy[i] * (ONE - y[i] * y[i])
 
 
 @tanh.fused("cpu")
 def _(x):
-    return unary(x, _tanh, _tanh_backward, keep_result=True)
+    return unary(x, _tanh, _tanh_backward, save_result=True)
 
 
 @device
-def silu_slope(x, s):
+def silu_derivative(x, s):
     """The derivative of x s with s = sigmoid(x)."""
     return s + x * s * (ONE - s)
 
@@ -53,9 +53,9 @@ def _silu(x, y):
 
 
 @kernel
-def _silu_backward(x, g, d):
+def _silu_backward(x, dy, dx):
     for i in prange(x.size):
-        d[i] = g[i] * silu_slope(x[i], sigmoid32(x[i]))
+        dx[i] = dy[i] * silu_derivative(x[i], sigmoid32(x[i]))
 
 
 @silu.fused("cpu")

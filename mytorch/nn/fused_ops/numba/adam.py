@@ -9,7 +9,7 @@ import numpy as np
 
 from ....backends.jit import kernel, prange
 from .gradient import gradient
-from .half import bits_of, narrow_like, require_dtypes, singles, widen
+from .half import bits_of, downcast_like, require_dtypes, singles, upcast
 
 __all__ = ["require_dtypes", "update"]
 
@@ -25,44 +25,46 @@ def update(
         state: "exp_avg", "exp_avg_sq" and, with amsgrad, "max_exp_avg_sq", vectors of float32.
         step: 1 for the first update.
         options: those of the optimizer's group.
-        factors: what the gradients are multiplied by for good, and what then for this update only.
+        factors: the gradients are multiplied by the first in place, and by the second for this update only.
     """
     unscale, clip = factors
     (beta1, beta2), lr, weight_decay = options["betas"], options["lr"], options["weight_decay"]
     decoupled = options["decoupled_weight_decay"]
-    penalty, shrink = (0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1)
+    l2, decay = (0, 1 - lr * weight_decay) if decoupled else (weight_decay, 1)
     sign = -1 if options["maximize"] else 1
-    # lr m_hat / (sqrt(v_hat) + eps) with the corrections pulled out: they cost nothing in the loop.
-    correction = math.sqrt(1 - beta2**step)
-    rate, eps = lr * correction / (1 - beta1**step), options["eps"] * correction
-    numbers = singles(unscale, sign * clip, penalty, shrink, 1 - beta1, beta2, 1 - beta2, rate, eps)
+    # lr m_hat / (sqrt(v_hat) + eps), with the bias corrections moved out of the loop.
+    bias_correction2_sqrt = math.sqrt(1 - beta2**step)
+    step_size, eps = lr * bias_correction2_sqrt / (1 - beta1**step), options["eps"] * bias_correction2_sqrt
+    scalars = singles(unscale, sign * clip, l2, decay, 1 - beta1, beta2, 1 - beta2, step_size, eps)
     vectors = bits_of(data), bits_of(grad), state["exp_avg"], state["exp_avg_sq"]
     if options["amsgrad"]:
-        _amsgrad(*vectors, state["max_exp_avg_sq"], *numbers)
+        _amsgrad(*vectors, state["max_exp_avg_sq"], *scalars)
     else:
-        _adam(*vectors, *numbers)
+        _adam(*vectors, *scalars)
 
 
 @kernel
-def _adam(p, g, m, v, unscale, clip, penalty, shrink, rest1, beta2, rest2, rate, eps):
+def _adam(p, g, m, v, unscale, clip, l2, decay, one_minus_beta1, beta2, one_minus_beta2, step_size, eps):
     for i in prange(p.size):
-        x = widen(p[i])
-        d = gradient(g, i, x, unscale, clip, penalty)
-        mean = m[i] + rest1 * (d - m[i])
-        square = beta2 * v[i] + rest2 * (d * d)
-        m[i], v[i] = mean, square
-        p[i] = narrow_like(shrink * x - rate * (mean / (np.sqrt(square) + eps)), p[i])
+        x = upcast(p[i])
+        d = gradient(g, i, x, unscale, clip, l2)
+        new_m = m[i] + one_minus_beta1 * (d - m[i])
+        new_v = beta2 * v[i] + one_minus_beta2 * (d * d)
+        m[i], v[i] = new_m, new_v
+        p[i] = downcast_like(decay * x - step_size * (new_m / (np.sqrt(new_v) + eps)), p[i])
 
 
 @kernel
-def _amsgrad(p, g, m, v, largest, unscale, clip, penalty, shrink, rest1, beta2, rest2, rate, eps):
+def _amsgrad(
+    p, g, m, v, max_v, unscale, clip, l2, decay, one_minus_beta1, beta2, one_minus_beta2, step_size, eps
+):  # fmt: skip
     for i in prange(p.size):
-        x = widen(p[i])
-        d = gradient(g, i, x, unscale, clip, penalty)
-        mean = m[i] + rest1 * (d - m[i])
-        square = beta2 * v[i] + rest2 * (d * d)
-        m[i], v[i] = mean, square
-        top = largest[i]
-        top = square if not square <= top and top == top else top  # NaN from either side stays
-        largest[i] = top
-        p[i] = narrow_like(shrink * x - rate * (mean / (np.sqrt(top) + eps)), p[i])
+        x = upcast(p[i])
+        d = gradient(g, i, x, unscale, clip, l2)
+        new_m = m[i] + one_minus_beta1 * (d - m[i])
+        new_v = beta2 * v[i] + one_minus_beta2 * (d * d)
+        m[i], v[i] = new_m, new_v
+        v_max = max_v[i]
+        v_max = new_v if not new_v <= v_max and v_max == v_max else v_max  # NaN of either propagates
+        max_v[i] = v_max
+        p[i] = downcast_like(decay * x - step_size * (new_m / (np.sqrt(v_max) + eps)), p[i])

@@ -1,8 +1,7 @@
-"""exp and what is made of it for float32, as polynomials: loops over them run in vector registers.
-
-NumPy's and the C library's functions are calls, one number at a time, from inside a compiled loop. Errors are
-those of the last two bits; NaN, inf and what overflows come out as from the exact functions, and what is
-smaller than the smallest normal number may be 0.
+"""
+exp, sigmoid and tanh for float32 as polynomials, which vectorize; in a compiled loop NumPy's and the C
+library's functions are scalar calls. Errors are at most about 2 ulp; NaN, inf and overflow are those of the
+exact functions, and subnormal results may be 0.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ INF = np.float32(math.inf)
 _LOG2_E = np.float32(math.log2(math.e))
 _LN2_HIGH = np.float32(math.log(2))
 _LN2_LOW = np.float32(math.log(2) - float(_LN2_HIGH))
-_LOWEST, _HIGHEST = np.float32(-87.33654), np.float32(88.72283)  # exp is a normal, finite number between them
+_LOWEST, _HIGHEST = np.float32(-87.33654), np.float32(88.72283)  # exp(x) is normal and finite between them
 # exp(r) = 1 + r + r^2 (c0 + c1 r + …) for |r| <= log(2) / 2: a minimax fit of relative error 2e-8 or less.
 _C0, _C1, _C2, _C3, _C4, _C5 = (
     np.float32(c)
@@ -31,16 +30,16 @@ _C0, _C1, _C2, _C3, _C4, _C5 = (
 
 
 def _in_wide_registers(function: ir.Function) -> None:
-    """Let the loops of a function use 512 bits where the CPU has them: on most, LLVM prefers 256 by itself.
+    """Lets the loops of a function use 512-bit registers where the CPU has them; LLVM's default is often 256.
 
-    That is right where memory is what takes the time, but polynomials are a third faster.
+    The default is right for loops bound by memory bandwidth, but polynomials are a third faster.
     """
-    set.add(function.attributes, '"prefer-vector-width"="512"')  # llvmlite's own add() knows none of these
+    set.add(function.attributes, '"prefer-vector-width"="512"')  # llvmlite's own add() refuses it
 
 
 @intrinsic
 def wide_registers(typing_context):
-    """`_in_wide_registers` as a statement: it holds for the loop over prange that it is in."""
+    """`_in_wide_registers` as a statement, for the prange loop that it is in."""
 
     def generate(context, builder, signature, args):
         _in_wide_registers(builder.function)
@@ -51,7 +50,7 @@ def wide_registers(typing_context):
 
 @intrinsic
 def fma(typing_context, x, y, z):
-    """x y + z, rounded once, and left alone: other sums may be reordered, by FASTMATH of `backends.jit`."""
+    """x y + z, rounded once; never reordered, as other sums may be by FASTMATH of `backends.jit`."""
 
     def generate(context, builder, signature, args):
         return builder.fma(*args)
@@ -76,7 +75,7 @@ def _times_power_of_two(typing_context, x, n):
 
 @device
 def _reduced(x):
-    """k and r of x = k log(2) + r, |r| <= log(2) / 2. The log is in two parts (Cody & Waite, 1980)."""
+    """k and r of x = k log(2) + r, |r| <= log(2) / 2, with log(2) as a sum of two (Cody & Waite, 1980)."""
     k = np.floor(x * _LOG2_E + HALF)
     return k, fma(-k, _LN2_LOW, fma(-k, _LN2_HIGH, x))
 
@@ -95,7 +94,7 @@ def _tail(r):
 
 @device
 def exp32(x):
-    """e^x; what is smaller than the smallest normal number is 0."""
+    """e^x; subnormal results are 0."""
     k, r = _reduced(x)
     y = _times_power_of_two(fma(_tail(r), r, r) + ONE, np.int32(k))
     y = ZERO if x < _LOWEST else y
@@ -108,12 +107,12 @@ def sigmoid32(x):
     return ONE / (ONE + exp32(-x))
 
 
-_FAR = np.float32(20)  # twice the number from which tanh is 1
+_FAR = np.float32(20)  # tanh(x) is 1 from half of it
 
 
 @device
 def tanh32(x):
-    """m / (m + 2) with m = e^2|x| - 1 = 2^k (e^r - 1) + (2^k - 1), where nothing cancels; the sign is x's."""
+    """m / (m + 2), m = e^2|x| - 1 = 2^k (e^r - 1) + (2^k - 1) without cancellation, with the sign of x."""
     a = TWO * abs(x)
     k, r = _reduced(_FAR if a > _FAR else a)
     power = _times_power_of_two(ONE, np.int32(k))

@@ -1,4 +1,4 @@
-"""What the attention kernels have in common: tiles of scores, and matrices that are addresses."""
+"""Shared by the attention kernels: tiles of scores, and matrices given by their addresses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .maximum import maximum32
 from .memory import floats
 from .philox import uniform32
 
-PRODUCT = 1_000_000  # multiplications; up to so many, OpenBLAS reads the matrices where they are
+PRODUCT = 1_000_000  # multiplications of a product that OpenBLAS computes without packing the matrices
 LOWEST = np.finfo(np.float32).min
 
 
-# Here an array (batches, heads, rows, features) is (address, bytes from batch to batch, head to head, row to
-# row), and a matrix (address, bytes from row to row).
+# Here an array (batches, heads, rows, features) is (address, strides of batch, head and row in bytes), and a
+# matrix (address, stride of rows in bytes).
 
 
 @device
@@ -28,7 +28,7 @@ def rows_from(array, batch, head, row):
 
 @device
 def below(matrix, count):
-    """The matrix that begins so many bytes later."""
+    """The matrix that begins `count` bytes later."""
     return matrix[0] + count, matrix[1]
 
 
@@ -39,16 +39,16 @@ def matrix_of(x):
 
 @device
 def multiply(ta, m, n, k, alpha, a, b, beta, c):
-    """c = alpha a b + beta c, with a few rows of a, as they lie in memory, at a time."""
+    """c = alpha a b + beta c, with a few rows of a, as stored in memory, at a time."""
     rows, others = (m, n * k) if ta == PLAIN else (k, m * n)
     step = max(PRODUCT // max(others, 1), 1)
-    for first in range(0, max(rows, 1), step):  # once at least: a sum of no terms is zero
+    for first in range(0, max(rows, 1), step):  # at least once: a sum of no terms is zero
         if ta == PLAIN:
             m = min(step, rows - first)
             sgemm_of(ta, m, n, k, alpha, below(a, first * a[1]), b, beta, below(c, first * c[1]))
         else:
-            k, kept = min(step, rows - first), ONE if first else beta
-            sgemm_of(ta, m, n, k, alpha, below(a, first * a[1]), below(b, first * b[1]), kept, c)
+            k, first_beta = min(step, rows - first), ONE if first else beta
+            sgemm_of(ta, m, n, k, alpha, below(a, first * a[1]), below(b, first * b[1]), first_beta, c)
 
 
 @device
@@ -75,7 +75,7 @@ def fill_with_zeros(matrix, rows, features):
 
 @device
 def seen(first, last, keys, mode):
-    """(oldest, end): the keys that a query of the tile may see."""
+    """(oldest, end): the range of keys that a query of the tile attends to."""
     _, is_causal, window, position = mode
     oldest = max(0, position + first - window + 1) if window else 0
     return (min(oldest, keys), min(position + last, keys)) if is_causal else (0, keys)
@@ -83,7 +83,7 @@ def seen(first, last, keys, mode):
 
 @device
 def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
-    """s = scale k q^T + bias, and -inf where a query may not look; of three matrices and their numbers."""
+    """s = scale k q^T + bias, and -inf where a key is masked."""
     scale = mode[0]
     keys, rows = s.shape
     qt = memory[: features * rows].reshape(features, rows)
@@ -94,12 +94,12 @@ def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
             row = floats(bias[0] + i * bias[1] + 4 * oldest, keys)
             for j in range(keys):
                 s[j, i] += row[j]
-    set_unseen(s, -INF, first, oldest, mode)
+    set_masked(s, -INF, first, oldest, mode)
 
 
 @device
-def set_unseen(s, value, first, oldest, mode):
-    """s = value where, in causal attention, a query may not look."""
+def set_masked(s, value, first, oldest, mode):
+    """s = value where, in causal attention, a key is masked."""
     _, is_causal, window, position = mode
     keys, rows = s.shape
     if is_causal:
@@ -114,10 +114,10 @@ def set_unseen(s, value, first, oldest, mode):
 
 @device
 def softmax(s, largest, total):
-    """s = exp(s - largest) for each column; without its division by the total."""
+    """s = exp(s - largest) for each column, not yet divided by the total."""
     keys, rows = s.shape
     for i in range(rows):
-        largest[i], total[i] = LOWEST, ZERO  # not -inf: where all is -inf, s - largest is, too
+        largest[i], total[i] = LOWEST, ZERO  # not -inf: if all are -inf, s - largest is not NaN
     for j in range(keys):
         for i in range(rows):
             largest[i] = maximum32(largest[i], s[j, i])
@@ -128,8 +128,8 @@ def softmax(s, largest, total):
 
 
 @device
-def kept_weight(dropout, row, keys, key):
-    """What a weight is multiplied by, 0 or 1 / (1 - p), from its number (row keys + key)."""
+def dropout_factor(dropout, row, keys, key):
+    """The factor of a weight in dropout, 0 or 1 / (1 - p), from its index (row keys + key)."""
     k0, k1, p, scale = dropout
     return scale if uniform32(k0, k1, np.uint64(row * keys + key)) > p else ZERO
 
@@ -143,26 +143,26 @@ def scale_rows(matrix, features, factors):
 
 
 @device
-def gradients_of_scores(p, d, along, largest, factor, mode, dropout, row, keys, first, oldest):
-    """From p = scores and d = v g^T to d = the gradients of the scores and p = the weights, after dropout.
+def scores_backward(p, d, delta, largest, factor, mode, dropout, row, keys, first, oldest):
+    """Replaces scores p by the weights after dropout, and d = v dy^T by the gradients of the scores.
 
-    In causal attention a newer key has no part in what is NaN for a query, as in PyTorch's kernel.
+    In causal attention NaN doesn't reach masked keys, as in PyTorch's kernel.
     """
     columns, rows = p.shape
     for j in range(columns):
         for i in range(rows):
             p[j, i] = exp32(p[j, i] - largest[i]) * factor[i]
-    set_unseen(p, ZERO, first, oldest, mode)
+    set_masked(p, ZERO, first, oldest, mode)
     if dropout[2] > ZERO:
         for j in range(columns):
             for i in range(rows):
-                kept = kept_weight(dropout, row + i, keys, oldest + j)
-                d[j, i] = p[j, i] * (d[j, i] * kept - along[i])
-                p[j, i] *= kept
+                scale = dropout_factor(dropout, row + i, keys, oldest + j)
+                d[j, i] = p[j, i] * (d[j, i] * scale - delta[i])
+                p[j, i] *= scale
     else:
         for j in range(columns):
             for i in range(rows):
-                d[j, i] = p[j, i] * (d[j, i] - along[i])
+                d[j, i] = p[j, i] * (d[j, i] - delta[i])
 
 
 @device
@@ -176,12 +176,12 @@ def inner_products(x, y, features, out):
         out[i] = total
 
 
-def places(*arrays):
-    """What kernels get for arrays of four dims (see `rows_from`)."""
+def addresses(*arrays: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """Returns the arguments of a kernel for arrays of four dims (see `rows_from`)."""
     return [(address_of(a), *a.strides[:3]) for a in arrays]
 
 
-def rows_contiguous(a):
-    """The array, or a copy if BLAS can't read the rows of its matrices."""
+def rows_contiguous(a: np.ndarray) -> np.ndarray:
+    """Returns the array, or a copy if BLAS can't read the rows of its matrices."""
     readable = a.strides[-1] == 4 and a.strides[-2] % 4 == 0 and a.strides[-2] >= 4 * a.shape[-1]
     return a if readable else a.copy()

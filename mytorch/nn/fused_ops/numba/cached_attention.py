@@ -1,8 +1,8 @@
 """
-Attention of new tokens to a cache. One new token reads each key and value once: a head's keys are cut into
-chunks, which threads share; each has a softmax of its own, and at the end they are put together:
+Attention of new tokens to a cache. One new token reads each key and value once: a head's keys are split into
+chunks for several threads; each has its own softmax, and at the end the results are combined:
 
-    y = sum_c exp(m_c - m) y_c / sum_c exp(m_c - m) l_c,   m_c, l_c: maximum and sum of powers of chunk c
+    y = sum_c exp(m_c - m) y_c / sum_c exp(m_c - m) l_c,   m_c, l_c: maximum and sum of exp of chunk c
 
 Source: Dao et al., "Flash-Decoding for long-context inference", 2023,
 https://crfm.stanford.edu/2023/10/12/flashdecoding.html
@@ -16,11 +16,11 @@ from ....backends.jit import device, kernel, prange
 from ...functional.cached_attention import cached_attention
 from .approximations import ZERO, exp32
 from .attention import attention
-from .attention_parts import LOWEST, places, rows_contiguous
+from .attention_parts import LOWEST, addresses, rows_contiguous
 from .memory import floats
 
 CHUNK = 128  # keys
-GRAIN = 1 << 9  # of numbers in `parts`; with fewer, one thread is done sooner
+GRAIN = 1 << 9  # elements of `parts`; with fewer, one thread is faster
 
 
 @device
@@ -30,7 +30,7 @@ def _row(array, batch, head, row, features):
 
 @device
 def _attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part):
-    """One query and the keys `first` to `last` - 1: sum of weighted values, maximum, sum of powers."""
+    """One query and the keys `first` to `last` - 1: weighted sum of values, maximum, sum of exponentials."""
     query, largest, total = _row(q, batch, head, 0, features), LOWEST, ZERO
     for j in range(first, last):
         key, inner = _row(k, batch, kv_head, j, features), ZERO
@@ -88,5 +88,5 @@ def _cached_attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
     (batches, heads, _, features), width = q.shape, v.shape[3]
     parts = np.empty((batches, heads, -(-keys // CHUNK), width + 2), np.float32)
     y = np.empty((batches, heads, width), np.float32)
-    _decode(*places(q, k, v), parts, y, k.shape[1], keys, features, np.float32(scale))
+    _decode(*addresses(q, k, v), parts, y, k.shape[1], keys, features, np.float32(scale))
     return y[:, :, None], None

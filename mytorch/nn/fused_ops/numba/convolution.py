@@ -1,8 +1,8 @@
 """
 Convolutions on the CPU: each thread takes a tile, some rows of the result, writes the windows of a few
-channels into a matrix that stays in its cache, and multiplies that. See `functional.im2col` for why.
+channels into a matrix that stays in its cache, and multiplies it. See `functional.im2col` for why.
 
-Where a group has few channels a product is too small to be worth it: see `convolution_rows`.
+With few channels in a group the products are too small for that: see `convolution_rows`.
 """
 
 from __future__ import annotations
@@ -11,52 +11,50 @@ import math
 
 import numpy as np
 
-from ....backends import gemm
 from ....backends.address import address_of
 from ....backends.gemm import PLAIN, ROW_MAJOR, get_blas_threads, set_blas_threads, sgemm
 from ....backends.jit import kernel, prange
-from ...functional.composite import Unsupported
 from ...functional.im2col import Geometry
 from ..convolution import register
 from .approximations import ONE, ZERO
 from .convolution_rows import forward_rows, weight_rows
 from .convolution_windows import fill, put, window_of
-from .memory import aligned, aligned_array, floats
+from .memory import aligned, aligned_array, floats, require_openblas
+from .moments import SINGLE, require_single
 
-SINGLE = np.dtype(np.float32)
-PRODUCT = 1_000_000  # multiplications; up to so many, OpenBLAS reads the matrices where they are
+PRODUCT = 1_000_000  # multiplications of a product that OpenBLAS computes without packing the matrices
 HEIGHT, COLUMNS = 64, 224  # of such a product, about
-FEW = 4  # channels that a group reads times those that it writes: products aren't worth it
-NEAR = 1 << 16  # numbers of the weight's gradient that stay in a core's cache
-SUMS = 16  # parts of the weight's gradient, whatever the number of threads: that mustn't change the result
+FEW = 4  # input times output channels of a group up to which products are too small
+IN_CACHE = 1 << 16  # elements of the weight's gradient that stay in a core's cache
+PARTIALS = 16  # of the weight's gradient, a constant: the result must not depend on the number of threads
 
 
 @kernel
 def _forward(x, w, bias, y, steps, form, groups, height, block):
-    """A tile is `height` rows of windows, perhaps of several images; `block` channels are filled at a time.
+    """A tile is `height` rows of windows, which may span images; `block` channels are filled at a time.
 
-    `y` is the address of the result, `steps` how far its next image, channel, row and column are.
+    `y` is the address of the result, `steps` are its strides.
     """
     before = get_blas_threads()
     set_blas_threads(np.int32(1))
-    places, size = form.kernel_height * form.kernel_width, form.height * form.width
+    taps, size = form.kernel_height * form.kernel_width, form.height * form.width
     image = x.shape[1] * size
     channels, outs, rows = x.shape[1] // groups, w.shape[0] // groups, x.shape[0] * form.rows
-    k = channels * places
+    k = channels * taps
     for tile in prange((rows + height - 1) // height):
         first = tile * height
         last = min(rows, first + height)
         n = (last - first) * form.columns
-        columns, result = aligned(block * places * n), aligned(outs * n).reshape(outs, n)
+        columns, result = aligned(block * taps * n), aligned(outs * n).reshape(outs, n)
         for group in range(groups):
             for c in range(0, channels, block):
                 count = min(block, channels - c)
-                place = x.ctypes.data + 4 * (group * channels + c) * size
-                fill(place, image, count, form, first, last, columns.ctypes.data)
+                address = x.ctypes.data + 4 * (group * channels + c) * size
+                fill(address, image, count, form, first, last, columns.ctypes.data)
                 for o in range(0, outs, HEIGHT):
                     sgemm(
-                        ROW_MAJOR, PLAIN, PLAIN, min(HEIGHT, outs - o), n, count * places, ONE,
-                        w.ctypes.data + 4 * ((group * outs + o) * k + c * places), k,
+                        ROW_MAJOR, PLAIN, PLAIN, min(HEIGHT, outs - o), n, count * taps, ONE,
+                        w.ctypes.data + 4 * ((group * outs + o) * k + c * taps), k,
                         columns.ctypes.data, n, ONE if c else ZERO, result.ctypes.data + 4 * o * n, n,
                     )  # fmt: skip
             for o in range(outs):
@@ -69,37 +67,37 @@ def _forward(x, w, bias, y, steps, form, groups, height, block):
 
 
 @kernel
-def _weight(x, g, sums, form, groups, height, block, share):
-    """Parts of the weight's gradient, (parts, groups, k, outs), from g as (images, places, outs).
+def _weight(x, dy, partials, form, groups, height, block, width):
+    """Partial sums of the weight's gradient, (parts, groups, k, outs), from dy as (images, pixels, outs).
 
-    A task makes those of `share` channels, `block` of them at a time: they and a tile of g stay near.
+    A task computes those of `width` channels, `block` of them at a time: they and a tile of dy stay in cache.
     """
     before = get_blas_threads()
     set_blas_threads(np.int32(1))
-    places, size = form.kernel_height * form.kernel_width, form.height * form.width
-    image, all_outs = x.shape[1] * size, g.shape[-1]
+    taps, size = form.kernel_height * form.kernel_width, form.height * form.width
+    image, all_outs = x.shape[1] * size, dy.shape[-1]
     channels, outs, rows = x.shape[1] // groups, all_outs // groups, x.shape[0] * form.rows
-    tiles, parts = (rows + height - 1) // height, sums.shape[0]
-    shares = (channels + share - 1) // share
-    for task in prange(parts * groups * shares):
-        part, group, own = task // (groups * shares), task // shares % groups, task % shares * share
-        end, out = min(channels, own + share), sums[part, group]
-        out[own * places : end * places] = ZERO
-        columns = aligned(block * places * height * form.columns)
+    tiles, parts = (rows + height - 1) // height, partials.shape[0]
+    slices = (channels + width - 1) // width
+    for task in prange(parts * groups * slices):
+        part, group, begin = task // (groups * slices), task // slices % groups, task % slices * width
+        end, out = min(channels, begin + width), partials[part, group]
+        out[begin * taps : end * taps] = ZERO
+        columns = aligned(block * taps * height * form.columns)
         for tile in range(part * tiles // parts, (part + 1) * tiles // parts):
             first = tile * height
             last = min(rows, first + height)
             n = (last - first) * form.columns
-            for c in range(own, end, block):
+            for c in range(begin, end, block):
                 count = min(block, end - c)
-                place = x.ctypes.data + 4 * (group * channels + c) * size
-                fill(place, image, count, form, first, last, columns.ctypes.data)
+                address = x.ctypes.data + 4 * (group * channels + c) * size
+                fill(address, image, count, form, first, last, columns.ctypes.data)
                 for o in range(0, outs, HEIGHT):
                     sgemm(
-                        ROW_MAJOR, PLAIN, PLAIN, count * places, min(HEIGHT, outs - o), n, ONE,
+                        ROW_MAJOR, PLAIN, PLAIN, count * taps, min(HEIGHT, outs - o), n, ONE,
                         columns.ctypes.data, n,
-                        g.ctypes.data + 4 * (first * form.columns * all_outs + group * outs + o), all_outs,
-                        ONE, out.ctypes.data + 4 * (c * places * outs + o), outs,
+                        dy.ctypes.data + 4 * (first * form.columns * all_outs + group * outs + o), all_outs,
+                        ONE, out.ctypes.data + 4 * (c * taps * outs + o), outs,
                     )  # fmt: skip
     set_blas_threads(before)
 
@@ -124,24 +122,21 @@ def _transposed_sum(parts, out):
 
 
 @kernel
-def _channel_sums(g, out):
-    images, channels, size = g.shape
+def _channel_sums(dy, out):
+    images, channels, size = dy.shape
     for c in prange(channels):
         total = 0.0
         for n in range(images):
             part = ZERO
             for j in range(size):
-                part += g[n, c, j]
+                part += dy[n, c, j]
             total += part
         out[c] = total
 
 
 def _require(*arrays: np.ndarray) -> None:
-    for a in arrays:
-        if a.dtype != SINGLE:
-            raise Unsupported(f"the kernel is for float32, got {a.dtype}")
-    if not gemm.is_available():
-        raise Unsupported("NumPy has no OpenBLAS that could be called from a kernel")
+    require_single(*arrays)
+    require_openblas()
 
 
 def _few(channels: int, outs: int) -> bool:
@@ -149,7 +144,7 @@ def _few(channels: int, outs: int) -> bool:
 
 
 def _tile(form: Geometry, channels: int, outs: int) -> tuple[int, int]:
-    """The rows of a tile, and the channels that are filled at a time, for products of PRODUCT."""
+    """Returns the rows of a tile, and the channels that are filled at a time, for products of PRODUCT."""
     height = max(1, round(COLUMNS / form.out[1]))
     block = PRODUCT // (min(outs, HEIGHT) * height * form.out[1] * math.prod(form.kernel))
     return height, min(max(block, 1), channels)
@@ -168,43 +163,43 @@ def _convolve(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, y: np.ndarr
         _forward(*args, *_tile(form, channels, outs))
 
 
-def _weight_gradient(x: np.ndarray, g: np.ndarray, shape: tuple[int, ...], form: Geometry) -> np.ndarray:
+def _weight_gradient(x: np.ndarray, dy: np.ndarray, shape: tuple[int, ...], form: Geometry) -> np.ndarray:
     out, groups = np.empty(shape, SINGLE), form.groups
     channels, outs = shape[1], shape[0] // groups
     if not x.size:
         out.fill(0)
     elif _few(channels, outs):
-        weight_rows(x, g, out, window_of(form), groups)
-    elif _is_pointwise(form) and outs > channels:  # what has fewer numbers is the one to transpose
-        _weight_parts(g, x, form).sum(0, out=out.reshape(groups, outs, channels))
+        weight_rows(x, dy, out, window_of(form), groups)
+    elif _is_pointwise(form) and outs > channels:  # the smaller array is transposed
+        _weight_partials(dy, x, form).sum(0, out=out.reshape(groups, outs, channels))
     else:
-        _transposed_sum(_weight_parts(x, g, form), out.reshape(groups, outs, -1))
+        _transposed_sum(_weight_partials(x, dy, form), out.reshape(groups, outs, -1))
     return out
 
 
 def _is_pointwise(form: Geometry) -> bool:
-    """Does a window have one pixel, the one at its own place?"""
+    """Returns whether each window is the one pixel at its own position."""
     return form.kernel == (1, 1) and form.size == form.out and form.padding == ((0, 0), (0, 0))
 
 
-def _weight_parts(x: np.ndarray, g: np.ndarray, form: Geometry) -> np.ndarray:
-    """(parts, groups, k, outs), to be added up."""
-    groups, places, taps = form.groups, math.prod(form.out), math.prod(form.kernel)
-    channels, outs = x.shape[1] // groups, g.shape[1] // groups
-    last = aligned_array((len(g), places, g.shape[1]))
-    _transposed_sum(g.reshape(1, *g.shape[:2], places), last)
+def _weight_partials(x: np.ndarray, dy: np.ndarray, form: Geometry) -> np.ndarray:
+    """Returns partial sums (parts, groups, k, outs) of the weight's gradient."""
+    groups, pixels, taps = form.groups, math.prod(form.out), math.prod(form.kernel)
+    channels, outs = x.shape[1] // groups, dy.shape[1] // groups
+    channels_last = aligned_array((len(dy), pixels, dy.shape[1]))
+    _transposed_sum(dy.reshape(1, *dy.shape[:2], pixels), channels_last)
     height, block = _tile(form, channels, outs)
-    share = min(max(NEAR // (taps * outs * block), 1) * block, channels)
-    tiles, shares = -(-len(x) * form.out[0] // height), -(-channels // share)
-    parts = min(tiles, -(-SUMS // (groups * shares)))
-    sums = np.empty((parts, groups, channels * taps, outs), SINGLE)
-    _weight(x, last, sums, window_of(form), groups, height, block, share)
-    return sums
+    width = min(max(IN_CACHE // (taps * outs * block), 1) * block, channels)
+    tiles, slices = -(-len(x) * form.out[0] // height), -(-channels // width)
+    parts = min(tiles, -(-PARTIALS // (groups * slices)))
+    partials = np.empty((parts, groups, channels * taps, outs), SINGLE)
+    _weight(x, channels_last, partials, window_of(form), groups, height, block, width)
+    return partials
 
 
-def _bias_gradient(g: np.ndarray) -> np.ndarray:
-    out = np.empty(g.shape[1], SINGLE)
-    _channel_sums(g, out)
+def _bias_gradient(dy: np.ndarray) -> np.ndarray:
+    out = np.empty(dy.shape[1], SINGLE)
+    _channel_sums(dy, out)
     return out
 
 

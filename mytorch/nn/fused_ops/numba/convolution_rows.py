@@ -26,28 +26,28 @@ def forward_rows(x, w, bias, y, steps, form, groups):
                     if 0 <= h < form.height:
                         row = x[n, o // outs * channels + c, h]
                         for b in range(form.kernel_width):
-                            place = b * form.dilation_x - form.padding_x
-                            begin, end = meeting(place, form.stride_x, form.width, 0, form.columns)
-                            add_row(row, w[o, c, a, b], place, form.stride_x, sums, begin, end)
+                            offset = b * form.dilation_x - form.padding_x
+                            begin, end = meeting(offset, form.stride_x, form.width, 0, form.columns)
+                            add_row(row, w[o, c, a, b], offset, form.stride_x, sums, begin, end)
             line = floats(y + 4 * (n * steps[0] + o * steps[1] + i * steps[2]), form.columns * steps[3])
             put(sums, bias[o], line, steps[3])
 
 
 @device
-def add_row(row, factor, place, stride, sums, begin, end):
+def add_row(row, factor, offset, stride, sums, begin, end):
     if begin == end:
         return
-    to, source = sums[begin:end], row[begin * stride + place :]
+    target, source = sums[begin:end], row[begin * stride + offset :]
     if stride == 1:
-        for j in range(to.size):
-            to[j] += factor * source[j]
+        for j in range(target.size):
+            target[j] += factor * source[j]
     else:
-        for j in range(to.size):
-            to[j] += factor * source[j * stride]
+        for j in range(target.size):
+            target[j] += factor * source[j * stride]
 
 
 @kernel
-def weight_rows(x, g, out, form, groups):
+def weight_rows(x, dy, out, form, groups):
     """The gradient of the weight, one kernel at a time, as products of rows."""
     all_outs, channels = out.shape[:2]
     outs = all_outs // groups
@@ -64,7 +64,7 @@ def weight_rows(x, g, out, form, groups):
                         for i in range(upper, lower):
                             row = x[n, o // outs * channels + c, i * form.stride + h]
                             total += dot(
-                                g[n, o, i, begin:end], row[begin * form.stride_x + w :], form.stride_x
+                                dy[n, o, i, begin:end], row[begin * form.stride_x + w :], form.stride_x
                             )
                 out[o, c, a, b] = total
 

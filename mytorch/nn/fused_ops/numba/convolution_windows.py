@@ -16,7 +16,7 @@ copy_bytes = types.ExternalFunction("memcpy", types.int64(types.int64, types.int
 
 
 class Window(NamedTuple):
-    """The numbers of a `Geometry` of two dims. Negative padding cuts off."""
+    """The integers of a `Geometry` with two spatial dims. Negative padding crops."""
 
     height: int
     width: int
@@ -40,7 +40,7 @@ def window_of(form: Geometry) -> Window:
 
 @device
 def meeting(offset, stride, size, first, last):
-    """Which of the windows `first` to `last` have an element, at `offset` in window 0, inside: first, end."""
+    """The range of the windows `first` to `last` whose element, at `offset` in window 0, is inside."""
     begin = 0 if offset >= 0 else (stride - 1 - offset) // stride
     end = 0 if offset >= size else (size - 1 - offset) // stride + 1
     begin = min(max(begin, first), last)
@@ -48,16 +48,16 @@ def meeting(offset, stride, size, first, last):
 
 
 @device
-def clear(place, count):
-    line = floats(place, count)
+def clear(address, count):
+    line = floats(address, count)
     for j in range(count):
         line[j] = ZERO
 
 
 @device
 def copy_rows(x, y, form, count, begin, end):
-    """What one place of the kernel meets in `count` rows of windows: numbers from x on for the windows
-    `begin` to `end`, and 0 for the others. `x` and `y` are addresses."""
+    """Copies what one tap of the kernel meets in `count` rows of windows: elements from x on for the windows
+    `begin` to `end`, 0 for the others. `x` and `y` are addresses."""
     width, taken = form.columns, end - begin
     if form.stride == form.stride_x == 1 and width == form.width:
         copy_bytes(y + 4 * begin, x, 4 * ((count - 1) * width + taken))
@@ -67,9 +67,9 @@ def copy_rows(x, y, form, count, begin, end):
     else:
         for i in range(count):
             line = floats(y + 4 * (i * width + begin), taken)
-            there = floats(x + 4 * i * form.stride * form.width, taken * form.stride_x)
+            source = floats(x + 4 * i * form.stride * form.width, taken * form.stride_x)
             for j in range(taken):
-                line[j] = there[j * form.stride_x]
+                line[j] = source[j * form.stride_x]
     if taken < width:
         rows = floats(y, count * width)
         for i in range(count):
@@ -81,10 +81,10 @@ def copy_rows(x, y, form, count, begin, end):
 
 @device
 def fill(x, image, channels, form, first, last, out):
-    """What the places of the kernel meet in the rows of windows `first` to `last` of all images: a matrix
+    """Writes what the kernel's taps meet in the rows of windows `first` to `last` of all images: a matrix
     (channels kernel_height kernel_width, (last - first) columns) at the address `out`.
 
-    `x` is the address of the first of the channels, `image` how far the next image is.
+    `x` is the address of the first channel, `image` the stride of images.
     """
     width, length = form.columns, (last - first) * form.columns
     row = first
@@ -114,7 +114,7 @@ def fill(x, image, channels, form, first, last, out):
 
 @device
 def put(sums, shift, line, step):
-    """Add the bias, and write every `step`-th element of a row."""
+    """Adds the bias and writes to every `step`-th element of a row."""
     if step == 1:
         for j in range(sums.size):
             line[j] = sums[j] + shift

@@ -1,6 +1,5 @@
-"""dropout. Backward draws again what forward drew, from the seed: nothing is stored."""
+"""dropout. Backward draws the mask of forward again, from the seed: nothing is saved."""
 
-from typing import Any
 
 import numpy as np
 
@@ -18,13 +17,13 @@ def _dropout(x, k0, k1, p, scale, y):
 
 
 @dropout.fused("cpu")
-def _(x: Any, p: float, draw: Draw, inplace: bool) -> tuple:
+def _(x: np.ndarray, p: float, draw: Draw, inplace: bool) -> tuple:
     require_single(x)
-    numbers = *halves_of(draw.seed), np.float32(p), np.float32(scale_of_kept(p))
+    scalars = *halves_of(draw.seed), np.float32(p), np.float32(scale_of_kept(p))
 
     def drop(x):
         y = np.empty(x.shape, x.dtype)
-        _dropout(np.ascontiguousarray(x).reshape(-1), *numbers, y.reshape(-1))
+        _dropout(np.ascontiguousarray(x).reshape(-1), *scalars, y.reshape(-1))
         return y
 
     return drop(x), drop

@@ -1,4 +1,4 @@
-"""Embedding: rows of a table, and its gradient, in which each thread sums columns of its own."""
+"""Embedding: rows of a table. In backward each thread adds up a range of columns."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import numpy as np
 from ....backends import threads
 from ....backends.jit import kernel, prange
 from ....core.lazy_grad import LazyGrad
-from ...functional.composite import Unsupported
 from ...functional.embedding import embedding
+from .moments import ONE, ZERO, require_single
 
-ZERO, ONE = np.float32(0), np.float32(1)
-FEW = 1 << 17  # elements that one thread has copied before others have begun
-NARROWEST = 16  # columns that a thread should have at least: a cache line
+FEW = 1 << 17  # elements up to which one thread is faster than waking others
+MIN_COLUMNS = 16  # of a thread: a cache line
 
 
 @embedding.fused("cpu")
 def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
-    if weight.dtype != np.float32:
-        raise Unsupported(f"the CPU's kernels compute in float32: none for {weight.dtype}")
+    require_single(weight)
     shape, width = weight.shape, weight.shape[1]
     if index.size * width < FEW:
         y = np.take(weight, index, axis=0)
@@ -26,37 +24,37 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
         y = np.empty((*index.shape, width), np.float32)
         _take(np.ravel(index), np.ascontiguousarray(weight), y.reshape(index.size, width))
 
-    def grad(g):
+    def vjp(g):
         def compute(out, beta):
             add_rows(index, g, out, padding_idx, scale_grad_by_freq, beta)
 
         return LazyGrad(shape, g, compute)
 
-    return y, (None, grad)
+    return y, (None, vjp)
 
 
 def add_rows(
     index: np.ndarray, g: np.ndarray, out: np.ndarray, padding_idx: int | None = None,
     scale_grad_by_freq: bool = False, beta: int = 1,
 ) -> None:  # fmt: skip
-    """out[index[i]] += g[i] for all i, in their order, whatever the number of threads.
+    """Adds g[i] to out[index[i]] for all i, in order, for any number of threads.
 
     Args:
-        index: int64 or int32 numbers of rows that exist, any shape.
+        index: int64 or int32 indices of existing rows, any shape.
         g: float32 (*index.shape, n)
         out: float32 (rows, n)
         padding_idx: a row to which nothing is added.
-        scale_grad_by_freq: what is added to a row is divided by how often the row is named.
-        beta: 0 if `out` is to begin as zeros.
+        scale_grad_by_freq: what is added to a row is divided by the number of its occurrences in index.
+        beta: 0 to overwrite `out`, 1 to add to it.
     """
-    whole = out if out.flags.c_contiguous else np.ascontiguousarray(out)
+    copy = out if out.flags.c_contiguous else np.ascontiguousarray(out)
     index = np.ascontiguousarray(index).reshape(-1)
     g = np.ascontiguousarray(g).reshape(index.size, out.shape[1])
-    uses = np.bincount(index) if scale_grad_by_freq else np.empty(0, np.int64)
-    parts = max(1, min(threads.get_num_threads(), out.shape[1] // NARROWEST))
-    _add_rows(index, g, whole, -1 if padding_idx is None else padding_idx, uses, beta == 0, parts)
-    if whole is not out:
-        out[...] = whole
+    occurrences = np.bincount(index) if scale_grad_by_freq else np.empty(0, np.int64)
+    parts = max(1, min(threads.get_num_threads(), out.shape[1] // MIN_COLUMNS))
+    _add_rows(index, g, copy, -1 if padding_idx is None else padding_idx, occurrences, beta == 0, parts)
+    if copy is not out:
+        out[...] = copy
 
 
 @kernel
@@ -68,7 +66,7 @@ def _take(index, weight, y):
 
 
 @kernel
-def _add_rows(index, g, out, padding_idx, uses, clear, parts):
+def _add_rows(index, g, out, padding_idx, occurrences, clear, parts):
     width = out.shape[1]
     if clear:
         for i in prange(out.shape[0]):
@@ -80,6 +78,6 @@ def _add_rows(index, g, out, padding_idx, uses, clear, parts):
             if row == padding_idx:
                 continue
             total, part = out[row, first:last], g[i, first:last]
-            factor = ONE / np.float32(uses[row]) if uses.size else ONE
+            factor = ONE / np.float32(occurrences[row]) if occurrences.size else ONE
             for j in range(total.size):
                 total[j] += factor * part[j]

@@ -1,12 +1,11 @@
 """
-gelu. Its slope is made along the way in forward, where most of what it needs is at hand, and kept instead of
-the input: as much memory, and a step takes three quarters of the time of one that starts from x in backward.
+gelu. Forward also computes the derivative, which shares most of the work, and saves it instead of the input:
+the same memory, and a step takes three quarters of the time of one that recomputes from x in backward.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -92,7 +91,7 @@ def multiply(x, y, out):
 
 
 @gelu.fused("cpu")
-def _(x: Any, approximate: str) -> tuple:
+def _(x: np.ndarray, approximate: str) -> tuple:
     require_single(x)
     shape, order = x.shape, memory_order(x)
     x = flat(x, order)
@@ -103,9 +102,9 @@ def _(x: Any, approximate: str) -> tuple:
     slopes = np.empty_like(x)
     (_gelu_and_slope if exact else _gelu_tanh_and_slope)(x, y, slopes)
 
-    def grad(g):
-        d = np.empty_like(slopes)
-        multiply(slopes, flat(g, order), d)
-        return unflat(d, shape, order)
+    def vjp(dy):
+        dx = np.empty_like(slopes)
+        multiply(slopes, flat(dy, order), dx)
+        return unflat(dx, shape, order)
 
-    return unflat(y, shape, order), grad
+    return unflat(y, shape, order), vjp

@@ -1,109 +1,90 @@
 """
-Group norm, and so instance norm, perhaps after an addition: group by group, each of which lies in one piece.
+Group norm, and so instance norm: group by group, each of which is contiguous.
 
-A group has several channels, and these have a scale and a shift each. Backward first sums up every channel of
-a sample, which is all that the group's gradient needs to know, and what weight's and bias's are made of.
+A group has several channels with a scale and a shift each. Backward first sums over every channel of a
+sample: the gradients of the group, of weight and of bias are computed from these sums.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ....backends.jit import kernel, prange
-from ...functional.add_norm import add_group_norm
-from ...functional.batch_norm import group_norm
-from ..normalization import register
+from ...functional.group_norm import group_norm
 from .moments import (
     ONE,
     SINGLE,
     ZERO,
-    add,
     contiguous,
-    gradient_of,
+    input_gradient,
     parameters,
     require_single,
     scaled,
     squares_of,
     sum_of,
-    sums_of,
+    weight_gradients,
 )
 
 
 @kernel
-def _forward(x, residual, total, channels, weight, bias, eps, y, mean, rstd):
-    """y = (total - mean) rstd weight + bias for each group, a row; without a residual, `total` is x.
+def _forward(x, channels, weight, bias, eps, y, mean, rstd):
+    """y = (x - mean) rstd weight + bias for each group, a row of x with this number of channels.
 
-    A row has so many channels; the next row has the next ones of weight and bias, or the first ones again.
+    The next row has the next channels of weight and bias, or the first ones again.
     """
     length = x.shape[1] // channels
     for i in prange(x.shape[0]):
-        row = total[i]
-        if residual.size:
-            add(x[i], residual[i], row)
+        row = x[i]
         m = np.float32(sum_of(row) / row.size)
         r = np.float32(1 / np.sqrt(squares_of(row, m) / row.size + eps))
         mean[i] = m
         rstd[i] = r
         first = i * channels % weight.size
         for c in range(channels):
-            here = slice(c * length, (c + 1) * length)
-            scaled(row[here], m, r * weight[first + c], bias[first + c], y[i, here])
+            part = slice(c * length, (c + 1) * length)
+            scaled(row[part], m, r * weight[first + c], bias[first + c], y[i, part])
 
 
 @kernel
-def _backward(g, of_total, x, channels, weight, mean, rstd, of_weight, of_bias, dx):
-    """The gradient of each group, and for each of its channels the sums of g x_hat and g."""
+def _backward(dy, x, channels, weight, mean, rstd, dweight, dbias, dx):
+    """The gradient of each group, and for each of its channels the sums of dy x_hat and dy."""
     length = x.shape[1] // channels
-    share = ONE / np.float32(x.shape[1])
+    inv_n = ONE / np.float32(x.shape[1])
     for i in prange(x.shape[0]):
         m, r, first = mean[i], rstd[i], i * channels % weight.size
-        along, level = ZERO, ZERO
+        sum_dxhat, sum_d = ZERO, ZERO
         for c in range(channels):
-            here = slice(c * length, (c + 1) * length)
-            of_weight[i, c], of_bias[i, c] = sums_of(g[i, here], x[i, here], m, r)
-            along += weight[first + c] * of_weight[i, c]
-            level += weight[first + c] * of_bias[i, c]
-        along *= share
-        level *= share
+            part = slice(c * length, (c + 1) * length)
+            dweight[i, c], dbias[i, c] = weight_gradients(dy[i, part], x[i, part], m, r)
+            sum_dxhat += weight[first + c] * dweight[i, c]
+            sum_d += weight[first + c] * dbias[i, c]
+        mean_dxhat, mean_d = sum_dxhat * inv_n, sum_d * inv_n
         for c in range(channels):
-            here = slice(c * length, (c + 1) * length)
-            gradient_of(g[i, here], x[i, here], weight[first + c], m, r, along, level, dx[i, here])
-        if of_total.size:
-            add(dx[i], of_total[i], dx[i])
+            part = slice(c * length, (c + 1) * length)
+            input_gradient(dy[i, part], x[i, part], weight[first + c], m, r, mean_dxhat, mean_d, dx[i, part])
 
 
-def _normalize(
-    x: np.ndarray,
-    residual: np.ndarray | None,
-    num_groups: int,
-    weight: np.ndarray | None,
-    bias: np.ndarray | None,
-    eps: float,
-) -> tuple[np.ndarray, np.ndarray, Callable]:
-    """See `normalization.register`."""
-    require_single(x, residual, weight, bias)
+@group_norm.fused("cpu")
+def _group_norm(
+    x: np.ndarray, num_groups: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float
+) -> tuple[np.ndarray, Callable]:
+    require_single(x, weight, bias)
     shape, count = x.shape, x.shape[0] * num_groups
     channels = shape[1] // num_groups
     matrix = count, channels * math.prod(shape[2:])
-    x, residual = contiguous(x, matrix), contiguous(residual, matrix)
+    x = contiguous(x, matrix)
     has_weight, has_bias = weight is not None, bias is not None
     scale, shift = parameters(weight, bias, shape[1])
-    total = np.empty_like(x) if residual.size else x
     y, mean, rstd = np.empty_like(x), np.empty(count, SINGLE), np.empty(count, SINGLE)
-    _forward(x, residual, total, channels, scale, shift, eps, y, mean, rstd)
+    _forward(x, channels, scale, shift, eps, y, mean, rstd)
 
-    def backward(of_y: Any, of_total: Any) -> tuple:
-        g, of_total = contiguous(of_y, matrix), contiguous(of_total, matrix)
-        dx, sums = np.empty_like(total), np.empty((2, count, channels), SINGLE)
-        _backward(g, of_total, total, channels, scale, mean, rstd, sums[0], sums[1], dx)
+    def vjp(dy: np.ndarray) -> tuple:
+        dx, sums = np.empty_like(x), np.empty((2, count, channels), SINGLE)
+        _backward(contiguous(dy, matrix), x, channels, scale, mean, rstd, sums[0], sums[1], dx)
         dweight, dbias = sums.reshape(2, *shape[:2]).sum(1)
         return dx.reshape(shape), None, dweight if has_weight else None, dbias if has_bias else None
 
-    return y.reshape(shape), total.reshape(shape), backward
-
-
-register("cpu", group_norm, add_group_norm, _normalize)
+    return y.reshape(shape), vjp

@@ -1,6 +1,6 @@
 """
-float16 in compiled loops, where Numba has no such type: kernels get `bits_of(array)`, and load and store its
-numbers with `widen` and `narrow_like`. Those leave float32 as it is, so one kernel is compiled for either.
+float16 in compiled loops: Numba has no such type, so kernels get `bits_of(array)` and load and store elements
+with `upcast` and `downcast_like`. Both leave float32 unchanged, so that one kernel serves both dtypes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 
 
 def require_dtypes(*arrays: np.ndarray) -> None:
-    """Raise `Unsupported` unless the arrays are float32, or float16 and this CPU can convert that."""
+    """Raises `Unsupported` unless the arrays are float32, or float16 and this CPU can convert that."""
     for a in arrays:
         if a.dtype not in (SINGLE, HALF):
             raise Unsupported(f"the CPU's kernels compute in float32: none for {a.dtype}")
@@ -29,13 +29,13 @@ def require_dtypes(*arrays: np.ndarray) -> None:
 
 
 def bits_of(x: np.ndarray) -> np.ndarray:
-    """What a kernel gets for an array: float16 numbers as uint16 in the same memory."""
+    """Returns the array for a kernel: float16 as a uint16 view."""
     return x.view(np.uint16) if x.dtype == HALF else x
 
 
-def singles(*numbers: float) -> list[np.float32]:
-    """Numbers as the arguments of a kernel."""
-    return [np.float32(number) for number in numbers]
+def singles(*scalars: float) -> list[np.float32]:
+    """Returns scalars as float32, the type of a kernel's arguments."""
+    return [np.float32(scalar) for scalar in scalars]
 
 
 @functools.cache
@@ -46,12 +46,12 @@ def _has_half() -> bool:
 
 
 @intrinsic
-def widen(typing_context, x):
+def upcast(typing_context, x):
     """float32 of a float32, or of the bits of a float16."""
     if x == types.float32:
         return types.float32(x), lambda context, builder, signature, args: args[0]
     if x != types.uint16:
-        raise TypingError(f"widen(): float32 or uint16, got {x}")
+        raise TypingError(f"upcast(): float32 or uint16, got {x}")
 
     def generate(context, builder, signature, args):
         return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
@@ -60,12 +60,12 @@ def widen(typing_context, x):
 
 
 @intrinsic
-def narrow_like(typing_context, x, like):
+def downcast_like(typing_context, x, like):
     """A float32 in the dtype of `like`: itself, or the bits of the nearest float16."""
     if like == types.float32:
         return types.float32(types.float32, like), lambda context, builder, signature, args: args[0]
     if like != types.uint16:
-        raise TypingError(f"narrow_like(): float32 or uint16, got {like}")
+        raise TypingError(f"downcast_like(): float32 or uint16, got {like}")
 
     def generate(context, builder, signature, args):
         return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))

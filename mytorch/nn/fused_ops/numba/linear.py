@@ -1,8 +1,6 @@
-"""Linear layers on the CPU: each thread multiplies its part of the result, adds the bias and activates it."""
+"""Linear layers on the CPU: each thread computes a part of the product, adds the bias and activates it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -10,24 +8,22 @@ from ....backends import gemm
 from ....backends.blas import column_sums, rows
 from ....backends.gemm import get_blas_threads, multiply_part, set_blas_threads
 from ....backends.jit import device, kernel, prange
-from ...functional.composite import Unsupported
 from ...functional.linear import linear, linear_activation
-from ..linear import gradients, require_shapes
-from .activations import silu_slope
+from ..linear import require_shapes, vjps
+from .activations import silu_derivative
 from .approximations import ONE, ZERO, sigmoid32
 from .gelu import cdf, cdf_tanh, multiply, slope, slope_tanh
+from .memory import require_openblas
+from .moments import SINGLE, require_single
 from .rectifiers import relu_backward
 
-SINGLE = np.dtype(np.float32)
-
-
 GELU, GELU_TANH, RELU, SILU = range(4)
-NUMBERS = {"gelu": GELU, "gelu_tanh": GELU_TANH, "relu": RELU, "silu": SILU}
+ACTIVATIONS = {"gelu": GELU, "gelu_tanh": GELU_TANH, "relu": RELU, "silu": SILU}
 
 
 @device
 def activate(activation, z, slopes):
-    """z = f(z) in place, and f'(z) into `slopes`, of a row."""
+    """z = f(z) in place and slopes = f'(z), for a row."""
     if activation == GELU:
         for j in range(z.size):
             p = cdf(z[j])
@@ -45,13 +41,13 @@ def activate(activation, z, slopes):
     else:
         for j in range(z.size):
             s = sigmoid32(z[j])
-            slopes[j] = silu_slope(z[j], s)
+            slopes[j] = silu_derivative(z[j], s)
             z[j] *= s
 
 
 @device
 def finish(z, bias, activation, slopes):
-    """z = f(z + bias) in place, and f'(z + bias) into `slopes`, of a row; a negative number is no f."""
+    """z = f(z + bias) in place and slopes = f'(z + bias), for a row; no f if activation is negative."""
     if bias.size:
         for j in range(z.size):
             z[j] += bias[j]
@@ -61,7 +57,7 @@ def finish(z, bias, activation, slopes):
 
 @kernel
 def _linear_kernel(ta, tb, m, n, k, a, lda, b, ldb, y, bias, activation, slopes, by_rows, step):
-    """Sets y to a b + bias, or with an activation (>= 0) to f of it, and `slopes` to f' of it."""
+    """y = f(a b + bias) and slopes = f'(a b + bias); no f if activation is negative."""
     before = get_blas_threads()
     set_blas_threads(np.int32(1))
     size = m if by_rows else n
@@ -81,8 +77,10 @@ def _finish_row(y, bias, activation, slopes):
         finish(y[0, part], bias[part], activation, slopes[0, part])
 
 
-def forward(x: Any, weight: Any, bias: Any | None, activation: str | None = None) -> tuple[Any, Any]:
-    """f(x W^T + b) and f'(x W^T + b) for matrices x (m, k) and W (n, k); without f, the second is empty."""
+def forward(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns f(z) and f'(z) of z = x W^T + b for x (m, k) and W (n, k); without f, z and an empty array."""
     m, n = x.shape[0], weight.shape[0]
     y = np.empty((m, n), SINGLE)
     slopes = np.empty((m, n if activation else 0), SINGLE)
@@ -91,24 +89,22 @@ def forward(x: Any, weight: Any, bias: Any | None, activation: str | None = None
     if (bias is None and activation is None) or not y.size:
         return y, slopes
     bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias)
-    number = NUMBERS.get(activation, -1)
+    number = ACTIVATIONS.get(activation, -1)
     if m == 1:
         _finish_row(y, bias, number, slopes)
         return y, slopes
     x, ta, lda = gemm.operand(x)
     w, tb, ldb = gemm.operand(weight.T)
-    places = gemm.address_of(x), lda, gemm.address_of(w), ldb
-    _linear_kernel(ta, tb, m, n, x.shape[1], *places, y, bias, number, slopes, *gemm.shares(m, n))
+    operands = gemm.address_of(x), lda, gemm.address_of(w), ldb
+    _linear_kernel(ta, tb, m, n, x.shape[1], *operands, y, bias, number, slopes, *gemm.shares(m, n))
     return y, slopes
 
 
-def check(x: Any, weight: Any, bias: Any | None) -> None:
-    """Raise Unsupported unless this is a product of float32 matrices."""
-    if x.dtype != SINGLE:
-        raise Unsupported(f"the kernel is for float32, got {x.dtype}")
+def check(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> None:
+    """Raises `Unsupported` unless this is a product of float32 matrices."""
+    require_single(x)
     require_shapes(weight, bias)
-    if not gemm.is_available():
-        raise Unsupported("NumPy has no OpenBLAS that could be called from a kernel")
+    require_openblas()
 
 
 @linear.fused("cpu")
@@ -118,10 +114,10 @@ def _linear(x, weight, bias):
     x = rows(x)
     y, _ = forward(x, weight, bias)
 
-    def backward(g):
-        return g, lambda: column_sums(g)
+    def backward(dy):
+        return dy, lambda: column_sums(dy)
 
-    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape, backward)
+    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), vjps(x, weight, bias, x_shape, backward)
 
 
 @linear_activation.fused("cpu")
@@ -131,10 +127,10 @@ def _linear_activation(x, weight, bias, activation):
     x = rows(x)
     y, slopes = forward(x, weight, bias, activation)
 
-    def backward(g):
-        d = np.empty_like(slopes)
-        through = relu_backward if activation == "relu" else multiply
-        through(slopes.reshape(-1), np.ascontiguousarray(g).reshape(-1), d.reshape(-1))
-        return d, lambda: column_sums(d)
+    def backward(dy):
+        dz = np.empty_like(slopes)
+        kernel = relu_backward if activation == "relu" else multiply
+        kernel(slopes.reshape(-1), np.ascontiguousarray(dy).reshape(-1), dz.reshape(-1))
+        return dz, lambda: column_sums(dz)
 
-    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), gradients(x, weight, bias, x_shape, backward)
+    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), vjps(x, weight, bias, x_shape, backward)

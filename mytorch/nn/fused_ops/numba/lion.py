@@ -8,7 +8,7 @@ import numpy as np
 
 from ....backends.jit import kernel, prange
 from .gradient import ONE, ZERO, gradient
-from .half import bits_of, narrow_like, require_dtypes, singles, widen
+from .half import bits_of, downcast_like, require_dtypes, singles, upcast
 
 __all__ = ["require_dtypes", "update"]
 
@@ -19,17 +19,17 @@ def update(
 ) -> None:  # fmt: skip
     """An update of Lion, in place (see `optim.Lion`); arguments as for Adam, state "exp_avg"."""
     (beta1, beta2), lr = options["betas"], options["lr"]
-    sign, shrink = -1 if options["maximize"] else 1, 1 - lr * options["weight_decay"]
-    numbers = singles(factors[0], sign * factors[1], shrink, beta1, 1 - beta1, 1 - beta2, lr)
-    _lion(bits_of(data), bits_of(grad), state["exp_avg"], *numbers)
+    sign, decay = -1 if options["maximize"] else 1, 1 - lr * options["weight_decay"]
+    scalars = singles(factors[0], sign * factors[1], decay, beta1, 1 - beta1, 1 - beta2, lr)
+    _lion(bits_of(data), bits_of(grad), state["exp_avg"], *scalars)
 
 
 @kernel
-def _lion(p, g, m, unscale, clip, shrink, beta1, rest1, rest2, lr):
+def _lion(p, g, m, unscale, clip, decay, beta1, one_minus_beta1, one_minus_beta2, lr):
     for i in prange(p.size):
-        x = widen(p[i])
+        x = upcast(p[i])
         d = gradient(g, i, x, unscale, clip, ZERO)
-        change = beta1 * m[i] + rest1 * d
-        direction = np.copysign(ONE, change) if change > ZERO or change < ZERO else change  # of NaN: NaN
-        m[i] += rest2 * (d - m[i])
-        p[i] = narrow_like(shrink * x - lr * direction, p[i])
+        mixed = beta1 * m[i] + one_minus_beta1 * d
+        direction = np.copysign(ONE, mixed) if mixed > ZERO or mixed < ZERO else mixed  # NaN stays NaN
+        m[i] += one_minus_beta2 * (d - m[i])
+        p[i] = downcast_like(decay * x - lr * direction, p[i])

@@ -1,4 +1,4 @@
-"""The larger of two float32 numbers, such that loops run in vector registers, which they don't with max()."""
+"""The maximum of two float32 numbers, in a form that vectorizes, unlike max()."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory by its address: arrays of any strides in kernels, without a compiled version for each layout."""
+"""Memory by its address: kernels for arrays of any strides, without compiling a version for each layout."""
 
 from __future__ import annotations
 
@@ -8,36 +8,44 @@ import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
 
+from ....backends import gemm
 from ....backends.address import address_of
 from ....backends.jit import device
+from ...functional.composite import Unsupported
 
-_LINE = 16  # numbers
+_LINE = 16  # elements of a cache line
 
 
 def aligned_array(shape: tuple[int, ...]) -> np.ndarray:
-    """`aligned`, outside kernels, in this shape."""
+    """Returns an uninitialized array like `aligned`, outside kernels, of this shape."""
     count = math.prod(shape)
     memory = np.empty(count + _LINE, np.float32)
     skip = -(address_of(memory) // 4) % _LINE
     return memory[skip : skip + count].reshape(shape)
 
 
+def require_openblas() -> None:
+    """Raises `Unsupported` unless kernels can call NumPy's OpenBLAS."""
+    if not gemm.is_available():
+        raise Unsupported("NumPy has no OpenBLAS that could be called from a kernel")
+
+
 @device
-def floats(place, count):
-    """The `count` float32 numbers that begin at an address, as an array."""
-    return carray(_pointer(place), (count,))
+def floats(address, count):
+    """The `count` float32 elements at an address, as an array."""
+    return carray(_pointer(address), (count,))
 
 
 @device
 def aligned(count):
-    """An array of `count` float32 numbers that begins with a cache line: OpenBLAS is a tenth faster on it."""
+    """An array of `count` float32 elements aligned to a cache line, which makes OpenBLAS a tenth faster."""
     memory = np.empty(count + _LINE, np.float32)
     skip = -(memory.ctypes.data // 4) % _LINE
     return memory[skip : skip + count]
 
 
 @intrinsic
-def _pointer(typing_context, place):
+def _pointer(typing_context, address):
     def generate(context, builder, signature, args):
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 

@@ -1,4 +1,4 @@
-"""What the kernels of normalization share: sums along contiguous memory, and the arrays that they get."""
+"""Sums over contiguous memory for the kernels of normalization, and how their arguments are prepared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...functional.composite import Unsupported
 
 SINGLE = np.dtype(np.float32)
 ZERO, ONE = np.float32(0), np.float32(1)
-_BLOCK = 4096  # so many numbers are added up in float32, in vector registers; such sums are added in float64
+_BLOCK = 4096  # elements that are summed in float32, in vector registers; sums of blocks are added in float64
 
 
 @device
@@ -51,26 +51,26 @@ def scaled(x, mean, scale, shift, out):
 
 
 @device
-def sums_of(g, x, mean, rstd):
-    """The sums of g x_hat and of g."""
-    of_product, of_g = ZERO, ZERO
-    for i in range(g.size):
-        of_product += g[i] * ((x[i] - mean) * rstd)
-        of_g += g[i]
-    return of_product, of_g
+def weight_gradients(dy, x, mean, rstd):
+    """The gradients of weight and bias: the sums of dy x_hat and of dy."""
+    dweight, dbias = ZERO, ZERO
+    for i in range(dy.size):
+        dweight += dy[i] * ((x[i] - mean) * rstd)
+        dbias += dy[i]
+    return dweight, dbias
 
 
 @device
-def gradient_of(g, x, weight, mean, rstd, along, level, out):
-    """out = rstd (g weight - level - x_hat along), the gradient of x; see `normalization`."""
-    for i in range(out.size):
-        out[i] = (g[i] * weight - level - (x[i] - mean) * rstd * along) * rstd
+def input_gradient(dy, x, weight, mean, rstd, mean_dxhat, mean_d, dx):
+    """dx = rstd (d - mean_d - x_hat mean_dxhat) with d = dy weight."""
+    for i in range(dx.size):
+        dx[i] = (dy[i] * weight - mean_d - (x[i] - mean) * rstd * mean_dxhat) * rstd
 
 
 def contiguous(x: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    """x in C order and in this shape, or an array without elements for None.
+    """Returns x in C order and in this shape, or an array without elements for None.
 
-    It can be written to even if nobody does: Numba would compile another kernel for arrays that can't.
+    The result is writeable: for read-only arrays Numba would compile the kernel a second time.
     """
     if x is None:
         return np.empty((0,) * len(shape), SINGLE)
@@ -79,14 +79,14 @@ def contiguous(x: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def parameters(weight: np.ndarray | None, bias: np.ndarray | None, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias as vectors; ones and zeros where there are none."""
+    """Returns weight and bias as vectors; ones and zeros for None."""
     weight = np.ones(n, SINGLE) if weight is None else contiguous(weight, (n,))
     bias = np.zeros(n, SINGLE) if bias is None else contiguous(bias, (n,))
     return weight, bias
 
 
 def require_single(*arrays: np.ndarray | None) -> None:
-    """Raise `Unsupported` unless the arrays, or None, are float32."""
+    """Raises `Unsupported` unless all arrays that aren't None are float32."""
     for a in arrays:
         if a is not None and a.dtype != SINGLE:
             raise Unsupported(f"the CPU's kernels compute in float32: none for {a.dtype}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....backends.jit import kernel, prange
-from .half import bits_of, narrow_like, require_dtypes, widen
+from .half import bits_of, downcast_like, require_dtypes, upcast
 
 __all__ = ["require_dtypes", "scale", "sum_of_squares"]
 
@@ -14,7 +14,7 @@ BLOCK = 1 << 14  # elements that are summed in float32; sums of blocks are added
 
 
 def sum_of_squares(x: np.ndarray) -> np.float32:
-    """The sum of x^2 of a vector, the same whatever the number of threads."""
+    """Returns the sum of x^2 of a vector, independent of the number of threads."""
     sums = np.empty(-(-x.size // BLOCK))
     _sums_of_squares(bits_of(x), sums)
     return np.float32(sums.sum())
@@ -26,7 +26,7 @@ def _sums_of_squares(x, sums):
         block = x[k * BLOCK : min(x.size, (k + 1) * BLOCK)]
         total = ZERO
         for i in range(block.size):
-            value = widen(block[i])
+            value = upcast(block[i])
             total += value * value
         sums[k] = total
 
@@ -39,4 +39,4 @@ def scale(x: np.ndarray, factor: float) -> None:
 @kernel
 def _scale(x, factor):
     for i in prange(x.size):
-        x[i] = narrow_like(widen(x[i]) * factor, x[i])
+        x[i] = downcast_like(upcast(x[i]) * factor, x[i])

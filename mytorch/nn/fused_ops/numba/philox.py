@@ -1,4 +1,4 @@
-"""Random numbers from a seed and a number: see `functional/philox.py`, which has the same in NumPy."""
+"""Random numbers from a seed and a counter: see `functional/philox.py`, which computes the same in NumPy."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ _SCALE, _ZERO, _32 = np.float32(SCALE), np.uint32(0), np.uint64(32)
 
 
 @device
-def uniform32(k0, k1, number):
-    """A float32 in [0, 1) for the two halves of a seed and a number of 64 bits, all unsigned."""
-    c0, c1, c2, c3 = np.uint32(number), np.uint32(number >> _32), _ZERO, _ZERO
+def uniform32(k0, k1, counter):
+    """A float32 in [0, 1) from the two halves of a seed and a counter of 64 bits, all unsigned."""
+    c0, c1, c2, c3 = np.uint32(counter), np.uint32(counter >> _32), _ZERO, _ZERO
     for _ in range(ROUNDS):
         a, b = np.uint64(c0) * _FACTOR_0, np.uint64(c2) * _FACTOR_1
         c0, c1 = np.uint32(np.uint32(b >> _32) ^ c1 ^ k0), np.uint32(b)
@@ -24,4 +24,5 @@ def uniform32(k0, k1, number):
 
 
 def halves_of(seed: int) -> tuple[np.uint32, np.uint32]:
+    """Returns the low and the high 32 bits of a seed."""
     return np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)

@@ -1,4 +1,4 @@
-"""relu, leaky_relu and squared_relu: what decides is a comparison that is False for NaN, which passes."""
+"""relu, leaky_relu and squared_relu. NaN propagates: the comparisons are False for it."""
 
 import numpy as np
 
@@ -15,15 +15,15 @@ def _relu(x, y):
 
 
 @kernel
-def relu_backward(y, g, d):
-    """d = g, and 0 where y is, even if g is NaN there."""
+def relu_backward(y, dy, dx):
+    """dx = dy, and 0 where y is 0, even if dy is NaN."""
     for i in prange(y.size):
-        d[i] = ZERO if y[i] <= ZERO else g[i]
+        dx[i] = ZERO if y[i] <= ZERO else dy[i]
 
 
 @relu.fused("cpu")
 def _(x, inplace):
-    return unary(x, _relu, relu_backward, keep_result=True)
+    return unary(x, _relu, relu_backward, save_result=True)
 
 
 @kernel
@@ -33,9 +33,9 @@ def _leaky_relu(x, slope, y):
 
 
 @kernel
-def _leaky_relu_backward(x, g, slope, d):
+def _leaky_relu_backward(x, dy, slope, dx):
     for i in prange(x.size):
-        d[i] = g[i] if x[i] > ZERO else slope * g[i]
+        dx[i] = dy[i] if x[i] > ZERO else slope * dy[i]
 
 
 @leaky_relu.fused("cpu")
@@ -50,9 +50,9 @@ def _squared_relu(x, y):
 
 
 @kernel
-def _squared_relu_backward(x, g, d):
+def _squared_relu_backward(x, dy, dx):
     for i in prange(x.size):
-        d[i] = ZERO if x[i] <= ZERO else TWO * x[i] * g[i]
+        dx[i] = ZERO if x[i] <= ZERO else TWO * x[i] * dy[i]
 
 
 @squared_relu.fused("cpu")

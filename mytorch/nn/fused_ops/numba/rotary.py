@@ -1,14 +1,12 @@
-"""Rotary embedding. Queries and keys are read where they are, in strided views of one projection."""
+"""Rotary embedding. Queries and keys are read as strided views of one projection, without a copy."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from ....backends.address import address_of
 from ....backends.jit import prange
-from ...functional.rotary import gradients_of_angles, rotary_embedding
+from ...functional.rotary import angle_vjps, rotary_embedding
 from ..elementwise import rows_of_features
 from .elementwise import kernel, require_single
 from .memory import floats
@@ -16,7 +14,7 @@ from .memory import floats
 
 @kernel
 def _rotate(y, x, x_strides, cos, cos_strides, sin, sin_strides, sign, interleaved):
-    """y (L, M, T, D) = x rotated; the others by address, their strides along the first three dims."""
+    """y (L, M, T, D) = x rotated; x, cos and sin are addresses, with strides along the first three dims."""
     _, m, t, size = y.shape
     half = size // 2
     for row in prange(y.size // size):
@@ -40,7 +38,7 @@ def _rotate(y, x, x_strides, cos, cos_strides, sin, sin_strides, sign, interleav
 
 
 @rotary_embedding.fused("cpu")
-def _(x: Any, cos: Any, sin: Any, interleaved: bool) -> tuple:
+def _(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> tuple:
     require_single(x, cos, sin)
     angles = [rows_of_features(a, (*x.shape[:-1], x.shape[-1] // 2)) for a in (cos, sin)]
 
@@ -48,11 +46,11 @@ def _(x: Any, cos: Any, sin: Any, interleaved: bool) -> tuple:
         y = np.empty(x.shape, x.dtype)
         if y.size:
             x = rows_of_features(x, x.shape)
-            places = [part for a in (x, *angles) for part in (address_of(a), a.strides[:3])]
-            _rotate(y.reshape(x.shape), *places, sign, interleaved)
+            arguments = [argument for a in (x, *angles) for argument in (address_of(a), a.strides[:3])]
+            _rotate(y.reshape(x.shape), *arguments, sign, interleaved)
         return y
 
     return rotate(x, np.float32(1)), (
         lambda g: rotate(g, np.float32(-1)),
-        *gradients_of_angles(x, cos, sin, interleaved),
+        *angle_vjps(x, cos, sin, interleaved),
     )

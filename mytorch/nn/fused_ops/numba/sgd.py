@@ -8,7 +8,7 @@ import numpy as np
 
 from ....backends.jit import kernel, prange
 from .gradient import gradient
-from .half import bits_of, narrow_like, require_dtypes, singles, widen
+from .half import bits_of, downcast_like, require_dtypes, singles, upcast
 
 __all__ = ["require_dtypes", "update"]
 
@@ -19,29 +19,29 @@ def update(
 ) -> None:  # fmt: skip
     """An update of SGD, in place (see `optim.SGD`); arguments as for Adam, state "momentum_buffer"."""
     sign, momentum = -1 if options["maximize"] else 1, options["momentum"]
-    numbers = singles(factors[0], sign * factors[1], options["weight_decay"], options["lr"])
+    scalars = singles(factors[0], sign * factors[1], options["weight_decay"], options["lr"])
     if momentum == 0:
-        _plain(bits_of(data), bits_of(grad), *numbers)
+        _plain(bits_of(data), bits_of(grad), *scalars)
         return
-    keep, rest = (0, 1) if step == 1 else (momentum, 1 - options["dampening"])
+    decay, grad_factor = (0, 1) if step == 1 else (momentum, 1 - options["dampening"])
     _with_momentum(
-        bits_of(data), bits_of(grad), state["momentum_buffer"], *numbers,
-        *singles(keep, rest, momentum), options["nesterov"],
+        bits_of(data), bits_of(grad), state["momentum_buffer"], *scalars,
+        *singles(decay, grad_factor, momentum), options["nesterov"],
     )  # fmt: skip
 
 
 @kernel
-def _plain(p, g, unscale, clip, penalty, lr):
+def _plain(p, g, unscale, clip, weight_decay, lr):
     for i in prange(p.size):
-        x = widen(p[i])
-        p[i] = narrow_like(x - lr * gradient(g, i, x, unscale, clip, penalty), p[i])
+        x = upcast(p[i])
+        p[i] = downcast_like(x - lr * gradient(g, i, x, unscale, clip, weight_decay), p[i])
 
 
 @kernel
-def _with_momentum(p, g, b, unscale, clip, penalty, lr, keep, rest, momentum, nesterov):
+def _with_momentum(p, g, b, unscale, clip, weight_decay, lr, decay, grad_factor, momentum, nesterov):
     for i in prange(p.size):
-        x = widen(p[i])
-        d = gradient(g, i, x, unscale, clip, penalty)
-        total = keep * b[i] + rest * d
+        x = upcast(p[i])
+        d = gradient(g, i, x, unscale, clip, weight_decay)
+        total = decay * b[i] + grad_factor * d
         b[i] = total
-        p[i] = narrow_like(x - lr * (d + momentum * total if nesterov else total), p[i])
+        p[i] = downcast_like(x - lr * (d + momentum * total if nesterov else total), p[i])

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ...functional.activations import sigmoid, silu, tanh
-from .elementwise import elements, single, store, unary
+from .elementwise import elements, load32, store, unary
 
 
 @triton.jit
@@ -25,7 +25,7 @@ def tanh32(x):
 
 
 @triton.jit
-def silu_slope(x, s):
+def silu_derivative(x, s):
     """The derivative of x s with s = sigmoid(x)."""
     return s + x * s * (1 - s)
 
@@ -33,51 +33,51 @@ def silu_slope(x, s):
 @triton.jit
 def _sigmoid(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    store(y_ptr, at, sigmoid32(single(x_ptr, at, inside)), inside)
+    store(y_ptr, at, sigmoid32(load32(x_ptr, at, inside)), inside)
 
 
 @triton.jit
-def _sigmoid_backward(y_ptr, g_ptr, d_ptr, n, BLOCK: tl.constexpr):
+def _sigmoid_backward(y_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    y = single(y_ptr, at, inside)
-    store(d_ptr, at, single(g_ptr, at, inside) * (y * (1 - y)), inside)
+    y = load32(y_ptr, at, inside)
+    store(dx_ptr, at, load32(dy_ptr, at, inside) * (y * (1 - y)), inside)
 
 
 @sigmoid.fused("cuda")
 def _(x):
-    return unary(x, _sigmoid, _sigmoid_backward, keep_result=True)
+    return unary(x, _sigmoid, _sigmoid_backward, save_result=True)
 
 
 @triton.jit
 def _tanh(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    store(y_ptr, at, tanh32(single(x_ptr, at, inside)), inside)
+    store(y_ptr, at, tanh32(load32(x_ptr, at, inside)), inside)
 
 
 @triton.jit
-def _tanh_backward(y_ptr, g_ptr, d_ptr, n, BLOCK: tl.constexpr):
+def _tanh_backward(y_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    y = single(y_ptr, at, inside)
-    store(d_ptr, at, single(g_ptr, at, inside) * (1 - y * y), inside)
+    y = load32(y_ptr, at, inside)
+    store(dx_ptr, at, load32(dy_ptr, at, inside) * (1 - y * y), inside)
 
 
 @tanh.fused("cuda")
 def _(x):
-    return unary(x, _tanh, _tanh_backward, keep_result=True)
+    return unary(x, _tanh, _tanh_backward, save_result=True)
 
 
 @triton.jit
 def _silu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    x = single(x_ptr, at, inside)
+    x = load32(x_ptr, at, inside)
     store(y_ptr, at, x * sigmoid32(x), inside)
 
 
 @triton.jit
-def _silu_backward(x_ptr, g_ptr, d_ptr, n, BLOCK: tl.constexpr):
+def _silu_backward(x_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    x = single(x_ptr, at, inside)
-    store(d_ptr, at, single(g_ptr, at, inside) * silu_slope(x, sigmoid32(x)), inside)
+    x = load32(x_ptr, at, inside)
+    store(dx_ptr, at, load32(dy_ptr, at, inside) * silu_derivative(x, sigmoid32(x)), inside)
 
 
 @silu.fused("cuda")

@@ -8,15 +8,17 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from .gradient import gradient, launch_update, one_minus_power, rate, scaling
+from ....backends.device import RawArray
+from .gradient import gradient, launch_update, lr_arguments, one_minus_power, scaling
 from .launch import require_dtypes
 
 __all__ = ["require_dtypes", "update"]
 
 
 def update(
-    data: Any, grad: Any, state: dict[str, Any], step: Any, options: dict[str, Any], factors: tuple
-) -> None:
+    data: RawArray, grad: RawArray, state: dict[str, RawArray], step: RawArray,
+    options: dict[str, Any], factors: tuple,
+) -> None:  # fmt: skip
     """An update of Adam, in place (see `optim.Adam`).
 
     Args:
@@ -26,10 +28,10 @@ def update(
         options: those of the optimizer's group; lr may be a float32 vector of one element.
         factors: see `optim.fused.Scaling.factors_on`.
     """
-    (beta1, beta2), largest = options["betas"], state.get("max_exp_avg_sq")
+    (beta1, beta2), max_v = options["betas"], state.get("max_exp_avg_sq")
     launch_update(
-        _adam, [data, grad, state["exp_avg"], state["exp_avg_sq"], largest], factors,
-        step, *rate(options["lr"]), _log(beta1), _log(beta2), 1 - beta1, beta2, 1 - beta2,
+        _adam, [data, grad, state["exp_avg"], state["exp_avg_sq"], max_v], factors,
+        step, *lr_arguments(options["lr"]), _log(beta1), _log(beta2), 1 - beta1, beta2, 1 - beta2,
         float(options["eps"]), float(options["weight_decay"]),
         DECOUPLED=options["decoupled_weight_decay"], MAXIMIZE=options["maximize"],
     )  # fmt: skip
@@ -41,33 +43,33 @@ def _log(beta: float) -> float:
 
 @triton.jit
 def _adam(
-    p_ptr, g_ptr, m_ptr, v_ptr, largest_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
-    step_ptr, lr, lr_ptr, log_beta1, log_beta2, rest1, beta2, rest2, eps, weight_decay,
+    p_ptr, g_ptr, m_ptr, v_ptr, max_v_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
+    step_ptr, lr, lr_ptr, log_beta1, log_beta2, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay,
     DECOUPLED: tl.constexpr, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     step = tl.load(step_ptr)
     if lr_ptr is not None:
         lr = tl.load(lr_ptr)
-    # lr m_hat / (sqrt(v_hat) + eps) with the corrections pulled out.
-    correction = tl.sqrt(one_minus_power(step, log_beta2))
-    pace = lr * correction / one_minus_power(step, log_beta1)
+    # lr m_hat / (sqrt(v_hat) + eps), with the bias corrections moved out.
+    bias_correction2_sqrt = tl.sqrt(one_minus_power(step, log_beta2))
+    step_size = lr * bias_correction2_sqrt / one_minus_power(step, log_beta1)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     x = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
     clip = -clip if MAXIMIZE else clip
-    penalty = 0.0 if DECOUPLED else weight_decay
-    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, penalty)
+    l2 = 0.0 if DECOUPLED else weight_decay
+    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, l2)
     m = tl.load(m_ptr + at, mask=inside, other=0.0)
     v = tl.load(v_ptr + at, mask=inside, other=0.0)
-    m += rest1 * (d - m)
-    v = beta2 * v + rest2 * (d * d)
+    m += one_minus_beta1 * (d - m)
+    v = beta2 * v + one_minus_beta2 * (d * d)
     tl.store(m_ptr + at, m, mask=inside)
     tl.store(v_ptr + at, v, mask=inside)
-    if largest_ptr is not None:
-        largest = tl.load(largest_ptr + at, mask=inside, other=0.0)
-        v = tl.where((v <= largest) | (largest != largest), largest, v)  # NaN from either side stays
-        tl.store(largest_ptr + at, v, mask=inside)
+    if max_v_ptr is not None:
+        max_v = tl.load(max_v_ptr + at, mask=inside, other=0.0)
+        v = tl.where((v <= max_v) | (max_v != max_v), max_v, v)  # NaN of either propagates
+        tl.store(max_v_ptr + at, v, mask=inside)
     x = (1 - lr * weight_decay) * x if DECOUPLED else x
-    x -= pace * (m / (tl.sqrt(v) + eps * correction))
+    x -= step_size * (m / (tl.sqrt(v) + eps * bias_correction2_sqrt))
     tl.store(p_ptr + at, x.to(p_ptr.dtype.element_ty), mask=inside)

@@ -1,7 +1,7 @@
 """
-Attention without the matrix of scores: each program has some queries, walks over the keys in tiles, and
-brings the softmax up to date with each tile. What is kept for backward is the result and, for each query, the
-logarithm of its sum of powers. `attention_backward.py` has the gradients.
+Flash attention: each program has a tile of queries, loops over tiles of keys, and updates the softmax with
+each of them; the matrix of scores is never stored. Saved for backward are the result and, for each query, the
+logarithm of its sum of exponentials. `attention_backward.py` has the gradients.
 
 Sources:
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, https://arxiv.org/abs/1805.02867
@@ -12,17 +12,17 @@ Sources:
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
 
+from ....backends.device import RawArray
 from ....core.lazy_grad import LazyGrad
 from ....core.unbroadcast import unbroadcast
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
-from ...functional.packed_attention import packed, self_attention
+from ...functional.self_attention import packed, self_attention
 from .attention_backward import backward, mask_backward
 from .attention_configs import configs_of
 from .attention_parts import (
@@ -30,15 +30,15 @@ from .attention_parts import (
     by_head,
     head_of,
     heads_of,
-    kept,
+    keep_mask,
     keys_of,
+    launch_tiles,
     load_rows,
     masked,
     new_heads,
     products,
     sees,
     settings,
-    start,
     store_rows,
 )
 from .launch import require_dtypes
@@ -59,7 +59,7 @@ def _forward(
 ):  # fmt: skip
     """BLOCK_Q queries of one head; query i has the position `position` + i among the keys.
 
-    With a mask of numbers `log_total_ptr` is there, and gets what otherwise is a part of `lse_ptr`.
+    With a float mask the logarithm of the sum is stored in `log_total_ptr`, instead of as a part of lse.
     """
     tiles = tl.cdiv(length, BLOCK_Q)
     index = tl.program_id(0) // tiles
@@ -90,19 +90,19 @@ def _forward(
                 s = tl.where(sees(position + query, key, keys, window, CAUSAL), s, -float("inf"))
             before = largest
             largest = tl.maximum(before, tl.max(s, 1))
-            shift = tl.where(largest == -float("inf"), 0.0, largest)  # nothing seen so far: not NaN
+            shift = tl.where(largest == -float("inf"), 0.0, largest)  # no key visible so far: not NaN
             if log_total_ptr is None:
                 p = tl.exp2(s * unit - (shift * unit)[:, None])
             else:
-                p = tl.exp2((s - shift[:, None]) * unit)  # a mask may be -3e38: times log2(e) it were -inf
+                p = tl.exp2((s - shift[:, None]) * unit)  # a mask may be -3e38, and -inf times log2(e)
             shrink = tl.exp2((before - shift) * unit)
             total = total * shrink + tl.sum(p, 1)
             if seed is not None:
-                p = tl.where(kept(seed, dropout_p, index, query, key, length, keys), p, 0.0)
+                p = tl.where(keep_mask(seed, dropout_p, index, query, key, length, keys), p, 0.0)
             v = load_rows(v_head, v_strides[2], first_key, keys, BLOCK_K, EV, BLOCK_EV)
             y = tl.dot(p.to(v.dtype), v, y * shrink[:, None], input_precision=PRECISION)
-    nowhere = total == 0.0
-    total = tl.where(nowhere, 1.0, total)
+    all_masked = total == 0.0
+    total = tl.where(all_masked, 1.0, total)
     store_rows(y_head, y_strides[2], first_query, length, y / total[:, None] * kept_scale, EV)
     row = tl.cast(index, tl.int64) * length + first_query + tl.arange(0, BLOCK_Q)
     inside = first_query + tl.arange(0, BLOCK_Q) < length
@@ -111,7 +111,7 @@ def _forward(
     else:
         lse = largest
         tl.store(log_total_ptr + row, tl.log2(total), mask=inside)
-    tl.store(lse_ptr + row, tl.where(nowhere, float("inf"), lse), mask=inside)
+    tl.store(lse_ptr + row, tl.where(all_masked, float("inf"), lse), mask=inside)
 
 
 @scaled_dot_product_attention.fused("cuda")
@@ -121,39 +121,44 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
     shapes = [a.shape for a in (q, k, v)]
     q, k, v = heads_of(q, batch), heads_of(k, kv_batch), heads_of(v, kv_batch)
     bias = None if mask is None else _mask_by_head(mask, (*batch, q.shape[2], k.shape[2]))
-    numbers, meta = settings(q, k, v, is_causal, scale, window, dropout)
-    y, lse, log_total = forward(q, k, v, bias, numbers, meta)
+    scalars, meta = settings(q, k, v, is_causal, scale, window, dropout)
+    y, lse, log_total = forward(q, k, v, bias, scalars, meta)
 
-    def grad(g):
-        arrays = [q, k, v, bias, y, heads_of(g, batch)]
-        found = backward(arrays, lse, log_total, numbers, meta)
-        parts = [
-            _like_input(d, own, shape)
-            for d, own, shape in zip(found, (batch, kv_batch, kv_batch), shapes, strict=True)
+    def vjp(dy):
+        arrays = [q, k, v, bias, y, heads_of(dy, batch)]
+        found = backward(arrays, lse, log_total, scalars, meta)
+        gradients = [
+            _like_input(d, lead, shape)
+            for d, lead, shape in zip(found, (batch, kv_batch, kv_batch), shapes, strict=True)
         ]
         if log_total is None:
-            return tuple(parts)
+            return tuple(gradients)
 
         def add_mask_gradient(out, beta):
-            d = mask_backward(arrays, lse, log_total, numbers, meta).reshape(*batch, *bias.shape[2:])
+            d = mask_backward(arrays, lse, log_total, scalars, meta).reshape(*batch, *bias.shape[2:])
             np.add(unbroadcast(d, mask.shape), out if beta else 0, out=out, casting="same_kind")
 
-        return *parts, LazyGrad(mask.shape, mask, add_mask_gradient)
+        return *gradients, LazyGrad(mask.shape, mask, add_mask_gradient)
 
-    return y.reshape(*batch, *y.shape[2:]), grad
+    return y.reshape(*batch, *y.shape[2:]), vjp
 
 
-def forward(q: Any, k: Any, v: Any, bias: Any, numbers: tuple, meta: dict, position: int = 0) -> tuple:
-    """The result (B, H, L, EV) and what backward needs; the first query has this position among the keys."""
+def forward(
+    q: RawArray, k: RawArray, v: RawArray, bias: RawArray | None, scalars: tuple, meta: dict,
+    position: int = 0,
+) -> tuple[RawArray, RawArray, RawArray | None]:  # fmt: skip
+    """Returns (y, lse, log_total), y (B, H, L, EV); the first query has this position among the keys."""
     y = new_heads(q, v.shape[3])
     lse = np.empty(q.shape[:3], np.float32, like=q)
     log_total = None if bias is None or bias.dtype == np.uint8 else np.empty_like(lse)
-    start(_forward, "BLOCK_Q", [q, k, v, bias, y], [lse, log_total], (*numbers, position), meta)
+    launch_tiles(_forward, "BLOCK_Q", [q, k, v, bias, y], [lse, log_total], (*scalars, position), meta)
     return y, lse, log_total
 
 
-def require_supported(q: Any, k: Any, v: Any, scale: float, enable_gqa: bool) -> tuple[int, ...]:
-    """The leading dims of the result; raises `Unsupported` if there is no kernel for it."""
+def require_supported(
+    q: RawArray, k: RawArray, v: RawArray, scale: float, enable_gqa: bool
+) -> tuple[int, ...]:
+    """Returns the leading dims of the result; raises `Unsupported` if there is no kernel for it."""
     require_dtypes(q, k, v)
     if not (0 < q.shape[-1] <= MAX_E and 0 < v.shape[-1] <= MAX_E):
         raise Unsupported(
@@ -165,19 +170,19 @@ def require_supported(q: Any, k: Any, v: Any, scale: float, enable_gqa: bool) ->
         return np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     if k.shape[-3] != v.shape[-3]:
         raise Unsupported(
-            f"the kernel's keys and values have as many heads, got {k.shape[-3]}, {v.shape[-3]}"
+            f"the kernel's keys and values have the same number of heads, got {k.shape[-3]}, {v.shape[-3]}"
         )
     return (*np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3]), q.shape[-3])
 
 
 def _mask_by_head(mask, shape):
-    """(B, H, L, S), of numbers, or of 0 and 1 for a bool mask."""
+    """Returns the mask as (B, H, L, S): floats, or 0 and 1 for a bool mask."""
     mask = np.broadcast_to(mask, shape)
     return by_head(mask.view(np.uint8) if mask.dtype == bool else mask, shape[:-2])
 
 
 def _like_input(d, batch, shape):
-    """A gradient (B, H, n, e) in the shape of what it is the gradient of."""
+    """Returns a gradient (B, H, n, e) in the shape of its input."""
     d = d.reshape(*batch, *d.shape[2:])
     return d if d.shape == shape else unbroadcast(d, shape)
 

@@ -1,20 +1,20 @@
 """
-The tiles of the attention kernels: as large as they can be without a register being spilled, since the sums
-for a tile's rows stay in registers.
+The tiles of the attention kernels: as large as possible without spilling registers, which hold the sums of a
+tile's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from .chips import Chip
 from .tune import Config
 
 NAMES = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "STEP")
 Tile = tuple[int, int, int, int, int]
 
-# By kernel, bytes of an element, and features of a head up to: the compute capability from which on a tile
-# fits, and the tile.
+# By kernel, bytes of an element, and maximal features of a head: the lowest compute capability for which a
+# tile fits, and the tile.
 TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
     "forward": {
         2: {
@@ -54,8 +54,8 @@ TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
     },
 }
 
-# The same for calls with a mask, dropout or a window, and for keys that queries share: these need more
-# registers. One tile for all GPUs.
+# The same for calls with a mask, dropout or a window, and for keys shared by several heads of queries, which
+# need more registers. One tile for all GPUs.
 SMALL: dict[str, dict[int, dict[int, Tile]]] = {
     "forward": {
         2: {64: (64, 32, 8, 2, 64), 128: (64, 32, 8, 2, 128), 256: (32, 16, 8, 1, 64)},
@@ -72,18 +72,18 @@ SMALL: dict[str, dict[int, dict[int, Tile]]] = {
 }
 
 
-def configs_of(kernel: str) -> Callable[[dict, Any], list[Config]]:
-    """What `tuned` asks for the configurations of a call."""
+def configs_of(kernel: str) -> Callable[[dict, Chip], list[Config]]:
+    """Returns the function of a call that returns its configurations, for `tuned`."""
 
-    def configs(call: dict, chip: Any) -> list[Config]:
+    def configs(call: dict, chip: Chip) -> list[Config]:
         features = max(call["BLOCK_E"], call["BLOCK_EV"])
         width = 64 if features <= 64 else 128 if features <= 128 else 256
         size = call["q_ptr"].dtype.itemsize
         small = any(call[name] is not None for name in ("mask_ptr", "seed", "window"))
         if small or (kernel == "keys" and call["group"] > 1):
-            found = [SMALL[kernel][size][width]]
+            tiles = [SMALL[kernel][size][width]]
         else:
-            found = [tile for oldest, tile in TILES[kernel][size][width] if chip.capability >= oldest]
-        return [dict(zip(NAMES, tile, strict=True)) for tile in found]
+            tiles = [tile for oldest, tile in TILES[kernel][size][width] if chip.capability >= oldest]
+        return [dict(zip(NAMES, tile, strict=True)) for tile in tiles]
 
     return configs

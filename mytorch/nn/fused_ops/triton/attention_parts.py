@@ -1,27 +1,28 @@
-"""What the attention kernels have in common: which tiles of scores they compute, and how a tile is read."""
+"""Shared by the attention kernels: which tiles of scores are computed, and how a tile is loaded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
 
-from ...functional.dropout import scale_of_kept
+from ....backends.device import RawArray
+from ...functional.dropout import Draw, scale_of_kept
 from .launch import launch
+from .tune import Tuned
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-# Float32 products on tensor cores, as three of numbers of 11 bits, like those of PyTorch's attention kernel.
-# Triton's exact ones keep whole rows in registers, of which there aren't enough.
+# Float32 products as three TF32 products on tensor cores, as in PyTorch's attention kernel. Triton's exact
+# ones keep whole rows in registers, of which there aren't enough.
 PRECISION = "tf32x3"
 
 
 @triton.jit
 def head_of(ptr, strides, batch, head):
-    """The first element of a head of an array (batch, head, row, feature), whose strides these are."""
+    """The address of a head of an array (batch, head, row, feature) with these strides."""
     return ptr + tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
 
 
@@ -44,8 +45,8 @@ def products(
     x, x_ptr, x_stride, first_x, x_count, y, y_ptr, y_stride, first_y, y_count,
     E: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """x y^T of two tiles of rows; with a STEP shorter than rows, x and y are read again in steps, for which
-    fewer registers are enough."""
+    """x y^T of two tiles of rows; with a STEP shorter than rows, x and y are loaded again in steps, to save
+    registers."""
     if x.shape[1] <= STEP:
         s = tl.dot(x, tl.trans(y), input_precision=PRECISION)
     else:
@@ -67,7 +68,7 @@ def store_rows(ptr, stride, first, count, x, E: tl.constexpr):
 
 @triton.jit
 def masked(s, scale, ptr, strides, query, key, length, keys):
-    """Products of queries and keys under the mask of their head: with one of numbers, scale * s + mask.
+    """Scores s with the mask of their head: s or -inf with a bool mask, scale * s + mask with a float mask.
 
     Of `query` and `key` one is (n, 1), the other (1, m).
     """
@@ -125,69 +126,73 @@ def queries_of(first, length, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexp
 
 
 @triton.jit
-def powers(s, unit, lse, log_total):
+def weights_of(s, unit, lse, log_total):
     """exp(s - lse) from what the forward kernel saved."""
     return tl.exp2(s * unit - lse if log_total is None else (s - lse) * unit - log_total)
 
 
 @triton.jit
-def kept(seed, dropout_p, head, query, key, length, keys):
+def keep_mask(seed, dropout_p, head, query, key, length, keys):
     """False with probability `dropout_p`, drawn for each weight by its index in (batch, head, query, key)."""
     row = tl.cast(head, tl.int64) * length + query
     return tl.rand(seed, row * keys + key) > dropout_p
 
 
-def heads_of(a: Any, batch: Sequence[int]) -> Any:
-    """(..., n, e) as (B, H, n, e), broadcast to these leading dims, with the features side by side."""
+def heads_of(a: RawArray, batch: Sequence[int]) -> RawArray:
+    """Returns (..., n, e) as (B, H, n, e), broadcast to these leading dims, with adjacent features."""
     if a.shape[-1] > 1 and a.strides[-1] != a.itemsize:
         a = np.ascontiguousarray(a, like=a)
     return by_head(a, batch)
 
 
-def by_head(a: Any, batch: Sequence[int]) -> Any:
-    """(..., n, m) as (B, H, n, m), broadcast to these leading dims; a view unless there are more than 4."""
+def by_head(a: RawArray, batch: Sequence[int]) -> RawArray:
+    """Returns (..., n, m) as (B, H, n, m), broadcast to these leading dims; a view of up to 4 dims."""
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     return a.reshape(math.prod(batch[:-1]), math.prod(batch[-1:]), *a.shape[-2:])
 
 
 def block_of(features: int) -> int:
-    """The width of a tile."""
+    """Returns the columns of a tile."""
     return max(16, triton.next_power_of_2(features))
 
 
-def new_heads(like: Any, features: int) -> Any:
-    """A new (B, H, n, features), with a token's heads side by side: joining them needs no copy."""
+def new_heads(like: RawArray, features: int) -> RawArray:
+    """Returns a new (B, H, n, features) with a token's heads adjacent: joining them needs no copy."""
     b, h, n, _ = like.shape
     return np.swapaxes(np.empty((b, n, h, features), like.dtype, like=like), 1, 2)
 
 
 def settings(
-    q: Any, k: Any, v: Any, is_causal: bool, scale: float, window: int | None = None, dropout: Any = None
-) -> tuple[tuple, dict]:
-    """The kernels' numbers and compile-time arguments; `dropout` is (its `Draw`, the probability)."""
+    q: RawArray, k: RawArray, v: RawArray, is_causal: bool, scale: float, window: int | None = None,
+    dropout: tuple[Draw, float] | None = None,
+) -> tuple[tuple, dict]:  # fmt: skip
+    """Returns the kernels' scalars and compile-time arguments."""
     draw, p = dropout or (None, None)
     seed = None if draw is None else draw.seed
     kept_scale = 1.0 if p is None else scale_of_kept(p)
     heads, group = q.shape[1], q.shape[1] // max(k.shape[1], 1)
-    numbers = (heads, group, q.shape[2], k.shape[2], float(scale), window, seed, p, kept_scale)
+    scalars = (heads, group, q.shape[2], k.shape[2], float(scale), window, seed, p, kept_scale)
     e, ev = q.shape[3], v.shape[3]
     meta = {"E": e, "EV": ev, "BLOCK_E": block_of(e), "BLOCK_EV": block_of(ev)}
-    return numbers, {**meta, "CAUSAL": is_causal, "PRECISION": PRECISION}
+    return scalars, {**meta, "CAUSAL": is_causal, "PRECISION": PRECISION}
 
 
-def strides_of(a: Any) -> tuple[int, ...]:
-    """In elements."""
+def strides_of(a: RawArray) -> tuple[int, ...]:
+    """Returns the strides in elements."""
     return tuple([step // a.itemsize for step in a.strides])
 
 
-def start(kernel: Any, block: str, arrays: list, saved: list, numbers: tuple, meta: dict) -> None:
-    """Launch one of the kernels: a program for each BLOCK_Q queries, or BLOCK_K keys, of each head.
+def launch_tiles(
+    kernel: Tuned, block: str, arrays: list[RawArray | None], saved: list[RawArray | None], scalars: tuple,
+    meta: dict,
+) -> None:  # fmt: skip
+    """Launches a program for each BLOCK_Q queries, or BLOCK_K keys, of each head.
 
     Args:
-        arrays: (B, H, n, m) each, or None; queries first, then keys. The kernel gets their strides as well.
-        saved: arrays without strides, or None.
+        arrays: (B, H, n, m) each, or None; queries first, then keys. Their strides are passed, too.
+        saved: contiguous arrays, or None.
     """
     b, h, n, _ = arrays[block == "BLOCK_K"].shape
     strides = [None if a is None else strides_of(a) for a in arrays]
     launch(kernel, lambda chosen: (b * h * triton.cdiv(n, chosen[block]),),
-           *arrays, *saved, *strides, *numbers, **meta)  # fmt: skip
+           *arrays, *saved, *strides, *scalars, **meta)  # fmt: skip

@@ -1,7 +1,7 @@
 """
-Attention to a cache of keys and values. With one new token there is one query to a head, and reading the
-cache is all the work: its keys are shared out in chunks to many programs, and a small kernel combines what
-they found. With several tokens it is the kernel of `attention.py`.
+Attention to a cache of keys and values. One new token is one query of each head, and the time is that of
+reading the cache: its keys are split into chunks for many programs, and a small kernel combines their
+results. Several tokens take the kernel of `attention.py`.
 
 Source: Dao et al., "Flash-Decoding for long-context inference", 2023,
     https://crfm.stanford.edu/2023/10/12/flashdecoding.html
@@ -9,12 +9,11 @@ Source: Dao et al., "Flash-Decoding for long-context inference", 2023,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import triton
 import triton.language as tl
 
+from ....backends.device import RawArray
 from ...functional.cached_attention import cached_attention
 from .attention import forward, require_supported
 from .attention_parts import LOG2_E, block_of, head_of, heads_of, load_rows, settings, store_rows, strides_of
@@ -31,9 +30,9 @@ def _decode(
     E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What the queries that share a head of keys see in one chunk of them.
+    """Attention of the queries that share a head of keys to one chunk of these.
 
-    y (chunks, batch, head, EV) and lse (chunks, batch, head), to the base 2, are those of the chunk alone.
+    y (chunks, batch, head, EV) and the base-2 lse (chunks, batch, head) are those of the chunk alone.
     """
     index, number = tl.program_id(0) // chunks, tl.program_id(0) % chunks
     batch, kv_head = index // (heads // group), index % (heads // group)
@@ -55,10 +54,10 @@ def _decode(
         total = total * shrink + tl.sum(p, 1)
         v = load_rows(v_head, v_strides[2], first_key, end, BLOCK_K, EV, BLOCK_EV)
         y = tl.dot(p.to(v.dtype), v, y * shrink[:, None], input_precision=PRECISION)
-    nowhere = total == 0.0
+    all_masked = total == 0.0
     row = (number * (tl.num_programs(0) // chunks) + index) * group
-    store_rows(y_ptr, EV, row, row + group, y / tl.where(nowhere, 1.0, total)[:, None], EV)
-    lse = tl.where(nowhere, -float("inf"), largest + tl.log2(total))
+    store_rows(y_ptr, EV, row, row + group, y / tl.where(all_masked, 1.0, total)[:, None], EV)
+    lse = tl.where(all_masked, -float("inf"), largest + tl.log2(total))
     member = tl.arange(0, ROWS)
     tl.store(lse_ptr + row + member, lse, mask=member < group)
 
@@ -67,7 +66,7 @@ def _decode(
 def _combine(
     y_ptr, lse_ptr, out_ptr, rows, chunks, EV: tl.constexpr, BLOCK_EV: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The mean of the chunks' results for one query, weighted by their sums of powers."""
+    """The mean of the chunks' results for one query, weighted by their sums of exponentials."""
     row, number = tl.program_id(0), tl.arange(0, BLOCK)
     lse = tl.load(lse_ptr + number * rows + row, mask=number < chunks, other=-float("inf"))
     largest = tl.max(lse, 0)
@@ -80,18 +79,18 @@ def _combine(
 
 @cached_attention.fused("cuda")
 def _attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
-    """The check has written the new keys and values into the caches."""
+    """The checker has already written the new keys and values into the caches."""
     require_supported(q, k_cache, v_cache, scale, True)
     seen = (a[:, :, : position + q.shape[2]] for a in (k_cache, v_cache))
     q, k, v = (heads_of(a, a.shape[:2]) for a in (q, *seen))
     if q.shape[2] == 1 and q.size:
         return _one_query(q, k, v, scale), None
-    numbers, meta = settings(q, k, v, True, scale)
-    return forward(q, k, v, None, numbers, meta, position)[0], None
+    scalars, meta = settings(q, k, v, True, scale)
+    return forward(q, k, v, None, scalars, meta, position)[0], None
 
 
-def _one_query(q: Any, k: Any, v: Any, scale: float) -> Any:
-    """The result (B, H, 1, EV) for queries that see all keys."""
+def _one_query(q: RawArray, k: RawArray, v: RawArray, scale: float) -> RawArray:
+    """Returns the result (B, H, 1, EV) of queries that attend to all keys."""
     b, kv_heads, keys, ev = v.shape
     chunks, chunk = _split(keys, b * kv_heads)
     rows, group = b * q.shape[1], q.shape[1] // kv_heads
@@ -110,7 +109,7 @@ def _one_query(q: Any, k: Any, v: Any, scale: float) -> Any:
 
 
 def _split(keys: int, heads: int) -> tuple[int, int]:
-    """The number of chunks and their size: enough for two programs on each multiprocessor, none empty."""
+    """Returns the number of chunks and their size: two programs for each multiprocessor, no chunk empty."""
     wanted = min(MAX_CHUNKS, triton.cdiv(2 * chip().multiprocessors, heads))
     chunk = triton.cdiv(triton.cdiv(keys, wanted), BLOCK_K) * BLOCK_K
     return triton.cdiv(keys, chunk), chunk

@@ -1,12 +1,11 @@
-"""Casts and multiplications that look for inf and NaN on the way, without waiting for the GPU."""
+"""Casts and multiplications that also check for inf and NaN, without waiting for the GPU."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import triton
 import triton.language as tl
 
+from ....backends.device import RawArray
 from .launch import launch, require_dtypes
 
 __all__ = ["cast_and_check", "require_dtypes", "unscale_and_check"]
@@ -14,17 +13,17 @@ __all__ = ["cast_and_check", "require_dtypes", "unscale_and_check"]
 BLOCK = 2048
 
 
-def cast_and_check(source: Any, out: Any, found_inf: Any) -> None:
-    """out <- source; found_inf <- 1 if a number of out is not finite (see `fused_ops.cast`)."""
+def cast_and_check(source: RawArray, out: RawArray, found_inf: RawArray) -> None:
+    """out <- source; found_inf <- 1 if an element of out is not finite (see `fused_ops.cast`)."""
     _launch(source, out, None, found_inf)
 
 
-def unscale_and_check(grad: Any, inv_scale: Any, found_inf: Any) -> None:
-    """grad *= inv_scale; found_inf <- 1 if a number of it is not finite then (see `fused_ops.cast`)."""
+def unscale_and_check(grad: RawArray, inv_scale: RawArray, found_inf: RawArray) -> None:
+    """grad *= inv_scale; found_inf <- 1 if an element is not finite then (see `fused_ops.cast`)."""
     _launch(grad, grad, inv_scale, found_inf)
 
 
-def _launch(x: Any, y: Any, factor: Any, found_inf: Any) -> None:
+def _launch(x: RawArray, y: RawArray, factor: RawArray | None, found_inf: RawArray) -> None:
     if x.size:
         launch(_scaled, (triton.cdiv(x.size, BLOCK),), x, y, factor, found_inf, x.size, BLOCK=BLOCK)
 

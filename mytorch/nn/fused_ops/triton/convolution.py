@@ -1,6 +1,6 @@
 """
-Convolutions as products whose second matrix is never made: a program reads the windows that its tile needs
-from the image itself. Row k of that matrix is a channel and a place of the kernel, column p a window; see
+Convolutions as products whose second matrix is never stored (implicit im2col): a program loads the windows of
+its tile from the image. Row k of that matrix is a channel and a tap of the kernel, column p a window; see
 `functional.im2col`.
 
 Source: Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, https://arxiv.org/abs/1410.0759,
@@ -10,21 +10,23 @@ section 3.1
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import triton
 import triton.language as tl
 
+from ....backends.device import RawArray
 from ...functional.im2col import Geometry
 from ..convolution import register
 from .attention_parts import PRECISION, strides_of
+from .chips import Chip
 from .launch import chip, launch, require_dtypes
 from .moments import column_sums
 from .tune import Config, tuned
 
 NAMES = "BLOCK_O", "BLOCK_P", "BLOCK_K", "num_warps", "num_stages"
-# By the bytes of a number, the largest tiles last.
+# By bytes of an element, the largest tiles last.
 FORWARD = {
     2: [(32, 64, 32, 4, 3), (64, 64, 32, 4, 3), (64, 128, 32, 8, 3), (128, 128, 32, 8, 3)],
     4: [(32, 64, 16, 4, 2), (64, 64, 16, 8, 3), (64, 128, 16, 8, 2)],
@@ -33,12 +35,12 @@ WEIGHT = {
     2: [(32, 32, 64, 4, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3)],
     4: [(32, 16, 32, 4, 2), (64, 32, 32, 8, 2)],
 }
-LIMIT = (1 << 31) - 256  # windows and places are counted in 32 bits, to a last tile's end: 64 divide slowly
-TILES = 4  # for each multiprocessor, as which the weight's gradient is computed at least
+LIMIT = (1 << 31) - 256  # indices up to the end of the last tile are 32-bit: 64-bit divisions are slow
+TILES = 4  # of the weight's gradient on each multiprocessor, at least
 
 
-def _configs(tiles: dict[int, list[tuple]]) -> Any:
-    def configs(call: dict, chip: Any) -> list[Config]:
+def _configs(tiles: dict[int, list[tuple]]) -> Callable[[dict, Chip], list[Config]]:
+    def configs(call: dict, chip: Chip) -> list[Config]:
         most = max(16, triton.next_power_of_2(call["outs"]))
         fitting = [(min(most, tile[0]), *tile[1:]) for tile in tiles[call["x_ptr"].dtype.itemsize]]
         return [dict(zip(NAMES, tile, strict=True)) for tile in dict.fromkeys(fitting)]
@@ -47,13 +49,12 @@ def _configs(tiles: dict[int, list[tuple]]) -> Any:
 
 
 @triton.jit
-def _place(p, channel, form, steps):
-    """Where windows of channels are in an array with such steps from one image, channel, row and column to
-    the next."""
+def _offset(p, channel, form, steps):
+    """The offsets of windows of channels in an array with these strides of image, channel, row and column."""
     size = form[2] * form[3]
     row, column = p % size // form[3], p % size % form[3]
-    of_window = (p // size).to(tl.int64) * steps[0] + row.to(tl.int64) * steps[2] + column * steps[3]
-    return of_window + channel.to(tl.int64) * steps[1]
+    window = (p // size).to(tl.int64) * steps[0] + row.to(tl.int64) * steps[2] + column * steps[3]
+    return window + channel.to(tl.int64) * steps[1]
 
 
 @triton.jit
@@ -61,12 +62,12 @@ def _read(
     x_ptr, k, p, count, group, form, strides, padding, dilation, channels,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the matrix of windows: the rows k and the columns p of it, of which one is (n, 1)."""
+    """A tile of the matrix of windows, its rows k and columns p; one of these is (n, 1), the other (1, m)."""
     size = form[0] * form[1]
-    places = form[2] * form[3]
-    row = p % places // form[3] * strides[0] - padding[0]
-    column = p % places % form[3] * strides[1] - padding[1]
-    image = (p // places).to(tl.int64) * form[4] + group * channels
+    pixels = form[2] * form[3]
+    row = p % pixels // form[3] * strides[0] - padding[0]
+    column = p % pixels % form[3] * strides[1] - padding[1]
+    image = (p // pixels).to(tl.int64) * form[4] + group * channels
     c = k // (KERNEL_H * KERNEL_W)
     down, right = k // KERNEL_W % KERNEL_H * dilation[0], k % KERNEL_W * dilation[1]
     inside = (p < count) & (c < channels)
@@ -86,7 +87,7 @@ def _forward(
     """BLOCK_P windows of all images, BLOCK_O channels of the result.
 
     Args:
-        steps: of y, from one image, channel, row and column to the next.
+        steps: the strides of y.
         form: the height and width of x, the rows and columns of y, the channels of x in all groups.
         channels, outs: of a group of x, and of y.
     """
@@ -100,28 +101,26 @@ def _forward(
     total = tl.zeros((BLOCK_O, BLOCK_P), tl.float32)
     for start in range(0, length, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        along = k[None, :]
-        w = tl.load(
-            w_ptr + channel.to(tl.int64) * length + along, mask=(o < outs) & (along < length), other=0.0
-        )
+        inside = (o < outs) & (k[None, :] < length)
+        w = tl.load(w_ptr + channel.to(tl.int64) * length + k[None, :], mask=inside, other=0.0)
         x = _read(
             x_ptr, k[:, None], p, count, group, form, strides, padding, dilation, channels, KERNEL_H, KERNEL_W
         )
         total = tl.dot(w, x, total, input_precision=PRECISION)
     if bias_ptr is not None:
         total += tl.load(bias_ptr + channel, mask=o < outs, other=0.0).to(tl.float32)
-    at = _place(p, channel, form, steps)
+    at = _offset(p, channel, form, steps)
     tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=(p < count) & (o < outs))
 
 
 @tuned(_configs(WEIGHT), key=("count", "channels", "outs"))
 @triton.jit
 def _weight(
-    x_ptr, g_ptr, parts_ptr, steps, form, strides, padding, dilation, count, share, channels, outs,
+    x_ptr, dy_ptr, partials_ptr, steps, form, strides, padding, dilation, count, windows, channels, outs,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """The sum of g x^T over `share` windows, for BLOCK_O channels of g and BLOCK_K elements of a kernel."""
+    """The sum of dy x^T over this number of windows, for BLOCK_O channels of dy and BLOCK_K taps."""
     length = channels * KERNEL_H * KERNEL_W
     blocks = tl.cdiv(outs, BLOCK_O)
     tiles = tl.cdiv(length, BLOCK_K) * blocks
@@ -129,32 +128,32 @@ def _weight(
     k = tile // blocks * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
     o = tile % blocks * BLOCK_O + tl.arange(0, BLOCK_O)[:, None]
     channel = group * outs + o
-    end = tl.minimum(count, (part + 1) * share)
+    end = tl.minimum(count, (part + 1) * windows)
     total = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
-    for start in range(part * share, end, BLOCK_P):
+    for start in range(part * windows, end, BLOCK_P):
         p = start + tl.arange(0, BLOCK_P)
-        at = _place(p[None, :], channel, form, steps)
-        g = tl.load(g_ptr + at, mask=(p[None, :] < end) & (o < outs), other=0.0)
+        at = _offset(p[None, :], channel, form, steps)
+        dy = tl.load(dy_ptr + at, mask=(p[None, :] < end) & (o < outs), other=0.0)
         x = _read(
             x_ptr, k, p[:, None], end, group, form, strides, padding, dilation, channels, KERNEL_H, KERNEL_W
         )
-        total = tl.dot(g, x, total, input_precision=PRECISION)
+        total = tl.dot(dy, x, total, input_precision=PRECISION)
     at = (part.to(tl.int64) * (tl.num_programs(0) // tiles) * outs + channel) * length + k
-    tl.store(parts_ptr + at, total, mask=(o < outs) & (k < length))
+    tl.store(partials_ptr + at, total, mask=(o < outs) & (k < length))
 
 
-def _numbers(x: Any, y: Any, form: Geometry) -> tuple[tuple, dict]:
-    """What both kernels get after their arrays, and their compile-time arguments."""
+def _arguments(x: RawArray, y: RawArray, form: Geometry) -> tuple[tuple, dict]:
+    """Returns the arguments of both kernels after their arrays, and their compile-time arguments."""
     padding = tuple([before for before, _ in form.padding])
     shape = (*form.size, *form.out, x.shape[1])
     meta = {"KERNEL_H": form.kernel[0], "KERNEL_W": form.kernel[1], "PRECISION": PRECISION}
     return (strides_of(y), shape, form.stride, padding, form.dilation, len(x) * math.prod(form.out)), meta
 
 
-def _convolve(x: Any, w: Any, bias: Any | None, y: Any, form: Geometry) -> None:
+def _convolve(x: RawArray, w: RawArray, bias: RawArray | None, y: RawArray, form: Geometry) -> None:
     """See `fused_ops.convolution`."""
-    numbers, meta = _numbers(x, y, form)
-    count, channels, outs = numbers[-1], w.shape[1], len(w) // form.groups
+    arguments, meta = _arguments(x, y, form)
+    count, channels, outs = arguments[-1], w.shape[1], len(w) // form.groups
     if not count:
         return
 
@@ -162,26 +161,26 @@ def _convolve(x: Any, w: Any, bias: Any | None, y: Any, form: Geometry) -> None:
         tiles = triton.cdiv(count, chosen["BLOCK_P"]) * triton.cdiv(outs, chosen["BLOCK_O"])
         return (tiles * form.groups,)
 
-    launch(_forward, grid, x, w, bias, y, *numbers, channels, outs, **meta)
+    launch(_forward, grid, x, w, bias, y, *arguments, channels, outs, **meta)
 
 
-def _weight_gradient(x: Any, g: Any, shape: tuple[int, ...], form: Geometry) -> Any:
-    numbers, meta = _numbers(x, g, form)
-    count, channels, outs, k = numbers[-1], shape[1], shape[0] // form.groups, math.prod(shape[1:])
+def _weight_gradient(x: RawArray, dy: RawArray, shape: tuple[int, ...], form: Geometry) -> RawArray:
+    arguments, meta = _arguments(x, dy, form)
+    count, channels, outs, k = arguments[-1], shape[1], shape[0] // form.groups, math.prod(shape[1:])
     tiles = triton.cdiv(outs, 64) * triton.cdiv(k, 64) * form.groups
-    share = max(triton.cdiv(count * tiles, TILES * chip().multiprocessors), 256)
-    parts = np.empty((triton.cdiv(count, share), math.prod(shape)), np.float32, like=x)
+    windows = max(triton.cdiv(count * tiles, TILES * chip().multiprocessors), 256)
+    partials = np.empty((triton.cdiv(count, windows), math.prod(shape)), np.float32, like=x)
 
     def grid(chosen):
         tiles = triton.cdiv(k, chosen["BLOCK_K"]) * triton.cdiv(outs, chosen["BLOCK_O"])
-        return tiles * form.groups, len(parts)
+        return tiles * form.groups, len(partials)
 
-    launch(_weight, grid, x, g, parts, *numbers, share, channels, outs, **meta)
-    return column_sums(parts, x.dtype).reshape(shape)
+    launch(_weight, grid, x, dy, partials, *arguments, windows, channels, outs, **meta)
+    return column_sums(partials, x.dtype).reshape(shape)
 
 
-def _bias_gradient(g: Any) -> Any:
-    return np.sum(g, axis=(0, 2), dtype=np.float32).astype(g.dtype)
+def _bias_gradient(dy: RawArray) -> RawArray:
+    return np.sum(dy, axis=(0, 2), dtype=np.float32).astype(dy.dtype)
 
 
 register("cuda", require_dtypes, _convolve, _weight_gradient, _bias_gradient, LIMIT)

@@ -1,14 +1,15 @@
-"""What the kernels of single elements share on the GPU."""
+"""Elementwise kernels on the GPU: indices, loads, stores and launches."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import triton
 import triton.language as tl
+from triton.runtime.jit import JITFunction
 
+from ....backends.device import RawArray
 from .. import elementwise
 from .launch import launch, require_dtypes
 
@@ -17,34 +18,34 @@ BLOCK = 1024  # elements of a program: 8 for each of its 128 threads, which in h
 
 @triton.jit
 def elements(n, BLOCK: tl.constexpr):
-    """The numbers of this program's elements, in 64 bits, and which of them there are."""
+    """The indices of this program's elements, int64, and which of them exist."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return at, at < n
 
 
 @triton.jit
 def tile(rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """The rows, in 64 bits, and columns of this program's tile, and which elements of it there are."""
-    parts = tl.cdiv(n, BLOCK)
-    row = (tl.program_id(0) // parts).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.program_id(0) % parts * BLOCK + tl.arange(0, BLOCK)[None, :]
+    """The rows, int64, and columns of this program's tile, and which of its elements exist."""
+    tiles = tl.cdiv(n, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     return row, column, (row < rows) & (column < n)
 
 
 @triton.jit
-def single(pointer, at, inside):
-    """Elements in float32."""
+def load32(pointer, at, inside):
+    """Loads elements as float32."""
     return tl.load(pointer + at, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def store(pointer, at, value, inside):
-    """Put float32 elements where they belong, in the dtype that is there."""
+    """Stores float32 elements in the dtype of the array."""
     tl.store(pointer + at, value.to(pointer.dtype.element_ty), mask=inside)
 
 
-def starter(kernel: Any, **meta: Any) -> Callable:
-    """`start(*arrays and numbers, out)`: the kernel, which gets them and the number of elements of `out`."""
+def launcher(kernel: JITFunction, **meta: Any) -> Callable:
+    """Returns `start(*arrays and scalars, out)`, which launches the kernel with them and out's size."""
 
     def start(*args: Any) -> None:
         n = args[-1].size
@@ -53,9 +54,9 @@ def starter(kernel: Any, **meta: Any) -> Callable:
     return start
 
 
-def row_starter(kernel: Any, **meta: Any) -> Callable:
-    """The same for kernels that also get the number of rows and of their elements, and work on tiles of BLOCK
-    elements: of several rows, or of a part of one."""
+def row_launcher(kernel: JITFunction, **meta: Any) -> Callable:
+    """Returns `start(rows, n, *args)`, which launches the kernel on tiles of BLOCK elements: of several rows,
+    or of a part of one."""
 
     def start(rows: int, n: int, *args: Any) -> None:
         if not rows * n:
@@ -69,9 +70,10 @@ def row_starter(kernel: Any, **meta: Any) -> Callable:
 
 
 def unary(
-    x: Any, forward: Any, backward: Any, *numbers: Any, keep_result: bool = False, **meta: Any
-) -> tuple:
-    """The result and the vjp of kernels of single elements, see `fused_ops.elementwise`."""
+    x: RawArray, forward: JITFunction, backward: JITFunction, *scalars: float, save_result: bool = False,
+    **meta: Any,
+) -> tuple:  # fmt: skip
+    """Returns the result and the vjp of elementwise kernels, see `fused_ops.elementwise.unary`."""
     require_dtypes(x)
-    start = functools.partial(starter, **meta)
-    return elementwise.unary(x, start(forward), start(backward), *numbers, keep_result=keep_result)
+    forward, backward = launcher(forward, **meta), launcher(backward, **meta)
+    return elementwise.unary(x, forward, backward, *scalars, save_result=save_result)

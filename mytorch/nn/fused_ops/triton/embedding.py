@@ -1,18 +1,17 @@
-"""Embedding: rows of a table; its gradient by sorting the numbers of rows, so one program sums a row."""
+"""Embedding: rows of a table. Backward sorts the indices, so that one program adds up a row's gradient."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
 
+from ....backends.device import RawArray
 from ....core.lazy_grad import LazyGrad
 from ...functional.embedding import embedding
 from .launch import launch, require_dtypes
 
-ROWS, WIDEST = 16, 256
+ROWS, MAX_BLOCK = 16, 256
 
 
 @embedding.fused("cuda")
@@ -26,33 +25,33 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
         grid = triton.cdiv(index.size, ROWS), triton.cdiv(width, block)
         launch(_take, grid, index, weight, y, index.size, count, width, ROWS=ROWS, BLOCK=block)
 
-    def grad(g):
+    def vjp(g):
         def compute(out, beta):
             add_rows(index, g, out, padding_idx, scale_grad_by_freq, beta)
 
         return LazyGrad((count, width), g, compute)
 
-    return y, (None, grad)
+    return y, (None, vjp)
 
 
 def add_rows(
-    index: Any, g: Any, out: Any, padding_idx: int | None = None, scale_grad_by_freq: bool = False,
-    beta: int = 1,
+    index: RawArray, g: RawArray, out: RawArray, padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False, beta: int = 1,
 ) -> None:  # fmt: skip
-    """out[index[i]] += g[i] for all i, the same in each run.
+    """Adds g[i] to out[index[i]] for all i; deterministic.
 
     Args:
-        index: int64 or int32 numbers of rows, any shape.
+        index: int64 or int32 indices of rows, any shape.
         g: (*index.shape, n)
         out: (rows, n)
         padding_idx: a row to which nothing is added.
-        scale_grad_by_freq: what is added to a row is divided by how often the row is named.
-        beta: 0 if `out` is to begin as zeros.
+        scale_grad_by_freq: what is added to a row is divided by the number of its occurrences in index.
+        beta: 0 to overwrite `out`, 1 to add to it.
     """
     if not out.flags.c_contiguous:
-        whole = np.ascontiguousarray(out, like=out)
-        add_rows(index, g, whole, padding_idx, scale_grad_by_freq, beta)
-        out[...] = whole
+        copy = np.ascontiguousarray(out, like=out)
+        add_rows(index, g, copy, padding_idx, scale_grad_by_freq, beta)
+        out[...] = copy
         return
     if not beta:
         out.fill(0)
@@ -71,12 +70,12 @@ def add_rows(
 
 
 def _width(n: int) -> int:
-    return min(triton.next_power_of_2(n), WIDEST)
+    return min(triton.next_power_of_2(n), MAX_BLOCK)
 
 
 @triton.jit
 def _take(index_ptr, weight_ptr, y_ptr, n, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """ROWS rows of y, BLOCK columns; a row that doesn't exist is NaN."""
+    """ROWS rows of y, BLOCK columns; NaN for an index out of range."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     row = tl.load(index_ptr + i, mask=i < n, other=0).to(tl.int64)[:, None]
@@ -90,14 +89,14 @@ def _add_rows(
     sorted_ptr, order_ptr, g_ptr, out_ptr, n, count, width, padding_idx,
     BY_FREQUENCY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """If the sorted numbers of rows have a new one here, add all g of its equals, which follow it."""
+    """Where a new index begins among the sorted ones, adds g of it and of the equal ones that follow."""
     start = tl.program_id(0).to(tl.int64)
     row = tl.load(sorted_ptr + start).to(tl.int64)
     before = tl.load(sorted_ptr + start - 1, mask=start > 0, other=-1).to(tl.int64)
     if (row != before) & (row != padding_idx) & (row >= 0) & (row < count):
         column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
         total = tl.zeros((ROWS, BLOCK), tl.float32)
-        uses = 0
+        occurrences = 0
         i = start
         while i < n:
             at = i + tl.arange(0, ROWS)
@@ -106,11 +105,11 @@ def _add_rows(
             inside = equal[:, None] & (column < width)
             total += tl.load(g_ptr + source * width + column, mask=inside, other=0.0).to(tl.float32)
             found = tl.sum(equal.to(tl.int32), axis=0)
-            uses += found
+            occurrences += found
             i = tl.where(found == ROWS, i + ROWS, n)
         added = tl.sum(total, axis=0, keep_dims=True)
         if BY_FREQUENCY:
-            added /= uses
+            added /= occurrences
         out = out_ptr + row * width + column
         added += tl.load(out, mask=column < width, other=0.0).to(tl.float32)
         tl.store(out, added.to(out_ptr.dtype.element_ty), mask=column < width)

@@ -1,4 +1,4 @@
-"""gelu. Backward starts from the input again: on the GPU it is moving data that takes the time."""
+"""gelu. Backward recomputes from the input, since on the GPU the kernel is bound by memory bandwidth."""
 
 import math
 
@@ -7,7 +7,7 @@ import triton.language as tl
 
 from ...functional.gelu import TANH_FORM, gelu
 from .activations import sigmoid32
-from .elementwise import elements, single, store, unary
+from .elementwise import elements, load32, store, unary
 
 _SQRT_HALF: tl.constexpr = tl.constexpr(math.sqrt(0.5))
 _DENSITY_AT_0: tl.constexpr = tl.constexpr(1 / math.sqrt(2 * math.pi))
@@ -36,15 +36,15 @@ def slope(x, p, EXACT: tl.constexpr):
 @triton.jit
 def _gelu(x_ptr, y_ptr, n, EXACT: tl.constexpr, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    x = single(x_ptr, at, inside)
+    x = load32(x_ptr, at, inside)
     store(y_ptr, at, x * cdf(x, EXACT), inside)
 
 
 @triton.jit
-def _gelu_backward(x_ptr, g_ptr, d_ptr, n, EXACT: tl.constexpr, BLOCK: tl.constexpr):
+def _gelu_backward(x_ptr, dy_ptr, dx_ptr, n, EXACT: tl.constexpr, BLOCK: tl.constexpr):
     at, inside = elements(n, BLOCK)
-    x = single(x_ptr, at, inside)
-    store(d_ptr, at, single(g_ptr, at, inside) * slope(x, cdf(x, EXACT), EXACT), inside)
+    x = load32(x_ptr, at, inside)
+    store(dx_ptr, at, load32(dy_ptr, at, inside) * slope(x, cdf(x, EXACT), EXACT), inside)
 
 
 @gelu.fused("cuda")

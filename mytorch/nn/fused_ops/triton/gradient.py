@@ -1,4 +1,4 @@
-"""The gradient as an update of parameters sees it; nothing of it waits for the GPU."""
+"""The gradient that an update of parameters uses, computed without waiting for the GPU."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.runtime.jit import JITFunction
 
-from ....backends.device import is_raw
+from ....backends.device import RawArray, is_raw
 from .launch import launch
 
 BLOCK = 512
@@ -15,7 +16,7 @@ BLOCK = 512
 
 @triton.jit
 def scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm):
-    """How many elements are updated, what gradients are multiplied by for good, and for this update only."""
+    """The number of elements to update, and the factors of gradients: in place, and for this update only."""
     unscale = 1.0
     clip = 1.0
     if found_inf_ptr is not None:
@@ -29,19 +30,19 @@ def scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm):
 
 
 @triton.jit
-def gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, penalty):
-    """unscale clip g + penalty x; g itself becomes unscale g."""
+def gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay):
+    """unscale clip g + weight_decay x; g itself becomes unscale g."""
     g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
     if grad_scale_ptr is not None:
         g *= unscale
         tl.store(g_ptr + at, g.to(g_ptr.dtype.element_ty), mask=inside)
     g *= clip
-    return tl.where(penalty == 0.0, g, g + penalty * x)  # 0 times inf would be NaN
+    return tl.where(weight_decay == 0.0, g, g + weight_decay * x)  # 0 times inf would be NaN
 
 
 @triton.jit
 def one_minus_power(t, log_beta):
-    """1 - beta^t, also where that is much smaller than 1: by the series of e^x there."""
+    """1 - beta^t; where that is much smaller than 1, from the series of e^x."""
     x = t * log_beta
     series = 1.0 + x / 9
     for k in tl.static_range(8, 1, -1):
@@ -49,13 +50,15 @@ def one_minus_power(t, log_beta):
     return tl.where(x > -0.5, -x * series, 1.0 - tl.exp(x))
 
 
-def rate(lr: Any) -> tuple[Any, Any]:
-    """A learning rate as two arguments of a kernel: a number, and where it is on the GPU instead, or None."""
+def lr_arguments(lr: float | RawArray) -> tuple[float, RawArray | None]:
+    """Returns a learning rate as two arguments of a kernel: a number, and an array with it or None."""
     return (0.0, lr) if is_raw(lr) else (float(lr), None)
 
 
-def launch_update(kernel: Any, vectors: list, scaling: tuple, *numbers: Any, **meta: Any) -> None:
-    """Start the kernel of an update on vectors (or None) of one length, of which the first is the data."""
+def launch_update(
+    kernel: JITFunction, vectors: list[RawArray | None], scaling: tuple, *scalars: Any, **meta: Any
+) -> None:
+    """Launches the kernel of an update on vectors (or None) of one length, of which the first is the data."""
     n = vectors[0].size
     if n:
-        launch(kernel, (triton.cdiv(n, BLOCK),), *vectors, n, *scaling, *numbers, BLOCK=BLOCK, **meta)
+        launch(kernel, (triton.cdiv(n, BLOCK),), *vectors, n, *scaling, *scalars, BLOCK=BLOCK, **meta)

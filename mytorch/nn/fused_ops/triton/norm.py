@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import triton
 import triton.language as tl
 
+from ....backends.device import RawArray
 from .launch import launch, require_dtypes
 
 __all__ = ["require_dtypes", "scale", "sum_of_squares"]
@@ -15,8 +14,8 @@ __all__ = ["require_dtypes", "scale", "sum_of_squares"]
 BLOCK, SUMS = 4096, 1024
 
 
-def sum_of_squares(x: Any) -> Any:
-    """The sum of x^2 of a vector: a 0-d array of float32."""
+def sum_of_squares(x: RawArray) -> RawArray:
+    """Returns the sum of x^2 of a vector, a 0-d float32 array."""
     count = min(triton.cdiv(x.size, BLOCK), SUMS)
     sums, total = (np.empty(n, np.float32, like=x) for n in (count, 1))
     if count:
@@ -43,8 +42,8 @@ def _sum(sums_ptr, total_ptr, count, SUMS: tl.constexpr):
     tl.store(total_ptr, tl.sum(tl.load(sums_ptr + i, mask=i < count, other=0.0), axis=0))
 
 
-def scale(x: Any, factor: Any) -> None:
-    """x *= factor, a float or an array of one float32; 1 costs next to nothing, and zeros stay zero."""
+def scale(x: RawArray, factor: float | RawArray) -> None:
+    """x *= factor, a float or an array of one float32; a factor of 1 costs little, and zeros stay zero."""
     if isinstance(factor, float):
         factor = np.zeros(1, np.float32, like=x) + np.float32(factor)
     if x.size:
@@ -57,5 +56,5 @@ def _scale(x_ptr, factor_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < tl.where(factor == 1.0, 0, n)
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    y = tl.where(x == 0.0, x, x * factor)  # the gaps of a flat vector have to stay zero if factor is NaN
+    y = tl.where(x == 0.0, x, x * factor)  # a flat vector's padding stays zero even if factor is NaN
     tl.store(x_ptr + at, y.to(x_ptr.dtype.element_ty), mask=inside)

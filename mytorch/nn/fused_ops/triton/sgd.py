@@ -7,25 +7,27 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from .gradient import gradient, launch_update, rate, scaling
+from ....backends.device import RawArray
+from .gradient import gradient, launch_update, lr_arguments, scaling
 from .launch import require_dtypes
 
 __all__ = ["require_dtypes", "update"]
 
 
 def update(
-    data: Any, grad: Any, state: dict[str, Any], step: int, options: dict[str, Any], factors: tuple
-) -> None:
+    data: RawArray, grad: RawArray, state: dict[str, RawArray], step: int,
+    options: dict[str, Any], factors: tuple,
+) -> None:  # fmt: skip
     """An update of SGD, in place (see `optim.SGD`); arguments as for Adam.
 
     Args:
         step: 1 for the first update.
     """
     momentum, buffer = float(options["momentum"]), state.get("momentum_buffer")
-    keep, rest = (0.0, 1.0) if step == 1 else (momentum, 1 - float(options["dampening"]))
+    decay, grad_factor = (0.0, 1.0) if step == 1 else (momentum, 1 - float(options["dampening"]))
     launch_update(
         _sgd, [data, grad, buffer], factors,
-        *rate(options["lr"]), float(options["weight_decay"]), momentum, keep, rest,
+        *lr_arguments(options["lr"]), float(options["weight_decay"]), momentum, decay, grad_factor,
         NESTEROV=options["nesterov"], MAXIMIZE=options["maximize"],
     )  # fmt: skip
 
@@ -33,7 +35,7 @@ def update(
 @triton.jit
 def _sgd(
     p_ptr, g_ptr, b_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
-    lr, lr_ptr, weight_decay, momentum, keep, rest,
+    lr, lr_ptr, weight_decay, momentum, decay, grad_factor,
     NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
@@ -43,7 +45,7 @@ def _sgd(
     clip = -clip if MAXIMIZE else clip
     d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay)
     if b_ptr is not None:
-        b = keep * tl.load(b_ptr + at, mask=inside, other=0.0) + rest * d
+        b = decay * tl.load(b_ptr + at, mask=inside, other=0.0) + grad_factor * d
         tl.store(b_ptr + at, b, mask=inside)
         d = d + momentum * b if NESTEROV else b
     if lr_ptr is not None:

@@ -1,5 +1,5 @@
 """
-Choose a kernel's block sizes by trying them, once for each kind of call on each kind of GPU.
+Choose a kernel's block sizes by measuring, once for each kind of call on each model of GPU.
 
     @tuned([{"BLOCK": 1024, "num_warps": 4}, {"BLOCK": 4096, "num_warps": 8}], key=("n",))
     @triton.jit
@@ -9,8 +9,8 @@ Choose a kernel's block sizes by trying them, once for each kind of call on each
 
 The first call of its kind times all configurations on its own arrays. The choice is kept as JSON in
 ~/.cache/mytorch/triton, or triton/ in the folder that MYTORCH_CACHE names, by model of GPU, version of Triton
-and source of the kernel; the next process reads it. With MYTORCH_TUNE=0, while a stream is captured, and in
-the interpreter, it is the first configuration: put one there that is good everywhere.
+and source of the kernel; the next process reads it. With MYTORCH_TUNE=0 and while a stream is captured it is
+the first configuration, which should be good everywhere.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton
 from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import JITFunction
+
+if TYPE_CHECKING:
+    from .chips import Chip
+    from .driver import Clock
+    from .launch import GridLike
 
 Config = dict[str, Any]
 
@@ -35,28 +41,29 @@ class Tuned:
     """A kernel whose launch chooses among configurations; made by `@tuned`."""
 
     def __init__(
-        self, kernel: Any, configs: Sequence[Config] | Callable, key: Sequence[str], inplace: Sequence[str]
-    ):
+        self, kernel: JITFunction, configs: Sequence[Config] | Callable, key: Sequence[str],
+        inplace: Sequence[str],
+    ):  # fmt: skip
         self.kernel, self.key, self.inplace, self._configs = kernel, tuple(key), tuple(inplace), configs
         self._chosen: dict[tuple, Config] = {}
         unknown = {*self.key, *self.inplace} - {*kernel.arg_names}
         if unknown:
             raise ValueError(f"{kernel.__name__} has no argument {', '.join(sorted(unknown))}")
 
-    def candidates(self, pointers: Sequence[Any], meta: dict, chip: Any) -> list[Config]:
-        """The configurations for a call, the safest first."""
+    def candidates(self, pointers: Sequence[Any], meta: dict, chip: Chip) -> list[Config]:
+        """Returns the configurations for a call, the safest first."""
         if not callable(self._configs):
             return list(self._configs)
         return list(self._configs({**self._named(pointers), **meta}, chip))
 
     def best(
-        self, start: Callable, grid: Any, pointers: Sequence[Any], meta: dict, chip: Any, clock: Any
+        self, launch: Callable, grid: GridLike, pointers: Sequence[Any], meta: dict, chip: Chip, clock: Clock
     ) -> Config:
-        """The fastest configuration for a call: known, or read from disk, or measured now.
+        """Returns the fastest configuration for a call: known, or read from disk, or measured now.
 
         Args:
-            start: launches, as `start(kernel, grid, pointers, meta)`.
-            clock: measures what it is given to call, in ms.
+            launch: `launch(kernel, grid, pointers, meta)`.
+            clock: measures a function's time in ms.
         """
         call = self._kind_of_call(pointers, meta)
         if (config := self._chosen.get((chip, call))) is not None:
@@ -67,23 +74,24 @@ class Tuned:
         file = ChoiceFile(self.kernel, clock.name())
         config = file.read().get(call, {}).get("config")
         if config not in configs:  # not measured yet, or its list has changed
-            config, ms = self._measure(configs, start, grid, pointers, meta, clock)
+            config, ms = self._measure(configs, launch, grid, pointers, meta, clock)
             file.add(call, {"config": config, "ms": ms})
         self._chosen[chip, call] = config
         return config
 
     def _measure(
-        self, configs: list, start: Callable, grid: Any, pointers: Sequence[Any], meta: dict, clock: Any
-    ) -> tuple[Config, float]:
-        """The fastest configuration and its time in ms. What the kernel writes in place stays as it is."""
+        self, configs: list, launch: Callable, grid: GridLike, pointers: Sequence[Any], meta: dict,
+        clock: Clock,
+    ) -> tuple[Config, float]:  # fmt: skip
+        """Returns the fastest configuration and its time in ms; arrays updated in place aren't changed."""
         scratch = [
             type(p)(p.array.copy()) if name in self.inplace and p is not None else p
             for name, p in self._named(pointers).items()
         ]
         times: list[tuple[float, int]] = []
         for i, config in enumerate(configs):
-            whole = {**meta, **config}
-            call = functools.partial(start, self.kernel, grid_of(grid, whole), scratch, whole)
+            merged = {**meta, **config}
+            call = functools.partial(launch, self.kernel, grid_of(grid, merged), scratch, merged)
             try:
                 times.append((clock(call), i))
             except OutOfResources:  # too large for this GPU
@@ -97,7 +105,7 @@ class Tuned:
         return dict(zip(self.kernel.arg_names, pointers, strict=False))
 
     def _kind_of_call(self, pointers: Sequence[Any], meta: dict) -> str:
-        """Calls of one kind share a configuration: dtypes and `meta` are equal, numbers of `key` similar."""
+        """Returns what calls with the same configuration share: dtypes, `meta`, the sizes in `key`."""
         parts = []
         for name, value in self._named(pointers).items():
             if hasattr(value, "dtype"):
@@ -113,28 +121,28 @@ def tuned(
     key: Sequence[str] = (),
     inplace: Sequence[str] = (),
 ) -> Callable[[Any], Tuned]:
-    """Let each launch of a kernel take the fastest of some configurations.
+    """Decorates a kernel: each launch uses the fastest of some configurations.
 
     Args:
-        configs: dicts of compile-time arguments, `num_warps` and `num_stages`, or a function that returns
-            them, of the arguments by name and the `Chip`.
-        key: the names of the numbers that matter for the choice, which is made anew when the next power of
-            two of one of them changes. Dtypes and compile-time arguments always matter.
+        configs: dicts of compile-time arguments, `num_warps` and `num_stages`, or a function of the arguments
+            by name and the `Chip` that returns them.
+        key: the names of the integers that the choice depends on: it is made again when the next power of two
+            of one of them changes. It always depends on dtypes and compile-time arguments.
         inplace: the names of the arrays that the kernel both reads and writes, or adds to: a second launch
-            on them would give another result, so copies of them are used while measuring.
+            would change the result, so copies are used while measuring.
     """
     return lambda kernel: Tuned(kernel, configs, key, inplace)
 
 
-def grid_of(grid: Any, meta: dict) -> tuple[int, ...]:
-    """The number of programs, which may depend on the compile-time arguments."""
+def grid_of(grid: GridLike, meta: dict) -> tuple[int, ...]:
+    """Returns the number of programs, which may depend on the compile-time arguments."""
     return grid(meta) if callable(grid) else grid
 
 
 class ChoiceFile:
-    """The choices for one kernel, as it is now, on one model of GPU: a JSON file, replaced as a whole."""
+    """The choices for one version of a kernel on one model of GPU: a JSON file, replaced atomically."""
 
-    def __init__(self, kernel: Any, gpu: str):
+    def __init__(self, kernel: JITFunction, gpu: str):
         about = {
             "kernel": kernel.__name__,
             "gpu": gpu,
@@ -145,7 +153,7 @@ class ChoiceFile:
         self.about, self.path = about, cache_folder() / f"{kernel.__name__}-{name}.json"
 
     def read(self) -> dict[str, dict]:
-        """The choices by kind of call."""
+        """Returns the choices by kind of call."""
         try:
             choices = json.loads(self.path.read_text())["choices"]
             if not all(isinstance(choice["config"], dict) for choice in choices.values()):
@@ -153,11 +161,12 @@ class ChoiceFile:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            warnings.warn(f"{self.path} can't be used and is measured anew: {error!r}", stacklevel=2)
+            warnings.warn(f"{self.path} can't be used and is measured again: {error!r}", stacklevel=2)
             return {}
         return choices
 
     def add(self, call: str, choice: dict) -> None:
+        """Writes the choice for a kind of call."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             content = json.dumps({**self.about, "choices": {**self.read(), call: choice}}, indent=1)
@@ -165,10 +174,10 @@ class ChoiceFile:
                 file.write(content)
             os.replace(file.name, self.path)
         except OSError as error:
-            warnings.warn(f"what was measured can't be kept: {error}", stacklevel=2)
+            warnings.warn(f"the measured configuration can't be saved: {error}", stacklevel=2)
 
 
 def cache_folder() -> Path:
-    """Where choices are kept between processes."""
+    """Returns the folder of the choices."""
     root = os.environ.get("MYTORCH_CACHE") or Path.home() / ".cache" / "mytorch"
     return Path(root) / "triton"

@@ -17,26 +17,27 @@ _blas = cublas.Library(Cublas())
 cublas.library = lambda: _blas
 
 
-def on_the_stand_in(launch):
+def on_the_stand_in(launch, interpreter):
     """A mode of launches that interprets kernels on the stand-in's memory."""
 
-    class OnTheStandIn(launch.Interpret):
-        def start(self, kernel, grid, pointers, meta):
-            there = [launch.Pointer(p.array._numpy) if hasattr(p, "array") else p for p in pointers]
+    class OnTheStandIn(interpreter.Interpret):
+        def launch(self, kernel, grid, pointers, meta):
+            pointers = [launch.Pointer(p.array._numpy) if hasattr(p, "array") else p for p in pointers]
             name, _, how = os.environ.get("BREAK", "").partition(":")
             broken = how if kernel.fn.__name__ == name else ""
             if broken == "raise":
                 raise RuntimeError("it was broken on purpose")
             if broken == "exit":
                 os._exit(7)
-            super().start(kernel, grid, there, meta)
+            super().launch(kernel, grid, pointers, meta)
             if broken == "wrong":
-                there[0].array += 1
+                pointers[0].array += 1
 
     return OnTheStandIn()
 
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from mytorch.nn.fused_ops.triton import launch
+    from tests.triton import interpreter
 
-    launch._mode = on_the_stand_in(launch)
+    launch._mode = on_the_stand_in(launch, interpreter)

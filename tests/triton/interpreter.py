@@ -1,18 +1,20 @@
 """
-Triton's interpreter, made to give what a GPU gives, for Triton 3.6 to 3.9:
+The mode of launches in which Triton's interpreter runs kernels on NumPy arrays, with TRITON_INTERPRET=1 in
+the environment. The interpreter of Triton 3.6 to 3.9 is patched so that its results are those of a GPU:
 
 - bfloat16 is rounded to nearest and multiplied in `tl.dot`;
 - `tl.maximum` and `tl.minimum` drop a NaN (some keep it);
 - numbers can be the ends of a `range` (NumPy 2.4 no longer lets arrays with a dim be integers);
-- an address outside the launch's arrays is an error, where a GPU would read or overwrite something else;
-- what doesn't change during a launch is looked up once, not in every function that a kernel calls, and
-  integers are added once: whether that overflows was computed as well, for an assertion that is off.
+- an address outside the launch's arrays raises an error, where a GPU would read or overwrite other memory;
+- what is constant during a launch is looked up once, not in every function that a kernel calls, and integers
+  are added once: the sum for an overflow check that is off is left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,10 @@ import triton.language as tl
 from ml_dtypes import bfloat16
 from numpy.lib.array_utils import byte_bounds
 from triton.runtime import interpreter
+
+from mytorch.nn.fused_ops.triton import launch
+from mytorch.nn.fused_ops.triton.chips import CHIPS, Chip
+from mytorch.nn.fused_ops.triton.tune import Tuned
 
 # What reads or writes memory, and which of its arguments are the addresses and their mask.
 _ACCESSES = {
@@ -32,9 +38,27 @@ _ranges: list[tuple[str, int, int]] = []  # of the arrays of the launch that run
 _patched: set[Any] = set()  # the modules of Triton's language whose functions this launch has replaced
 
 
+class Interpret:
+    """Launches are interpreted, as if on an H100; a kernel may only access its own arrays."""
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
+        run(kernel, grid, pointers, meta)
+
+    def configs(self, tuned: Tuned, grid: Any, pointers: list, meta: dict) -> list[dict]:
+        return tuned.candidates(pointers, meta, self.chip())[:1]
+
+    def chip(self) -> Chip:
+        return CHIPS[90]
+
+
+def install() -> None:
+    """Interprets all launches of this process."""
+    assert os.environ.get("TRITON_INTERPRET") == "1", "Triton reads it when a kernel is defined"
+    launch._mode = Interpret()
+
+
 def run(kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
-    """Interpret a launch, in which a kernel may only touch its own arrays."""
-    mend()
+    patch()
     names = kernel.arg_names
     for name, p in zip(names, pointers, strict=False):
         if hasattr(p, "array") and p.array.size:
@@ -48,8 +72,8 @@ def run(kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
 
 
 @functools.cache
-def mend() -> None:
-    """Replace what is wrong or missing in Triton's interpreter, for the rest of the process."""
+def patch() -> None:
+    """Replaces what is wrong or missing in Triton's interpreter, for the rest of the process."""
     builder = interpreter.InterpreterBuilder
     interpreter._convert_float = _convert_float(interpreter._convert_float)
     builder.create_dot = _dot(builder.create_dot)
@@ -59,7 +83,7 @@ def mend() -> None:
     options = interpreter.interpreter_builder.options
     interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
     interpreter._patch_lang = _once(interpreter._patch_lang)
-    interpreter._get_np_dtype = _looked_up(interpreter._get_np_dtype)
+    interpreter._get_np_dtype = _cached(interpreter._get_np_dtype)
     for name, (pointers, mask) in _ACCESSES.items():
         setattr(builder, name, _bounded(getattr(builder, name), name, pointers, mask))
 
@@ -78,23 +102,23 @@ def _convert_float(convert: Any) -> Any:
 
 
 def _dot(dot: Any) -> Any:
-    def widened(handle):
+    def upcast(handle):
         if handle.dtype.scalar != tl.bfloat16:
             return handle
         return interpreter.TensorHandle(handle.data.view(bfloat16).astype(np.float32), tl.float32)
 
-    return lambda self, a, b, d, *options: dot(self, widened(a), widened(b), d, *options)
+    return lambda self, a, b, d, *options: dot(self, upcast(a), upcast(b), d, *options)
 
 
-def _index(patch: Any) -> Any:
+def _index(original: Any) -> Any:
     def patch_lang_tensor(tensor, scope):
-        patch(tensor, scope)
+        original(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return patch_lang_tensor
 
 
-def _once(patch: Any) -> Any:
+def _once(original: Any) -> Any:
     @functools.cache
     def modules(function):
         return frozenset(m for m in function.__globals__.values() if m is tl or m is tl.core)
@@ -103,16 +127,16 @@ def _once(patch: Any) -> Any:
         if modules(function) <= _patched:
             return None  # only a launch restores anything, and it comes first
         _patched.update(modules(function))
-        return patch(function)
+        return original(function)
 
     return patch_lang
 
 
-def _looked_up(find: Any) -> Any:
-    of_numbers = functools.cache(find)
+def _cached(find: Any) -> Any:
+    of_scalars = functools.cache(find)
 
     def get_np_dtype(dtype):
-        return find(dtype) if dtype.scalar.is_ptr() else of_numbers(dtype.scalar)
+        return find(dtype) if dtype.scalar.is_ptr() else of_scalars(dtype.scalar)
 
     return get_np_dtype
 

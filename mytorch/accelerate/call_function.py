@@ -1,28 +1,28 @@
-"""What `notebook_launcher` runs as each process: `python -m mytorch.accelerate.call FILE`."""
+"""The program of `notebook_launcher`'s processes: `python -m mytorch.accelerate.call_function FILE`."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 from ..serialization import load
 
 
 def main() -> None:
-    """Call the function that FILE names, with the arguments there."""
+    """Calls the function that FILE names, with its arguments."""
     call = load(sys.argv[1])
     sys.path[:] = call["path"]
-    target: Any = _module(call["module"], call["file"])
+    target: Callable = _module(call["module"], call["file"])
     for part in call["name"].split("."):
         target = getattr(target, part)
     target(*call["args"])
 
 
 def _module(name: str, file: str) -> ModuleType:
-    """By name, or from its file: a script, or what the one who calls has imported in a way of its own."""
+    """Returns a module by name or, if it can't be imported, from its file, such as a script."""
     if name != "__main__":
         try:
             return importlib.import_module(name)

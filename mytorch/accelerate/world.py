@@ -1,36 +1,42 @@
-"""This process among the others: its rank, and collectives that do nothing where there is only one."""
+"""The processes of a run: rank and number, and collectives that do nothing in a single process."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import distributed as dist
+from ..backends.device import RawArray
 from ..core.tensor import from_raw
 from ..distributed.environment import seconds, started_size
 
+if TYPE_CHECKING:
+    from ..distributed import ProcessGroup
+
+T = TypeVar("T")
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _MAIN_SECONDS = 600.0
-_left: dict[str, int] = {}  # the rank of a process that has left the others
+_left: dict[str, int] = {}  # the rank, after the process group was destroyed
 
 
 def start() -> bool:
-    """Join the other processes, if a launcher started several; returns whether that was done here."""
+    """Initializes the process group, if a launcher started several processes; returns whether it did."""
     if dist.is_initialized() or started_size() == 1:
         return False
     dist.init_process_group()
     return True
 
 
-def setting(name: str, given: Any, default: Any, read: Callable[[str], Any] = str) -> Any:
-    """What the script gave; if it gave None, what the launcher says in MYTORCH_<name>; else the default.
+def setting(name: str, value: T | None, default: T, read: Callable[[str], T] = str) -> T:
+    """Returns the script's value; if None, the environment's MYTORCH_<name>; else the default.
 
     Raises:
-        ValueError: that isn't what `read` takes.
+        ValueError: `read` refuses the text.
     """
-    if given is not None:
-        return given
+    if value is not None:
+        return value
     text = os.environ.get(f"MYTORCH_{name}")
     try:
         return read(text) if text else default
@@ -39,10 +45,10 @@ def setting(name: str, given: Any, default: Any, read: Callable[[str], Any] = st
 
 
 def is_true(text: str) -> bool:
-    """What a word means.
+    """Returns the bool of a word such as "yes" or "0".
 
     Raises:
-        ValueError: neither.
+        ValueError: another word.
     """
     word = text.strip().lower()
     if word not in (*_TRUE, *_FALSE):
@@ -50,21 +56,21 @@ def is_true(text: str) -> bool:
     return word in _TRUE
 
 
-def world_size(group: Any = None) -> int:
+def world_size(group: ProcessGroup | None = None) -> int:
     return dist.get_world_size(group) if dist.is_initialized() else 1
 
 
-def rank(group: Any = None) -> int:
+def rank(group: ProcessGroup | None = None) -> int:
     return dist.get_rank(group) if dist.is_initialized() else _left.get("rank", 0)
 
 
 def local_rank() -> int:
-    """The number of this process on its machine, as the launcher says."""
+    """Returns the rank of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0")) if dist.is_initialized() or _left else 0
 
 
 def leave() -> None:
-    """Leave the other processes; this one stays what it was, so that only one of them prints the result."""
+    """Destroys the process group; the rank stays, so that only one process prints the result."""
     mine = dist.get_rank()
     dist.barrier()
     dist.destroy_process_group()
@@ -76,22 +82,22 @@ def barrier() -> None:
         dist.barrier()
 
 
-def all_reduce_max(raw: Any, group: Any = None) -> None:
-    """raw <- its largest value over all processes, in place."""
+def all_reduce_max(raw: RawArray, group: ProcessGroup | None = None) -> None:
+    """Sets an array to its maximum over all processes, in place."""
     if world_size(group) > 1:
         dist.all_reduce(from_raw(raw), op=dist.ReduceOp.MAX, group=group)
 
 
-def all_gather_object(obj: Any) -> list:
-    """What every process gave, by rank."""
-    out: list = [obj] * world_size()
+def all_gather_object(obj: T) -> list[T]:
+    """Returns the objects of all processes, by rank."""
+    out = [obj] * world_size()
     if len(out) > 1:
         dist.all_gather_object(out, obj)
     return out
 
 
-def broadcast_object(obj: Any, src: int = 0) -> Any:
-    """What process `src` gave."""
+def broadcast_object(obj: T, src: int = 0) -> T:
+    """Returns the object of process `src`."""
     if world_size() == 1:
         return obj
     box = [obj]
@@ -99,10 +105,10 @@ def broadcast_object(obj: Any, src: int = 0) -> Any:
     return box[0]
 
 
-def on_main(function: Callable[..., Any], *args: Any) -> Any:
-    """What a function gives on the main process, which alone calls it; its error is raised on all.
+def on_main(function: Callable[..., T], *args: Any) -> T:
+    """Calls a function on the main process only; returns its result, or raises its error, on all.
 
-    The others wait for it longer than for a collective, ten minutes at least: it reads and writes files.
+    The others wait ten minutes at least, longer than for a collective: the function reads and writes files.
     """
     answer = None
     if rank() == 0:

@@ -1,23 +1,23 @@
 """
-Attention of tokens to each other, straight from one projection to queries, keys and values side by side:
+Self-attention of one projection that holds queries, keys and values side by side:
 
     y = self_attention(nn.Linear(C, 3 * C)(x), num_heads)
 
-Queries, keys and values are never taken apart and the heads never put together: kernels read and write them
-where they lie, and so do they with gradients.
+Queries, keys and values are not copied apart and heads not joined by a copy: kernels read and write them in
+place, and gradients likewise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from ...backends.device import RawArray
 from ...core.tensor import Tensor, from_raw
 from ...ops.split import joined
 from .activations import require_float
-from .attention import attention_by_hand, check_options, scaled_dot_product_attention
+from .attention import attention_manual, check_options, scaled_dot_product_attention
 from .cached_attention import cached_attention
 from .composite import composite
 
@@ -32,19 +32,19 @@ def self_attention(
     scale: float | None = None,
     sliding_window: int | None = None,
 ) -> Tensor:
-    """`scaled_dot_product_attention` of queries, keys and values that lie side by side.
+    """Returns `scaled_dot_product_attention` of queries, keys and values stored side by side.
 
     Args:
-        qkv: (B, T, 3 C): for each token the C numbers of its query, then its key's, then its value's.
-        num_heads: H, a divisor of C; a head has E = C / H of each C numbers.
+        qkv: (B, T, 3 C): for each token C elements of its query, then of its key, then of its value.
+        num_heads: H, a divisor of C; a head has E = C / H features.
         attn_mask: broadcasts to (B, H, T, T).
-        dropout_p, is_causal, scale, sliding_window: as there.
+        dropout_p, is_causal, scale, sliding_window: see `scaled_dot_product_attention`.
 
     Returns:
         (B, T, C), the heads of a token side by side.
 
     Raises:
-        RuntimeError: shapes, dtypes or options don't fit.
+        RuntimeError: shapes, dtypes or options do not match.
     """
     B, T, width = qkv.shape
     q, k, v = qkv.reshape(B, T, 3, num_heads, width // 3 // num_heads).permute(2, 0, 3, 1, 4).unbind()
@@ -64,7 +64,7 @@ def _check(qkv, num_heads, attn_mask, dropout_p, is_causal, scale, sliding_windo
 
 
 def _sizes(name: str, qkv: Tensor, num_heads: int) -> tuple[int, int, int]:
-    """B, T and E."""
+    """Returns B, T and E; raises unless they match."""
     shape = qkv.data.shape
     require_float(qkv, name)
     if not isinstance(num_heads, int) or num_heads < 1:
@@ -78,38 +78,38 @@ def _sizes(name: str, qkv: Tensor, num_heads: int) -> tuple[int, int, int]:
 
 
 def packed(attention: Callable) -> Callable:
-    """From a variant of `scaled_dot_product_attention`, on raw arrays, the one of `self_attention`."""
+    """Returns the variant of `self_attention` made of a variant of `scaled_dot_product_attention`."""
 
     def forward(qkv, num_heads, mask, dropout, is_causal, scale, window):
         q, k, v = heads_of_thirds(qkv, num_heads)
         y, vjp = attention(q, k, v, mask, dropout, is_causal, scale, False, window)
 
-        def grad(g):
-            dq, dk, dv, *of_mask = vjp(np.swapaxes(np.reshape(g, (*qkv.shape[:2], *y.shape[1::2])), 1, 2))
-            parts = [np.swapaxes(d, 1, 2) for d in (dq, dk, dv)]
-            whole = joined(parts, 2, new_dim=True)
-            whole = np.stack(parts, 2) if whole is None else whole
-            return np.reshape(whole, qkv.shape), None, *of_mask
+        def self_attention_vjp(g):
+            dq, dk, dv, *dmask = vjp(np.swapaxes(np.reshape(g, (*qkv.shape[:2], *y.shape[1::2])), 1, 2))
+            gradients = [np.swapaxes(d, 1, 2) for d in (dq, dk, dv)]
+            dqkv = joined(gradients, 2, new_dim=True)
+            dqkv = np.stack(gradients, 2) if dqkv is None else dqkv
+            return np.reshape(dqkv, qkv.shape), None, *dmask
 
-        return side_by_side(y), grad
+        return side_by_side(y), self_attention_vjp
 
     return forward
 
 
-def heads_of_thirds(qkv: Any, num_heads: int) -> tuple[Any, Any, Any]:
-    """From (B, T, 3 C) the views (B, H, T, E) of queries, keys and values."""
+def heads_of_thirds(qkv: RawArray, num_heads: int) -> tuple[RawArray, RawArray, RawArray]:
+    """Returns of (B, T, 3 C) the views (B, H, T, E) of queries, keys and values."""
     B, T, width = qkv.shape
     thirds = np.reshape(qkv, (B, T, 3, num_heads, width // 3 // num_heads))
     return tuple([np.swapaxes(thirds[:, :, i], 1, 2) for i in range(3)])
 
 
-def side_by_side(y: Any) -> Any:
-    """From (B, H, T, E) to (B, T, H E); a view, if a token's heads lie so in memory."""
+def side_by_side(y: RawArray) -> RawArray:
+    """Reshapes (B, H, T, E) to (B, T, H E); a view if a token's heads are contiguous in memory."""
     B, H, T, E = y.shape
     return np.reshape(np.swapaxes(y, 1, 2), (B, T, H * E))
 
 
-self_attention.manual(packed(attention_by_hand))
+self_attention.manual(packed(attention_manual))
 
 
 def cached_self_attention(
@@ -121,23 +121,23 @@ def cached_self_attention(
     scale: float | None = None,
     fused: bool | None = None,
 ) -> Tensor:
-    """`cached_attention` of queries, keys and values that lie side by side.
+    """Returns `cached_attention` of queries, keys and values stored side by side.
 
     Args:
         qkv: (B, T, 3 C), as for `self_attention`.
         key_cache, value_cache: (B, H, S, E), written in place at `position` to `position` + T.
-        num_heads, position, scale, fused: as there.
+        num_heads, position, scale, fused: see `self_attention`, `cached_attention`.
 
     Returns:
         (B, T, C), without gradient.
 
     Raises:
-        RuntimeError: shapes, dtypes or devices don't fit; the tokens don't fit into the caches; a gradient
-            is wanted.
+        RuntimeError: shapes, dtypes or devices do not match; the tokens exceed the caches; a gradient is
+            required.
     """
     _sizes("cached_self_attention", qkv, num_heads)
     q, k, v = (from_raw(a) for a in heads_of_thirds(qkv.data._array, num_heads))
     if qkv.requires_grad:
-        q.requires_grad_()  # for the one who refuses it
+        q.requires_grad_()  # cached_attention raises
     y = cached_attention(q, k, v, key_cache, value_cache, position, scale, fused=fused)
     return from_raw(side_by_side(y.data._array))

@@ -1,62 +1,63 @@
-"""GradientState: where a training loop is between two updates."""
+"""GradientState: the position of a training loop between two updates."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import distributed as dist
-from . import process
+from . import world
+
+if TYPE_CHECKING:
+    from .loader import PreparedLoader
 
 
 class GradientState:
-    """Counts micro-batches into windows, at whose ends gradients are reduced and optimizers step.
+    """Counts micro-batches and windows; at the end of a window gradients are reduced and optimizers step.
 
-    A window is `num_steps` micro-batches, or what is left of an epoch. Losses are means over micro-batches,
+    A window is `num_steps` micro-batches, or the rest of an epoch. Losses are means over micro-batches,
     and the gradient of a window is
 
         sum_i n_i grad_i / sum_i n_i
 
     over its micro-batches i on all processes, with n_i tokens (or n_i = 1). `backward` multiplies losses by
-    n_i / (num_steps * reference), which is right already if all windows are alike; `correction` is what
-    remains to be divided by.
+    n_i / (num_steps * reference), which is exact if all windows are alike; else the gradients remain to be
+    divided by `correction`.
 
     Attributes:
         sync_gradients: this micro-batch ends a window.
-        loaders: the prepared loaders that are being gone over, the innermost last.
-        windows: how many there were.
-        is_joining: some processes may have no more data, and can't be asked for anything.
+        loaders: the prepared loaders that are being iterated, the innermost last.
+        windows: number of windows so far.
+        is_joining: some processes may have no more data, and take part in no other collective.
     """
 
     def __init__(self, num_steps: int):
         self.num_steps, self.step, self.windows = num_steps, 0, 0
         self.sync_gradients, self.is_joining = True, False
-        self.loaders: list[Any] = []
-        self._reference: float | None = (
-            None  # the first n, of process 0: only the size of numbers depends on it
-        )
+        self.loaders: list[PreparedLoader] = []
+        self._reference: float | None = None  # the first n of process 0: a unit, which cancels out
         self._weights: list[float] = []  # n_i / reference of this window
         self._is_weighted = False
         self._correction: float | None = None
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Is this the last batch of the loader?"""
+        """Whether this is the last batch of the loader."""
         return bool(self.loaders) and self.loaders[-1].end_of_dataloader
 
     @property
     def has_even_batches(self) -> bool:
-        """Have all processes as many samples in this batch?"""
+        """Whether all processes have the same number of samples in this batch."""
         return not self.loaders or self.loaders[-1].even_batches
 
     @property
     def remainder(self) -> int:
-        """How many samples at the end of this batch, over all processes, are repeated ones."""
+        """Number of repeated samples at the end of this batch, over all processes."""
         return self.loaders[-1].duplicates if self.loaders else 0
 
     def begin_micro_batch(self) -> bool:
-        """Count one; does it end a window?"""
+        """Counts a micro-batch; returns whether it ends a window."""
         if self.sync_gradients:
             self._weights, self._correction, self._is_weighted = [], None, False
             self.windows += 1
@@ -68,10 +69,10 @@ class GradientState:
         return self.sync_gradients
 
     def factor(self, num_items: float | None) -> float:
-        """What a loss is multiplied by.
+        """Returns the factor of a loss.
 
         Args:
-            num_items: the tokens (or samples) that it is the mean over; None counts micro-batches.
+            num_items: number of tokens (or samples) of its mean; None counts micro-batches.
         """
         if num_items is None:
             return 1 / self.num_steps
@@ -83,7 +84,7 @@ class GradientState:
                 "can't say how many it has"
             )
         if self._reference is None:
-            self._reference = float(process.broadcast_object(float(num_items)))
+            self._reference = float(world.broadcast_object(float(num_items)))
         weight = float(num_items) / self._reference
         self._is_weighted = True
         if self._weights:
@@ -91,12 +92,12 @@ class GradientState:
         return weight / self.num_steps
 
     def correction(self) -> float:
-        """What the gradients of a complete window must still be divided by; all processes call this."""
+        """Returns the divisor of the gradients of a complete window; a collective."""
         if self._correction is None:
             total = sum(self._weights) / self.num_steps if self._weights else 1.0
-            if self._is_weighted and process.world_size() > 1:
+            if self._is_weighted and world.world_size() > 1:
                 box = np.array([total])
                 dist.all_reduce(box)
-                total = float(box[0]) / process.world_size()
+                total = float(box[0]) / world.world_size()
             self._correction = total
         return self._correction

@@ -1,12 +1,11 @@
-"""Functions that are also in the package, `mytorch.selu(x)`, and methods of Tensor, `x.softmax(0)`."""
+"""Functions that are also in `mytorch`, as `mytorch.selu(x)`, and methods of Tensor, as `x.softmax(0)`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ... import methods
 from ...core.tensor import Tensor
 from ...ops.dims import numpy_names
+from ..types import DTypeLike
 from . import shrink
 from .elu import celu, celu_, selu, selu_
 from .rectifiers import prelu as _prelu
@@ -21,24 +20,24 @@ __all__ = [
 
 
 @numpy_names
-def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """exp(x_i) / sum_j exp(x_j) along a dim: see `nn.functional.softmax`."""
+def softmax(input: Tensor, dim: int, dtype: DTypeLike = None) -> Tensor:
+    """Returns exp(x_i) / sum_j exp(x_j) along a dim: see `nn.functional.softmax`."""
     return _softmax(input, dim, 3, dtype)
 
 
 @numpy_names
-def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """log(softmax(x)) along a dim: see `nn.functional.log_softmax`."""
+def log_softmax(input: Tensor, dim: int, dtype: DTypeLike = None) -> Tensor:
+    """Returns log(softmax(x)) along a dim: see `nn.functional.log_softmax`."""
     return _log_softmax(input, dim, 3, dtype)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x where x > 0, else weight * x: see `nn.functional.prelu`."""
+    """Returns x where x > 0, else weight * x: see `nn.functional.prelu`."""
     return _prelu(input, weight)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where |x| > lambd, else 0: see `nn.functional.hardshrink`."""
+    """Returns x where |x| > lambd, else 0: see `nn.functional.hardshrink`."""
     return shrink.hardshrink(input, lambd)
 
 

@@ -1,8 +1,8 @@
 """
-Compile what a launch would compile, for any GPU, on a machine without one.
+The mode of launches in which kernels are compiled for any GPU, on a machine without one.
 
     with compiling(90) as reports:
-        kernel_of_softmax(x, -1)          # NumPy arrays stand for those of the GPU; nothing runs
+        kernel("softmax")(x, -1, …)       # NumPy arrays take the place of the GPU's; nothing runs
     for report in reports:
         print(report)                     # registers, spills, shared memory
 """
@@ -23,9 +23,9 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver as active
 
-from .chips import CHIPS, Chip
-from .launch import OPTIONS, in_mode
-from .tune import Tuned
+from mytorch.nn.fused_ops.triton.chips import CHIPS, Chip
+from mytorch.nn.fused_ops.triton.launch import OPTIONS, in_mode
+from mytorch.nn.fused_ops.triton.tune import Tuned
 
 CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
 MAX_REGISTERS = 255  # of a thread, on every GPU
@@ -79,14 +79,12 @@ def compiling(capability: int) -> Iterator[list[Report]]:
 class Compile:
     """The mode of `compiling`."""
 
-    name = "compile"
-
     def __init__(self, capability: int):
         if capability not in CHIPS:
             raise ValueError(f"compiling() is for {', '.join(map(str, CHIPS))}, got {capability}")
         self.capability, self.reports = capability, []
 
-    def start(self, kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], pointers: list, meta: dict) -> None:
         compiled = kernel.warmup(*pointers, grid=grid, **OPTIONS, **meta)
         report = _reports.get(compiled.hash)
         if report is None:

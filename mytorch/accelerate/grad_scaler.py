@@ -1,9 +1,9 @@
 """
-GradScaler: keeps half-precision gradients away from zero and from infinity.
+GradScaler: the loss scale, which keeps float16 gradients from underflow and overflow.
 
-float16 ends at 65504 and has nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied
-by a scale S before `backward()`, which multiplies every gradient by S; the gradients are divided by S in
-float32 before they are used. S is found by trying: an inf or NaN halves it, and the step is left out.
+The largest float16 is 65504, the smallest above 0 is 6e-8; many gradients are smaller. So the loss is
+multiplied by a scale S before `backward()`, which multiplies every gradient by S; the gradients are divided
+by S in float32 before they are used. S is adapted: an inf or NaN halves it, and the step is skipped.
 
     S <- S * backoff_factor    if a gradient is inf or NaN
     S <- S * growth_factor     after growth_interval steps in a row without one
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,43 +25,51 @@ from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..nn.utils.clip_grad import grad_vectors
 from ..optim.optimizer import Optimizer
-from . import process
+from . import world
+from .stateful import StateDict
 
-MAX_STUCK = 20  # steps left out in a row at the smallest scale, after which there is no hope
-LOOK_EVERY = 100  # updates, on a GPU: looking at a number there means waiting for it
+if TYPE_CHECKING:
+    from ..distributed import ProcessGroup
+    from .mixed_precision import MixedPrecisionOptimizer
+
+AnyOptimizer: TypeAlias = "Optimizer | MixedPrecisionOptimizer"
+Losses = TypeVar("Losses")  # a Tensor, or nested lists and tuples of Tensors
+
+MAX_STUCK = 20  # steps skipped in a row at the smallest scale, after which `update` raises
+LOOK_EVERY = 100  # updates between two checks on a GPU, each of which synchronizes
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
 class GradScaler:
-    """Scales losses, unscales gradients, and leaves out steps whose gradients aren't finite.
+    """Scales losses, unscales gradients, and skips steps whose gradients aren't finite.
 
         scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)      # only to clip or look at the gradients; step() does it otherwise
+        scaler.unscale_(optimizer)      # only to clip or read the gradients; else step() does it
         scaler.step(optimizer)
         scaler.update()
 
-    Nothing here waits for a GPU, except for `get_scale()`, `state_dict()`, every hundredth `update()`, and an
-    optimizer that can't skip a step by itself. A step is left out on all ranks if one of them found an inf or
-    NaN. After 20 such steps in a row at the smallest scale `update()` raises, since nothing is learned.
+    Only `get_scale()`, `state_dict()`, every hundredth `update()`, and optimizers that can't skip a step by
+    themselves synchronize with a GPU. A step is skipped on all ranks if one of them found an inf or NaN.
+    `update` raises after 20 such steps in a row at the smallest scale.
 
     Args:
-        device: accepted as PyTorch's; the scale lives where the first loss is.
+        device: accepted for PyTorch's sake; the scale lives on the device of the first loss.
         init_scale: the first scale.
         growth_factor: above 1.
         backoff_factor: below 1.
         growth_interval: steps without inf or NaN after which the scale grows.
-        enabled: False makes everything but `optimizer.step()` do nothing.
-        min_scale, max_scale: the scale stays between them.
-        group: the processes that skip together; all of them if None.
+        enabled: if False, only `optimizer.step()` has an effect.
+        min_scale, max_scale: bounds of the scale.
+        group: the processes that skip together; all if None.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(
         self,
-        device: Any = None,
+        device: str | device | None = None,
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
@@ -69,7 +78,7 @@ class GradScaler:
         *,
         min_scale: float = 1.0,
         max_scale: float = 2.0**24,
-        group: Any = None,
+        group: ProcessGroup | None = None,
     ):
         if not growth_factor > 1:
             raise ValueError(f"growth_factor must be above 1, got {growth_factor}")
@@ -85,15 +94,15 @@ class GradScaler:
         self._growth_factor, self._backoff_factor = float(growth_factor), float(backoff_factor)
         self._growth_interval, self._enabled, self._group = growth_interval, enabled, group
         self.min_scale, self.max_scale = float(min_scale), float(max_scale)
-        self._scale: Any = np.full(1, init_scale, np.float32)
-        self._good_steps: Any = np.zeros(1, np.int64)  # in a row
-        self._stuck: Any = np.zeros(1, np.int64)  # steps left out in a row at the smallest scale
+        self._scale: RawArray = np.full(1, init_scale, np.float32)
+        self._good_steps: RawArray = np.zeros(1, np.int64)  # finite steps in a row
+        self._stuck: RawArray = np.zeros(1, np.int64)  # steps skipped in a row at the smallest scale
         self._updates = 0
         self._stages: dict[int, str] = {}
-        self._found: dict[int, dict[device, Any]] = {}  # by optimizer and device, arrays of one float32
+        self._found: dict[int, dict[device, RawArray]] = {}  # by optimizer and device: one float32, 1 for inf
 
-    def scale(self, outputs: Any) -> Any:
-        """The loss, or nested lists and tuples of losses, multiplied by the scale (of float32 or wider)."""
+    def scale(self, outputs: Losses) -> Losses:
+        """Returns the loss, or nested lists and tuples of losses, times the scale, in float32 at least."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
@@ -102,12 +111,12 @@ class GradScaler:
             return type(outputs)(self.scale(output) for output in outputs)
         raise TypeError(f"scale(): expected a Tensor or a list of Tensors, got {type(outputs).__name__}")
 
-    def unscale_(self, optimizer: Any) -> None:
-        """Divide the optimizer's gradients by the scale, in place, and note inf and NaN.
+    def unscale_(self, optimizer: AnyOptimizer) -> None:
+        """Divides the optimizer's gradients by the scale, in place, and checks for inf and NaN.
 
         Raises:
-            RuntimeError: it was done already since the last `update()`.
-            ValueError: gradients of float16, which can't hold the result: use a `MixedPrecisionOptimizer`.
+            RuntimeError: it was called already since the last `update()`.
+            ValueError: float16 gradients, which can't hold the result: use a `MixedPrecisionOptimizer`.
         """
         if not self._enabled:
             return
@@ -120,30 +129,30 @@ class GradScaler:
             raise RuntimeError("unscale_() is being called after step().")
         self._stages[id(optimizer)] = UNSCALED
         found = self._found[id(optimizer)] = {}
-        if hasattr(optimizer, "collect_grads"):  # it divides in float32, in the pass that updates
+        if hasattr(optimizer, "collect_grads"):  # it divides in float32, with the update
             optimizer.collect_grads(self._found_on(found, optimizer.device))
             optimizer.grad_scale = from_raw(self._scale_on(optimizer.device).reshape(()))
         else:
             for raw in grads_of(optimizer):
-                where = device_of(raw)
-                with on(where):
-                    inverse = np.divide(1, self._scale_on(where), dtype=np.float32)
-                    _unscale(raw, inverse, self._found_on(found, where))
+                target = device_of(raw)
+                with on(target):
+                    inverse = np.divide(1, self._scale_on(target), dtype=np.float32)
+                    _unscale(raw, inverse, self._found_on(found, target))
         for flag in found.values():
-            self._share(flag)
+            self._reduce(flag)
 
-    def _share(self, flag: Any) -> None:
-        """Let all processes know of an inf or NaN that one of them found."""
-        process.all_reduce_max(flag, self._group)
+    def _reduce(self, flag: RawArray) -> None:
+        """Sets the flag on all processes if it is set on one."""
+        world.all_reduce_max(flag, self._group)
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """`optimizer.step(*args, **kwargs)`, with unscaled gradients, unless one of them is inf or NaN.
+    def step(self, optimizer: AnyOptimizer, *args: Any, **kwargs: Any) -> Any:
+        """Calls `optimizer.step(*args, **kwargs)` with unscaled gradients, unless one is inf or NaN.
 
         Returns:
-            What the optimizer's step returned; None if it was left out.
+            The result of the optimizer's step; None if it was skipped.
 
         Raises:
-            RuntimeError: it was called already since the last `update()`, or a closure was given.
+            RuntimeError: it was called already since the last `update()`, or with a closure.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -154,7 +163,7 @@ class GradScaler:
         if self._stages.get(id(optimizer), READY) == READY:
             self.unscale_(optimizer)
         self._stages[id(optimizer)] = STEPPED
-        found = self._total(self._found[id(optimizer)])
+        found = self._any(self._found[id(optimizer)])
         if found is None:
             raise RuntimeError("step(): no parameter of this optimizer has a gradient")
         if not getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -166,14 +175,14 @@ class GradScaler:
             optimizer.found_inf = None
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Adapt the scale to what the steps since the last `update()` found.
+        """Updates the scale: smaller after an inf or NaN since the last update, larger after many good steps.
 
         Args:
-            new_scale: set it to this instead.
+            new_scale: the new scale, whatever was found.
 
         Raises:
-            RuntimeError: there was no step or `unscale_` since then.
-            FloatingPointError: 20 steps in a row were left out although the scale is at its smallest.
+            RuntimeError: no step or `unscale_` since the last `update()`.
+            FloatingPointError: 20 steps in a row were skipped at the smallest scale.
         """
         if not self._enabled:
             return
@@ -183,29 +192,29 @@ class GradScaler:
             flags = [flag for found in self._found.values() for flag in found.values()]
             if not flags:
                 raise RuntimeError("update(): no inf checks were recorded prior to update")
-            self._adapt(self._total(dict(enumerate(flags))))
+            self._update_scale(self._any(dict(enumerate(flags))))
         self._stages.clear()
         self._found.clear()
         self._check_stuck()
 
-    def _adapt(self, found: Any) -> None:
-        where = device_of(found)
-        scale = self._scale_on(where)
-        self._warn_at_floor(found, scale)
-        with on(where):
-            bad = found != 0
+    def _update_scale(self, found_inf: RawArray) -> None:
+        target = device_of(found_inf)
+        scale = self._scale_on(target)
+        self._warn_at_min_scale(found_inf, scale)
+        with on(target):
+            bad = found_inf != 0
             is_stuck = bad & (scale <= self.min_scale)
-            self._stuck = np.where(is_stuck, move(self._stuck, where) + 1, 0)
-            good_steps = np.where(bad, 0, move(self._good_steps, where) + 1)
+            self._stuck = np.where(is_stuck, move(self._stuck, target) + 1, 0)
+            good_steps = np.where(bad, 0, move(self._good_steps, target) + 1)
             grows = good_steps == self._growth_interval
             factor = np.where(bad, self._backoff_factor, np.where(grows, self._growth_factor, 1.0))
             scale = np.clip(scale * factor, self.min_scale, self.max_scale)
             self._scale = scale.astype(np.float32)
             self._good_steps = np.where(grows, 0, good_steps)
 
-    def _warn_at_floor(self, found: Any, scale: Any) -> None:
-        """Say that a smaller scale won't help; not on a GPU, which would have to be waited for."""
-        if isinstance(found, np.ndarray) and found[0] and scale[0] <= self.min_scale:
+    def _warn_at_min_scale(self, found_inf: RawArray, scale: RawArray) -> None:
+        """Warns that the scale can't become smaller; not on a GPU, which this would synchronize with."""
+        if isinstance(found_inf, np.ndarray) and found_inf[0] and scale[0] <= self.min_scale:
             warnings.warn(
                 f"gradients are inf or NaN although the loss scale is at its smallest, {self.min_scale:g}: "
                 f"{GradScaler._reason(self)}",
@@ -219,26 +228,26 @@ class GradScaler:
         stuck = int(self._stuck.item())
         if stuck >= MAX_STUCK:
             raise FloatingPointError(
-                f"the last {stuck} steps were left out, since gradients are inf or NaN although the loss "
+                f"the last {stuck} steps were skipped, since gradients are inf or NaN although the loss "
                 f"scale is at its smallest, {self.min_scale:g}; {self._reason()}"
             )
 
     def _reason(self) -> str:
         return "the loss itself, or a weight, is probably not finite"
 
-    def found_inf(self, optimizer: Any) -> bool:
-        """Did the last `unscale_` or `step` of this optimizer, before `update()`, find inf or NaN? Waits."""
+    def found_inf(self, optimizer: AnyOptimizer) -> bool:
+        """Returns whether the last `unscale_` or `step` before `update()` found inf or NaN; synchronizes."""
         found = self.flag_of(optimizer)
         return found is not None and bool(found.item())
 
-    def flag_of(self, optimizer: Any) -> Any:
-        """The same as an array of one float32, without waiting; None if nothing was looked at."""
-        return self._total(self._found.get(id(optimizer), {}))
+    def flag_of(self, optimizer: AnyOptimizer) -> RawArray | None:
+        """Returns the same as an array of one float32, without synchronizing; None before any check."""
+        return self._any(self._found.get(id(optimizer), {}))
 
-    # The numbers.
+    # Scale, factors and state.
 
     def get_scale(self) -> float:
-        """The scale; 1 if the scaler isn't enabled."""
+        """Returns the scale; 1 if the scaler isn't enabled."""
         return float(self._scale.item()) if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
@@ -262,8 +271,8 @@ class GradScaler:
     def is_enabled(self) -> bool:
         return self._enabled
 
-    def state_dict(self) -> dict[str, Any]:
-        """The scale, the factors and the steps since the last change, in PyTorch's format."""
+    def state_dict(self) -> StateDict:
+        """Returns scale, factors and the steps since the last change, in PyTorch's format."""
         if not self._enabled:
             return {}
         return {
@@ -272,11 +281,11 @@ class GradScaler:
             "_growth_tracker": int(self._good_steps.item()),
         }  # fmt: skip
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a `state_dict()`.
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restores a `state_dict()`.
 
         Raises:
-            RuntimeError: it is empty, as that of a scaler that isn't enabled.
+            RuntimeError: the state is empty, that of a scaler that isn't enabled.
         """
         if not self._enabled:
             return
@@ -293,24 +302,24 @@ class GradScaler:
             raise ValueError(f"the scale must be in [{self.min_scale}, {self.max_scale}], got {scale}")
         self._scale = np.full(1, scale, np.float32)
 
-    def _scale_on(self, where: device) -> Any:
-        if device_of(self._scale) is not where:
-            self._scale, self._good_steps = move(self._scale, where), move(self._good_steps, where)
+    def _scale_on(self, target: device) -> RawArray:
+        if device_of(self._scale) is not target:
+            self._scale, self._good_steps = move(self._scale, target), move(self._good_steps, target)
         return self._scale
 
-    def _found_on(self, found: dict[device, Any], where: device) -> Any:
-        if where not in found:
-            with on(where):
-                found[where] = np.zeros_like(self._scale_on(where))
-        return found[where]
+    def _found_on(self, found: dict[device, RawArray], target: device) -> RawArray:
+        if target not in found:
+            with on(target):
+                found[target] = np.zeros_like(self._scale_on(target))
+        return found[target]
 
-    def _total(self, found: dict[Any, Any]) -> Any:
-        """One flag for all; None if there is none."""
+    def _any(self, found: Mapping[Hashable, RawArray]) -> RawArray | None:
+        """Returns one flag, set if one of these is; None if there are none."""
         flags = list(found.values())
         for flag in flags[1:]:
-            where = device_of(flags[0])
-            with on(where):
-                flags[0] = np.maximum(flags[0], move(flag, where))
+            target = device_of(flags[0])
+            with on(target):
+                flags[0] = np.maximum(flags[0], move(flag, target))
         return flags[0] if flags else None
 
 
@@ -323,7 +332,7 @@ def grads_of(optimizer: Optimizer) -> list[RawArray]:
     return grad_vectors(dict.fromkeys(params))
 
 
-def _unscale(raw: Any, inverse: Any, found: Any) -> None:
+def _unscale(raw: RawArray, inverse: RawArray, found: RawArray) -> None:
     if raw.dtype == np.float32 and raw.flags.c_contiguous:
         unscale_and_check(raw.reshape(-1), inverse, found)
         return
