@@ -58,7 +58,7 @@ _LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed"
 
 
 def __getattr__(name: str):
-    """What most programs don't need is imported when it is asked for."""
+    """Imports what most programs don't need at its first use."""
     if name == "bfloat16":
         return dtypes.bfloat16
     if name not in _LATER:

@@ -54,14 +54,9 @@ def _rows(config: Config, s: int) -> list[GpuJob]:
     x, wide, hidden = N * C, (N, 4 * C), 4 * N * C
     row, element = costs.elementwise(x, s), costs.elementwise(hidden, s)
     added = costs.after_addition(row, x, s)
-<<<<<<< HEAD
     T, B = config.context_length, config.batch_size
     scores = N, T
     heads = (B, config.n_head, T, C // config.n_head)
-=======
-    T, scores = config.context_length, (N, config.context_length)
-    heads = (config.batch_size, config.n_head, T, C // config.n_head)
->>>>>>> af51f86ff242d3fcf357c9435f2de48e86b51f6c
 
     return [
         GpuJob("layer_norm", ((N, C), (C,), (C,)), norm("layer_norm", (C,)), cost=row),

@@ -1,6 +1,6 @@
 """Checkpointing: less memory for activations, more computing.
 
-The function runs as ever and leaves its nodes in the graph, but what they saved is let go. When backward
+The function runs as ever and leaves its nodes in the graph, but what they saved is freed. When backward
 comes to the first of them, the function runs once more, with the same random numbers, and the new nodes give
 the old ones what they had. So parameters, hooks, `grad()` and gradients of gradients work as without it.
 

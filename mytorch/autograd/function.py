@@ -25,7 +25,7 @@ class Context:
     def __init__(self, needs_input_grad: tuple[bool, ...]):
         self.needs_input_grad = needs_input_grad
         self._saved: tuple[Tensor | None, ...] = ()
-        self._nodes: tuple[Callable, ...] = ()  # of what is saved: each gives the node, or None
+        self._nodes: tuple[Callable, ...] = ()  # of what is saved: each returns the node, or None
         self._history = False
         self._fixed: tuple = ()
         self._dirty: tuple = ()
@@ -113,7 +113,7 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward on the inputs and record the way back."""
+        """Runs forward on the inputs and records backward as the vjp."""
         ctx = Context(tuple(isinstance(a, Tensor) and a.requires_grad for a in args))
         with no_grad():
             if cls.setup_context is Function.setup_context:

@@ -106,7 +106,7 @@ def as_device(name: Any) -> device:
         return found
     module, count = cupy(), device_count()
     if count <= (found.index or 0):
-        raise RuntimeError(f"device '{found}' was asked for, but there are {count} GPUs")
+        raise RuntimeError(f"device '{found}' does not exist: there are {count} GPUs")
     return cuda_device(module.cuda.Device().id if found.index is None else found.index)
 
 

@@ -4,7 +4,7 @@ A dtype is a NumPy dtype, on either device. The rules of mixing are PyTorch's, n
 a 0-d tensor changes the dtype of a tensor with dimensions only by its kind (bool < int < float < complex).
 Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
 
-`bfloat16` is the one that NumPy lacks: the package ml_dtypes adds it, and is imported when it is asked for.
+`bfloat16` is the one that NumPy lacks: the package ml_dtypes adds it, and is imported at its first use.
 NumPy gives it the kind "V", which no other dtype here has, and its own rules of mixing, which nothing here
 relies on: it is computed in float32 (see `core.upcast`).
 Source: https://github.com/jax-ml/ml_dtypes

@@ -79,10 +79,23 @@ class GradAccumulator:
         return grad
 
     def store(self, node: Node, grad: Any, owned: bool) -> None:
-        """Stores the complete gradient of a leaf, or of a node that retains it."""
+        """Adds the complete gradient of a leaf, or of a node that retains it, to `.grad`; then runs hooks.
+
+        A `.grad` shares memory with nothing but its slot in a flat buffer.
+        """
         tensor = node.tensor and node.tensor()
-        if tensor is not None:
-            accumulate(tensor, grad, owned)
+        if tensor is None:
+            return
+        if tensor._grad is not None:
+            if grad is not tensor._grad._array:  # else it was computed there: see `destination`
+                tensor._grad._array[...] += grad
+        elif tensor.grad_slot is not None:
+            tensor._grad = tensor.grad_slot.take(grad)
+        else:
+            tensor._grad = wrap(grad if owned else _copied(grad))
+        if tensor._post_hooks:
+            for hook in list(tensor._post_hooks.values()):
+                hook(tensor)
 
     def destination(self, node: Node) -> tuple[RawArray | None, int]:
         """The memory that `.grad` will have, or None, and the beta to compute into it: 1 if it holds one."""
@@ -94,23 +107,8 @@ class GradAccumulator:
         return (None, 0) if tensor.grad_slot is None else (tensor.grad_slot.reserve(), 0)
 
 
-def accumulate(tensor: Any, grad: RawArray, owned: bool) -> None:
-    """Adds `grad` to `tensor.grad`, which shares memory with nothing but its slot in a flat buffer.
-
-    Then runs the tensor's post-accumulate hooks.
-    """
-    if tensor._grad is not None:
-        if grad is not tensor._grad._array:  # else it was computed there: see `destination`
-            tensor._grad._array[...] += grad
-    elif tensor.grad_slot is not None:
-        tensor._grad = tensor.grad_slot.take(grad)
-    elif owned:
-        tensor._grad = wrap(grad)
-    else:
-        tensor._grad = wrap(np.array(grad) if device_of(grad) is CPU else grad.copy())
-    if tensor._post_hooks:
-        for hook in list(tensor._post_hooks.values()):
-            hook(tensor)
+def _copied(grad: RawArray) -> RawArray:
+    return np.array(grad) if device_of(grad) is CPU else grad.copy()
 
 
 def is_owned(array: RawArray) -> bool:

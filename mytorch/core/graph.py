@@ -23,16 +23,16 @@ class Version:
 
     count = 0
     written: tuple[int, int] | None = None
+    _last: weakref.ref | None = None  # the array that was written last
 
     def bump(self, raw: RawArray) -> None:
         """Counts a write to `raw`."""
-        start, end = extent(raw)
-        if self.count:
-            start, end = (0, 1 << 64) if self.written is None else (
-                min(start, self.written[0]), max(end, self.written[1])
-            )  # fmt: skip
-        self.written = start, end
         self.count += 1
+        if self._last is None or self._last() is not raw:
+            start, end = extent(raw)
+            if self.written is not None:
+                start, end = min(start, self.written[0]), max(end, self.written[1])
+            self.written, self._last = (start, end), weakref.ref(raw)
 
 
 class Node:

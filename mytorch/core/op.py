@@ -1,17 +1,16 @@
-"""
-`@op` turns a function on raw arrays into a differentiable function on Tensors.
+"""`@op` turns a function on raw arrays into a differentiable function on Tensors.
 
-The function returns its result and its *vjp*, which takes the gradient of the result back to the inputs:
-either one function for each input, called only for inputs that want a gradient, or a single function that
-returns all the gradients together, when they share work. It is None for an op without a derivative. Tensors
-are passed by position, in the order of the gradients.
+The function returns its result and its *vjp* (vector-Jacobian product), which maps the gradient of the result
+to those of the inputs: either one function for each input, called only for inputs that need a gradient, or a
+single function that returns all the gradients, when they share work. It is None for an op without a
+derivative. Tensors are passed by position, in the order of the gradients.
 
     @op(promote="common")
     def mul(x, y):
         return x * y, (lambda g: g * y, lambda g: g * x)
 
 That is all an op says. Unwrapping, devices, dtype promotion, recording, undoing broadcasting, matching
-dtypes, noticing overwritten arrays and adding gradients up are done once, here and in the engine.
+dtypes, detecting in-place modifications and accumulating gradients are done once, here and in the engine.
 
 Rules for authors: never write into `g`; capture shapes where shapes are enough; write `np.` functions, which
 run on every device. Half precision comes as float32 and is rounded once, unless an op says `half=`.
@@ -47,7 +46,7 @@ def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
     tensors: int = 0, numbers: bool = False, half: bool | str = False,
 ) -> Callable:  # fmt: skip
-    """Make a differentiable function of Tensors from a function of raw arrays.
+    """Makes a differentiable function of Tensors from a function of raw arrays.
 
     Args:
         forward: `(raw arrays…) -> (result, vjp)`.
@@ -56,7 +55,7 @@ def op(
         view: the result may share memory with the first input.
         outputs: the result is a tuple of arrays, all differentiable; the vjp gets a list with a gradient or
             None for each. (Without it, only a tuple's first is differentiable: `max` and its indices.)
-        tensors: so many of the first arguments have to be tensors, not numbers.
+        tensors: the number of leading arguments that have to be tensors, not numbers.
         numbers: they may all be numbers.
         half: which dtypes of half precision the body takes as they are (see `upcast`): False for none,
             "float16" for that one, True for float16 and bfloat16, as a view does.
@@ -120,7 +119,7 @@ def op(
 
 
 def _dual(call: Callable) -> Callable:
-    """The op for other ops' vjps: of raw arrays a raw array, of Tensors one that is recorded."""
+    """The op for the vjps of others: raw arrays in, a raw array out; Tensors in, a recorded Tensor out."""
 
     def dual(*args, **kwargs):
         if any([isinstance(a, Tensor) for a in args]):
@@ -131,7 +130,7 @@ def _dual(call: Callable) -> Callable:
 
 
 def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """Arguments given by name as positional ones, up to the first gap; PyTorch's `input` is our x."""
+    """Makes keyword arguments positional, up to the first that is missing; PyTorch's `input` is our x."""
     rest = dict(kwargs)
     for theirs, ours in (("input", "x"), ("other", "y")):
         if theirs in rest and theirs not in names and ours in names:
@@ -144,11 +143,11 @@ def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple
 
 
 def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list, device]:
-    """The raw arrays of the arguments, other arguments as they are, and the one device of the arrays.
+    """Returns the raw arrays of the arguments, other arguments as they are, and the device of the arrays.
 
     With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
     """
-    raws, where = [], None
+    raws, target = [], None
     for a in args:
         if isinstance(a, Tensor):
             raw = a.data._array
@@ -160,37 +159,40 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
             raws.append(a)
             continue
         raws.append(raw)
-        here = CPU if type(raw) is np.ndarray else device_of(raw)
-        if where is None:
-            where = here
-        elif here is not where:
+        found = CPU if type(raw) is np.ndarray else device_of(raw)
+        if target is None:
+            target = found
+        elif found is not target:
             return _mixed(args, name)
-    if where is None:
+    if target is None:
         if numbers and args and all(isinstance(a, NUMBERS) for a in args):
             return [np.asarray(a, dtypes.dtype_of_number(a)) for a in args], CPU
         raise TypeError(
             f"{name}(): expected a Tensor, got {', '.join(type(a).__name__ for a in args) or 'nothing'}"
         )
-    return raws, where
+    return raws, target
 
 
 def require_tensor(x: Any, name: str) -> None:
-    """Raise TypeError unless `x` is what an op takes for a tensor: a Tensor, an Array or a raw array."""
+    """Raises a TypeError unless `x` is a Tensor, an Array or a raw array."""
     if not isinstance(x, (Tensor, Array)) and not is_raw(x):
         raise TypeError(f"{name}(): expected a Tensor, got {type(x).__name__}")
 
 
 def _mixed(args: Sequence[Any], name: str) -> tuple[list, device]:
-    """Arguments on several devices: an array without dims goes from the CPU to the others, as a number would;
-    any other mixture is an error."""
+    """Unwraps arguments on several devices: a 0-d array on the CPU moves to the others, as a number would.
+
+    Raises:
+        RuntimeError: any other mixture.
+    """
     raws = [a.data._array if isinstance(a, Tensor) else a._array if isinstance(a, Array) else a for a in args]
-    places = {device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))}
-    if len(places) > 1:
+    devices = {device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))}
+    if len(devices) > 1:
         raise RuntimeError(
-            f"{name}(): expected all tensors to be on the same device, got {' and '.join(sorted(places))}"
+            f"{name}(): expected all tensors to be on the same device, got {' and '.join(sorted(devices))}"
         )
-    (where,) = places
-    return [move(r, where) if is_raw(r) else r for r in raws], where
+    (target,) = devices
+    return [move(r, target) if is_raw(r) else r for r in raws], target
 
 
 def promoted(raws: list, to_float: bool = False) -> list:
@@ -213,7 +215,7 @@ def promoted(raws: list, to_float: bool = False) -> list:
 
 
 def common_dtype(raws: Sequence[Any]) -> np.dtype:
-    """The dtype of an operation on these arrays and numbers; None is passed over."""
+    """Returns the dtype of an operation on these arrays and numbers; None is ignored."""
     found = []
     for r in raws:
         if is_raw(r) or isinstance(r, (Tensor, Array)):
@@ -238,7 +240,7 @@ def _cast(r: Any, dtype: np.dtype) -> Any:
 
 
 def as_raw(result: Any) -> Any:
-    """NumPy returns scalars where an array has no dimensions: make them 0-d arrays again."""
+    """Returns a NumPy scalar as a 0-d array, and an array as it is."""
     return result if is_raw(result) else np.asarray(result)
 
 
@@ -313,7 +315,7 @@ def _output_grad(i: int, g: RawArray) -> OutputGrads:
 
 
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
-    """If `out` shares memory with `x`, let it share its version, and know its base."""
+    """Makes `out` a view of `x`, with its version and base, if they share memory."""
     if isinstance(x, Tensor) and shares_memory(out.data._array, x.data._array):
         out._version = x._version
         above = x._view

@@ -1,6 +1,6 @@
 """Buckets: neighbouring gradients that are reduced together.
 
-An all-reduce of a few bytes takes almost as long as one of a megabyte, so many gradients are sent at a time.
+An all-reduce of a few bytes takes almost as long as one of a megabyte, therefore gradients are sent together.
 They lie end to end in flat buffers already (see `optim.flat_buffer`); a bucket is a section of such a vector,
 and nothing is copied. Backward computes the last layers' gradients first, so the buckets begin at the model's
 end.

@@ -14,10 +14,10 @@ from ..backends import dtypes
 from ..core.tensor import RemovableHandle, Tensor, from_raw
 from ..ops.cast import read_target
 from . import hooks
+from .functional.types import DeviceLike, DTypeLike
 from .parameter import Parameter, replace_data
 from .registered import Registered
 from .state import IncompatibleKeys, entries, load
-from .types import DeviceLike, DTypeLike
 
 
 class Module(Registered):
@@ -55,15 +55,17 @@ class Module(Registered):
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yields this module, named `prefix`, and all below it, each once, with dotted names."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, child in self._modules.items():
-            if child is not None:
-                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+        memo, stack = set() if memo is None else memo, [(prefix, self)]
+        while stack:
+            path, module = stack.pop()
+            if module in memo:
+                continue
+            if remove_duplicate:
+                memo.add(module)
+            yield path, module
+            for name, child in reversed(module._modules.items()):
+                if child is not None:
+                    stack.append((f"{path}.{name}" if path else name, child))
 
     def _named_entries(
         self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool

@@ -25,10 +25,11 @@ class Parameter(Tensor):
         if requires_grad:
             self.requires_grad_()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "data" and not isinstance(value, Array):
-            value = Tensor(value).data  # `p.data = tensor`, as in PyTorch, where `data` is a tensor
-        super().__setattr__(name, value)
+    def _set_data(self, value: Any) -> None:
+        """Sets the values; also to a Tensor, as in PyTorch, where `data` is one."""
+        Tensor.data.__set__(self, value if isinstance(value, Array) else Tensor(value).data)
+
+    data = property(Tensor.data.__get__, _set_data)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

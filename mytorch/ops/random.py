@@ -36,8 +36,8 @@ def uniform(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray
 
 def standard_normal(shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray:
     """Floats of mean 0 and variance 1."""
-    wide = dtypes.float32 if dtypes.is_half(dtype) else _floating(dtype, "normal")
-    return rng.standard_normal(shape, dtype=wide).astype(dtype, copy=False)
+    drawn = dtypes.float32 if dtypes.is_half(dtype) else _floating(dtype, "normal")
+    return rng.standard_normal(shape, dtype=drawn).astype(dtype, copy=False)
 
 
 def integers(low: int, high: int, shape: tuple, dtype: np.dtype, rng: np.random.Generator) -> RawArray:

@@ -33,8 +33,8 @@ def total(
     if dtype is None and axes and axes == tuple(range(x.ndim - 1)) and _is_dense(x):
         y = column_sums(rows(x))
         return np.expand_dims(y, axes) if keepdim else y
-    wide = np.float32 if dtypes.is_half(dtype or x.dtype) else dtype
-    return np.sum(x, axis=axes, keepdims=keepdim, dtype=wide)
+    dtype = np.float32 if dtypes.is_half(dtype or x.dtype) else dtype
+    return np.sum(x, axis=axes, keepdims=keepdim, dtype=dtype)
 
 
 def _is_dense(x: RawArray) -> bool:

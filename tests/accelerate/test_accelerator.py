@@ -250,7 +250,7 @@ def test_several_of_each_come_back_in_order():
 WRONG = {
     "precision": (lambda: Accelerator(mixed_precision="fp8"), ValueError, "got 'fp8'"),
     "steps": (lambda: Accelerator(0), ValueError, "positive integer, got 0"),
-    "tracker": (lambda: Accelerator(log_with="paper", cpu=True), ValueError, "no tracker 'paper'"),
+    "tracker": (lambda: Accelerator(log_with="paper", cpu=True), ValueError, "unknown tracker 'paper'"),
     "a list": (lambda: Accelerator(cpu=True).prepare([network()]), TypeError, "of type list"),
     "a class": (lambda: Accelerator(cpu=True).prepare(optim.SGD), TypeError, "of type type"),
     "no state": (

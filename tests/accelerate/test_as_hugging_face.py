@@ -61,7 +61,7 @@ FILLED = {"int64": (-100, -100), "float32": (0.5, 0.5), "bool": (True, True), "u
 
 @pytest.mark.parametrize("dtype", FILLED)
 def test_what_fills_up(dtype, monkeypatch):
-    monkeypatch.setattr(operations.process, "all_gather_object", lambda mine: [mine, mine + 1])
+    monkeypatch.setattr(operations.world, "all_gather_object", lambda mine: [mine, mine + 1])
     given, expected = FILLED[dtype]
     x = mytorch.zeros(1, dtype=getattr(mytorch, dtype))
     padded = operations.pad_across_processes(x, pad_index=given)
@@ -70,7 +70,7 @@ def test_what_fills_up(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype, value", [("int64", 0.5), ("bool", -100), ("uint8", 2.5)])
 def test_what_cannot_fill_up(dtype, value, monkeypatch):
-    monkeypatch.setattr(operations.process, "all_gather_object", lambda mine: [mine, mine + 1])
+    monkeypatch.setattr(operations.world, "all_gather_object", lambda mine: [mine, mine + 1])
     with pytest.raises(ValueError, match=rf"pad_across_processes\(\): no {dtype} is {value}"):
         operations.pad_across_processes(mytorch.zeros(1, dtype=getattr(mytorch, dtype)), pad_index=value)
 

@@ -1,6 +1,5 @@
 """The Accelerator on several ranks: the same training as on one."""
 
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 import mytorch
 from mytorch import optim
-from mytorch.accelerate import launchers, notebook_launcher
+from mytorch.accelerate import call_function, launchers, notebook_launcher
 from mytorch.accelerate.grad_scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, distribute
 from mytorch.utils.data import BatchSampler, SequentialSampler
@@ -236,13 +235,23 @@ def test_a_checkpoint_loads_on_another_number_of_ranks(results, folder, make):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-4)
 
 
-@mock.patch.dict(os.environ, surroundings(), clear=True)
-def test_a_notebook_starts_several_processes(tmp_path):
-    args = (str(tmp_path), {"x": mytorch.arange(3)})
+def test_each_process_imports_the_function_and_gets_the_arguments(tmp_path, monkeypatch):
+    """What several processes do, in this one."""
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def run_here(command, environment):
+        monkeypatch.setattr(sys, "argv", command[-2:])
+        assert command[1:6] == ["-m", "mytorch.distributed.launch", "-n", "2", "--cpu"]
+        assert command[-3:-1] == ["-m", "mytorch.accelerate.call_function"]
+        call_function.main()
+        return 0
+
+    monkeypatch.setattr(launchers, "_run", run_here)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    args = (str(out), {"x": mytorch.arange(3)})
     notebook_launcher(program.write_rank, args, num_processes=2, use_cpu=True)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "0": "[0, 2, 4]", "1": "[0, 2, 4]",
-    }  # fmt: skip
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"0": "[0, 1, 2]"}
 
 
 SCRIPT = """

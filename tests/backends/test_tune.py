@@ -7,7 +7,7 @@ import pytest
 
 import mytorch
 from mytorch.backends import tune
-from mytorch.optim import flat
+from mytorch.optim import flat_state
 
 PROGRAM = """
 import mytorch, numpy as np
@@ -36,7 +36,7 @@ def test_freed_memory_is_given_back():
 @pytest.mark.parametrize(("large", "times"), [(1, 1), (1 << 40, 0)])
 def test_the_first_step_of_a_large_model_does_it_once(monkeypatch, large, times):
     calls = []
-    monkeypatch.setattr(flat, "LARGE", large)
+    monkeypatch.setattr(flat_state, "LARGE", large)
     monkeypatch.setattr(tune, "release_freed_memory", lambda: calls.append(1))
     p = mytorch.nn.Parameter(mytorch.ones(4))
     optimizer = mytorch.optim.AdamW([p])

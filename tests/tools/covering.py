@@ -25,7 +25,7 @@ IN_AREAS = re.compile(f"mytorch/({'|'.join(pattern for pattern, _ in AREAS.value
 SKIPPED = re.compile(  # they start whole programs, or say nothing about what the package computes
     r"tests/(benchmarks|triton|gpu|cli|prepare_data|tools|strict_cupy)/|"
     r"test_(notebook|examples|train_gpt2|two_hosts|failures|machines|restart|readme\w*|scripts|setup|style|layers|"
-    r"programs|reading|strict_cupy\w*|life|checks)\.py"
+    r"programs|reading|strict_cupy\w*|life|checks|threads|tune)\.py"
 )
 PARAMETERS = 60  # of a parametrised test; of each value of the first argument at least one
 TESTS, SECONDS = 40, 6.0  # that a mutant gets
@@ -241,7 +241,9 @@ class Selection:
         for test, seconds, hits in self.tests:
             if hits >> bit & 1:
                 files[test.split("::")[0]].append((hits.bit_count(), seconds, test))
-        queues = sorted(map(sorted, files.values()), key=lambda q: q[0][1] + self.cost(q[0][2]))
+        # A test that runs few blocks is about them; a quick one leaves time for others.
+        queues = [sorted(tests) for tests in files.values()]
+        queues.sort(key=lambda queue: queue[0][0] * (1 + queue[0][1] + self.cost(queue[0][2])))
         chosen, seconds, opened = [], 0.0, set()
         for n in range(TESTS):
             for queue in queues:

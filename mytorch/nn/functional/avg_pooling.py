@@ -12,10 +12,10 @@ from ... import ops
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
-from ..types import IntOrInts
 from .composite import composite
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bins, resample
+from .types import IntOrInts
 from .windows import element_slices, inner, ntuple, output_size, overlap_add, padded
 
 

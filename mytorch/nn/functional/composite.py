@@ -232,7 +232,7 @@ def _half_dtype(args: tuple) -> np.dtype | None:
     """Returns the first dtype of half precision among the arrays or Tensors, or None."""
     for a in args:
         dtype = getattr(a, "dtype", None)
-        if dtype is not None and is_half(dtype):
+        if dtype is not None and dtype.itemsize == 2 and is_half(dtype):
             return dtype
     return None
 

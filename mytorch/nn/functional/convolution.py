@@ -8,9 +8,9 @@ from typing import Any
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
-from ..types import IntOrInts
 from .composite import composite
 from .im2col import Geometry, conv_input_gradient, convolution, geometry
+from .types import IntOrInts
 from .windows import ntuple, read_padding
 
 

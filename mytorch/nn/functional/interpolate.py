@@ -11,9 +11,9 @@ import numpy as np
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...ops import clamp, floor
-from ..types import IntOrInts
 from .composite import composite
 from .resample import Taps, bins, resample
+from .types import IntOrInts
 
 REACH = {"linear": 1, "bilinear": 1, "trilinear": 1, "bicubic": 2}  # elements used on each side
 NDIM = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}

@@ -37,15 +37,15 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @linear.check
 def _check(input, weight, bias):
-    if not input.ndim or weight.ndim not in (1, 2):
+    x, w = input.data.shape, weight.data.shape
+    if not x or len(w) not in (1, 2):
         raise RuntimeError(
             "linear(): expected an input of at least 1 dimension and a weight of 1 or 2, "
-            f"got shapes {tuple(input.shape)} and {tuple(weight.shape)}"
+            f"got shapes {x} and {w}"
         )
-    if input.data.shape[-1] != weight.data.shape[-1]:
+    if x[-1] != w[-1]:
         raise RuntimeError(
-            f"linear(): shapes cannot be multiplied: input {tuple(input.shape)} has {input.shape[-1]} "
-            f"features, weight {tuple(weight.shape)} expects {weight.shape[-1]}"
+            f"linear(): shapes cannot be multiplied: input {x} has {x[-1]} features, weight {w} {w[-1]}"
         )
     dtype = input.dtype
     if weight.dtype != dtype or (bias is not None and bias.dtype != dtype):
@@ -53,8 +53,8 @@ def _check(input, weight, bias):
         raise RuntimeError(f"linear(): expected input, weight and bias to have the same dtype, got {got}")
     if dtype.kind == "b":
         raise NotImplementedError("linear(): not implemented for bool tensors")
-    if bias is not None:
-        _check_bias(bias.data.shape, (*input.data.shape[:-1], *weight.data.shape[:-1]))
+    if bias is not None and bias.data.shape != w[:-1]:
+        _check_bias(bias.data.shape, (*x[:-1], *w[:-1]))
 
 
 def _check_bias(bias, output):

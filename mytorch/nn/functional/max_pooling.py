@@ -17,9 +17,9 @@ from ...backends.dtypes import is_floating_point
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
 from ...ops.gather_scatter import scatter_nd, slice_scatter
-from ..types import IntOrInts
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bin_index
+from .types import IntOrInts
 
 
 def max_pool1d(

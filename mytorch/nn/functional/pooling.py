@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..types import IntOrInts
+from .types import IntOrInts
 from .windows import Ints, ntuple, output_size
 
 

@@ -10,9 +10,9 @@ from ...backends.blas import row_sums
 from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops.dims import canonical_dim
-from ..types import DTypeLike
 from .activations import require_float
 from .composite import composite
+from .types import DTypeLike
 
 
 @composite

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ... import methods
 from ...core.tensor import Tensor
 from ...ops.dims import numpy_names
-from ..types import DTypeLike
 from . import shrink
 from .elu import celu, celu_, selu, selu_
 from .rectifiers import prelu as _prelu
 from .rectifiers import relu_, rrelu, rrelu_, threshold, threshold_
 from .softmax import log_softmax as _log_softmax
 from .softmax import softmax as _softmax
+from .types import DTypeLike
 
 __all__ = [
     "celu", "celu_", "hardshrink", "log_softmax", "prelu", "relu_", "rrelu", "rrelu_", "selu", "selu_",

@@ -9,8 +9,8 @@ import numpy as np
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
-from ..types import IntOrInts
 from .im2col import Geometry, from_columns, raw, to_columns
+from .types import IntOrInts
 from .windows import Ints, ntuple
 from .windows import output_size as count_windows
 

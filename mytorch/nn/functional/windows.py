@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...backends.device import RawArray
-from ..types import IntOrInts
+from .types import IntOrInts
 
 Ints = tuple[int, ...]
 

@@ -10,9 +10,9 @@ from ...core.tensor import Tensor
 from ...ops import full
 from .. import functional as F
 from .. import init as nn_init
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
-from ..types import DeviceLike, DTypeLike
 
 
 class _Activation(Module):

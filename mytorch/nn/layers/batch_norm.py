@@ -7,7 +7,7 @@ import warnings
 from ...core.tensor import Tensor
 from ...ops import ones, zeros
 from .. import functional as F
-from ..types import DeviceLike, DTypeLike
+from ..functional.types import DeviceLike, DTypeLike
 from .normalization import _Affine
 
 

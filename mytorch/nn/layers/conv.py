@@ -9,10 +9,10 @@ from ...core.tensor import Tensor
 from ...ops import empty
 from .. import functional as F
 from .. import init
+from ..functional.types import DeviceLike, DTypeLike, IntOrInts
 from ..functional.windows import ntuple, read_padding
 from ..module import Module
 from ..parameter import Parameter
-from ..types import DeviceLike, DTypeLike, IntOrInts
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 

@@ -9,9 +9,9 @@ from ...core.tensor import Tensor
 from ...ops import empty, flatten, unflatten
 from .. import functional as F
 from .. import init
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
-from ..types import DeviceLike, DTypeLike
 
 
 class Identity(Module):

@@ -11,8 +11,8 @@ from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.linear_cross_entropy import LinearCrossEntropyOptions
 from ..functional.loss import REDUCTIONS, read_reduction
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
-from ..types import DeviceLike, DTypeLike
 from .linear import Linear
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from ...core.tensor import Tensor
 from .. import functional as F
+from ..functional.types import IntOrInts
 from ..functional.windows import ntuple
 from ..module import Module
-from ..types import IntOrInts
 
 
 class _MaxPool(Module):

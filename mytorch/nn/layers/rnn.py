@@ -12,9 +12,9 @@ from ...ops import cat, empty, stack, zeros
 from .. import functional as F
 from .. import init
 from ..functional.recurrent import split_steps
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
-from ..types import DeviceLike, DTypeLike
 from ..utils.rnn import PackedSequence
 
 Input = Tensor | PackedSequence

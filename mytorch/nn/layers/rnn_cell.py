@@ -8,9 +8,9 @@ from ...core.tensor import Tensor
 from ...ops import empty, zeros
 from .. import init
 from ..functional.recurrent import split_steps
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
-from ..types import DeviceLike, DTypeLike
 from .rnn import GATES, all_steps, input_gates
 
 

@@ -15,8 +15,8 @@ from ...ops import full
 from .. import functional as F
 from .. import init
 from ..container import ModuleList
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
-from ..types import DeviceLike, DTypeLike
 from .attention import MultiheadAttention
 from .dropout import Dropout
 from .linear import Linear

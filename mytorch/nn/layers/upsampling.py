@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ...core.tensor import Tensor
 from .. import functional as F
+from ..functional.types import IntOrInts
 from ..module import Module
-from ..types import IntOrInts
 
 
 class Upsample(Module):

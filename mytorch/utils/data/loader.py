@@ -46,7 +46,7 @@ class DataLoader(Generic[T]):
         shuffle: a new random order for each pass, by the sampler's seed and the epoch (see `RandomSampler`).
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of batch_size, shuffle, sampler and drop_last.
-        num_workers: processes that load ahead; 0 loads in this one, when the batch is asked for.
+        num_workers: processes that load ahead; 0 loads in this one, when the batch is requested.
         collate_fn: makes a batch of a list of samples; `default_collate` if not given.
         pin_memory: batches lie in page-locked memory, from which a GPU copies by itself; without one, warns.
         drop_last: leave out the last batch if it is smaller.

@@ -117,6 +117,6 @@ def all_to_all_whose_ends_do_not_fit():
     out, given = np.zeros((sum(expected), 3)), np.ones((size, 3))
     raises(
         dist.DistMismatch,
-        f"expects {[3 * n for n in expected]} elements of the ranks, and they send it {[3] * size}",
+        f"expects {[3 * n for n in expected]} elements from the ranks, but they send {[3] * size}",
         lambda: dist.all_to_all_single(out, given, expected, [1] * size, group),
     )

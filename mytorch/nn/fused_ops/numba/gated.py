@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ....backends.jit import device, prange
+from ....backends.jit import prange
 from ...functional.gated import geglu, swiglu
 from ..elementwise import gated
 from .activations import silu_derivative
@@ -17,33 +17,14 @@ from .gelu import cdf, cdf_tanh, slope, slope_tanh
 _STEP = 4096  # elements of a row that a thread processes at a time
 
 
-@device
-def _parts(rows, n):
-    """The number of parts of at most _STEP elements into which all rows are split."""
-    return rows * ((n + _STEP - 1) // _STEP)
-
-
-@device
-def _part(x, n, part):
-    """A part of the halves of a row of (rows, 2, n)."""
-    steps = (n + _STEP - 1) // _STEP
-    row, first = part // steps, part % steps * _STEP
-    return x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
-
-
-@device
-def _part_of_result(y, part):
-    """The same part of (rows, n)."""
-    steps = (y.shape[1] + _STEP - 1) // _STEP
-    first = part % steps * _STEP
-    return y[part // steps, first : first + _STEP]
-
-
 @kernel
 def _swiglu(x, y):
     rows, n = y.shape
-    for part in prange(_parts(rows, n)):
-        (a, b), out = _part(x, n, part), _part_of_result(y, part)
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        out = y[row, first : first + _STEP]
         for i in range(out.size):
             out[i] = a[i] * sigmoid32(a[i]) * b[i]
 
@@ -51,8 +32,12 @@ def _swiglu(x, y):
 @kernel
 def _swiglu_backward(x, dy, dx):
     rows, n = dy.shape
-    for part in prange(_parts(rows, n)):
-        (a, b), (da, db), dout = _part(x, n, part), _part(dx, n, part), _part_of_result(dy, part)
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        da, db = dx[row, 0, first : first + _STEP], dx[row, 1, first : first + _STEP]
+        dout = dy[row, first : first + _STEP]
         for i in range(dout.size):
             s = sigmoid32(a[i])
             da[i] = dout[i] * b[i] * silu_derivative(a[i], s)
@@ -62,8 +47,11 @@ def _swiglu_backward(x, dy, dx):
 @kernel
 def _geglu(x, exact, y):
     rows, n = y.shape
-    for part in prange(_parts(rows, n)):
-        (a, b), out = _part(x, n, part), _part_of_result(y, part)
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        out = y[row, first : first + _STEP]
         if exact:
             for i in range(out.size):
                 out[i] = a[i] * cdf(a[i]) * b[i]
@@ -75,8 +63,12 @@ def _geglu(x, exact, y):
 @kernel
 def _geglu_backward(x, dy, exact, dx):
     rows, n = dy.shape
-    for part in prange(_parts(rows, n)):
-        (a, b), (da, db), dout = _part(x, n, part), _part(dx, n, part), _part_of_result(dy, part)
+    parts = (n + _STEP - 1) // _STEP
+    for part in prange(rows * parts):
+        row, first = part // parts, part % parts * _STEP
+        a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
+        da, db = dx[row, 0, first : first + _STEP], dx[row, 1, first : first + _STEP]
+        dout = dy[row, first : first + _STEP]
         if exact:
             for i in range(dout.size):
                 p = cdf(a[i])

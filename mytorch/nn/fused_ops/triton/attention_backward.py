@@ -107,9 +107,8 @@ def keys_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, dy_ptr, dk_ptr, dv_ptr, lse_ptr, log_total_ptr, delta_ptr,
     q_strides, k_strides, v_strides, mask_strides, dy_strides, dk_strides, dv_strides,
     heads, group, length, keys, scale, window, seed, dropout_p, kept_scale,
-    E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    STEP: tl.constexpr,
+    E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr, CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_K keys of one head, from all heads of queries that share it. Scores are transposed:
     (BLOCK_K, BLOCK_Q)."""
@@ -119,10 +118,6 @@ def keys_backward(
     first_key = tl.program_id(0) % tiles * BLOCK_K  # the first keys may be seen by the most queries
     key = first_key + tl.arange(0, BLOCK_K)[:, None]
     k_head, v_head = head_of(k_ptr, k_strides, batch, kv_head), head_of(v_ptr, v_strides, batch, kv_head)
-    dk_head, dv_head = (
-        head_of(dk_ptr, dk_strides, batch, kv_head),
-        head_of(dv_ptr, dv_strides, batch, kv_head),
-    )
     k = load_rows(k_head, k_strides[2], first_key, keys, BLOCK_K, E, BLOCK_E)
     v = load_rows(v_head, v_strides[2], first_key, keys, BLOCK_K, EV, BLOCK_EV)
     dk = tl.zeros((BLOCK_K, BLOCK_E), tl.float32)
@@ -168,8 +163,8 @@ def keys_backward(
                 if PART != 1 or mask_ptr is not None:
                     ds = tl.where(p == 0.0, 0.0, ds)
                 dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
-    store_rows(dk_head, dk_strides[2], first_key, keys, dk * scale, E)
-    store_rows(dv_head, dv_strides[2], first_key, keys, dv, EV)
+    store_rows(head_of(dk_ptr, dk_strides, batch, kv_head), dk_strides[2], first_key, keys, dk * scale, E)
+    store_rows(head_of(dv_ptr, dv_strides, batch, kv_head), dv_strides[2], first_key, keys, dv, EV)
 
 
 def backward(

@@ -1,4 +1,4 @@
-"""What kernels know of the GPU that they are for."""
+"""Properties of GPUs that kernels depend on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Chip(NamedTuple):
-    """What a kernel may want to know about its GPU; shared memory is what one block can have, in bytes."""
+    """The properties of a GPU: shared memory is the maximum of one block, in bytes."""
 
     capability: int
     multiprocessors: int

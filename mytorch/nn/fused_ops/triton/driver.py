@@ -20,7 +20,7 @@ _TIMED_MS, _TIMED_RUNS = 20.0, (5, 50)
 
 
 class CupyDriver(CudaDriver):
-    """Triton's own NVIDIA driver, except for what it asks PyTorch."""
+    """Triton's NVIDIA driver, with CuPy in the place of PyTorch."""
 
     def __init__(self):  # without super().__init__(), which imports PyTorch
         runtime = cupy().cuda.runtime
@@ -45,7 +45,7 @@ class CupyDriver(CudaDriver):
 
 @functools.cache
 def why_not() -> str:
-    """Make ours the driver of all Triton kernels in this process; says why that can't be, else ""."""
+    """Makes ours the driver of all Triton kernels in this process; returns why that fails, else ""."""
     try:
         active.set_active(CupyDriver())
     except (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError) as error:
@@ -57,7 +57,7 @@ def why_not() -> str:
 
 
 def chip() -> Chip:
-    """The current GPU."""
+    """Returns the current GPU."""
     return _chip(active.active.get_current_device())
 
 
@@ -69,20 +69,20 @@ def _chip(device: int) -> Chip:
 
 
 class Clock:
-    """Measures launches on the current GPU."""
+    """Measures the time of launches on the current GPU."""
 
     def name(self) -> str:
-        """What measurements are valid for: the model of the GPU."""
+        """Returns the model of the GPU, for which measurements are valid."""
         return cupy().cuda.runtime.getDeviceProperties(cupy().cuda.runtime.getDevice())["name"].decode()
 
     def usable(self) -> bool:
-        """A stream that is being captured can't be waited for."""
+        """Returns whether it can measure, which needs a stream that isn't being captured."""
         return not cupy().cuda.get_current_stream().is_capturing()
 
     def __call__(self, start: Callable[[], None]) -> float:
-        """The median time of a launch in ms, each with a cold cache.
+        """Returns the median time of a launch in ms, each with a cold cache.
 
-        Emptying the cache takes longer than the host needs for a launch, so launches don't wait for it.
+        Flushing the cache takes longer than the host needs for a launch, so launches are queued in time.
         """
         start()  # compiles
         events, flush = cupy().cuda, cupy().empty(_L2_BYTES, "uint8")

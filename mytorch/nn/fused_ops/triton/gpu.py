@@ -1,4 +1,4 @@
-"""Is there a GPU that Triton can use? Whatever can be found out without loading Triton is."""
+"""Whether Triton can use a GPU, determined without loading Triton as far as possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def why_not() -> str:
-    """Why Triton can't run on a GPU of this machine; "" if it can: then our driver is Triton's."""
+    """Returns why Triton can't run on a GPU of this machine; "" if it can, and then installs our driver."""
     module = sys.modules.get("cupy")
     spec = importlib.util.find_spec("cupy") if module is None else module.__spec__
     if spec is None:

@@ -1,4 +1,4 @@
-"""An array, as Triton wants to see it."""
+"""Arrays as arguments of Triton's kernels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 class Pointer:
-    """What Triton gets for an array: all that it wants is an address and a dtype.
+    """An array's address and dtype, which is all that Triton's launcher reads.
 
-    The other methods are those with which the interpreter copies a tensor of PyTorch to the CPU and back. A
-    NumPy array is there already: its pointer says that it is its own copy, and the kernel works in place.
+    The interpreter uses the other methods to copy PyTorch's tensors to the CPU and back. A NumPy array needs
+    no copy: its pointer returns itself, and the kernel works in place.
     """
 
     __slots__ = ("array", "dtype", "shape", "_address")

@@ -1,0 +1,65 @@
+"""The package speaks the field's language: retired words don't come back; core and functions stay small."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "mytorch"
+CORE_LINES = 2500  # an evening's reading
+
+# Retired words, in names, comments, docstrings and messages, with those that took their place.
+RETIRED = {
+    r"sole|is_sole": "owned",
+    r"Pending": "LazyGrad, Request",
+    r"widened|widens|call_widened|in_single|with_one_rounding": "upcast, downcast",
+    r"pull_raw|pull_back|the way back": "backward pass, vjp",
+    r"Again": "Recompute",
+    r"by hand|by_hand|hand-derived": "manual backward",
+    r"of_weight|of_bias|of_x|of_y": "dweight, dbias, dx, dy",
+    r"rest1|rest2": "one_minus_beta1, one_minus_beta2",
+    r"pace": "step_size",
+    r"starter|starters": "launcher command",
+    r"blame": "root cause",
+    r"so many|somebody|nobody|goes on|lets go|let go|under way|hands over|asked for": "plain English",
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+ALLOWED = {("utils/data/dataset.py", "asked for")}  # PyTorch's message
+
+
+@pytest.mark.parametrize("pattern", RETIRED)
+def test_retired_words_do_not_come_back(pattern):
+    found = []
+    for path in FILES:
+        name = path.relative_to(PACKAGE).as_posix()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for match in re.finditer(rf"\b(?:{pattern})\b", line):
+                if (name, match[0]) not in ALLOWED:
+                    found.append(f"{name}:{number}: {match[0]}")
+    assert found == [], f"say {RETIRED[pattern]} instead"
+
+
+def test_a_retired_word_would_be_found():
+    assert re.search(rf"\b(?:{list(RETIRED)[-1]})\b", "so many of them")
+
+
+def test_core_is_read_in_an_evening():
+    files = (PACKAGE / "core").glob("*.py")
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+    assert lines <= CORE_LINES
+
+
+def test_functions_are_short():
+    """None is longer than 60 lines without its docstring."""
+    long = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = node.body[0]
+                has_docstring = ast.get_docstring(node) is not None
+                length = node.end_lineno - node.lineno + 1
+                length -= first.end_lineno - first.lineno + 1 if has_docstring else 0
+                if length > 60:
+                    long.append(f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines")
+    assert long == []
