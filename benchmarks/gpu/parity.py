@@ -14,7 +14,7 @@ import numpy as np
 
 from mytorch.backends.device import cupy, is_raw
 from tests.triton import harness
-from tests.triton.cases import CASES, COMPILED, DTYPES, DTYPES_OF_ALL, FUNCTIONS
+from tests.triton.cases import CASES, COMPILED, DTYPES, FUNCTIONS
 
 TABLES = {"odd": CASES, "real": COMPILED}
 
@@ -33,7 +33,7 @@ def items(rows: int | None, real: bool, kernels: Iterable[str] = ()) -> list[dic
         if not kernels or name in kernels
         for table in (("odd", "real") if real else ("odd",))
         for row in range(len(TABLES[table].get(name, ())[: rows if table == "odd" else None]))
-        for dtype in DTYPES.get(name, DTYPES_OF_ALL)
+        for dtype in DTYPES
     ]
 
 
