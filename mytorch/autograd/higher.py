@@ -70,7 +70,7 @@ class Recomputation:
         self, node: Node, grad: Any, needed: set[Node] | None
     ) -> Iterator[tuple[Node, Tensor | None, bool]]:
         """Yields (parent, gradient or None, False) like `engine.raw_input_grads`, on Tensors and recorded."""
-        if not node.parents or (needed is not None and not any([p in needed for p in node.parents])):
+        if needed is not None and not any([p in needed for p in node.parents]):
             return
         with enable_grad():
             parts = (None,) * len(node.parents) if grad is None else self._call_vjp(node, grad, needed)

@@ -59,7 +59,7 @@ def backward(
             node = ready.pop()
             with on(node.device):
                 grad = accumulator.finish(node, retain_graph)
-                for parent, part, owned in input_grads(node, grad, needed):
+                for parent, part, owned in input_grads(node, grad, needed) if node.parents else ():
                     if part is not None:
                         accumulator.add(parent, part, owned)
                     waiting[parent] -= 1
@@ -107,7 +107,7 @@ def raw_input_grads(
 
     The gradient has the shape, dtype and device of the input.
     """
-    if not node.parents or (needed is not None and not any([p in needed for p in node.parents])):
+    if needed is not None and not any([p in needed for p in node.parents]):
         return []
     grads = list(call_vjp(node, grad, needed))
     grads.reverse()

@@ -41,8 +41,10 @@ def clip_grad_norm_(
         RuntimeError: see `error_if_nonfinite`.
     """
     parameters = _listed(parameters)
-    total = norm_of_grads(parameters, norm_type, error_if_nonfinite)
-    clip_grads_with_norm_(parameters, max_norm, total)
+    joined = float(norm_type) > 0
+    vectors = grad_vectors(parameters, joined)
+    total = _total_norm(vectors, norm_type, error_if_nonfinite)
+    _clip(parameters, max_norm, total, vectors if joined else None)
     return total
 
 
@@ -50,7 +52,13 @@ def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scales all gradients in place, g *= min(1, max_norm / (total_norm + 1e-6))."""
-    parameters = _listed(parameters)
+    _clip(_listed(parameters), max_norm, total_norm)
+
+
+def _clip(
+    parameters: list[Tensor], max_norm: float, total_norm: Tensor, vectors: list[RawArray] | None = None
+) -> None:
+    """Clips; `vectors` are the joined gradients, if they are known."""
     raw = raw_of(total_norm)
     if isinstance(raw, np.ndarray):
         factor = float(max_norm) / (float(raw) + 1e-6)
@@ -61,7 +69,9 @@ def clip_grads_with_norm_(
         with on(total_norm.device):
             factor = np.minimum(float(max_norm) / (raw + 1e-6), 1)
         joined = norm.keeps_zeros(raw) and all([p.device is total_norm.device for p in parameters])
-    for vector in grad_vectors(parameters, joined):
+    if vectors is None or not joined:
+        vectors = grad_vectors(parameters, joined)
+    for vector in vectors:
         target = device_of(vector)
         with on(target), np.errstate(all="ignore"):
             norm.scale(vector, factor if isinstance(factor, float) else move(factor, target))
