@@ -18,7 +18,7 @@ from . import linalg, ops
 from .core.array import Array
 from .core.grad_mode import is_grad_enabled
 from .core.op import NUMBERS, common_dtype, shares_memory
-from .core.tensor import Tensor, from_raw
+from .core.tensor import Tensor, from_raw, raw_of
 from .methods import attach
 from .ops.shape import unfold
 from .ops.svd import svd
@@ -102,7 +102,7 @@ def _wrap(x: Any, inputs: list[Tensor]) -> Any:
     if isinstance(x, Array):
         out = from_raw(x._array)
         for tensor in inputs:
-            if shares_memory(x._array, tensor.data._array):
+            if shares_memory(x._array, raw_of(tensor)):
                 out._version = tensor._version
         return out
     if isinstance(x, tuple) and hasattr(x, "_make"):

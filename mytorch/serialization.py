@@ -31,7 +31,7 @@ import numpy as np
 from .backends.device import CPU, as_device, is_raw, move
 from .backends.dtypes import as_dtype
 from .core.array import Array, wrap
-from .core.tensor import Size, Tensor, from_raw
+from .core.tensor import Size, Tensor, from_raw, raw_of
 from .utils.atomic import atomic_write
 
 _KEY = "mytorch"  # the header's entry that holds the JSON
@@ -122,7 +122,7 @@ class _Writer:
     def encode(self, x: Any, place: tuple) -> Any:
         """The JSON for `x`, which is found by these keys and indices."""
         if isinstance(x, Tensor):
-            return {"$tensor": self._store(x.data._array, place)}
+            return {"$tensor": self._store(raw_of(x), place)}
         if isinstance(x, Array):
             return {"$array": self._store(x._array, place)}
         if is_raw(x):

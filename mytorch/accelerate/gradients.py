@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, raw_of
 from ..distributed.ddp import DistributedDataParallel
 from ..nn.module import Module
 from ..nn.utils import clip_grad
@@ -186,7 +186,7 @@ def check_steps(value: int) -> int:
 
 
 def _check_finite(loss: Tensor) -> None:
-    raw = loss.data._array
+    raw = raw_of(loss)
     if isinstance(raw, np.ndarray) and not np.isfinite(raw).all():
         value = raw.item() if raw.size == 1 else "with inf or NaN in it"
         raise FloatingPointError(

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..backends.device import is_raw
 from ..core.array import Array
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, raw_of
 from . import checkpoint, world
 from .grad_scaler import GradScaler
 from .gradient_state import GradientState
@@ -286,7 +286,7 @@ def copied(value: T) -> T:
         if isinstance(x, (list, tuple)):
             return type(x)(copy(item) for item in x)
         if isinstance(x, (Tensor, Array)) or is_raw(x):
-            raw = x if is_raw(x) else x.data._array if isinstance(x, Tensor) else x._array
+            raw = x if is_raw(x) else raw_of(x) if isinstance(x, Tensor) else x._array
             host = raw.copy() if isinstance(raw, np.ndarray) else raw.get()
             if is_raw(x):
                 return host

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backends.device import is_raw
 from ..core.grad_mode import _state
+from ..core.tensor import raw_of
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
@@ -31,9 +32,9 @@ class Detector:
         call_site = _call_site()
         if node is not None:
             node.trace = call_site
-        if not self.check_nan or not any(_has_nan(out.data._array) for out in outs):
+        if not self.check_nan or not any(_has_nan(raw_of(out)) for out in outs):
             return
-        if not any(_has_nan(a.data._array) for a in args if hasattr(a, "_version")):
+        if not any(_has_nan(raw_of(a)) for a in args if hasattr(a, "_version")):
             warnings.warn(
                 f"{name}() made a NaN of inputs without one; it was called here:\n{call_site}", stacklevel=4
             )

@@ -45,7 +45,7 @@ class Context:
         def node_of(saved: Tensor | None) -> Callable:
             if saved is not None:
                 for t in tensors:
-                    if isinstance(t, Tensor) and t.data._array is saved.data._array and t._node is not None:
+                    if isinstance(t, Tensor) and raw_of(t) is raw_of(saved) and t._node is not None:
                         return weakref.ref(t._node)
             return lambda: None
 
@@ -180,5 +180,5 @@ class Function:
 
 def _zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     if isinstance(like, Tensor):
-        return from_raw(np.zeros_like(like.data._array, shape=shape, dtype=dtype))
+        return from_raw(np.zeros_like(raw_of(like), shape=shape, dtype=dtype))
     return np.zeros_like(like, shape=shape, dtype=dtype)

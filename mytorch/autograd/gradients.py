@@ -108,7 +108,7 @@ class _Only(GradAccumulator):
 
 def _zeros(x: Tensor) -> Tensor:
     with on(x.device):
-        return from_raw(np.zeros_like(x.data._array))
+        return from_raw(np.zeros_like(raw_of(x)))
 
 
 def backward(
@@ -200,7 +200,7 @@ def _refuse_graph(create_graph: bool) -> None:
 def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
     """Where a walk begins: the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
     node = _node_of(x, "backward()")
-    raw = x.data._array
+    raw = raw_of(x)
     if gradient is None:
         if raw.size != 1:
             shape = raw.shape

@@ -199,7 +199,7 @@ def entrance(x: Tensor) -> Tensor:
     if x.node is None:
         return out.requires_grad_()
     node = Node("entrance", (x.node,), lambda g: g, x.data.shape, x.dtype, x.device)
-    node.recompute = new_recompute((None, (x.data._array,), {}, [(x._version, x._version.count)]))
+    node.recompute = new_recompute((None, (raw_of(x),), {}, [(x._version, x._version.count)]))
     out._watch(node)
     return out
 

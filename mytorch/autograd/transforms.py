@@ -19,7 +19,7 @@ import numpy as np
 
 from ..core.grad_mode import enable_grad
 from ..core.graph import Node
-from ..core.tensor import Tensor, from_raw
+from ..core.tensor import Tensor, from_raw, raw_of
 from ..ops import stack
 from .gradients import grad as gradients_of
 from .higher import entrance
@@ -159,20 +159,20 @@ def _vector_jacobian(
     if strict and len(pairs) < len(outs):
         raise RuntimeError("an output is independent of the inputs; this is not allowed when strict=True")
     if not pairs:
-        return tuple(from_raw(np.zeros_like(x.data._array)) for x in xs)
+        return tuple(from_raw(np.zeros_like(raw_of(x))) for x in xs)
     with enable_grad():
         grads = gradients_of([o for o, _ in pairs], xs, [v for _, v in pairs], True, True, allow_unused=True)
     if strict and any(g is None for g in grads):
         raise RuntimeError("an output is independent of an input; this is not allowed when strict=True")
     pairs = zip(grads, xs, strict=True)
-    return tuple(from_raw(np.zeros_like(x.data._array)) if g is None else g for g, x in pairs)
+    return tuple(from_raw(np.zeros_like(raw_of(x))) if g is None else g for g, x in pairs)
 
 
 def _jacobian_vector(
     outs: Sequence[Tensor], xs: Sequence[Tensor], vs: Sequence[Tensor], strict: bool
 ) -> tuple[Tensor, ...]:
     """Returns J v: u^T J is linear in u, and its derivative with respect to u, times v, is J v."""
-    us = [from_raw(np.zeros_like(out.data._array)).requires_grad_() for out in outs]
+    us = [from_raw(np.zeros_like(raw_of(out))).requires_grad_() for out in outs]
     return _vector_jacobian(_vector_jacobian(outs, xs, us, strict), us, vs, False)
 
 
@@ -180,11 +180,11 @@ def _jacobian_rows(out: Tensor, xs: Sequence[Tensor], strict: bool) -> tuple[Ten
     """Returns the Jacobian of one output with respect to each input, (*out, *x)."""
     rows = []
     for i in range(out.numel()):
-        one_hot = np.zeros_like(out.data._array)
+        one_hot = np.zeros_like(raw_of(out))
         one_hot.reshape(-1)[i] = 1
         rows.append(_vector_jacobian([out], xs, [from_raw(one_hot)], strict))
     if not rows:
-        return tuple(from_raw(np.zeros_like(out.data._array, shape=(*out.shape, *x.shape))) for x in xs)
+        return tuple(from_raw(np.zeros_like(raw_of(out), shape=(*out.shape, *x.shape))) for x in xs)
     columns = zip(*rows, strict=True)
     return tuple(stack(column).reshape(*out.shape, *x.shape) for column, x in zip(columns, xs, strict=True))
 

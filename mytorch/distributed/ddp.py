@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd import is_grad_enabled
 from ..backends.device import CPU, device, on
-from ..core.tensor import Tensor, increment_version
+from ..core.tensor import Tensor, increment_version, raw_of
 from ..nn.module import Module
 from ..optim.flat_buffer import bind_gradients
 from .collectives import all_reduce, broadcast
@@ -318,13 +318,13 @@ def broadcast_tensors(
         tensors_of.setdefault((t.dtype, t.device), []).append(t)
     for (_, target), group_tensors in tensors_of.items():
         with on(target):
-            vector = np.concatenate([t.data._array.reshape(-1) for t in group_tensors])
+            vector = np.concatenate([raw_of(t).reshape(-1) for t in group_tensors])
             broadcast(vector, get_global_rank(group or default_group.WORLD, src), group=group)
             start, is_source = 0, get_rank(group) == src
             for t in group_tensors:
                 stop = start + t.data.size
                 if not is_source:
-                    t.data._array[...] = vector[start:stop].reshape(t.data.shape)
+                    raw_of(t)[...] = vector[start:stop].reshape(t.data.shape)
                 if bump_version:
                     increment_version(t)
                 start = stop

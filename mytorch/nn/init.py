@@ -16,7 +16,7 @@ import numpy as np
 
 from ..autograd import no_grad
 from ..backends.device import on
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, raw_of
 from ..ops import erfinv, rand, randn
 from ..ops.inplace import write
 from ..random import Generator
@@ -110,7 +110,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fills with the identity matrix."""
     if tensor.ndim != 2:
         raise ValueError(f"Only tensors with 2 dimensions are supported, got {tensor.ndim}")
-    rows = np.arange(min(tensor.shape), like=tensor.data._array)
+    rows = np.arange(min(tensor.shape), like=raw_of(tensor))
     return write(zeros_(tensor), 1, (rows, rows))
 
 
@@ -209,7 +209,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
         device=tensor.device,
         generator=generator,
     )
-    q, r = np.linalg.qr(noise.data._array)
+    q, r = np.linalg.qr(raw_of(noise))
     q = q * np.sign(np.diagonal(r))
     q = q.T if rows < columns else q
     return write(tensor, q.reshape(tensor.shape) * gain)

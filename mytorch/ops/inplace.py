@@ -85,7 +85,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
 def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     """Records the write in the history of `x`, or of the tensor that it is a view of."""
     owner, replay = (x, ()) if x._view is None else (x._view.base, x._view.replay)
-    raw, before = owner.data._array, owner._node
+    raw, before = raw_of(owner), owner._node
     parents = (before, value.node if isinstance(value, Tensor) else None)
     order, value_ndim = _memory_order(raw), getattr(value, "ndim", 0)
     value_wanted = parents[1] is not None

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core.tensor import Tensor, from_raw, increment_version
+from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 from .inplace import check_history, recorded
 
 
@@ -42,7 +42,7 @@ def inplace_view(function: Callable) -> Callable:
 
 
 def _alias_of(x: Tensor) -> Tensor:
-    former = from_raw(x.data._array)
+    former = from_raw(raw_of(x))
     former._version = x._version
     former._watch(x._node)
     return former

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.blas import add_product, column_sums, dots, product
 from ...backends.device import array_module, device_of, on
-from ...core.tensor import Tensor, from_raw
+from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops import ones, where
 from .activations import require_float
 from .composite import composite
@@ -65,13 +65,13 @@ def scaled_dot_product_attention(
     weights = where(empty, 0, softmax(where(empty, 0, scores), -1, auto=True))
     if dropout_p is not None:
         draw, p = dropout_p  # see `check_options`
-        weights = weights * from_raw(draw.kept(weights.data._array, p)) * scale_of_kept(p)
+        weights = weights * from_raw(draw.kept(raw_of(weights), p)) * scale_of_kept(p)
     return weights @ value
 
 
 @scaled_dot_product_attention.check
 def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, sliding_window):
-    q, k, v = query.data._array, key.data._array, value.data._array
+    q, k, v = raw_of(query), raw_of(key), raw_of(value)
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise RuntimeError(

@@ -140,7 +140,7 @@ class Running:
                 (self.mean, mean, self.momentum),
                 (self.variance, variance, unbiased),
             ):
-                write(running, running.data._array * (1 - self.momentum) + raw_of(batch) * factor)
+                write(running, raw_of(running) * (1 - self.momentum) + raw_of(batch) * factor)
 
 
 @batch_norm.manual

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.op import op
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from .activations import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
 
@@ -47,7 +47,7 @@ def binary_cross_entropy(
 
 def _check_probabilities(what: str, x: Tensor) -> None:
     if is_visible(x):
-        raw = x.data._array
+        raw = raw_of(x)
         wrong = raw[~((raw >= 0) & (raw <= 1))]
         if wrong.size:
             raise RuntimeError(

@@ -6,7 +6,7 @@ import operator
 
 from ...autograd import is_grad_enabled
 from ...backends.device import array_module, device_of, on
-from ...core.tensor import Tensor, increment_version
+from ...core.tensor import Tensor, increment_version, raw_of
 from ...ops import ones
 from .activations import require_float
 from .attention import attention_manual, batch_shape, default_scale, scaled_dot_product_attention
@@ -80,7 +80,7 @@ def _check(query, key, value, key_cache, value_cache, position, scale, enable_gq
         )
     with on(query.device):
         for cache, new in ((key_cache, key), (value_cache, value)):
-            cache.data._array[:, :, position:end] = new.data._array
+            raw_of(cache)[:, :, position:end] = raw_of(new)
             increment_version(cache)
     return *tensors, position, default_scale(scale, q[-1]), enable_gqa
 

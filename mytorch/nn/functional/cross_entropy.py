@@ -10,7 +10,7 @@ from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
 from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from ...ops import where
 from .composite import composite
 from .loss import read_reduction, reduced
@@ -98,7 +98,7 @@ def check_classes(
             raise RuntimeError(f"{name}(): expected a weight of dtype {dtype}, got {weight.dtype}")
         if weight.requires_grad:
             raise RuntimeError(f"{name}() is not differentiable with respect to weight, which requires grad")
-    raw = target.data._array
+    raw = raw_of(target)
     if isinstance(raw, np.ndarray):
         wrong = raw[((raw < 0) | (raw >= classes)) & (raw != ignore_index)]
         if wrong.size:

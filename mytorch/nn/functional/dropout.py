@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.device import RawArray, device_of, on, thread
 from ...backends.dtypes import is_floating_point
-from ...core.tensor import Tensor, from_raw
+from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops.inplace import inplace as in_place
 from ...random import generator_on
 from . import philox
@@ -32,7 +32,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
     """
     draw = training  # the checker replaces it by a `Draw`
-    return input * (from_raw(draw.kept(input.data._array, p)).to(input.dtype) * scale_of_kept(p))
+    return input * (from_raw(draw.kept(raw_of(input), p)).to(input.dtype) * scale_of_kept(p))
 
 
 @dropout.check

@@ -7,7 +7,7 @@ import numpy as np
 from ...autograd import is_grad_enabled, no_grad
 from ...backends.device import RawArray, on
 from ...core.op import require_tensor
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from ...ops import arange, where
 from ...ops.gather_scatter import scatter_nd
 from ...ops.inplace import write
@@ -60,7 +60,7 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
     if sparse and weight.requires_grad and is_grad_enabled():
         raise NotImplementedError("embedding(): sparse gradients are not implemented; use sparse=False")
     count = weight.shape[0]
-    index = input.data._array
+    index = raw_of(input)
     if isinstance(index, np.ndarray) and index.size:
         unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one comparison finds both
         if unsigned.max() >= count:
@@ -82,7 +82,7 @@ def renormalize(weight: Tensor, index: RawArray, max_norm: float, norm_type: flo
     """Scales the rows `index` of the weight down to `max_norm`, in place."""
     with no_grad(), on(weight.device):
         index = np.unique(index)
-        rows = weight.data._array[index]
+        rows = raw_of(weight)[index]
         norm = np.linalg.norm(rows, norm_type, axis=1, keepdims=True)
         write(
             weight,
@@ -124,7 +124,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     require_tensor(tensor, "one_hot")
     if tensor.dtype != np.int64:
         raise RuntimeError(f"one_hot(): expected an index tensor of dtype int64, got {tensor.dtype}")
-    index = tensor.data._array
+    index = raw_of(tensor)
     if not index.size and num_classes < 1:
         raise RuntimeError("one_hot(): can not infer total number of classes from empty tensor")
     if num_classes == -1:

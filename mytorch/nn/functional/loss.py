@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point, promote_types
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from ...ops import where
 
 Loss: TypeAlias = Tensor | RawArray
@@ -83,4 +83,4 @@ def at_least(x: Tensor, low: float) -> Tensor:
 
 def is_visible(x: Tensor) -> bool:
     """Returns whether its values can be read without synchronizing with a GPU."""
-    return isinstance(x.data._array, np.ndarray)
+    return isinstance(raw_of(x), np.ndarray)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from ...ops import arange, logaddexp, relu, where
 from .activations import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced
@@ -190,7 +190,7 @@ def _labels(name: str, target: Tensor, shape: tuple[int, ...], low: int, classes
     if target.data.shape != shape and not {target.data.shape, shape} <= single:
         raise RuntimeError(f"{name}(): inconsistent target size, {target.data.shape}, expected {shape}")
     if is_visible(target):
-        raw = target.data._array
+        raw = raw_of(target)
         wrong = raw[(raw < low) | (raw >= classes)]
         if wrong.size:
             raise RuntimeError(f"{name}(): target {wrong[0]} is out of range, there are {classes} classes")

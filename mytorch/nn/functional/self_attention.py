@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...backends.device import RawArray
-from ...core.tensor import Tensor, from_raw
+from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops.split import joined
 from .activations import require_float
 from .attention import attention_manual, check_options, scaled_dot_product_attention
@@ -136,8 +136,8 @@ def cached_self_attention(
             required.
     """
     _sizes("cached_self_attention", qkv, num_heads)
-    q, k, v = (from_raw(a) for a in heads_of_thirds(qkv.data._array, num_heads))
+    q, k, v = (from_raw(a) for a in heads_of_thirds(raw_of(qkv), num_heads))
     if qkv.requires_grad:
         q.requires_grad_()  # cached_attention raises
     y = cached_attention(q, k, v, key_cache, value_cache, position, scale, fused=fused)
-    return from_raw(side_by_side(y.data._array))
+    return from_raw(side_by_side(raw_of(y)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...autograd import no_grad
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from ...ops import cat
 from ...ops.inplace import write
 
@@ -34,5 +34,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     with no_grad():
         for parameter in parameters:
             stop = start + parameter.numel()
-            write(parameter, vec.data._array[start:stop].reshape(parameter.data.shape))
+            write(parameter, raw_of(vec)[start:stop].reshape(parameter.data.shape))
             start = stop

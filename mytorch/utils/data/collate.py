@@ -11,7 +11,7 @@ import numpy as np
 
 from ...backends.device import is_raw
 from ...core.array import Array
-from ...core.tensor import Tensor, from_raw
+from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops.join import stack
 
 _EXPECTED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists"
@@ -97,7 +97,7 @@ def _raw_arrays(batch: Sequence) -> list[np.ndarray]:
     raws = []
     for x in batch:
         if isinstance(x, Tensor) and x.node is None:
-            x = x.data._array
+            x = raw_of(x)
         elif isinstance(x, Array):
             x = x._array
         if not isinstance(x, np.ndarray):

@@ -14,7 +14,7 @@ import numpy as np
 from ... import cuda
 from ...backends.device import CPU, as_device, cupy, device, is_available
 from ...core.array import Array, wrap
-from ...core.tensor import Tensor, from_raw
+from ...core.tensor import Tensor, from_raw, raw_of
 from .collate import rebuilt
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _upload(raw: np.ndarray) -> Any:
 def _mapped(x: Any, change: Callable[[np.ndarray], Any]) -> Any:
     """Returns `x` with `change(raw)` for every numeric array in CPU memory."""
     if isinstance(x, Tensor):
-        raw = x.data._array
+        raw = raw_of(x)
         return from_raw(change(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x
     if isinstance(x, Array):
         return wrap(change(x._array)) if isinstance(x._array, np.ndarray) else x
