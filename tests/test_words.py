@@ -1,6 +1,5 @@
-"""The package speaks the field's language: retired words don't come back; core and functions stay small."""
+"""The package speaks the field's language: retired words don't come back; the core stays small."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -49,17 +48,3 @@ def test_core_is_read_in_an_evening():
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
     assert lines <= CORE_LINES
 
-
-def test_functions_are_short():
-    """None is longer than 60 lines without its docstring."""
-    long = []
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                first = node.body[0]
-                has_docstring = ast.get_docstring(node) is not None
-                length = node.end_lineno - node.lineno + 1
-                length -= first.end_lineno - first.lineno + 1 if has_docstring else 0
-                if length > 60:
-                    long.append(f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines")
-    assert long == []

@@ -71,6 +71,17 @@ def op(
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
     upcasts = None if half is True or view else dtypes.is_bfloat16 if half else dtypes.is_half
+    call = _make_call(forward, promote, view, outputs, tensors, numbers, upcasts)
+    call.forward, call.promote, call.dual, call.tensors = forward, promote, _dual(call), tensors
+    call.upcasts = upcasts
+    return call
+
+
+def _make_call(
+    forward: Callable, promote: str | None, view: bool, outputs: bool, tensors: int, numbers: bool,
+    upcasts: Callable | None,
+) -> Callable:  # fmt: skip
+    """The function of Tensors: unwrap, promote, upcast, compute, record."""
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
 
     def compute(raws, kwargs):
@@ -113,8 +124,6 @@ def op(
             _mark_view(out, args[0], (call, args[1:], kwargs))
         return out
 
-    call.forward, call.promote, call.dual, call.tensors = forward, promote, _dual(call), tensors
-    call.upcasts = upcasts
     return call
 
 
