@@ -27,7 +27,7 @@ def loop():
     blocks = re.findall(
         r"^```python\n(.*?)^```$", (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8"), re.M | re.S
     )
-    (found,) = [block for block in blocks if "accelerator.accumulate(" in block]
+    (found,) = [block for block in blocks if "gradient_accumulation_steps=2" in block]
     return found
 
 

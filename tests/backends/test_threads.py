@@ -172,7 +172,7 @@ def test_three_threads_at_once():
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"NUMBA_THREADING_LAYER": "workqueue"}, "isn't safe"),
+        ({"NUMBA_THREADING_LAYER": "workqueue"}, "isn't thread-safe"),
         ({"NUMBA_THREADING_LAYER": "tbb"}, "no OpenMP threads"),
     ],
 )

@@ -278,7 +278,10 @@ def test_every_kernel_is_timed_and_compared():
     assert {*CASES} - timed == {"add_rows"}  # the backward pass of embedding
     assert timed - {*CASES} == {"AdamW"}
     items = parity.items(None, True)
-    assert {(i["kernel"], i["table"]) for i in items} == {(k, t) for t in ("odd", "real") for k in CASES}
+    assert {(i["kernel"], i["table"]) for i in items} == (
+        {(kernel, "odd") for kernel in CASES} | {(kernel, "real") for kernel in COMPILED}
+    )
+    assert {*CASES} - {*COMPILED} == {"conv1d", "self_attention"}  # the kernels of conv2d and attention
     assert len(items) > 500 and len(parity.items(2, False, ["relu"])) == 2 * 3
 
 

@@ -138,7 +138,7 @@ def test_forward_and_backward_never_wait(fake_cuda, monkeypatch):
 
 STEP = """
 import pytest
-from mytorch.device import cupy
+from mytorch.backends.device import cupy
 cupy()
 from benchmarks.gpu import training
 from benchmarks.gpu.sizes import SIZES, chain
