@@ -17,7 +17,7 @@ TRITON = ['triton>=3.6; platform_system == "Linux"', *BF16]  # the latter for it
 setup(
     name="mytorch",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "mytorch" / "version.py").read_text()).group(1),
-    description="A deep-learning framework to read in a weekend and to train a real GPT with.",
+    description="A deep-learning framework to read and to train a real GPT with.",
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
     python_requires=">=3.10",
