@@ -1,5 +1,5 @@
 """
-Draw the pictures of the README.
+Draws the pictures of the README and the docs.
 
     python src/draw.py [--metrics work_dir/gpt2-small-shakespeare/metrics.jsonl]
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from canvas import AMBER, BLUE, GREEN, INK, LINE, PALE, RED, SOFT, WHITE, Canvas
 
-# The walk: loss = h.square() + h with h = x * w, at x = 2 and w = 3.
+# The backward pass: loss = h.square() + h with h = x * w, at x = 2 and w = 3.
 
 PLACES = {"x": (46, 116), "w": (46, 198), "mul": (148, 157), "square": (242, 112), "add": (330, 157)}
 VALUES = {"x": "2", "w": "3", "mul": "6", "square": "36", "add": "42"}
@@ -64,7 +64,7 @@ LEGEND = [
 
 def draw_autograd() -> None:
     sheet = Canvas(640)
-    sheet.text(26, 34, "How a gradient finds its way back", 13, bold=True)
+    sheet.text(26, 34, "The backward pass", 13, bold=True)
     sheet.text(26, 62, "x = 2,  w = 3        h = x * w        loss = h.square() + h", 10.5, code=True)
     for number, step in enumerate(STEPS):
         _draw_step(sheet, 20 + 385 * (number % 2), 88 + 250 * (number // 2), number + 1, step)
@@ -117,22 +117,22 @@ def _draw_gate(sheet: Canvas, x: float, y: float, expected: int, arrived: int) -
 
 STAGES = [  # of a call; the lines below each
     ("unwrap", "Tensor → NumPy", "or CuPy array"), ("promote", "int + float", "→ float"),
-    ("call", "the function", "above"), ("record", "a node with the", "way back"),
+    ("call", "the function", "above"), ("record", "a node with", "the vjp"),
     ("fit", "undo broadcast", "and cast"), ("add up", "many paths,", "one gradient"),
 ]  # fmt: skip
 VARIANTS = [  # option, name, what it is, colour, edge, height, code
-    ("auto=True", "the reference", "readable Tensor code: it says what is right", BLUE, "-", 108, [
+    ("auto=True", "the reference", "readable Tensor code: it defines the result", BLUE, "-", 108, [
         [("@composite", BLUE)],
         [("def ", BLUE), ("silu(input):", INK)],
         [("    return ", BLUE), ("input / (1 + (-input).exp())", INK)],
     ]),
-    ("default", "by hand", "the gradient derived on paper, as an op", GREEN, "-", 128, [
+    ("default", "manual backward", "the gradient derived on paper, as an op", GREEN, "-", 128, [
         [("@silu.manual", BLUE)],
         [("def ", BLUE), ("_silu(x):", INK)],
         [("    s, _ = sigmoid.forward(x);  y = x * s", INK)],
         [("    return ", BLUE), ("y", GREEN), (", ", INK), ("lambda g: g * (s + y * (1 - s))", AMBER)],
     ]),
-    ("fused=True", "a kernel", "the slot is there; none has one yet", SOFT, "--", 88, [
+    ("fused=True", "a kernel", "Numba on the CPU, Triton on the GPU", SOFT, "--", 88, [
         [('@silu.fused("cpu")', SOFT)],
         [("def _silu_cpu(x): …", SOFT)],
     ]),
@@ -157,7 +157,7 @@ def _draw_op(sheet: Canvas, top: float) -> None:
         [("    return ", BLUE), ("x * y", GREEN), (", (", INK), ("lambda g: g * y", AMBER), (",", INK)],
         [("                   ", INK), ("lambda g: g * x", AMBER), (")", INK)],
     ])  # fmt: skip
-    for y, color, words in ((52, GREEN, "the result"), (78, AMBER, "the way back: from g, the gradient")):
+    for y, color, words in ((52, GREEN, "the result"), (78, AMBER, "the vjp: from g, the gradient")):
         sheet.box(478, top + y - 6, 12, 12, color, color, radius=2)
         sheet.text(500, top + y, words)
     sheet.text(500, top + 98, "of the result, to that of each input")
@@ -197,21 +197,21 @@ def _draw_variants(sheet: Canvas, y: float) -> None:
 # The layers of the package. tests/test_layers.py has the same order, and holds every import to it.
 
 LAYERS = [
-    ("models", "GPT-2, with a KV cache for generation", BLUE),
-    ("serialization   tokenizers   utils.data", "files, text, batches", BLUE),
-    ("optim", "SGD, Adam, Muon, …, schedules; flat parameters", BLUE),
+    ("cli", "mytorchrun: config, test, launch, env", BLUE),
+    ("models   accelerate", "GPT-2; Accelerator: precision, accumulation, checkpoints", BLUE),
+    ("distributed", "collectives on MPI and NCCL, DDP, ZeRO, the launcher", BLUE),
+    ("serialization   tokenizers   utils", "files, text, DataLoader", BLUE),
+    ("optim", "SGD, Adam, Muon, …, schedules; flat buffers", BLUE),
     ("func", "grad(f), hessian(f), functional_call", BLUE),
-    ("nn", "Module, layers, initialisation, clipping", BLUE),
+    ("nn", "Module, layers, initialisation, clipping, kernels", BLUE),
     ("nn.functional", "activations, losses, convolution, attention, …", BLUE),
-    ("methods   numpy_protocol   linalg", "which op is which method, or function of NumPy", GREEN),
-    ("autograd.higher   Function   checkpoint", "gradients of gradients, and what is built on ops", GREEN),
+    ("methods   numpy_protocol   linalg   cuda", "which op is which method, or function of NumPy", GREEN),
+    ("autograd", "grad, Function, checkpoint, gradients of gradients", GREEN),
     ("ops   random", "one file a family: elementwise, reduce, index, …", GREEN),
-    ("tensor", "Tensor: an Array that remembers how it was made", GREEN),
-    ("autograd.engine   grad_mode   view", "the gated walk back", GREEN),
-    ("_array", "Array: NumPy and CuPy behind one type", AMBER),
-    ("dtypes   device   backends", "promotion, places, matrix products", AMBER),
+    ("core", "Array, Tensor, @op, the graph, the backward pass", AMBER),
+    ("backends", "devices, dtypes, matrix products, threads", AMBER),
 ]
-GROUPS = [("to build with", 0, 6, BLUE), ("to differentiate", 6, 11, GREEN), ("to compute", 11, 13, AMBER)]
+GROUPS = [("to build with", 0, 8, BLUE), ("to differentiate", 8, 11, GREEN), ("core", 11, 13, AMBER)]
 
 
 def draw_layers() -> None:
@@ -219,7 +219,7 @@ def draw_layers() -> None:
     bottom = top + row * len(LAYERS) - 6
     sheet = Canvas(bottom + 24)
     sheet.text(26, 34, "Imports point one way", 13, bold=True)
-    sheet.text(716, 35, "a file uses only what stands beside or below it", 10, SOFT, ha="right")
+    sheet.text(716, 35, "a file imports only what is beside or below it", 10, SOFT, ha="right")
     for i, (names, words, color) in enumerate(LAYERS):
         y = top + row * i
         sheet.box(26, y, 690, row - 6, PALE[color], color, thick=1)
@@ -264,7 +264,7 @@ def draw_loss(metrics: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw the pictures of the README.")
+    parser = argparse.ArgumentParser(description="Draws the pictures of the README and the docs.")
     parser.add_argument("--metrics", type=Path, help="metrics.jsonl of a finished run, for the loss curve")
     args = parser.parse_args()
     draw_autograd()
