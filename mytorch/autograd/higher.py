@@ -104,7 +104,7 @@ class Recomputation:
             if parent is not None and recompute.args[i] is None:
                 self._make(parent, version)
             else:
-                check_versions([version], node, lambda _: True)
+                check_versions([version], node, lambda *_: True)
         return [
             self.tensors[p] if p is not None and a is None else a
             for a, p in zip(recompute.args, node.parents, strict=True)
@@ -144,7 +144,7 @@ class Recomputation:
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
             self.tensors[node] = found
         elif node.recompute is not None and node.recompute.call is None:  # a write: its result is the memory
-            check_versions(node.recompute.versions[:1], node, lambda _: True)
+            check_versions(node.recompute.versions[:1], node, lambda *_: True)
             self.tensors[node] = from_raw(node.recompute.args[0])
             self.tensors[node]._node = node
         return node in self.tensors

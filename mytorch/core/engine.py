@@ -137,7 +137,7 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = 
         )
     if grad is None:
         return (None,) * len(node.parents)
-    check_versions(node.saved, node, lambda version: _holds_memory_of(node.vjp, version))
+    check_versions(node.saved, node, lambda version, count: _holds_written(node.vjp, version, count))
     vjp = vjp or node.vjp
     while type(vjp) is Deferred:  # a checkpoint may contain others
         vjp.recover()
@@ -157,9 +157,9 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = 
     return grads
 
 
-def _holds_memory_of(vjp: Any, version: Version) -> bool:
-    """Whether the vjp holds an array in memory that was written; its closure is searched only then."""
-    return version.written is None or holds(vjp, version.written)
+def _holds_written(vjp: Any, version: Version, count: int) -> bool:
+    """Whether the vjp holds an array in memory written since; its closure is searched only then."""
+    return any([holds(vjp, memory) for memory in version.written_since(count)])
 
 
 class BackwardPass(NamedTuple):

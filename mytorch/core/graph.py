@@ -12,27 +12,38 @@ import numpy as np
 from ..backends.device import CPU, RawArray, device
 from .closure import extent
 
+MAX_RANGES = 16  # that a Version keeps apart
+
 
 class Version:
     """Counts the in-place writes to an array; shared by all tensors that see its memory.
 
+    The array may be exchanged (`p.data = …`), so each range of addresses has the count of its last write.
+
     Attributes:
         count: the number of writes.
-        written: (start, end) addresses that enclose the memory written; None if it isn't known.
     """
 
     count = 0
-    written: tuple[int, int] | None = None
-    _last: weakref.ref | None = None  # the array that was written last
+    _writes: dict[tuple[int, int], int] | None = None  # (start, end): the count of the last write to it
+    _last: weakref.ref | None = None  # the array written last, whose range is _range
+    _range = (0, 0)
 
     def bump(self, raw: RawArray) -> None:
         """Counts a write to `raw`."""
         self.count += 1
         if self._last is None or self._last() is not raw:
-            start, end = extent(raw)
-            if self.written is not None:
-                start, end = min(start, self.written[0]), max(end, self.written[1])
-            self.written, self._last = (start, end), weakref.ref(raw)
+            self._range, self._last = extent(raw), weakref.ref(raw)
+            writes = self._writes or {}
+            if len(writes) == MAX_RANGES:  # one range around all of them: rather an error too many
+                starts, ends = zip(*writes, strict=True)
+                writes = {(min(starts), max(ends)): self.count - 1}
+            self._writes = writes
+        self._writes[self._range] = self.count
+
+    def written_since(self, count: int) -> list[tuple[int, int]]:
+        """Returns the ranges of addresses, (start, end), that were written after this count."""
+        return [memory for memory, last in (self._writes or {}).items() if last > count]
 
 
 class Node:
@@ -121,13 +132,13 @@ def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, o
 
     Args:
         versions: of the arrays, as they were.
-        overwritten: whether a modification of this Version matters.
+        overwritten: whether the writes to a Version since a count matter.
 
     Raises:
         RuntimeError: PyTorch's message.
     """
     for saved in versions:
-        if saved is not None and saved[0].count != saved[1] and overwritten(saved[0]):
+        if saved is not None and saved[0].count != saved[1] and overwritten(*saved):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace "
                 f"operation: {node.name} (output of shape {node.shape}) needs it at version {saved[1]}, "

@@ -304,3 +304,32 @@ def test_threads_differentiate_independently():
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert results == {k: (False if k % 2 else 2.0 * k) for k in range(6)}
+
+
+def test_a_write_counts_for_the_memory_written_not_for_what_lies_between():
+    """A bias is written, moved to other memory and written again; the weight between the two is unchanged."""
+    memory = np.ones(30)
+    weight = Tensor(memory[10:20].reshape(2, 5), requires_grad=True)
+    bias = Tensor(memory[:2], requires_grad=True)
+    with no_grad():
+        bias += 1
+    bias.data = mytorch.Array(memory[25:27])
+    loss = mytorch.nn.functional.linear(leaf(1, 2, 3, 4, 5), weight, bias).sum()
+    with no_grad():
+        bias += 1
+    loss.backward()
+    assert weight.grad.tolist() == [[1, 2, 3, 4, 5]] * 2
+
+
+@pytest.mark.parametrize("moves", [1, 40])
+def test_a_write_before_the_memory_was_exchanged_is_noticed(moves):
+    x = leaf(1.0, 2.0)
+    y = x * 1.0
+    loss = (y * y).sum()
+    with no_grad():
+        y += 1
+        for _ in range(moves):
+            y.data = mytorch.Array(np.zeros(2))
+            y += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -45,7 +45,8 @@ def _check(input, weight, bias):
         )
     if x[-1] != w[-1]:
         raise RuntimeError(
-            f"linear(): shapes cannot be multiplied: input {x} has {x[-1]} features, weight {w} {w[-1]}"
+            f"linear(): shapes cannot be multiplied: input {x} has {x[-1]} features, "
+            f"weight {w} expects {w[-1]}"
         )
     dtype = input.dtype
     if weight.dtype != dtype or (bias is not None and bias.dtype != dtype):

@@ -28,9 +28,16 @@ class Dataset(Generic[T]):
 
     Attributes:
         is_random: False promises that loading draws no random numbers, so nothing is seeded before a sample.
+            A subclass with a `__getitem__` or `__getitems__` of its own has to promise it anew.
     """
 
     is_random = True
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        defined = vars(cls)
+        if "is_random" not in defined and ("__getitem__" in defined or "__getitems__" in defined):
+            cls.is_random = True
 
     def __getitem__(self, index: Any) -> T:
         raise NotImplementedError(f"{type(self).__name__} doesn't define __getitem__()")

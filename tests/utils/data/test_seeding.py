@@ -135,6 +135,22 @@ def test_a_dataset_that_draws_nothing_is_not_seeded(monkeypatch):
     assert len(seeds) == 4
 
 
+class Noisy(data.TensorDataset):
+    def __getitem__(self, index):
+        (x,) = super().__getitem__(index)
+        return x + mytorch.randn(())
+
+
+def test_a_subclass_that_loads_by_itself_is_seeded():
+    """What TensorDataset promises holds for its own `__getitem__` only."""
+    batches = []
+    for workers in (0, 2):
+        mytorch.manual_seed(0)
+        loader = data.DataLoader(Noisy(mytorch.zeros(6)), 2, num_workers=workers)
+        batches.append([batch.tolist() for batch in loader])
+    assert batches[0] == batches[1] and len({x for batch in batches[0] for x in batch}) == 6
+
+
 # The user's own generators
 
 
