@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from .autograd.gradients import tensor_backward
 from .backends import dtypes
-from .backends.device import is_raw
-from .core.array import Array
-from .core.op import NUMBERS, require_tensor
+from .core.op import as_operator, require_tensor
 from .core.tensor import Tensor
 from .ops import (
     added_product,
@@ -142,17 +140,6 @@ def float_power_(x: Tensor, exponent) -> Tensor:
     return inplace(elementwise.float_power)(x, exponent)
 
 
-def _operator(op):
-    """Returns the op as an operator: of an operand of another class it returns NotImplemented."""
-
-    def operator(x, y):
-        if isinstance(y, (Tensor, Array, *NUMBERS)) or is_raw(y):
-            return op(x, y)
-        return NotImplemented
-
-    return operator
-
-
 def _iterate(x: Tensor):
     if x.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
@@ -166,14 +153,14 @@ def attach(name: str, function) -> None:
 
 def _attach_all() -> None:
     for name, op in OPERATORS.items():
-        attach(f"__{name}__", _operator(op))
-        attach(f"__r{name}__", _operator(swapped(op)))
+        attach(f"__{name}__", as_operator(op))
+        attach(f"__r{name}__", as_operator(swapped(op)))
         attach(f"__i{name}__", inplace(op, f"__i{name}__"))
     attach("__rdiv__", Tensor.__rtruediv__)
-    attach("__matmul__", _operator(linalg.matmul))  # x @= y makes a new tensor: the shape may change
-    attach("__rmatmul__", _operator(swapped(linalg.matmul)))
+    attach("__matmul__", as_operator(linalg.matmul))  # x @= y makes a new tensor: the shape may change
+    attach("__rmatmul__", as_operator(swapped(linalg.matmul)))
     for name, op in COMPARISONS.items():
-        attach(f"__{name}__", _operator(op))
+        attach(f"__{name}__", as_operator(op))
     for name, op in UNARY.items():
         attach(f"__{name}__", op)
     for op in METHODS:

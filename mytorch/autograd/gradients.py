@@ -12,7 +12,7 @@ from ..core import engine
 from ..core.grad_accumulator import GradAccumulator
 from ..core.graph import Node
 from ..core.tensor import Tensor, from_raw, raw_of
-from .higher import Recomputation, TensorAccumulator
+from .higher import GradCollector, Recomputation
 
 
 def grad(
@@ -26,17 +26,17 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of the sum of `outputs` with respect to `inputs`, as Tensors; no `.grad` is touched.
+    """Returns the gradients of the sum of `outputs` with respect to `inputs`; no `.grad` is touched.
 
     Args:
         outputs: what is differentiated.
         inputs: with respect to what.
         grad_outputs: a gradient for each output; None for scalars.
-        retain_graph: keep the graph for another walk; by default if `create_graph`.
+        retain_graph: keep the graph for another backward pass; by default if `create_graph`.
         create_graph: record the gradients' own graph, so that they can be differentiated again.
-        allow_unused: give None for an input that the outputs don't depend on, instead of an error.
-        materialize_grads: give zeros there instead.
-        only_inputs, is_grads_batched: for code written for PyTorch; only their defaults are there.
+        allow_unused: return None for an input that the outputs don't depend on, instead of raising.
+        materialize_grads: return zeros for such an input.
+        only_inputs, is_grads_batched: as in PyTorch; only the defaults are supported.
 
     Raises:
         RuntimeError: an input needs no gradient or is unused; for the rest see `Tensor.backward`.
@@ -56,7 +56,7 @@ def grad(
             for (node, raw), g in zip(roots, _listed(grad_outputs, len(roots)), strict=True)
         ]
     retain_graph = create_graph if retain_graph is None else retain_graph
-    accumulator = TensorAccumulator(wanted) if create_graph else _Collector(wanted)
+    accumulator = GradCollector(wanted)
     engine.backward(
         roots, retain_graph, accumulator, wanted, Recomputation().input_grads if create_graph else None
     )
@@ -71,24 +71,6 @@ def grad(
             "set allow_unused=True if this is the desired behavior"
         )
     return tuple(results)
-
-
-class _Collector(GradAccumulator):
-    """Collects the gradients of some nodes as Tensors; no `.grad` is touched."""
-
-    def __init__(self, wanted: set[Node]):
-        super().__init__()
-        self.wanted, self.found = wanted, {}
-
-    def finish(self, node: Node, retain_graph: bool) -> Any:
-        return super().finish(node, retain_graph or node in self.wanted)
-
-    def store(self, node: Node, grad: RawArray, owned: bool) -> None:
-        if node in self.wanted:
-            self.found[node] = from_raw(grad if owned else grad.copy())
-
-    def destination(self, node: Node) -> tuple[None, int]:
-        return None, 0
 
 
 class _Only(GradAccumulator):
@@ -119,12 +101,12 @@ def backward(
     *,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradients of the sum of `tensors` to the `.grad` of the leaves, in one walk.
+    """Adds the gradients of the sum of `tensors` to the `.grad` of the leaves, in one backward pass.
 
     Args:
         tensors: what is differentiated.
         grad_tensors: a gradient for each; None for scalars.
-        retain_graph: keep the graph for another walk.
+        retain_graph: keep the graph for another backward pass.
         inputs: fill the `.grad` of this tensor or these tensors only.
 
     Raises:
@@ -141,16 +123,16 @@ def tensor_backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """`x.backward()`: add the derivative of this tensor to the `.grad` of every leaf that it was made from.
+    """`x.backward()`: adds the derivative of this tensor to the `.grad` of every leaf that it was made from.
 
     Args:
         gradient: the derivative of some scalar with respect to this tensor, in its shape; 1 for a scalar.
-        retain_graph: keep the graph for another walk, and every intermediate `.grad`.
+        retain_graph: keep the graph for another backward pass, and every intermediate `.grad`.
         inputs: fill the `.grad` of this tensor or these tensors only.
 
     Raises:
-        RuntimeError: nothing was recorded; not a scalar and no gradient; wrong shape; the graph is spent;
-            an array that it needs was overwritten; create_graph, because a `.grad` has no graph.
+        RuntimeError: nothing was recorded; not a scalar and no gradient; wrong shape; the graph was
+            freed; an array that it needs was modified in place; create_graph, because a `.grad` has no graph.
     """
     _refuse_graph(create_graph)
     engine.backward([_root(x, gradient)], bool(retain_graph), *_only(inputs))
@@ -171,7 +153,7 @@ def _roots(tensors: Any, gradients: Any) -> list:
 
 
 def _node_of(x: Tensor, what: str) -> Node:
-    """The node of a tensor that must have one."""
+    """Returns the node of a tensor that must have one."""
     if x.node is None:
         shape = x.data.shape
         raise RuntimeError(f"{what}: a tensor of shape {shape} does not require grad and has no grad_fn")
@@ -179,7 +161,7 @@ def _node_of(x: Tensor, what: str) -> Node:
 
 
 def _only(inputs: Any) -> tuple:
-    """What the engine needs to fill the `.grad` of these tensors only: how to accumulate, and their nodes."""
+    """Returns the engine's arguments for filling the `.grad` of these tensors only: accumulator and nodes."""
     if inputs is None:
         return None, None
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -198,7 +180,7 @@ def _refuse_graph(create_graph: bool) -> None:
 
 
 def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
-    """Where a walk begins: the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
+    """Returns the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
     node = _node_of(x, "backward()")
     raw = raw_of(x)
     if gradient is None:

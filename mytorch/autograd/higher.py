@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..backends.dtypes import is_inexact
 from ..core import engine
 from ..core.closure import closure_arrays
@@ -38,8 +39,8 @@ from ..ops.reduce import sum as total
 from ..ops.shape import reshape
 
 
-class TensorAccumulator(GradAccumulator):
-    """Accumulates gradients that are Tensors, and stores those of some nodes.
+class GradCollector(GradAccumulator):
+    """Collects the gradients of some nodes as Tensors; no `.grad` is touched.
 
     Attributes:
         found: the gradients by node.
@@ -49,15 +50,21 @@ class TensorAccumulator(GradAccumulator):
         super().__init__()
         self.wanted, self.found = wanted, {}
 
-    def _sum(self, node: Node, a: Any, b: Any) -> Any:
-        return a + b
+    def add(self, node: Node, grad: Any, owned: bool = False) -> None:
+        if isinstance(grad, Tensor):  # with a graph of its own: its sums are recorded
+            self._grads[node] = self._grads[node] + grad if node in self._grads else grad
+        else:
+            super().add(node, grad, owned)
 
     def finish(self, node: Node, retain_graph: bool) -> Any:
         return super().finish(node, retain_graph or node in self.wanted)
 
-    def store(self, node: Node, grad: Any, owned: bool) -> None:
+    def store(self, node: Node, grad: RawArray | Tensor, owned: bool) -> None:
         if node in self.wanted:
-            self.found[node] = grad
+            self.found[node] = grad if isinstance(grad, Tensor) else from_raw(grad if owned else grad.copy())
+
+    def destination(self, node: Node) -> tuple[None, int]:
+        return None, 0
 
 
 class Recomputation:
@@ -183,7 +190,7 @@ def _through(reference: Callable, args: list, node: Node, grad: Tensor) -> tuple
     pairs = [(out[i], g) for i, g in grad.items()] if isinstance(grad, OutputGrads) else [(_first(out), grad)]
     roots = [(y.node, match(g, y.node)) for y, g in pairs if y.node is not None]
     nodes = [x._node if p is not None else None for x, p in zip(inputs, node.parents, strict=True)]
-    accumulator = TensorAccumulator({n for n in nodes if n is not None})
+    accumulator = GradCollector({n for n in nodes if n is not None})
     if roots:
         engine.backward(roots, True, accumulator, accumulator.wanted, Recomputation().input_grads)
     return tuple(accumulator.found.get(n) for n in nodes)

@@ -36,7 +36,7 @@ def product(x: RawArray, y: RawArray) -> RawArray:
 
 def _multiply(x: RawArray, y: RawArray) -> RawArray:
     """Returns x @ y, computed on the pool of threads if it runs, so that no second pool competes with it."""
-    if x.dtype != np.float32 or y.dtype != np.float32 or x.ndim < 2 or y.ndim < 2 or not threads.is_running():
+    if x.dtype != np.float32 or y.dtype != np.float32 or x.ndim < 2 or y.ndim < 2 or not threads.running:
         return np.matmul(x, y)
     gemm = _gemm()
     if gemm is None or x.size * y.shape[-1] < gemm.SERIAL:
@@ -62,7 +62,7 @@ def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> Non
         cublas.product(x, y, out, beta)
     elif (
         x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
-        and out.strides[-1] == 4 and threads.is_running() and (gemm := _gemm()) is not None
+        and out.strides[-1] == 4 and threads.running and (gemm := _gemm()) is not None
     ):  # fmt: skip
         gemm.matrix_product(x, y, out, beta)
     elif x.dtype.itemsize == 2 and is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
@@ -87,7 +87,7 @@ def column_sums(x: RawArray) -> RawArray:
     """
     if not isinstance(x, np.ndarray):
         return np.sum(x, axis=-2)
-    if x.dtype == np.float32 and x.ndim == 2 and threads.is_running() and _gemm() is not None:
+    if x.dtype == np.float32 and x.ndim == 2 and threads.running and _gemm() is not None:
         out = np.empty(x.shape[1:], x.dtype)
         _gemm().column_sums(np.ascontiguousarray(x), out)
         return out
@@ -96,7 +96,7 @@ def column_sums(x: RawArray) -> RawArray:
 
 def row_sums(x: RawArray) -> RawArray:
     """Returns the sums of float32 or float64 rows, (..., n) to (..., 1); on the CPU a product with ones."""
-    if isinstance(x, np.ndarray) and not threads.is_running():
+    if isinstance(x, np.ndarray) and not threads.running:
         return np.matmul(x, _ones(x.shape[-1], x.dtype)[:, None])
     return np.sum(x, axis=-1, keepdims=True)
 
@@ -109,6 +109,16 @@ def dots(sums: str, x: RawArray, y: RawArray) -> RawArray:
     if isinstance(x, np.ndarray):
         return np.einsum(f"{sums.partition('->')[0]},{sums}", x, y)
     return np.einsum(sums, x * y)
+
+
+def row_dots(x: RawArray, y: RawArray) -> RawArray:
+    """Returns the dot products of the rows of two matrices, (m, n) to (m, 1)."""
+    return dots("ij->i", x, y)[:, None]
+
+
+def column_dots(x: RawArray, y: RawArray) -> RawArray:
+    """Returns the dot products of the columns of two matrices, (m, n) to (n,)."""
+    return column_sums(x * y)
 
 
 def _ones(n: int, dtype: np.dtype) -> np.ndarray:

@@ -126,12 +126,12 @@ def array_module(target: device) -> Any:
     return np if target is CPU else cupy()
 
 
-_NO_CONTEXT = nullcontext()
+NO_CONTEXT = nullcontext()
 
 
 def on(target: device) -> AbstractContextManager:
     """Returns a context in which new arrays and kernels use this device; it does nothing for the CPU."""
-    return _NO_CONTEXT if target is CPU else cupy().cuda.Device(target.index)
+    return NO_CONTEXT if target is CPU else cupy().cuda.Device(target.index)
 
 
 class _Thread(threading.local):

@@ -64,7 +64,7 @@ def kernel(
     def call(*args):
         nonlocal on_pool, serial
         small = is_small(args, grain)
-        if (small and compiled_twice) or not threads.is_running():
+        if (small and compiled_twice) or not threads.running:
             if serial is None:
                 serial = _compiled(_renamed(function), parallel=False)
             return serial(*args)

@@ -17,15 +17,17 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 SPIN_COUNT = "20000"  # of an OpenMP thread before it sleeps, about 50 µs: longer than between ops
 _SETTINGS = {"NUMBA_THREADING_LAYER": "omp", "GOMP_SPINCOUNT": SPIN_COUNT}
 
-_pool: str | None = None  # why there is none; "" if it runs; None before the first check
+running = False  # whether a kernel has started the pool; read as `threads.running`
+_reason: str | None = None  # why there is no pool; "" if it runs; None before the first check
 _wanted: int | None = None  # the number of threads, once it is set or the pool runs
 _numba: ModuleType | None = None  # the module, once it is loaded
+_set_mask: Callable[[int], object]  # `numba.set_num_threads` without its checks, a tenth of its time
 turn = threading.Lock()  # held while the pool is used
 
 
@@ -36,17 +38,13 @@ def installed() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def is_running() -> bool:
-    """Returns whether a kernel has started the pool."""
-    return _pool == ""
-
-
 def why_serial() -> str:
     """Returns why kernels run serially; "" if they run on the pool, which is started if necessary."""
-    global _pool
-    if _pool is None:
-        _pool = _start()
-    return _pool
+    global running, _reason
+    if _reason is None:
+        _reason = _start()
+        running = not _reason
+    return _reason
 
 
 def get_num_threads() -> int:
@@ -66,7 +64,7 @@ def set_num_threads(num_threads: int) -> None:
         raise TypeError(f"set_num_threads(): expected an int, got {type(num_threads).__name__}")
     if num_threads < 1:
         raise RuntimeError(f"set_num_threads(): expects a positive integer, got {num_threads}")
-    if is_running():
+    if running:
         _set_pool(num_threads)
     _wanted = num_threads
     from .openblas import openblas
@@ -80,10 +78,10 @@ class only_one:  # noqa: N801 - used like a function
     """Context in which kernels run in one thread of the pool, without waking the others."""
 
     def __enter__(self) -> None:
-        _numba.set_num_threads(1)
+        _set_mask(1)
 
     def __exit__(self, *exception: object) -> None:
-        _numba.set_num_threads(_wanted)
+        _set_mask(_wanted)
 
 
 def _set_pool(num_threads: int) -> None:
@@ -114,7 +112,7 @@ def available_cores() -> int:
 
 def _start() -> str:
     """Loads Numba and starts its OpenMP threads; returns why that is impossible, or ""."""
-    global _numba, _wanted
+    global _numba, _set_mask, _wanted
     if not installed():
         return "Numba is not installed: pip install 'mytorch[cpu]'"
     wanted = get_num_threads()
@@ -128,6 +126,9 @@ def _start() -> str:
             numba.set_num_threads(_wanted)
         except ValueError as error:  # Numba can't load the layer
             return f"Numba has no OpenMP threads here (is libgomp installed?): {error}".splitlines()[0]
+        from numba.np.ufunc import parallel
+
+        _set_mask = getattr(parallel, "_set_num_threads", numba.set_num_threads)
         layer = numba.threading_layer()
     if layer == "workqueue":
         return "Numba runs on its workqueue, which isn't thread-safe"
@@ -149,10 +150,10 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
 
 
 def _in_forked_child() -> None:
-    global _pool, turn
+    global running, _reason, turn
     turn = threading.Lock()  # another thread of the parent may have held it
-    if _pool == "":
-        _pool = "a forked process has none of its parent's threads"
+    if running:
+        running, _reason = False, "a forked process has none of its parent's threads"
 
 
 if hasattr(os, "register_at_fork"):

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 from ..distributed.launch import positive
 from ..models.gpt2 import SIZES, GPT2Config
-from ..optim.chunk import CHUNK, CHUNK_CUDA
+from ..optim.update import CHUNK, CHUNK_CUDA
 
 HELP = "estimate the memory that training a GPT-2 takes"
 _STATE = {"adamw": 2, "sgd": 0}  # float32 numbers of an optimizer's state for each parameter

@@ -74,16 +74,3 @@ def holds(vjp: Any, memory: tuple[int, int]) -> bool:
             if first < high and low < end:
                 return True
     return False
-
-
-def shares_memory(a: RawArray, b: RawArray) -> bool:
-    """Returns whether `a` and `b` are views of one array; by the arrays' owners, so that size 0 counts."""
-    return a is b or owner_of(a) is owner_of(b)
-
-
-def owner_of(a: RawArray) -> RawArray:
-    """Returns the array that owns the memory of a view; an array that isn't a view itself."""
-    base = getattr(a, "base", None)
-    while base is not None:
-        a, base = base, getattr(base, "base", None)  # strided windows lie on a stand-in for their array
-    return a

@@ -10,6 +10,7 @@ gradients are summed and stored is that of `grad_accumulator`.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, on
+from ..backends.device import CPU, NO_CONTEXT, RawArray, on
 from .closure import holds
-from .grad_accumulator import GradAccumulator, is_owned
+from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
 from .graph import Deferred, Node, Version, check_versions
-from .lazy_grad import LazyGrad
 from .unbroadcast import match
 
 
@@ -48,7 +48,7 @@ def backward(
             in place.
     """
     accumulator, input_grads = accumulator or GradAccumulator(), input_grads or raw_input_grads
-    start = list(dict.fromkeys([node for node, _ in roots]))
+    start = list(dict(roots))
     needed = None if inputs is None else _nodes_leading_to(inputs, start)
     waiting = _count_consumers(start, needed)
     for node, grad in roots:
@@ -57,7 +57,7 @@ def backward(
     with np.errstate(all="ignore"), _running(waiting):  # inf and NaN are values, as in the forward pass
         while ready:
             node = ready.pop()
-            with on(node.device):
+            with NO_CONTEXT if node.device is CPU else on(node.device):
                 grad = accumulator.finish(node, retain_graph)
                 for parent, part, owned in input_grads(node, grad, needed) if node.parents else ():
                     if part is not None:
@@ -160,6 +160,39 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = 
 def _holds_written(vjp: Any, version: Version, count: int) -> bool:
     """Whether the vjp holds an array in memory written since; its closure is searched only then."""
     return any([holds(vjp, memory) for memory in version.written_since(count)])
+
+
+def is_owned(array: RawArray) -> bool:
+    """Returns whether the caller's local variable is the only reference to this NumPy array and its memory.
+
+    A view is owned, too, if nothing else refers to the array that it is a view of.
+    """
+    if type(array) is not np.ndarray or not array.flags.writeable:
+        return False
+    base = array.base
+    if base is None:
+        return sys.getrefcount(array) <= _OWNED_ARRAY
+    return (
+        sys.getrefcount(array) <= _OWNED_ARRAY
+        and type(base) is np.ndarray
+        and base.base is None
+        and base.nbytes == array.nbytes
+        and sys.getrefcount(base) <= _OWNED_BASE
+    )
+
+
+def _references(array: np.ndarray) -> tuple[int, int]:
+    """What `is_owned` counts for an array and for its base."""
+    base = array.base
+    return sys.getrefcount(array), sys.getrefcount(base)
+
+
+def _of_an_owned_view() -> tuple[int, int]:
+    view = np.empty(2).reshape(1, 2)
+    return _references(view)
+
+
+_OWNED_ARRAY, _OWNED_BASE = _of_an_owned_view()  # Python's versions count the arguments of calls differently
 
 
 class BackwardPass(NamedTuple):

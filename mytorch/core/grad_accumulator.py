@@ -7,15 +7,36 @@ closure keeps), and CPython's reference counts tell these apart.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device_of, on
+from ..backends.device import CPU, NO_CONTEXT, RawArray, device_of, on
 from .array import wrap
 from .graph import Node
-from .lazy_grad import LazyGrad
+
+
+class LazyGrad:
+    """What a vjp may return as a leaf's gradient; for any other node it is computed at once.
+
+    Args:
+        shape: of the gradient.
+        like: an array of its dtype and device.
+        compute: `compute(out, beta)` sets `out` to the gradient + beta * out, beta being 0 or 1; with 0,
+            `out` may be uninitialized.
+    """
+
+    __slots__ = ("shape", "like", "compute")
+
+    def __init__(self, shape: Sequence[int], like: RawArray, compute: Callable[[RawArray, int], None]):
+        self.shape, self.like, self.compute = tuple(shape), like, compute
+
+    def array(self) -> RawArray:
+        """Returns the gradient in memory of its own."""
+        out = np.empty(self.shape, self.like.dtype, like=self.like)
+        self.compute(out, 0)
+        return out
 
 
 class GradAccumulator:
@@ -43,13 +64,10 @@ class GradAccumulator:
         elif node in self._owned:
             self._grads[node] += grad
         else:
-            with on(node.device):
-                self._grads[node] = self._sum(node, self._grads[node], grad)
-
-    def _sum(self, node: Node, a: Any, b: Any) -> Any:
-        self._owned.add(node)
-        total = a + b
-        return np.asarray(total) if isinstance(total, np.generic) else total
+            with NO_CONTEXT if node.device is CPU else on(node.device):
+                total = self._grads[node] + grad
+            self._grads[node] = np.asarray(total) if isinstance(total, np.generic) else total
+            self._owned.add(node)
 
     def _add_lazy(self, node: Node, grad: LazyGrad) -> None:
         if node in self._owned:
@@ -109,36 +127,3 @@ class GradAccumulator:
 
 def _copied(grad: RawArray) -> RawArray:
     return np.array(grad) if device_of(grad) is CPU else grad.copy()
-
-
-def is_owned(array: RawArray) -> bool:
-    """Returns whether the caller's local variable is the only reference to this NumPy array and its memory.
-
-    A view is owned, too, if nothing else refers to the array that it is a view of.
-    """
-    if type(array) is not np.ndarray or not array.flags.writeable:
-        return False
-    base = array.base
-    if base is None:
-        return sys.getrefcount(array) <= _OWNED_ARRAY
-    return (
-        sys.getrefcount(array) <= _OWNED_ARRAY
-        and type(base) is np.ndarray
-        and base.base is None
-        and base.nbytes == array.nbytes
-        and sys.getrefcount(base) <= _OWNED_BASE
-    )
-
-
-def _references(array: np.ndarray) -> tuple[int, int]:
-    """What `is_owned` counts for an array and for its base."""
-    base = array.base
-    return sys.getrefcount(array), sys.getrefcount(base)
-
-
-def _of_an_owned_view() -> tuple[int, int]:
-    view = np.empty(2).reshape(1, 2)
-    return _references(view)
-
-
-_OWNED_ARRAY, _OWNED_BASE = _of_an_owned_view()  # Python's versions count the arguments of calls differently

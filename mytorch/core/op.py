@@ -31,9 +31,8 @@ from ..backends import dtypes
 from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
-from .closure import shares_memory
 from .grad_mode import _state
-from .graph import Node, OutputGrads, new_recompute
+from .graph import Node, OutputGrads, new_recompute, shares_memory
 from .tensor import Tensor, View, from_raw
 from .upcast import FLOAT32, call_upcast
 
@@ -131,8 +130,9 @@ def _dual(call: Callable) -> Callable:
     """The op for the vjps of others: raw arrays in, a raw array out; Tensors in, a recorded Tensor out."""
 
     def dual(*args, **kwargs):
-        if any([isinstance(a, Tensor) for a in args]):
-            return call(*args, **kwargs)
+        for a in args:
+            if isinstance(a, Tensor):
+                return call(*args, **kwargs)
         return call.forward(*args, **kwargs)[0]
 
     return dual
@@ -250,7 +250,7 @@ def _cast(r: Any, dtype: np.dtype) -> Any:
 
 def as_raw(result: Any) -> Any:
     """Returns a NumPy scalar as a 0-d array, and an array as it is."""
-    return result if is_raw(result) else np.asarray(result)
+    return result if type(result) is np.ndarray or is_raw(result) else np.asarray(result)
 
 
 def connect(
@@ -308,7 +308,7 @@ def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vj
 def _connect_several(node: Node, outs: Sequence[Tensor], vjp: Callable) -> None:
     """Gives each output a node of its own below the op's."""
     count = len(outs)
-    node.shape, node.vjp = None, lambda grads: vjp([grads.get(i) for i in range(count)])
+    node.shape, node.vjp = None, lambda grads: vjp(list(map(grads.get, range(count))))
     for i, out in enumerate(outs):
         raw = out.data._array
         if dtypes.is_inexact(raw.dtype):
@@ -347,3 +347,14 @@ def _several(
 
 def _nth(call: Callable, i: int) -> Callable:
     return lambda *args, **kwargs: call(*args, **kwargs)[i]
+
+
+def as_operator(call: Callable) -> Callable:
+    """Returns an op as an operator, which returns NotImplemented for an operand of another class."""
+
+    def operation(x, y):
+        if isinstance(y, (Tensor, Array, *NUMBERS)) or is_raw(y):
+            return call(x, y)
+        return NotImplemented
+
+    return operation

@@ -16,11 +16,10 @@ from ..backends.device import CPU, RawArray, as_device, device, device_of, is_ra
 from ..backends.dtypes import is_inexact
 from .array import Array, wrap
 from .grad_mode import enable_grad
-from .graph import Node, Version
+from .graph import Node, Version, View, replay_views
 from .hook import RemovableHandle
 from .printing import tensor_text
 from .size import Size
-from .view import View, replay_views
 
 _new = object.__new__
 

@@ -9,8 +9,8 @@ import numpy as np
 from ..backends.blas import column_sums
 from ..backends.device import CPU, RawArray, move
 from ..backends.dtypes import is_half
+from .grad_accumulator import LazyGrad
 from .graph import Node
-from .lazy_grad import LazyGrad
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 

@@ -19,9 +19,10 @@ from ..core.tensor import Tensor
 from ..nn.utils import clip_grad
 from ..optim.flat_buffer import FlatBuffer, FlatGroup
 from ..optim.flat_state import FlatState
-from ..optim.fused import Clip
-from ..optim.optimizer import Optimizer, copied
+from ..optim.optimizer import Optimizer
 from ..optim.param_groups import ParamGroup, Params, check_sizes
+from ..optim.state_dict import copied
+from ..optim.update import Clip
 from .collectives import broadcast
 from .join import Join, Joinable, JoinHook
 from .object_collectives import gather_object

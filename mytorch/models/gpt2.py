@@ -165,7 +165,7 @@ class GPT2(nn.Module):
             "ln_f": nn.LayerNorm(config.n_embd, bias=config.bias),
         })  # fmt: skip
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.lm_head.weight = self.transformer["wte"].weight
+        self.lm_head.weight = self.transformer.wte.weight
         self._init_weights()
 
     def _init_weights(self) -> None:
@@ -215,13 +215,13 @@ class GPT2(nn.Module):
         if past + T > self.config.context_length:
             raise ValueError(f"{past + T} tokens don't fit into a context of {self.config.context_length}")
         parts = self.transformer
-        positions = mytorch.arange(past, past + T, device=idx.device)
-        x = parts["drop"](parts["wte"](idx) + parts["wpe"](positions))  # (B, T, C)
-        for block in parts["h"]:
+        positions = parts.wpe.weight[past : past + T]
+        x = parts.drop(parts.wte(idx) + positions)  # (B, T, C)
+        for block in parts.h:
             x = block(x, cache)
         if cache is not None:
             cache.length += T
-        return parts["ln_f"](x)
+        return parts.ln_f(x)
 
     def num_parameters(self) -> int:
         """Returns the number of trained parameters; shared weights count once."""

@@ -51,6 +51,47 @@ def add(hooks: dict, hook: Callable | tuple, prepend: bool = False) -> Removable
     return handle
 
 
+class Hooked:
+    """The part of `Module` that registers hooks."""
+
+    _hooks: Hooks | None = None
+
+    def _with_hooks(self) -> Hooks:
+        if self._hooks is None:
+            self._hooks = Hooks()
+        return self._hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(module, args)` before `forward`; a result other than None replaces the arguments.
+
+        Args:
+            prepend: call it before the existing hooks.
+            with_kwargs: call `hook(module, args, kwargs)`; it may return both.
+        """
+        return add(self._with_hooks().before, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(module, args, result)` after `forward`; a result other than None replaces the result.
+
+        Args:
+            prepend: call it before the existing hooks.
+            with_kwargs: call `hook(module, args, kwargs, result)`.
+        """
+        return add(self._with_hooks().after, (hook, with_kwargs), prepend)
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Calls `hook(module, grad_input, grad_output)` when both gradients are computed.
+
+        They are tuples, for the positional arguments and for the result. A result other than None replaces
+        `grad_input`.
+        """
+        return add(self._with_hooks().backward, hook, prepend)
+
+
 @op(view=True, outputs=True)
 def _pass_through(*tensors, saw):
     """Returns the same arrays; in the backward pass `saw` gets the gradients of all of them."""

@@ -1,7 +1,7 @@
 """
 Module: a tree of parameters, buffers and other modules.
 
-The registration of attributes is in `registered`, saving and loading in `state`.
+Hooks are in `hooks`, casts and moves in `conversion`, saving and loading in `state`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..autograd import no_grad
-from ..backends import dtypes
-from ..core.tensor import RemovableHandle, Tensor, from_raw
-from ..ops.cast import read_target
-from . import hooks
-from .functional.types import DeviceLike, DTypeLike
-from .parameter import Parameter, replace_data
-from .registered import Registered
+from ..core.tensor import Tensor
+from .conversion import Convertible
+from .hooks import Hooked
+from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, entries, load
 
+REGISTRIES = ("_parameters", "_buffers", "_modules")
 
-class Module(Registered):
+
+class Module(Hooked, Convertible):
     """Base of all layers and models: define layers in `__init__`, use them in `forward`, call the module.
 
         class Block(nn.Module):
@@ -37,7 +35,11 @@ class Module(Registered):
     """
 
     training: bool
-    _hooks: hooks.Hooks | None = None
+
+    def __init__(self) -> None:
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _modules={}, _non_persistent_buffers_set=set()
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
@@ -48,6 +50,102 @@ class Module(Registered):
         if self._hooks is None:
             return self.forward(*args, **kwargs)
         return self._hooks.call(self, args, kwargs)
+
+    # Attributes. Parameters, buffers and modules are stored in three dicts, `_parameters`, `_buffers` and
+    # `_modules`, and found as attributes. A name in one of them accepts only another such entry or None.
+
+    def __getattr__(self, name: str) -> Any:
+        attributes = self.__dict__
+        for registry in REGISTRIES:
+            entries = attributes.get(registry)
+            if entries is not None and name in entries:
+                return entries[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        attributes = self.__dict__
+        if isinstance(value, Parameter):
+            self._claim(name, "_parameters", "parameters")
+            self.register_parameter(name, value)
+        elif isinstance(value, Module):
+            self._claim(name, "_modules", "modules")
+            attributes["_modules"][name] = value
+        elif name in attributes.get("_parameters", ()):
+            if value is not None:
+                raise _wrong_type(value, "parameter", name, "Parameter")
+            attributes["_parameters"][name] = None
+        elif name in attributes.get("_modules", ()):
+            if value is not None:
+                raise _wrong_type(value, "child module", name, "Module")
+            attributes["_modules"][name] = None
+        elif isinstance(value, Buffer):
+            self._claim(name, "_buffers", "buffers")
+            self.register_buffer(name, value, value.persistent)
+        elif name in attributes.get("_buffers", ()):
+            if value is not None and not isinstance(value, Tensor):
+                raise _wrong_type(value, "buffer", name, "Tensor")
+            attributes["_buffers"][name] = value
+        else:
+            object.__setattr__(self, name, value)
+
+    def _claim(self, name: str, registry: str, what: str) -> None:
+        """Removes `name` from the other registries and the attributes."""
+        if registry not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        self.__dict__.pop(name, None)
+        for other in REGISTRIES:
+            if other != registry:
+                self.__dict__[other].pop(name, None)
+        self._non_persistent_buffers_set.discard(name)
+
+    def __delattr__(self, name: str) -> None:
+        for registry in REGISTRIES:
+            if name in self.__dict__.get(registry, ()):
+                del self.__dict__[registry][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Adds a parameter; None registers the name of an optional one."""
+        self._check_name(name, "_parameters", "parameter")
+        if param is not None and not isinstance(param, Parameter):
+            raise _wrong_type(param, "parameter", name, "Parameter")
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Adds a buffer, a tensor of the state that is not trained; saved if `persistent`."""
+        self._check_name(name, "_buffers", "buffer")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise _wrong_type(tensor, "buffer", name, "Tensor")
+        self._buffers[name] = tensor
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(
+            name
+        )
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Adds a child module."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name(name, "_modules", "module")
+        self._modules[name] = module
+
+    register_module = add_module
+
+    def _check_name(self, name: object, registry: str, what: str) -> None:
+        if registry not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string, got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{what} name can\'t contain ".", got {name!r}')
+        if not name:
+            raise KeyError(f'{what} name can\'t be empty string ""')
+        if name not in self.__dict__[registry] and hasattr(self, name):
+            raise KeyError(f"attribute {name!r} already exists")
 
     # The tree.
 
@@ -169,55 +267,6 @@ class Module(Registered):
         """
         return load(self, state_dict, strict, assign)
 
-    def _apply(self, function: Callable[[Tensor], Tensor]) -> Module:
-        """Replaces the memory of each parameter, buffer and gradient by that of `function(tensor)`."""
-        with no_grad():
-            for tensor in (*self.parameters(), *self.buffers()):
-                grad = tensor.grad
-                replace_data(tensor, function(tensor).data)
-                if grad is not None:
-                    tensor._grad = function(from_raw(grad._array)).data
-        return self
-
-    def to(
-        self,
-        *args: Any,
-        dtype: DTypeLike = None,
-        device: DeviceLike = None,
-        non_blocking: bool = False,
-        memory_format: object = None,
-    ) -> Module:
-        """Moves parameters and buffers to a device and casts floating-point ones to a dtype, in place.
-
-        Args:
-            args: a dtype, a device or a tensor, for its dtype and device.
-
-        Raises:
-            TypeError: a dtype that is not floating-point.
-        """
-        dtype, device = read_target(args, dtype, device)
-        if dtype is not None and not dtypes.is_inexact(dtypes.as_dtype(dtype)):
-            raise TypeError(f"Module.to only accepts floating-point dtypes, got {dtypes.as_dtype(dtype)}")
-        return self._apply(lambda t: t.to(device=device, dtype=dtype if dtypes.is_inexact(t.dtype) else None))
-
-    def float(self) -> Module:
-        return self.to(dtypes.float32)
-
-    def double(self) -> Module:
-        return self.to(dtypes.float64)
-
-    def half(self) -> Module:
-        return self.to(dtypes.float16)
-
-    def bfloat16(self) -> Module:
-        return self.to(dtypes.bfloat16)
-
-    def cpu(self) -> Module:
-        return self.to(device="cpu")
-
-    def cuda(self, device: int | None = None) -> Module:
-        return self.to(device="cuda" if device is None else device)
-
     def apply(self, function: Callable[[Module], None]) -> Module:
         """Calls `function` with each module of the tree, this one last; for initialization."""
         for child in self.children():
@@ -251,43 +300,6 @@ class Module(Registered):
             elif parameter.grad is not None:
                 parameter.grad.zero_()
 
-    # Hooks.
-
-    def _with_hooks(self) -> hooks.Hooks:
-        if self._hooks is None:
-            self._hooks = hooks.Hooks()
-        return self._hooks
-
-    def register_forward_pre_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Calls `hook(module, args)` before `forward`; a result other than None replaces the arguments.
-
-        Args:
-            prepend: call it before the existing hooks.
-            with_kwargs: call `hook(module, args, kwargs)`; it may return both.
-        """
-        return hooks.add(self._with_hooks().before, (hook, with_kwargs), prepend)
-
-    def register_forward_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Calls `hook(module, args, result)` after `forward`; a result other than None replaces the result.
-
-        Args:
-            prepend: call it before the existing hooks.
-            with_kwargs: call `hook(module, args, kwargs, result)`.
-        """
-        return hooks.add(self._with_hooks().after, (hook, with_kwargs), prepend)
-
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(module, grad_input, grad_output)` when both gradients are computed.
-
-        They are tuples, for the positional arguments and for the result. A result other than None replaces
-        `grad_input`.
-        """
-        return hooks.add(self._with_hooks().backward, hook, prepend)
-
     # Printing.
 
     def extra_repr(self) -> str:
@@ -310,3 +322,9 @@ class Module(Registered):
 def indented(text: str) -> str:
     """Returns the text with all lines but the first indented by two columns."""
     return text.replace("\n", "\n  ")
+
+
+def _wrong_type(value: object, what: str, name: str, expected: str) -> TypeError:
+    return TypeError(
+        f"cannot assign {type(value).__name__!r} as {what} {name!r} ({expected} or None expected)"
+    )

@@ -60,7 +60,7 @@ def as_sizes(args: Any, name: str) -> tuple[int, ...]:
     elif len(args) == 1 and type(args[0]) is not int and isinstance(args[0], Sequence):
         args = args[0]
     try:
-        return tuple([n if type(n) is int else operator.index(n) for n in args])
+        return tuple(map(operator.index, args))
     except TypeError:
         raise TypeError(f"{name}(): expected ints, got {args!r}") from None
 

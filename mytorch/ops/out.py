@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..core.closure import shares_memory
 from ..core.grad_mode import is_grad_enabled
+from ..core.graph import shares_memory
 from ..core.tensor import Tensor, increment_version, raw_of
 from .inplace import check_writable, write
 

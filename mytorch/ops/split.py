@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..backends.address import address_of
 from ..backends.device import RawArray
-from ..core.closure import owner_of
+from ..core.graph import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import as_sizes, canonical_dim, numpy_names

@@ -5,11 +5,11 @@ from itertools import chain
 import numpy as np
 
 from ..core.tensor import Tensor
-from .chunk import Chunk
 from .flat_state import FlatState
 from .optimizer import Optimizer
-from .options import as_number, checked_options
+from .options import checked_options
 from .param_groups import ParamGroup, Params
+from .update import Chunk, as_number
 
 
 class Adagrad(Optimizer):

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..backends.device import RawArray
-from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
 from .param_groups import ParamGroup, Params
+from .update import Chunk
 
 
 class ASGD(Optimizer):

@@ -125,8 +125,10 @@ class FlatBuffer:
 
     def is_current(self) -> bool:
         """Returns whether values and gradient slots are still bound here; anyone may assign `p.data`."""
-        return identical([p.grad_slot for p in self.params], self.grad_slots) and (
-            self.data is None or identical([p.data for p in self.params], self._data_views)
+        slots = map(operator.attrgetter("grad_slot"), self.params)
+        data = map(operator.attrgetter("data"), self.params)
+        return all(map(operator.is_, slots, self.grad_slots)) and (
+            self.data is None or all(map(operator.is_, data, self._data_views))
         )
 
     # Layout.
@@ -176,8 +178,11 @@ class FlatBuffer:
             raw_of(grad)[...] = slot.raw
 
     def _foreign_grads(self) -> list[tuple[Array, GradSlot]]:
-        pairs = zip([p.grad for p in self.params], self.grad_slots, strict=True)
-        return [(grad, slot) for grad, slot in pairs if grad is not None and grad._array is not slot.raw]
+        found = []
+        for p, slot in zip(self.params, self.grad_slots, strict=True):
+            if p.grad is not None and p.grad._array is not slot.raw:
+                found.append((p.grad, slot))
+        return found
 
     def zero_grad(self) -> None:
         """Fills the gradients with zeros; those that are None stay None."""
@@ -210,11 +215,12 @@ class FlatGroup:
 
     def is_current(self, params: Sequence[Tensor]) -> bool:
         """Returns whether these are the parameters, and all of them are where they belong."""
-        return (
-            identical(params, self.params)
-            and all(p.grad is None for p in self._frozen)
-            and all(buffer.is_current() for buffer in self.buffers)
-        )
+        if len(params) != len(self.params) or not all(map(operator.is_, params, self.params)):
+            return False  # == of tensors would be a tensor
+        for p in self._frozen:
+            if p.grad is not None:
+                return False
+        return all(map(FlatBuffer.is_current, self.buffers))
 
 
 def bind_gradients(params: Iterable[Tensor]) -> None:
@@ -261,11 +267,6 @@ def _by_dtype_and_device(params: Iterable[Tensor]) -> list[list[Tensor]]:
     for p in dict.fromkeys(params):
         groups.setdefault((p.dtype, p.device), []).append(p)
     return list(groups.values())
-
-
-def identical(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Returns whether they are the same objects (== of tensors would be a tensor)."""
-    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 def _check_distinct(params: Sequence[Tensor]) -> None:

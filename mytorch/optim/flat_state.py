@@ -10,9 +10,8 @@ import numpy as np
 from ..backends import tune
 from ..backends.device import CPU, RawArray, array_module, on
 from ..core.tensor import Tensor, from_raw, raw_of
-from . import fused
-from .chunk import CHUNK, CHUNK_CUDA, Chunk
-from .flat_buffer import FlatBuffer, FlatGroup, aligned_zeros, identical, ranges
+from .flat_buffer import FlatBuffer, FlatGroup, aligned_zeros, ranges
+from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
 
 LARGE = 1 << 26  # bytes: constructing a model of this size leaves much freed memory behind
 
@@ -28,7 +27,7 @@ class FlatState:
         names: the tensors in a parameter's state, each shaped as the parameter.
         scalars: the scalars in it, with their initial values; "step" counts the updates.
         by_parameter: an update gets each parameter by itself, in its shape.
-        kernel: the file of a fused update (see `fused`), or None. If it is available on a GPU, the scalars
+        kernel: the file of a fused update (see `update`), or None. If it is available on a GPU, the scalars
             are on the GPU, too: only the GPU knows whether an update was skipped.
 
     Attributes:
@@ -46,7 +45,7 @@ class FlatState:
         self.buffer, self.device, self.by_parameter = buffer, buffer.device, by_parameter
         self.math_dtype = np.dtype(np.float32) if buffer.dtype.itemsize < 4 else buffer.dtype
         kernel = None if self.device is CPU or not scalars else kernel
-        self.counts_on_device = not fused.why_not(kernel, buffer.dtype, self.device)
+        self.counts_on_device = not why_no_kernel(kernel, buffer.dtype, self.device)
         count = len(buffer.params)
         self._initialized = [False] * count
         with on(self.device):
@@ -101,9 +100,12 @@ class FlatState:
         """Returns whether the optimizer's state still is these views; anyone may assign other tensors."""
         if tuple(self.buffer.moments) != tuple(names):
             return False
-        entries = [state.get(p, {}) for p in self.buffer.params]
-        pairs = self._stored.items()
-        return all([identical([entry.get(name) for entry in entries], stored) for name, stored in pairs])
+        for i, p in enumerate(self.buffer.params):
+            entry = state.get(p, {})
+            for name, stored in self._stored.items():
+                if entry.get(name) is not stored[i]:
+                    return False
+        return True
 
     # An update.
 
@@ -170,7 +172,7 @@ class FlatState:
         for section, shape in self._chunk_sections(first, last):
             data, grad = buffer.data[section].reshape(shape), buffer.grad[section].reshape(shape)
             state = {name: vector[section].reshape(shape) for name, vector in buffer.moments.items()}
-            scratch, spare, *upcast = (work[: data.size].reshape(shape) for work in self._work)
+            scratch, spare, *upcast = [work[: data.size].reshape(shape) for work in self._work]
             if unscale != 1:
                 np.multiply(grad, self.math_dtype.type(unscale), out=grad, casting="same_kind")
             if upcast:
@@ -215,8 +217,6 @@ class GroupState:
         self, params: Sequence[Tensor], state: StateDict, names: Sequence[str], kernel: str | None
     ) -> bool:
         """Returns whether parameters, gradients and state are still where these flat vectors have them."""
-        return (
-            kernel == self._kernel
-            and self._group.is_current(params)
-            and all(flat.is_current(state, names) for flat in self.flats)
-        )
+        if kernel != self._kernel or not self._group.is_current(params):
+            return False
+        return all([flat.is_current(state, names) for flat in self.flats])

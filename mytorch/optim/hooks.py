@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +9,7 @@ from ..core.tensor import RemovableHandle
 
 
 class Hooked:
-    """The hooks of an optimizer, and the wrapper of `step`, whichever class defines it."""
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "step" in cls.__dict__:
-            cls.step = _with_hooks(cls.step)
+    """The hooks of an optimizer."""
 
     def _forget_hooks(self) -> None:
         self._hooks: dict[str, dict[int, Callable]] = {}
@@ -65,26 +59,3 @@ class Hooked:
     def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Calls `hook(optimizer)` after `load_state_dict()`."""
         return self._register("after loading", hook, prepend)
-
-
-def _with_hooks(step: Callable) -> Callable:
-    @functools.wraps(step)
-    def call(self: Hooked, *args: Any, **kwargs: Any) -> Any:
-        self._stepped = True
-        if not self._hooks:
-            return step(self, *args, **kwargs)
-        args = (self, *args)
-        for hook in list(self._hooks.get("before step", {}).values()):
-            changed = hook(self, args, kwargs)
-            if changed is not None:
-                if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(
-                        f"a step pre hook must return None or a tuple (args, kwargs), got {changed!r}"
-                    )
-                args, kwargs = changed
-        result = step(*args, **kwargs)
-        for hook in list(self._hooks.get("after step", {}).values()):
-            hook(self, args, kwargs)
-        return result
-
-    return call

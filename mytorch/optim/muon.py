@@ -6,10 +6,10 @@ import numpy as np
 
 from ..backends.blas import product
 from ..backends.device import RawArray
-from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
 from .param_groups import ParamGroup, Params
+from .update import Chunk
 
 RATIOS = {  # factor of the learning rate by adjust_lr_fn, from the weight's shape
     "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),

@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from ..backends.device import RawArray
-from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
 from .param_groups import ParamGroup, Params
+from .update import Chunk
 
 
 class NAdam(Optimizer):

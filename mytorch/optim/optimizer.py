@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,23 +11,45 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device, on, refuse_capture
+from ..backends.device import CPU, RawArray, on, refuse_capture
 from ..core.array import Array
 from ..core.grad_mode import enable_grad
 from ..core.tensor import Tensor
 from ..nn.functional.composite import Unsupported
 from ..nn.utils import clip_grad
-from . import fused
-from .chunk import Chunk
 from .flat_buffer import FlatBuffer
 from .flat_state import FlatState, GroupState
-from .fused import Clip, Scaling
-from .hooks import Hooked
-from .options import as_numbers
-from .param_groups import ParamGroup, Params, check_param, check_sizes, names_of, params_of
+from .param_groups import ParamGroup, Params, check_param, params_of
+from .state_dict import SavedState
+from .update import Chunk, Clip, Scaling, as_numbers, find_kernel
 
 
-class Optimizer(Hooked):
+def _with_hooks(step: Callable) -> Callable:
+    """Returns `step` with the calls of its hooks; it is applied to that of every subclass, too."""
+
+    @functools.wraps(step)
+    def call(self: SavedState, *args: Any, **kwargs: Any) -> Any:
+        self._stepped = True
+        if not self._hooks:
+            return step(self, *args, **kwargs)
+        args = (self, *args)
+        for hook in list(self._hooks.get("before step", {}).values()):
+            changed = hook(self, args, kwargs)
+            if changed is not None:
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(
+                        f"a step pre hook must return None or a tuple (args, kwargs), got {changed!r}"
+                    )
+                args, kwargs = changed
+        result = step(*args, **kwargs)
+        for hook in list(self._hooks.get("after step", {}).values()):
+            hook(self, args, kwargs)
+        return result
+
+    return call
+
+
+class Optimizer(SavedState):
     """Parameters in groups, with options for each group and state for each parameter.
 
     A subclass defines `state_names` (the tensors it keeps) and `update` (its formula, on raw arrays). Some
@@ -54,6 +77,8 @@ class Optimizer(Hooked):
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.step)
         if {"update", "prepare"} & {*cls.__dict__} and "kernel" not in cls.__dict__:
             cls.kernel = None  # the kernel computes another formula
 
@@ -146,6 +171,7 @@ class Optimizer(Hooked):
 
     # What all optimizers share.
 
+    @_with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every parameter that has a gradient.
 
@@ -200,7 +226,7 @@ class Optimizer(Hooked):
 
     def _fused_update(self, group: ParamGroup, flat: FlatState) -> Callable | None:
         try:
-            return fused.find(self.kernel, flat.buffer.dtype, flat.device, group.get("fused"))
+            return find_kernel(self.kernel, flat.buffer.dtype, flat.device, group.get("fused"))
         except Unsupported as reason:
             raise RuntimeError(f"{type(self).__name__}: fused=True, but {reason}") from None
 
@@ -274,77 +300,9 @@ class Optimizer(Hooked):
                 with on(buffer.device):
                     buffer.zero_grad()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns options and state, with an index for each parameter, in PyTorch's format.
-
-            {"state": {0: {"step": …, "exp_avg": …}, …}, "param_groups": [{"lr": …, "params": [0, …]}, …]}
-
-        The tensors are the optimizer's own: save or copy them before the next step.
-        """
-        self._run_hooks("before saving")
-        index: dict[Tensor, int] = {}
-        groups = []
-        for group in self.param_groups:
-            indices = [index.setdefault(p, len(index)) for p in group["params"]]
-            groups.append({**group, "params": indices})
-        state = {index[k] if isinstance(k, Tensor) else k: dict(v) for k, v in self.state.items()}
-        return self._run_hooks("after saving", {"state": state, "param_groups": groups})
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a copy of the options and the state that `state_dict()` returned.
-
-        Parameters are identified by their position in the groups, not by name. A missing option gets its
-        default.
-
-        Raises:
-            ValueError: the number of groups or of parameters differs, or a tensor doesn't have the shape of
-                its parameter. The optimizer is then unchanged.
-        """
-        state_dict = self._run_hooks("before loading", dict(state_dict))
-        saved = state_dict["param_groups"]
-        check_sizes(self.param_groups, saved)
-        params = {}
-        for group, other in zip(self.param_groups, saved, strict=True):
-            params.update(zip(other["params"], group["params"], strict=True))
-        before = self.state, self.param_groups
-        self.state = defaultdict(dict)
-        for key, entry in state_dict["state"].items():
-            p = params.get(key)
-            self.state[key if p is None else p] = copied(entry, None if p is None else p.device)
-        self.param_groups = [
-            {**self.defaults, **names_of(group), **copied(other), "params": group["params"]}
-            for group, other in zip(self.param_groups, saved, strict=True)
-        ]
-        try:
-            self._flat_states()
-        except ValueError:
-            self.state, self.param_groups = before
-            raise
-        self._run_hooks("after loading")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"defaults": self.defaults, "state": dict(self.state), "param_groups": self.param_groups}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.state = defaultdict(dict, self.state)
-        self._group_states, self.pending_clip = [], None
-        self._forget_hooks()
-
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("
         for i, group in enumerate(self.param_groups):
             text += f"\nParameter Group {i}\n"
             text += "".join(f"    {name}: {group[name]}\n" for name in sorted(group) if name != "params")
         return f"{text})"
-
-
-def copied(value: Any, target: device | None = None) -> Any:
-    """Returns a copy of nested containers and their tensors; all but "step" go to `target`."""
-    if isinstance(value, (Tensor, Array)):
-        return value.clone() if target is None else value.clone().to(target)
-    if isinstance(value, dict):
-        return {k: copied(v, None if k == "step" else target) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(copied(v, target) for v in value)
-    return value

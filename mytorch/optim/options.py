@@ -1,15 +1,12 @@
-"""Options of optimizers: the table of their valid ranges, and their values as Python numbers."""
+"""Options of optimizers: the table of their valid ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Any
 
-import numpy as np
-
-from ..backends.device import CPU
-from ..core.array import Array
-from ..core.tensor import Tensor, raw_of
+from ..core.tensor import Tensor
+from .update import as_number
 
 
 def _is_not_negative(x: float) -> bool:
@@ -73,23 +70,3 @@ def check_not_tensors(options: dict[str, Any]) -> None:
     for name, value in options.items():
         if isinstance(value, Tensor):
             raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
-
-
-def as_number(value: Any) -> Any:
-    """Returns an option as a Python number, which can't change an update's dtype; also inside a tuple."""
-    if isinstance(value, tuple):
-        return tuple([as_number(v) for v in value])
-    return value.item() if isinstance(value, (Tensor, Array, np.generic)) else value
-
-
-def as_numbers(group: dict[str, Any], keep_lr: bool = False) -> dict[str, Any]:
-    """Returns the options of a group as Python numbers.
-
-    Args:
-        keep_lr: a learning rate on a GPU stays on it, as a vector of one float32.
-    """
-    options = {name: value for name, value in group.items() if name != "params"}
-    lr = options.get("lr")
-    if keep_lr and isinstance(lr, Tensor) and lr.device is not CPU:
-        options["lr"] = raw_of(lr).astype(np.float32, copy=False).reshape(1)
-    return {name: as_number(value) for name, value in options.items()}

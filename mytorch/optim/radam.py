@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
 from .param_groups import ParamGroup, Params
+from .update import Chunk
 
 
 class RAdam(Optimizer):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .chunk import Chunk
 from .optimizer import Optimizer
 from .options import checked_options
 from .param_groups import ParamGroup, Params
+from .update import Chunk
 
 
 class Rprop(Optimizer):

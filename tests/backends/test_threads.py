@@ -35,7 +35,7 @@ def test_the_environment_is_left_as_it_was():
     import os
     before = dict(os.environ)
     work()
-    print(threads.is_running(), dict(os.environ) == before)
+    print(threads.running, dict(os.environ) == before)
     """
     assert python(code) == "True True"
 
@@ -53,7 +53,7 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
             F.layer_norm(x, (300,))
             y = mytorch.ones(300, 300, requires_grad=True)
             (F.gelu(y @ y)).sum().backward()
-            queue.put((threads.is_running(), float(y.grad.sum())))
+            queue.put((threads.running, float(y.grad.sum())))
 
         if __name__ == "__main__":
             work()
@@ -88,7 +88,7 @@ def test_workers_of_a_data_loader_dont_hang_beside_the_pool(method, tmp_path):
             def __len__(self): return 6
             def __getitem__(self, i):
                 y = mytorch.full((300, 300), i / 100)
-                return F.softmax(F.layer_norm(F.gelu(y @ y), (300,)), -1).sum().item(), threads.is_running()
+                return F.softmax(F.layer_norm(F.gelu(y @ y), (300,)), -1).sum().item(), threads.running
 
         if __name__ == "__main__":
             work()
@@ -177,7 +177,7 @@ def test_three_threads_at_once():
     ],
 )
 def test_without_openmp_kernels_run_serially(environment, reason):
-    said = python("work(); work(); print(threads.is_running(), threads.why_serial())", **environment)
+    said = python("work(); work(); print(threads.running, threads.why_serial())", **environment)
     assert said.startswith("False") and reason in said
 
 
@@ -189,7 +189,7 @@ def test_the_users_number_of_threads_counts():
 
 
 def test_numba_may_be_there_before_us():
-    code = "print(threads.is_running()); work(); print(threads.is_running())"
+    code = "print(threads.running); work(); print(threads.running)"
     prelude = "import numba; import numpy as np; numba.njit(lambda x: x + 1)(1)\n"
     assert python(prelude + code).split() == ["False", "True"]
 

@@ -19,7 +19,7 @@ from mytorch import Array, Tensor, nn, optim
 from mytorch.backends import dtypes
 from mytorch.backends.device import device as Device
 from mytorch.core.op import common_dtype
-from mytorch.optim import fused
+from mytorch.optim.update import why_no_kernel
 from tests.oracle import check, numpy_of, torch_of
 
 BF16 = mytorch.bfloat16
@@ -318,7 +318,7 @@ def test_files_go_both_ways(tmp_path):
 
 
 def test_a_fused_update_says_what_it_lacks(fake_cuda):
-    assert fused.why_not("adam", BF16, Device("cuda:0")) == fused.why_not(
+    assert why_no_kernel("adam", BF16, Device("cuda:0")) == why_no_kernel(
         "adam", dtypes.float32, Device("cuda:0")
     )
     layer = nn.Linear(2, 2).bfloat16()

@@ -6,7 +6,7 @@ import torch
 
 import mytorch
 from mytorch import nn
-from mytorch.core.lazy_grad import LazyGrad
+from mytorch.core.grad_accumulator import LazyGrad
 from mytorch.core.op import op
 from mytorch.nn import functional as F
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mytorch
-from mytorch.core.grad_accumulator import is_owned
+from mytorch.core.engine import is_owned
 from mytorch.core.op import op
 
 whole = np.ones((2, 3))

@@ -6,7 +6,7 @@ import torch
 
 import mytorch
 from mytorch import optim
-from mytorch.optim.chunk import CHUNK
+from mytorch.optim.update import CHUNK
 from tests.optim.flat_cases import SHAPES, offset, parameters, same, train, twins
 
 

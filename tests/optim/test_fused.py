@@ -10,7 +10,7 @@ import mytorch
 from mytorch import Tensor, optim, use_fused
 from mytorch.backends import threads
 from mytorch.nn.fused_ops import registry
-from mytorch.optim import fused
+from mytorch.optim.update import Clip, Scaling
 from tests.optim.fused_cases import CASES, NEEDS_KERNELS, make, parameters, runs_of, same, set_grads, values
 
 pytestmark = NEEDS_KERNELS
@@ -184,13 +184,13 @@ def test_a_copy_of_an_optimizer_works():
 
 
 def test_factors():
-    clip = fused.Clip(2.0, Tensor(8.0))
-    assert fused.Scaling().factors() == (1.0, 1.0) and not fused.Scaling().skips()
-    assert fused.Scaling(4.0).factors() == (0.25, 1.0)
-    assert fused.Scaling(4.0, 0.0, clip).factors() == (0.25, pytest.approx(1.0, abs=1e-6))
-    assert fused.Scaling(None, None, clip).factors() == (1.0, pytest.approx(0.25))
-    nan = fused.Scaling(None, None, fused.Clip(1.0, Tensor(float("nan")))).factors()
+    clip = Clip(2.0, Tensor(8.0))
+    assert Scaling().factors() == (1.0, 1.0) and not Scaling().skips()
+    assert Scaling(4.0).factors() == (0.25, 1.0)
+    assert Scaling(4.0, 0.0, clip).factors() == (0.25, pytest.approx(1.0, abs=1e-6))
+    assert Scaling(None, None, clip).factors() == (1.0, pytest.approx(0.25))
+    nan = Scaling(None, None, Clip(1.0, Tensor(float("nan")))).factors()
     assert nan[0] == 1 and np.isnan(nan[1])
-    assert fused.Scaling(found_inf=Tensor(3.0)).skips()
+    assert Scaling(found_inf=Tensor(3.0)).skips()
     with pytest.raises(ValueError, match="grad_scale is 0"):
-        fused.Scaling(Tensor(0.0)).factors()
+        Scaling(Tensor(0.0)).factors()

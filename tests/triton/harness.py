@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mytorch import Tensor
-from mytorch.core.lazy_grad import LazyGrad
+from mytorch.core.grad_accumulator import LazyGrad
 from mytorch.nn import functional  # noqa: F401 - it fills the registry
 from mytorch.nn.functional.composite import REGISTRY
 from mytorch.nn.fused_ops import registry

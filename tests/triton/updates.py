@@ -10,7 +10,7 @@ import pytest
 
 from mytorch import Tensor
 from mytorch.nn.fused_ops.triton import adam, lion, sgd
-from mytorch.optim.chunk import Chunk
+from mytorch.optim.update import Chunk
 from tests.triton import interpreter
 from tests.triton.compile import compiling
 from tests.triton.results import save

@@ -47,7 +47,6 @@ from .gated import geglu, glu, swiglu
 from .gelu import gelu
 from .group_norm import group_norm, instance_norm
 from .interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
-from .layer_norm import add_layer_norm, layer_norm, rms_norm
 from .likelihood_loss import gaussian_nll_loss, kl_div, poisson_nll_loss
 from .linear import bilinear, linear, linear_activation
 from .linear_cross_entropy import linear_cross_entropy
@@ -67,7 +66,7 @@ from .max_pooling import (
     max_pool3d,
 )
 from .multi_head_attention import multi_head_attention_forward
-from .normalization import local_response_norm, normalize
+from .normalization import add_layer_norm, layer_norm, local_response_norm, normalize, rms_norm
 from .padding import pad
 from .pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from .rectifiers import (

@@ -5,26 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...backends.device import RawArray
-from ...backends.dtypes import get_default_dtype, is_floating_point
+from ...backends.dtypes import get_default_dtype
 from ...core.tensor import Tensor
 from ...ops import where
-from .composite import composite
-
-
-def require_float(x: Tensor, name: str) -> None:
-    """Raises NotImplementedError unless `x` is floating-point."""
-    if not is_floating_point(x.dtype):
-        raise NotImplementedError(
-            f"{name}(): not implemented for dtype {x.dtype}, only for floating-point tensors"
-        )
-
-
-def floats_only(function):
-    """Registers a checker that raises unless the input is floating-point."""
-
-    @function.check
-    def check(input, *args):
-        require_float(input, function.__name__)
+from .composite import composite, floats_only
 
 
 @composite

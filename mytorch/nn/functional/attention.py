@@ -11,8 +11,7 @@ from ...backends.blas import add_product, column_sums, dots, product
 from ...backends.device import array_module, device_of, on
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops import ones, where
-from .activations import require_float
-from .composite import composite
+from .composite import composite, require_float
 from .dropout import Draw, check_probability, scale_of_kept
 from .softmax import softmax
 
@@ -81,7 +80,7 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         raise RuntimeError(
             f"attention: expected query, key and value of the same dtype, got {q.dtype}, {k.dtype}, {v.dtype}"
         )
-    require_float(query, "scaled_dot_product_attention")
+    require_float(query.dtype, "scaled_dot_product_attention")
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise RuntimeError(f"attention: shapes do not match (L, E), (S, E), (S, Ev): {shapes}")
     batch = batch_shape(q.shape, k.shape, v.shape, enable_gqa)
@@ -104,7 +103,8 @@ def check_options(query, scores, features, attn_mask, dropout_p, is_causal, scal
             "attention: sliding_window needs is_causal=True and must be positive, got "
             f"sliding_window={sliding_window}, is_causal={is_causal}"
         )
-    check_probability(dropout_p)
+    if dropout_p:
+        check_probability(dropout_p)
     return (Draw(query), dropout_p) if dropout_p else None, default_scale(scale, features)
 
 
@@ -228,10 +228,13 @@ def _tiles(q, k, is_causal, window, tiled):
     if not is_causal:
         return [(slice(0, length), slice(0, keys))]
     step = TILE if tiled and length >= 2 * TILE and isinstance(q, np.ndarray) else length
-    spans = [(i, min(i + step, length)) for i in range(0, length, step)]
-    oldest = [0 if window is None else max(0, first - window + 1) for first, _ in spans]
-    tiles = zip(spans, oldest, strict=True)
-    return [(slice(*span), slice(old, min(span[1], keys))) for span, old in tiles if old < keys]
+    tiles = []
+    for first in range(0, length, step):
+        last = min(first + step, length)
+        oldest = 0 if window is None else max(0, first - window + 1)
+        if oldest < keys:
+            tiles.append((slice(first, last), slice(oldest, min(last, keys))))
+    return tiles
 
 
 def _hide(scores, start, window):

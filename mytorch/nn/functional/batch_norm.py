@@ -12,8 +12,7 @@ from ...backends.blas import column_sums, dots, row_sums, rows
 from ...backends.device import RawArray, on
 from ...core.tensor import Tensor, raw_of
 from ...ops.inplace import write
-from .activations import require_float
-from .composite import composite
+from .composite import composite, require_float
 from .normalization import Sums, same_dtype, scale_and_shift, x_hat_vjp
 
 
@@ -97,7 +96,7 @@ def _check_values(name, input):
 
 
 def check_channels(name, input, running_mean, running_var, weight, bias):
-    require_float(input, name)
+    require_float(input.dtype, name)
     channels = input.shape[1] if input.ndim > 1 else 0
     given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     for key, x in given.items():
@@ -156,9 +155,7 @@ def _batch_norm(x, mean, variance, weight, bias, training, momentum, eps):
     rstd = 1 / np.sqrt(variance + variance.dtype.type(eps))
     x_hat *= rstd
     vjp = x_hat_vjp(x_hat, rstd, CHANNELS, inv_n) if training else lambda d: d * rstd
-    y, dx, dweight, dbias = scale_and_shift(
-        x_hat, weight, bias, vjp, CHANNELS, shape, x.shape[1:2]
-    )
+    y, dx, dweight, dbias = scale_and_shift(x_hat, weight, bias, vjp, CHANNELS, shape, x.shape[1:2])
     return y, (dx, None, None, dweight, dbias)
 
 

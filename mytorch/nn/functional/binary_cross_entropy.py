@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.op import op
 from ...core.tensor import Tensor, raw_of
-from .activations import require_float
+from .composite import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
 
 
@@ -36,7 +36,7 @@ def binary_cross_entropy(
     for what, x in (("input", input), ("target", target)):
         if x.dtype != input.dtype:
             raise RuntimeError(f"{name}(): expected a {what} of dtype {input.dtype}, got {x.dtype}")
-        require_float(x, name)
+        require_float(x.dtype, name)
         _check_probabilities(what, x)
     loss = _bernoulli_nll(input, target)
     if weight is not None:
@@ -95,8 +95,8 @@ def binary_cross_entropy_with_logits(
     name = "binary_cross_entropy_with_logits"
     reduction = read_reduction(name, reduction, size_average, reduce)
     same_shape(name, "target", target, input)
-    require_float(input, name)
-    require_float(target, name)
+    require_float(input.dtype, name)
+    require_float(target.dtype, name)
     factor = 1
     if pos_weight is not None:
         check_broadcast(name, input=input, pos_weight=pos_weight)

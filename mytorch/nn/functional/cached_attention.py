@@ -8,9 +8,8 @@ from ...autograd import is_grad_enabled
 from ...backends.device import array_module, device_of, on
 from ...core.tensor import Tensor, increment_version, raw_of
 from ...ops import ones
-from .activations import require_float
 from .attention import attention_manual, batch_shape, default_scale, scaled_dot_product_attention
-from .composite import composite
+from .composite import composite, require_float
 
 
 @composite
@@ -55,7 +54,7 @@ def _check(query, key, value, key_cache, value_cache, position, scale, enable_gq
     tensors = (query, key, value, key_cache, value_cache)
     if is_grad_enabled() and any([t.requires_grad for t in tensors]):
         raise RuntimeError("cached_attention(): is not differentiable; call it under no_grad()")
-    require_float(query, "cached_attention")
+    require_float(query.dtype, "cached_attention")
     if any([(t.dtype, t.device) != (query.dtype, query.device) for t in tensors]):
         kinds = ", ".join(f"{t.dtype} on {t.device}" for t in tensors)
         raise RuntimeError(f"cached_attention(): dtypes or devices differ: {kinds}")

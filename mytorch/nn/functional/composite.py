@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.dtypes import is_half
+from ...backends.dtypes import is_floating_point, is_half
 from ...core.op import op
 from ...core.tensor import Tensor
 from ...core.upcast import downcast, in_float32, upcast
@@ -210,6 +210,22 @@ def composite(reference: Callable | None = None, *, outputs: bool = False) -> Ca
     if reference is None:
         return functools.partial(composite, outputs=outputs)
     return Composite(reference, outputs)
+
+
+def require_float(dtype: np.dtype, name: str) -> None:
+    """Raises NotImplementedError unless the dtype is floating-point."""
+    if dtype.kind != "f" and not is_floating_point(dtype):
+        raise NotImplementedError(
+            f"{name}(): not implemented for dtype {dtype}, only for floating-point tensors"
+        )
+
+
+def floats_only(function: Composite) -> None:
+    """Registers a checker that raises unless the input is floating-point."""
+
+    @function.check
+    def check(input, *args):
+        require_float(input.dtype, function.__name__)
 
 
 # The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results are

@@ -12,7 +12,7 @@ from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor, raw_of
 from ...ops import where
-from .composite import composite
+from .composite import composite, require_float
 from .loss import read_reduction, reduced
 from .softmax import log_softmax, shifted
 
@@ -78,7 +78,7 @@ def check_classes(
     ignore_index: int,
 ) -> None:
     """Raises unless `target` holds class indices that match the weight and logits of this shape and dtype."""
-    _require_float(name, dtype)
+    require_float(dtype, name)
     single, expected = len(shape) == 1, (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     classes = shape[0 if single else 1]
     if target.dtype not in (np.int64, np.uint8):
@@ -110,13 +110,6 @@ def _check_weight(name, weight, classes):
         raise RuntimeError(
             f"{name}(): weight tensor should be defined either for all {classes} classes or no classes, "
             f"but got shape {weight.data.shape}"
-        )
-
-
-def _require_float(name, dtype):
-    if not is_floating_point(dtype):
-        raise NotImplementedError(
-            f"{name}(): not implemented for dtype {dtype}, only for floating-point tensors"
         )
 
 
@@ -257,7 +250,7 @@ def _check_cross_entropy(
         check_probabilities("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
     else:
         check_classes("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
-        target = target.long()
+        target = target if target.dtype == np.int64 else target.long()
     return input, target, weight, None, ignore_index, None, reduction, label_smoothing
 
 
@@ -270,7 +263,7 @@ def check_probabilities(
     ignore_index: int,
 ) -> None:
     """Raises unless `target`, of the logits' shape, holds probabilities."""
-    _require_float(name, dtype)
+    require_float(dtype, name)
     if not is_floating_point(target.dtype):
         raise RuntimeError(
             f"{name}(): expected floating point type for target probabilities, got {target.dtype}"
@@ -292,7 +285,8 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
     if is_floating_point(target.dtype):
         return _from_probabilities(x, target, weight, reduction, smoothing)
     shape, kind = x.shape, target.shape
-    z = rows(shifted(class_last(x), -1))
+    z = rows(class_last(x))
+    z = z - (np.max(z, axis=1, keepdims=True) if z.size else 0)  # so that exp can't overflow
     counts, at, scale = _targets(z, target, weight, ignore_index)
     norm = np.sum(scale) if reduction == "mean" else 1
     target_weight = total_weight = (1 - smoothing) * scale

@@ -10,8 +10,7 @@ from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops import where
 from ...ops.inplace import inplace
-from .activations import floats_only, require_float
-from .composite import composite
+from .composite import composite, floats_only, require_float
 
 # With these constants mean 0 and variance 1 are a fixed point of selu.
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -68,7 +67,7 @@ floats_only(selu)
 
 @celu.check
 def _check_celu(input, alpha, inplace):
-    require_float(input, "celu")
+    require_float(input.dtype, "celu")
     if alpha == 0:
         raise RuntimeError("celu(): ZeroDivisionError: alpha cannot be 0")
 

@@ -8,8 +8,8 @@ from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops import chunk
 from ...ops.dims import canonical_dim
-from .activations import raw_sigmoid, require_float, sigmoid, silu
-from .composite import composite
+from .activations import raw_sigmoid, sigmoid, silu
+from .composite import composite, require_float
 from .gelu import check_approximate, gelu, gelu_manual
 
 
@@ -111,7 +111,7 @@ def halves(x: RawArray, dim: int) -> tuple[RawArray, RawArray]:
 
 def _check_halves(name: str, input: Tensor, dim: int) -> int:
     """Returns the dim, counted from 0; raises unless it is of even size."""
-    require_float(input, name)
+    require_float(input.dtype, name)
     if input.ndim == 0:
         raise RuntimeError(f"{name}(): a 0-d tensor has no halves")
     dim = canonical_dim(dim, input.ndim)

@@ -9,8 +9,7 @@ import numpy as np
 from ...autograd import is_grad_enabled
 from ...core.tensor import Tensor
 from ...ops.special import erfc
-from .activations import require_float
-from .composite import composite
+from .composite import composite, require_float
 
 BLOCK = 1 << 16  # elements per block on the CPU, small enough that all passes over it hit the cache
 
@@ -42,7 +41,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 @gelu.check
 def _check(input, approximate):
-    require_float(input, "gelu")
+    require_float(input.dtype, "gelu")
     check_approximate("gelu", approximate)
 
 
@@ -62,13 +61,15 @@ def gelu_manual(x, approximate):
     slope = np.empty_like(x) if is_grad_enabled() else None
     step = BLOCK if isinstance(x, np.ndarray) else max(x.size, 1)
     square, p = np.empty((2, min(step, x.size)), x.dtype, like=x)
+    flat_x, flat_y = x.reshape(-1), y.reshape(-1)
     for i in range(0, x.size, step):
-        xs, ys = (a.reshape(-1)[i : i + step] for a in (x, y))
+        block = slice(i, i + step)
+        xs = flat_x[block]
         part = square[: xs.size], p[: xs.size]
         _cdf(xs, *part, EXACT_FORM if exact else TANH_FORM)
-        np.multiply(xs, part[1], out=ys)
+        np.multiply(xs, part[1], out=flat_y[block])
         if slope is not None:
-            (_add_x_density if exact else _add_x_derivative)(xs, *part, slope.reshape(-1)[i : i + step])
+            (_add_x_density if exact else _add_x_derivative)(xs, *part, slope.reshape(-1)[block])
     return y, lambda g: g * slope
 
 

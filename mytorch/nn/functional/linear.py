@@ -6,7 +6,7 @@ import numpy as np
 
 from ...backends.blas import add_product, column_sums, product, rows
 from ...backends.dtypes import is_half
-from ...core.lazy_grad import LazyGrad
+from ...core.grad_accumulator import LazyGrad
 from ...core.tensor import Tensor
 from ...ops import matmul, permute, reshape
 from ...ops import sum as sum_
@@ -72,10 +72,11 @@ def _linear(x, weight, bias):
     """The manual backward: one product over all rows for each of y, dx = g W and dweight = g^T x."""
     matrix = weight if weight.ndim == 2 else weight[None]
     features = matrix.shape[0]
-    y = product(rows(x), matrix.T)
+    x_shape, shape, x = x.shape, weight.shape, rows(x)
+    y = product(x, matrix.T)
     if bias is not None:
-        y += bias if bias.ndim < 2 else rows(np.broadcast_to(bias, (*x.shape[:-1], features)))
-    x_shape, shape, count = x.shape, weight.shape, y.shape[0]
+        y += bias if bias.ndim < 2 else rows(np.broadcast_to(bias, (*x_shape[:-1], features)))
+    count = y.shape[0]
     simple = bias is not None and bias.shape == (features,) and not is_half(bias.dtype)
 
     def flat(g):
@@ -86,7 +87,7 @@ def _linear(x, weight, bias):
 
     def dweight(g):
         def compute(out, beta):
-            add_product(flat(g).T, rows(x), out if out.ndim == 2 else out[None], beta)
+            add_product(flat(g).T, x, out if out.ndim == 2 else out[None], beta)
 
         return LazyGrad(shape, g, compute)
 

@@ -20,7 +20,7 @@ from ...autograd import is_grad_enabled
 from ...backends.blas import add_product, column_sums, row_sums, rows
 from ...backends.device import RawArray, is_raw
 from ...backends.dtypes import is_floating_point
-from ...core.lazy_grad import LazyGrad
+from ...core.grad_accumulator import LazyGrad
 from ...core.tensor import Tensor
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights

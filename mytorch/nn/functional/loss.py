@@ -18,8 +18,11 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def read_reduction(
-    name: str, reduction: str, size_average: bool | None, reduce: bool | None,
-    allowed: tuple[str, ...] = REDUCTIONS
+    name: str,
+    reduction: str,
+    size_average: bool | None,
+    reduce: bool | None,
+    allowed: tuple[str, ...] = REDUCTIONS,
 ) -> str:
     """Returns `reduction`, or the one that the deprecated `size_average` and `reduce` mean."""
     if size_average is not None or reduce is not None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.tensor import Tensor, raw_of
 from ...ops import arange, logaddexp, relu, where
-from .activations import require_float
+from .composite import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced
 
 
@@ -59,7 +59,7 @@ def soft_margin_loss(
         RuntimeError: shapes that cannot be broadcast; integer dtypes.
     """
     reduction = read_reduction("soft_margin_loss", reduction, size_average, reduce)
-    require_float(input, "soft_margin_loss")
+    require_float(input.dtype, "soft_margin_loss")
     check_broadcast("soft_margin_loss", input=input, target=target)
     return reduced(logaddexp(-target.to(input.dtype) * input, input.new_zeros(())), reduction)
 
@@ -86,7 +86,7 @@ def multilabel_soft_margin_loss(
     """
     name = "multilabel_soft_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
-    require_float(input, name)
+    require_float(input.dtype, name)
     check_broadcast(name, input=input, target=target, **({} if weight is None else {"weight": weight}))
     if not input.ndim:
         raise IndexError(f"{name}(): expected an input with a dim of classes, got shape ()")
@@ -178,7 +178,7 @@ def _scores(name: str, input: Tensor) -> Tensor:
     shape = input.data.shape
     if len(shape) > 2 or 0 in shape[-1:]:
         raise RuntimeError(f"{name}(): expected a non-empty vector or matrix, got shape {shape}")
-    require_float(input, name)
+    require_float(input.dtype, name)
     return input if shape else input.reshape(1)
 
 

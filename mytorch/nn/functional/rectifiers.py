@@ -9,8 +9,7 @@ from ...core.tensor import Tensor
 from ...ops import elementwise, rand_like, reshape, where
 from ...ops.inplace import inplace
 from ...ops.scalars import as_number
-from .activations import floats_only, require_float
-from .composite import composite
+from .composite import composite, floats_only, require_float
 
 
 @composite
@@ -88,7 +87,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 @prelu.check
 def _check_prelu(input, weight):
-    require_float(input, "prelu")
+    require_float(input.dtype, "prelu")
     if weight.dtype != input.dtype:
         raise RuntimeError(f"prelu(): expected one dtype, got input {input.dtype} and weight {weight.dtype}")
     if weight.ndim > 1:
@@ -123,7 +122,7 @@ def rrelu(
 
 @rrelu.check
 def _check_rrelu(input, lower, upper, training, inplace):
-    require_float(input, "rrelu")
+    require_float(input.dtype, "rrelu")
     if not (np.isfinite(lower) and np.isfinite(upper)):
         raise RuntimeError(f"rrelu(): lower and upper must be finite, got {lower} and {upper}")
     if lower > upper:

@@ -8,8 +8,7 @@ from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
 from ...ops import where
-from .activations import require_float
-from .composite import Unsupported, composite
+from .composite import Unsupported, composite, require_float
 from .loss import one_dtype, read_reduction, reduced, same_shape, warn_if_broadcast
 
 
@@ -122,7 +121,7 @@ def _check(name: str, input: Tensor, target: Tensor, weight: Tensor | None = Non
 def _check_mse(input, target, size_average, reduce, reduction, weight):
     reduction = read_reduction("mse_loss", reduction, size_average, reduce)
     input, target = _check("mse_loss", input, target, weight)
-    require_float(input, "mse_loss")
+    require_float(input.dtype, "mse_loss")
     return input, target, None, None, reduction, weight
 
 
@@ -138,7 +137,7 @@ def _check_smooth_l1(input, target, size_average, reduce, reduction, beta):
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss(): does not support negative values for beta, got {beta}")
     input, target = _check("smooth_l1_loss", input, target)
-    require_float(input, "smooth_l1_loss")
+    require_float(input.dtype, "smooth_l1_loss")
     return input, target, None, None, reduction, beta
 
 
@@ -147,7 +146,7 @@ def _check_huber(input, target, reduction, delta, weight):
     reduction = read_reduction("huber_loss", reduction, None, None)
     if delta <= 0:
         raise RuntimeError(f"huber_loss(): does not support non-positive values for delta, got {delta}")
-    require_float(input, "huber_loss")
+    require_float(input.dtype, "huber_loss")
     _check("huber_loss", input, target, weight)
     return input, target.to(input.dtype), reduction, delta, weight
 

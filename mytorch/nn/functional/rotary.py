@@ -11,8 +11,7 @@ from ...backends.dtypes import is_half
 from ...core.tensor import Tensor
 from ...core.unbroadcast import unbroadcast
 from ...ops import cat, chunk, stack
-from .activations import require_float
-from .composite import composite
+from .composite import composite, require_float
 
 
 @composite
@@ -40,7 +39,7 @@ def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool 
 
 @rotary_embedding.check
 def _check(input, cos, sin, interleaved):
-    require_float(input, "rotary_embedding")
+    require_float(input.dtype, "rotary_embedding")
     shape, shapes = tuple(input.shape), f"cos {tuple(cos.shape)}, sin {tuple(sin.shape)}"
     if len(shape) < 2 or shape[-1] % 2:
         raise RuntimeError(f"rotary_embedding(): expected an input (..., T, D) with an even D, got {shape}")

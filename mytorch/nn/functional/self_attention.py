@@ -16,10 +16,9 @@ import numpy as np
 from ...backends.device import RawArray
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops.split import joined
-from .activations import require_float
 from .attention import attention_manual, check_options, scaled_dot_product_attention
 from .cached_attention import cached_attention
-from .composite import composite
+from .composite import composite, require_float
 
 
 @composite
@@ -66,7 +65,7 @@ def _check(qkv, num_heads, attn_mask, dropout_p, is_causal, scale, sliding_windo
 def _sizes(name: str, qkv: Tensor, num_heads: int) -> tuple[int, int, int]:
     """Returns B, T and E; raises unless they match."""
     shape = qkv.data.shape
-    require_float(qkv, name)
+    require_float(qkv.dtype, name)
     if not isinstance(num_heads, int) or num_heads < 1:
         raise RuntimeError(f"{name}(): num_heads must be a positive int, got {num_heads!r}")
     if len(shape) != 3 or shape[2] % (3 * num_heads):
@@ -77,8 +76,12 @@ def _sizes(name: str, qkv: Tensor, num_heads: int) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2] // 3 // num_heads
 
 
-def packed(attention: Callable) -> Callable:
-    """Returns the variant of `self_attention` made of a variant of `scaled_dot_product_attention`."""
+def packed(attention: Callable, adjacent: bool = False) -> Callable:
+    """Returns the variant of `self_attention` made of a variant of `scaled_dot_product_attention`.
+
+    Args:
+        adjacent: its gradients may be the thirds of one array already.
+    """
 
     def forward(qkv, num_heads, mask, dropout, is_causal, scale, window):
         q, k, v = heads_of_thirds(qkv, num_heads)
@@ -86,8 +89,8 @@ def packed(attention: Callable) -> Callable:
 
         def self_attention_vjp(g):
             dq, dk, dv, *dmask = vjp(np.swapaxes(np.reshape(g, (*qkv.shape[:2], *y.shape[1::2])), 1, 2))
-            gradients = [np.swapaxes(d, 1, 2) for d in (dq, dk, dv)]
-            dqkv = joined(gradients, 2, new_dim=True)
+            gradients = np.swapaxes(dq, 1, 2), np.swapaxes(dk, 1, 2), np.swapaxes(dv, 1, 2)
+            dqkv = joined(gradients, 2, new_dim=True) if adjacent else None
             dqkv = np.stack(gradients, 2) if dqkv is None else dqkv
             return np.reshape(dqkv, qkv.shape), None, *dmask
 
@@ -100,7 +103,7 @@ def heads_of_thirds(qkv: RawArray, num_heads: int) -> tuple[RawArray, RawArray, 
     """Returns of (B, T, 3 C) the views (B, H, T, E) of queries, keys and values."""
     B, T, width = qkv.shape
     thirds = np.reshape(qkv, (B, T, 3, num_heads, width // 3 // num_heads))
-    return tuple([np.swapaxes(thirds[:, :, i], 1, 2) for i in range(3)])
+    return tuple(np.transpose(thirds, (2, 0, 3, 1, 4)))
 
 
 def side_by_side(y: RawArray) -> RawArray:

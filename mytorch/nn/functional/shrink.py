@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...core.tensor import Tensor
 from ...ops import where
-from .activations import floats_only, require_float
-from .composite import composite
+from .composite import composite, floats_only, require_float
 
 
 @composite
@@ -20,7 +19,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 @softshrink.check
 def _check_softshrink(input, lambd):
-    require_float(input, "softshrink")
+    require_float(input.dtype, "softshrink")
     if not lambd >= 0:
         raise RuntimeError(f"softshrink(): lambd must not be negative, got {lambd}")
 

@@ -10,8 +10,7 @@ from ...backends.blas import row_sums
 from ...backends.device import RawArray
 from ...core.tensor import Tensor
 from ...ops.dims import canonical_dim
-from .activations import require_float
-from .composite import composite
+from .composite import composite, require_float
 from .types import DTypeLike
 
 
@@ -62,7 +61,7 @@ def _checker(name):
             warnings.warn(f"{name}(): implicit choice of dim={dim}; say dim=", stacklevel=stacklevel)
         if dtype is not None:
             input = input.to(dtype)
-        require_float(input, name)
+        require_float(input.dtype, name)
         return input, canonical_dim(dim, input.ndim), stacklevel, None
 
     return check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...backends.device import RawArray
-from ..functional.layer_norm import add_layer_norm, layer_norm, rms_norm
+from ..functional.normalization import add_layer_norm, layer_norm, rms_norm
 
 
 def register(kind: str, normalize: Callable) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backends.blas import add_product, product
 from ...backends.device import RawArray
-from ...core.lazy_grad import LazyGrad
+from ...core.grad_accumulator import LazyGrad
 from ..functional.composite import Unsupported
 
 

@@ -53,6 +53,8 @@ class Dropout(_Dropout):
         self.fused = fused
 
     def forward(self, input: Tensor) -> Tensor:
+        if not (self.p and self.training):
+            return input
         return F.dropout(input, self.p, self.training, self.inplace, fused=self.fused)
 
 

@@ -23,7 +23,7 @@ def test_nothing_is_taken_apart_or_put_together():
     def attention(*_):
         return result, lambda g: tuple(thirds[:, :, i].swapaxes(1, 2) for i in range(3))
 
-    y, grad = packed(attention)(qkv, 3, None, None, False, 1.0, None)
+    y, grad = packed(attention, adjacent=True)(qkv, 3, None, None, False, 1.0, None)
     assert y.shape == (2, 5, 12) and np.shares_memory(y, result)
     assert np.shares_memory(grad(y)[0], thirds)
 

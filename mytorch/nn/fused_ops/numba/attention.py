@@ -29,7 +29,7 @@ from ....backends.gemm import (
     set_blas_threads,
 )
 from ....backends.jit import kernel, prange
-from ....core.lazy_grad import LazyGrad
+from ....core.grad_accumulator import LazyGrad
 from ....core.unbroadcast import unbroadcast
 from ...functional.attention import batch_shape, scaled_dot_product_attention
 from ...functional.composite import Unsupported
@@ -264,4 +264,4 @@ def _new_gradients(q, k, v, splits):
     return _new(batches, n, heads, features), dk, dv
 
 
-self_attention.fused("cpu")(packed(attention))
+self_attention.fused("cpu")(packed(attention, adjacent=True))

@@ -6,7 +6,7 @@ import numpy as np
 
 from ....backends import threads
 from ....backends.jit import kernel, prange
-from ....core.lazy_grad import LazyGrad
+from ....core.grad_accumulator import LazyGrad
 from ...functional.embedding import embedding
 from .moments import ONE, ZERO, require_single
 

@@ -26,7 +26,7 @@ def update(
         state: "exp_avg", "exp_avg_sq" and, with amsgrad, "max_exp_avg_sq", vectors of float32.
         step: a float32 vector of one element: 1 for the first update.
         options: those of the optimizer's group; lr may be a float32 vector of one element.
-        factors: see `optim.fused.Scaling.factors_on`.
+        factors: see `optim.update.Scaling.factors_on`.
     """
     (beta1, beta2), max_v = options["betas"], state.get("max_exp_avg_sq")
     launch_update(

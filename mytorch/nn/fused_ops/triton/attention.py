@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from ....backends.device import RawArray
-from ....core.lazy_grad import LazyGrad
+from ....core.grad_accumulator import LazyGrad
 from ....core.unbroadcast import unbroadcast
 from ...functional.attention import scaled_dot_product_attention
 from ...functional.composite import Unsupported
@@ -187,4 +187,4 @@ def _like_input(d, batch, shape):
     return d if d.shape == shape else unbroadcast(d, shape)
 
 
-self_attention.fused("cuda")(packed(_attention))
+self_attention.fused("cuda")(packed(_attention, adjacent=True))

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from ....backends.device import RawArray
-from ....core.lazy_grad import LazyGrad
+from ....core.grad_accumulator import LazyGrad
 from ...functional.embedding import embedding
 from .launch import launch, require_dtypes
 

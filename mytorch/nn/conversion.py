@@ -1,0 +1,72 @@
+"""Conversion of modules: to another dtype or device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..autograd import no_grad
+from ..backends import dtypes
+from ..core.tensor import Tensor, from_raw
+from ..ops.cast import read_target
+from .functional.types import DeviceLike, DTypeLike
+from .parameter import replace_data
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Convertible:
+    """The part of `Module` that casts and moves parameters and buffers."""
+
+    parameters: Callable[[], Iterator[Tensor]]
+    buffers: Callable[[], Iterator[Tensor]]
+
+    def _apply(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Replaces the memory of each parameter, buffer and gradient by that of `function(tensor)`."""
+        with no_grad():
+            for tensor in (*self.parameters(), *self.buffers()):
+                grad = tensor.grad
+                replace_data(tensor, function(tensor).data)
+                if grad is not None:
+                    tensor._grad = function(from_raw(grad._array)).data
+        return self
+
+    def to(
+        self,
+        *args: Any,
+        dtype: DTypeLike = None,
+        device: DeviceLike = None,
+        non_blocking: bool = False,
+        memory_format: object = None,
+    ) -> Self:
+        """Moves parameters and buffers to a device and casts floating-point ones to a dtype, in place.
+
+        Args:
+            args: a dtype, a device or a tensor, for its dtype and device.
+
+        Raises:
+            TypeError: a dtype that is not floating-point.
+        """
+        dtype, device = read_target(args, dtype, device)
+        if dtype is not None and not dtypes.is_inexact(dtypes.as_dtype(dtype)):
+            raise TypeError(f"Module.to only accepts floating-point dtypes, got {dtypes.as_dtype(dtype)}")
+        return self._apply(lambda t: t.to(device=device, dtype=dtype if dtypes.is_inexact(t.dtype) else None))
+
+    def float(self) -> Self:
+        return self.to(dtypes.float32)
+
+    def double(self) -> Self:
+        return self.to(dtypes.float64)
+
+    def half(self) -> Self:
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        return self.to(dtypes.bfloat16)
+
+    def cpu(self) -> Self:
+        return self.to(device="cpu")
+
+    def cuda(self, device: int | None = None) -> Self:
+        return self.to(device="cuda" if device is None else device)
