@@ -40,12 +40,14 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         accelerator = Accelerator(gradient_accumulation_steps=4, mixed_precision="fp16")
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         for x, y in loader:
-            with accelerator.accumulate(model):
-                loss = F.cross_entropy(model(x), y)
-                accelerator.backward(loss)
-                accelerator.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    Gradients accumulate by themselves: while a window of batches isn't complete, `clip_grad_norm_`, `step`
+    and `zero_grad` do nothing. `accumulate()` does the same for code that wants to say it.
 
     The interface is that of Hugging Face's Accelerate. `mytorchrun launch` starts several processes.
 
@@ -53,7 +55,8 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         gradient_accumulation_steps: micro-batches of each update; 1 by default.
         mixed_precision: "fp16" or True trains a float16 model with float32 master weights and a loss scale;
             "bf16" a bfloat16 model, which needs no loss scale; "no" or False.
-        log_wandb: log to Weights & Biases, as `log_with="wandb"`.
+        log_wandb: log to Weights & Biases, as `log_with="wandb"`. (`log` starts the trackers, unless
+            `init_trackers` did, which names the run.)
         cpu: use no GPU.
         log_with: "jsonl", "wandb", "tensorboard", a Tracker, or a list of these.
         project_dir: the folder of trackers' files, and of checkpoints saved without a folder.
@@ -69,7 +72,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
 
     Raises:
         ValueError: an unknown precision or tracker.
-        ImportError: "bf16" without the package ml_dtypes.
+        ImportError: "bf16" without the package ml_dtypes; a tracker without its package.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         Saving.__init__(self)
         Tracking.__init__(self, log_with, log_wandb, project_dir)
         self._started = world.start()
+        self.check_trackers()
         self.device: device = as_device("cpu")
         if not cpu and is_available():
             self.device = as_device(f"cuda:{world.local_rank()}")
@@ -186,6 +190,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         trains = not evaluation_mode and any(p.requires_grad for p in model.parameters())
         if world.world_size() > 1 and trains and not isinstance(model, DistributedDataParallel):
             model = DistributedDataParallel(model, **{"init_sync": False, **self._ddp_kwargs})
+            model.completes_next = self.gradient_state.completes_next
         self._models.append(model)
         return model
 

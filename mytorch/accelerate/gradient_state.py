@@ -29,12 +29,16 @@ class GradientState:
         sync_gradients: this micro-batch ends a window.
         loaders: the prepared loaders that are being iterated, the innermost last.
         windows: number of windows so far.
+        in_context: an `accumulate()` that counts the micro-batch is open; else `backward` counts it.
+        is_held: the user set `sync_gradients` to False: `backward` counts nothing.
         is_joining: some processes may have no more data, and take part in no other collective.
     """
 
     def __init__(self, num_steps: int):
         self.num_steps, self.step, self.windows = num_steps, 0, 0
-        self.sync_gradients, self.is_joining = True, False
+        self.sync_gradients, self.is_joining, self.in_context = True, False, False
+        self.is_held = False
+        self._counted: tuple | None = None  # the batch that `backward` counted last
         self.loaders: list[PreparedLoader] = []
         self._reference: float | None = None  # the first n of process 0: a unit, which cancels out
         self._weights: list[float] = []  # n_i / reference of this window
@@ -55,6 +59,28 @@ class GradientState:
     def remainder(self) -> int:
         """Number of repeated samples at the end of this batch, over all processes."""
         return self.loaders[-1].duplicates if self.loaders else 0
+
+    def completes_next(self) -> bool:
+        """Returns whether the micro-batch of a forward pass that begins now ends a window."""
+        if self.in_context or self.is_held or self._is_counted():
+            return self.sync_gradients
+        return (self.step + 1) % self.num_steps == 0 or self.end_of_dataloader
+
+    def count_backward(self) -> None:
+        """Counts the micro-batch of a backward pass outside of `accumulate()`: one for each batch.
+
+        Without a prepared loader, each backward pass is a micro-batch.
+        """
+        if not (self.in_context or self.is_held or self._is_counted()):
+            self.begin_micro_batch()
+            self._counted = self._batch()
+
+    def _batch(self) -> tuple | None:
+        """Returns the current batch: its loader and its number; None without a prepared loader."""
+        return (self.loaders[-1], self.loaders[-1].num_yielded) if self.loaders else None
+
+    def _is_counted(self) -> bool:
+        return self._counted is not None and self._counted == self._batch()
 
     def begin_micro_batch(self) -> bool:
         """Counts a micro-batch; returns whether it ends a window."""

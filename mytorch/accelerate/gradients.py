@@ -25,15 +25,16 @@ class Gradients:
     gradient_state: GradientState
     scaler: SharedScaler | None
     _optimizers: list[AcceleratedOptimizer]
+    _models: list[Module]
 
     @property
     def sync_gradients(self) -> bool:
-        """Whether this micro-batch ends a window; can be set."""
+        """Whether this micro-batch ends a window; False that is set stays until True is set."""
         return self.gradient_state.sync_gradients
 
     @sync_gradients.setter
     def sync_gradients(self, value: bool) -> None:
-        self.gradient_state.sync_gradients = value
+        self.gradient_state.sync_gradients, self.gradient_state.is_held = value, not value
 
     sync_grad = sync_gradients
 
@@ -49,6 +50,9 @@ class Gradients:
     def backward(self, loss: Tensor, num_items: float | None = None, **kwargs: Any) -> None:
         """Accumulates the gradients of a micro-batch's mean loss in those of its window.
 
+        Outside of `accumulate()` a batch of a prepared loader is a micro-batch: in a plain loop, optimizers
+        step on every `gradient_accumulation_steps`-th batch and on the last of a pass.
+
         A loss that isn't finite would make the weights of all ranks NaN. Without a scaler, which skips such
         steps, that is an error on the CPU; on a GPU the check would synchronize, and is left to the user.
 
@@ -61,6 +65,10 @@ class Gradients:
             FloatingPointError: several processes compute on CPUs, and this one's loss is inf or NaN.
         """
         self._check_models()
+        state = self.gradient_state
+        if not state.in_context:
+            state.count_backward()
+            self._set_reducing(state.sync_gradients)
         factor = self.gradient_state.factor(num_items)
         if self.scaler is not None:
             self.scaler.loss = loss.detach()
@@ -71,15 +79,29 @@ class Gradients:
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         loss.backward(**kwargs)
+        if not (state.in_context or state.sync_gradients):
+            for optimizer in self._halves():
+                optimizer.hold_grads()
+
+    def _set_reducing(self, completes: bool) -> None:
+        """Prepares the backward pass of a micro-batch: gradients are reduced if it ends a window."""
+        if completes:
+            for optimizer in self._halves():
+                optimizer.release_grads()
+        for model in self._models:
+            if isinstance(model, DistributedDataParallel) and not self.gradient_state.is_joining:
+                model.reducer.enabled = completes and model.forward_syncs
 
     @contextmanager
     def accumulate(self, *models: Module) -> Iterator[None]:
         """Context of a micro-batch: gradients are reduced and optimizers step when the window is complete.
 
-        A window is `gradient_accumulation_steps` micro-batches, or the rest of a prepared loader. Between two
+        A window is `gradient_accumulation_steps` micro-batches, or the rest of a prepared loader. The context
+        counts the micro-batch; `backward` inside doesn't, however often it is called. Between two
         micro-batches the gradients of a half-precision model are held in float32.
         """
-        completes = self.gradient_state.begin_micro_batch()
+        state = self.gradient_state
+        completes = state.begin_micro_batch()
         halves = self._halves()
         if completes:
             for optimizer in halves:
@@ -87,7 +109,11 @@ class Gradients:
         with ExitStack() as stack:
             for model in models:
                 stack.enter_context(nullcontext() if completes else self.no_sync(model))
-            yield
+            outer, state.in_context = state.in_context, True
+            try:
+                yield
+            finally:
+                state.in_context = outer
         if not completes:
             for optimizer in halves:
                 optimizer.hold_grads()
@@ -112,9 +138,13 @@ class Gradients:
             one.unscale()
 
     def clip_grad_norm_(
-        self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
-    ) -> Tensor | None:
+        self, parameters: Tensor | Iterable[Tensor] | float, max_norm: float | None = None,
+        norm_type: float = 2.0,
+    ) -> Tensor | None:  # fmt: skip
         """Clips the gradients of prepared models' parameters, when a window is complete.
+
+        Args:
+            parameters: `clip_grad_norm_(max_norm)` without them clips those of all prepared optimizers.
 
         Returns:
             The norm of the complete gradients, in float32, before clipping; None while they accumulate.
@@ -124,6 +154,11 @@ class Gradients:
         """
         if not self.sync_gradients:
             return None
+        if isinstance(parameters, (int, float)) and max_norm is None:
+            max_norm = parameters
+            parameters = dict.fromkeys(p for o in self._optimizers for p in o.model_parameters())
+        elif max_norm is None:
+            raise TypeError("clip_grad_norm_(): max_norm is missing")
         params = self._unscaled(parameters)
         wanted = set(params)
         for half in self._halves():

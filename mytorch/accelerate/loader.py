@@ -34,6 +34,7 @@ class PreparedLoader:
         original: the loader that was prepared, with its `num_workers`, `sampler` and so on.
         loader: the loader of this process's part.
         end_of_dataloader: the current batch is the last one.
+        num_yielded: number of batches so far, over all passes.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class PreparedLoader:
         self._is_stream = isinstance(self.loader.dataset, ShardedStream)
         self.split_batches = split_batches and self._shard is not None
         self.end_of_dataloader, self._saved, self._has_seeds = False, None, world.world_size() == 1
-        self._num_repeated = 0
+        self._num_repeated, self.num_yielded = 0, 0
 
     @property
     def duplicates(self) -> int:
@@ -99,6 +100,7 @@ class PreparedLoader:
         try:
             for batch, is_last in self._with_is_last(batches):
                 self.end_of_dataloader = is_last
+                self.num_yielded += 1
                 if self._is_stream:
                     batch, self._num_repeated = batch
                 yield batch if self.device is None else map_tensors(self._to_device, batch)

@@ -131,7 +131,8 @@ class Processes:
         """Returns `gather` of the results of a batch, without those of repeated samples.
 
         At the end of a pass some samples are repeated, so that all processes get the same number; the result
-        has each sample of the dataset once, in the loader's order. Scalars of a whole batch are all kept.
+        has each sample of the dataset once, in the loader's order. Of a 0-d tensor, such as the mean loss of
+        a batch, it is the mean over all processes (Hugging Face returns the values of all).
         With `even_batches=False` nothing is repeated, and parts may have different lengths; a process without
         more batches doesn't call this, which is an error on all processes.
 
@@ -146,7 +147,7 @@ class Processes:
         if not use_gather_object and operations.are_tensors(input_data):
             gather = operations.gather if self.gradient_state.has_even_batches else operations.gather_uneven
             return operations.map_tensors(
-                lambda x: _without(gather(x), repeated if x.ndim else 0), input_data
+                lambda x: _without(gather(x), repeated) if x.ndim else operations.reduce(x), input_data
             )
         if not isinstance(input_data, (list, tuple)):
             raise TypeError(

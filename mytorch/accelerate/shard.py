@@ -45,8 +45,7 @@ def part_of_batch(batch_size: int | None, world_size: int) -> int:
         raise ValueError("split_batches=True: the batch sampler has no batch_size that could be divided")
     if batch_size % world_size:
         raise ValueError(
-            f"split_batches=True: a batch of {batch_size} can't be divided evenly over {world_size} "
-            "processes"
+            f"split_batches=True: a batch of {batch_size} can't be divided evenly over {world_size} processes"
         )
     return batch_size // world_size
 

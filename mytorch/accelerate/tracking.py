@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..core.tensor import Tensor
@@ -17,6 +18,7 @@ class Tracker:
     """Base of the trackers; `tracker` is the wrapped object: a file, a run, a writer."""
 
     name: str
+    package: str | None = None  # that must be installed
     tracker: Any = None  # of another library
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -71,11 +73,10 @@ def _lines_until(path: Path, step_name: str, last: int) -> list[str]:
 class WandbTracker(Tracker):
     """Logs to Weights & Biases; `kwargs` are those of `wandb.init`."""
 
-    name = "wandb"
+    name = package = "wandb"
 
     def __init__(self, run_name: str, folder: Path, **kwargs: Any):
-        self._wandb = _import("wandb", "wandb")
-        self.tracker = self._wandb.init(project=run_name, **kwargs)
+        self.tracker = importlib.import_module(self.package).init(project=run_name, **kwargs)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self.tracker.config.update(values, allow_val_change=True)
@@ -90,10 +91,10 @@ class WandbTracker(Tracker):
 class TensorBoardTracker(Tracker):
     """Writes TensorBoard's files into <folder>/<run>; `kwargs` go to tensorboardX's `SummaryWriter`."""
 
-    name = "tensorboard"
+    name, package = "tensorboard", "tensorboardX"
 
     def __init__(self, run_name: str, folder: Path, **kwargs: Any):
-        writer = _import("tensorboardX", "tensorboardX").SummaryWriter
+        writer = importlib.import_module(self.package).SummaryWriter
         self.tracker = writer(str(folder / run_name), **kwargs)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -117,6 +118,7 @@ class TensorBoardTracker(Tracker):
         self.tracker.close()
 
 
+PROJECT_NAME = "mytorch"  # of runs that weren't given a name
 LogWith = str | Tracker | Sequence[str | Tracker] | None
 TRACKERS = {kind.name: kind for kind in (JsonlTracker, WandbTracker, TensorBoardTracker)}
 
@@ -150,11 +152,17 @@ def scalars(value: Any) -> Any:
     return value
 
 
-def _import(module: str, package: str) -> ModuleType:
-    try:
-        return __import__(module)
-    except ImportError as error:
-        raise ImportError(f"this tracker needs the package {package}: pip install {package}") from error
+def _check_installed(names: list[str | Tracker]) -> None:
+    for name in names:
+        package = TRACKERS[name].package if isinstance(name, str) else None
+        if package is not None and not _is_installed(package):
+            raise ImportError(f"log_with={name!r} needs the package {package}: pip install {package}")
+
+
+def _is_installed(package: str) -> bool:
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    return importlib.util.find_spec(package) is not None
 
 
 class Tracking:
@@ -165,6 +173,12 @@ class Tracking:
         self._log_with = [*names, "wandb"] if log_wandb and "wandb" not in names else names
         self.project_dir = None if project_dir is None else Path(project_dir)
         self.trackers: list[Tracker] = []
+        self._has_trackers = False  # whether init_trackers() was called
+
+    def check_trackers(self) -> None:
+        """Raises ImportError, on all processes, if the main one lacks a tracker's package."""
+        if any(isinstance(name, str) and TRACKERS[name].package for name in self._log_with):
+            world.on_main(_check_installed, self._log_with)
 
     def init_trackers(
         self, project_name: str, config: dict | None = None, init_kwargs: dict[str, dict] | None = None
@@ -177,6 +191,7 @@ class Tracking:
             init_kwargs: options of each tracker, by its name.
         """
         self._finish_trackers()
+        self._has_trackers = True
         if world.rank() != 0:
             return
         for name in self._log_with:
@@ -200,7 +215,12 @@ class Tracking:
         )
 
     def log(self, values: dict, step: int | None = None, log_kwargs: dict[str, dict] | None = None) -> None:
-        """Writes values by name; tensors of one element are written as numbers, larger ones as lists."""
+        """Writes values by name; tensors of one element are written as numbers, larger ones as lists.
+
+        The first call starts the trackers of `log_with`, unless `init_trackers()` did: as PROJECT_NAME.
+        """
+        if not self._has_trackers:
+            self.init_trackers(PROJECT_NAME)
         for tracker in self.trackers:
             tracker.log(scalars(values), step=step, **(log_kwargs or {}).get(tracker.name, {}))
 

@@ -90,7 +90,8 @@ class DistributedDataParallel(Module, Joinable):
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self.bucket_cap_mb = bucket_cap_mb
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = self.forward_syncs = True
+        self.completes_next: Callable[[], bool] | None = None  # the Accelerator: whether a window ends
         self._divides_by_world_size = True  # see `join`
         if init_sync:
             check_same_model(module, self.process_group, with_buffers)
@@ -121,7 +122,8 @@ class DistributedDataParallel(Module, Joinable):
 
     def _begin_iteration(self) -> None:
         reducer, source = self.reducer, 0
-        reducer.enabled = self.require_backward_grad_sync  # for the backward passes until the next forward
+        self.forward_syncs = self.require_backward_grad_sync  # for the backward passes until the next forward
+        reducer.enabled = self.forward_syncs and (self.completes_next is None or self.completes_next())
         plan = REDUCE if reducer.enabled else LOCAL
         if reducer.enabled:
             reducer.check_finished()
@@ -180,11 +182,12 @@ class DistributedDataParallel(Module, Joinable):
                 "DistributedDataParallel can't be copied or pickled with another process_group than the "
                 "default or a communication hook; copy `.module`"
             )
-        return {k: v for k, v in self.__dict__.items() if k not in ("process_group", "reducer", "_frozen")}
+        own = ("process_group", "reducer", "_frozen", "completes_next")
+        return {k: v for k, v in self.__dict__.items() if k not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.process_group = default_group.WORLD
+        self.process_group, self.completes_next = default_group.WORLD, None
         self._make_reducer()
 
     # Uneven numbers of batches: see join.py.

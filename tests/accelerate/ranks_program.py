@@ -81,6 +81,29 @@ def accumulation():
     return train(*start(steps=3))  # four batches an epoch: windows of three and of one
 
 
+def train_plainly(accelerator, model, optimizer, batches, clip=0.2):
+    """`train` without `accumulate()`: the loop counts by itself."""
+    losses, norms = [], []
+    for _ in range(EPOCHS):
+        for x, y, _ in batches:
+            loss = ((model(x) - y) ** 2).mean()
+            accelerator.backward(loss)
+            norm = accelerator.clip_grad_norm_(clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(accelerator.gather_for_metrics(loss).item())
+            norms += [norm.item()] if accelerator.sync_grad else []
+    return {"losses": losses, "norms": norms, **weights(model)}
+
+
+def plain_accumulation():
+    return train_plainly(*start(steps=3))
+
+
+def plain_half():
+    return train_plainly(*start(steps=2, precision="fp16"))
+
+
 def half():
     return train(*start(steps=2, precision="fp16"))
 
@@ -373,7 +396,9 @@ def write_rank(folder, values):
 
 
 CASES = {
-    "training": training, "accumulation": accumulation, "half": half, "sharded_optimizer": sharded_optimizer,
+    "training": training, "accumulation": accumulation, "half": half,
+    "plain_accumulation": plain_accumulation, "plain_half": plain_half,
+    "sharded_optimizer": sharded_optimizer,
     "sharded_half": sharded_half, "checkpoints_zero_half": lambda: checkpoints(zero, "fp16"),
     "uneven": uneven, "uneven_half": lambda: uneven(precision="fp16"),
     "joining_wrongly": joining_wrongly,
