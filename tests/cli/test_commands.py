@@ -53,7 +53,7 @@ WRONG = {  # what is called: what it says
     "estimate: layers": (["estimate-memory", "--n_layer", "0"], "expected a positive number, got 0"),
     "estimate: heads": (["estimate-memory", "--n_head", "7"], "n_embd=768 can't be divided into n_head=7"),
     "estimate: length": (
-        ["estimate-memory", "--sequence_length", "2000"], "2000 tokens don't fit into a context of 1024"),
+        ["estimate-memory", "--sequence_length", "2000"], "2000 tokens exceed the context length of 1024"),
     "env: argument": (["env", "all"], "unrecognized arguments: all"),
 }  # fmt: skip
 

@@ -64,9 +64,7 @@ def context_of(context: str | BaseContext | None) -> BaseContext:
     return context
 
 
-def check_iterable(
-    shuffle: bool | None, sampler: Iterable | None, batch_sampler: Iterable | None
-) -> None:
+def check_iterable(shuffle: bool | None, sampler: Iterable | None, batch_sampler: Iterable | None) -> None:
     for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None:
             raise ValueError(
