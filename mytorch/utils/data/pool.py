@@ -19,10 +19,9 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import send_handle
 from typing import Any
 
-from .fetch import place_name
-from .passes import Pass, Requests
+from .fetch import describe
+from .passes import ENDED, Pass, Position, Requests
 from .ring import Mirror, map_status, shared_file
-from .state import ENDED, Position
 from .worker import ANSWER, BATCH, END, Begin, Failure, Job, work
 
 MAX_LENT = 4  # batches that may lie in the ring while the user has them; further ones are copied
@@ -154,8 +153,8 @@ class Pool:
         if worker.status[0] <= worker.answered:
             return None
         request = worker.pending[0]
-        place = place_name(self.job.recipe.is_iterable, request.indices, worker.status[-1])
-        return f"{place}, in batch {request.number}"
+        sample = describe(self.job.recipe.is_iterable, request.indices, worker.status[-1])
+        return f"{sample}, in batch {request.number}"
 
     def _obituary(self, worker: Worker) -> str:
         worker.process.join(1)
@@ -308,7 +307,7 @@ def exception_of(failure: Failure, worker: Worker) -> Exception:
     name = failure.classes[0][1]
     message = _Text(
         f"Caught {name} in DataLoader worker process {worker.id} (pid {worker.process.pid}), "
-        f"at {failure.place}.\nOriginal {failure.text}"
+        f"at {failure.location}.\nOriginal {failure.text}"
     )
     for module, qualname in failure.classes:
         kind: Any = sys.modules.get("__main__" if module == "__mp_main__" else module)
