@@ -293,7 +293,7 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder, capsys, m
          ["--path_to_data", "data", "--model_size", "small", "--resume_from_checkpoint", "work_dir/run"],
          "of another model"),
         (train_gpt2, ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"],
-         "can't resume from nothing: there is no checkpoint in nothing/checkpoints"),
+         "can't resume from nothing: no checkpoint found in nothing/checkpoints"),
         (inference_gpt2, ["nothing"], "nothing contains no model.safetensors"),
         (inference_gpt2, ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
         (inference_gpt2, ["work_dir/run", "--topk", "-1"], "--topk at least 0"),

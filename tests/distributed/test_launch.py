@@ -209,7 +209,7 @@ def test_how_many_ranks(name, monkeypatch):
 
 
 WRONG = {
-    "no script": (["-n", "2", "no_such.py"], "there is no script no_such.py"),
+    "no script": (["-n", "2", "no_such.py"], "no such script: no_such.py"),
     "brackets": (["--nnodes", "2", "--master_addr", "[fd00::1]", PROGRAM], "without brackets, got [fd00::1]"),
     "link-local": (["--nnodes", "2", "--master_addr", "FE80::1%eth0", PROGRAM], "is a link-local address"),
     "loopback": (["--nnodes", "2", "--master_addr", "::1", PROGRAM], "--master_addr of machine 0, not ::1"),
