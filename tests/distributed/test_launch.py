@@ -221,7 +221,7 @@ WRONG = {
     "no list of machines": (["-n", "4", "--nnodes", "2", PROGRAM], "2 machines: list them in a --hostfile"),
     "no address": (["--nnodes", "2", "--node_rank", "1", PROGRAM], "of machine 0, not 127.0.0.1"),
     "not machine 0": (
-        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", PROGRAM], "machine 0 starts the ranks"),
+        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", PROGRAM], "machine 0, which starts"),
     "hostfile": (["-n", "2", "--hostfile", "no_such_file", PROGRAM], "hostfile no_such_file doesn't exist"),
 }  # fmt: skip
 
