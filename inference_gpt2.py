@@ -1,5 +1,5 @@
 """
-Write text with a GPT-2 trained by train_gpt2.py.
+Generates text with a GPT-2 trained by train_gpt2.py.
 
     python inference_gpt2.py work_dir/gpt2-small-shakespeare/ --prompt "ROMEO:" --max_new_tokens 500
 """
@@ -17,29 +17,30 @@ from mytorch.tokenizers import CharTokenizer
 
 def arguments():
     parser = argparse.ArgumentParser(
-        description="Write text with a trained GPT-2.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description="Generates text with a trained GPT-2.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("folder", help="folder of the run of train_gpt2.py")
+    add("folder", help="output folder of train_gpt2.py")
     add("--prompt", default="\n", help="text to continue")
-    add("--max_new_tokens", type=int, default=500, help="number of tokens to write")
+    add("--max_new_tokens", type=int, default=500, help="number of tokens to generate")
     add("--temperature", type=float, default=0.8,
-        help="below 1 more predictable, above 1 less; 0 selects the most probable token")  # fmt: skip
-    add("--topk", type=int, default=200, help="draw among the k most probable tokens; 0 is off")
-    add("--seed", type=int, default=1337, help="the same seed writes the same text")
+        help="divides the logits; 0 selects the most probable token")  # fmt: skip
+    add("--topk", type=int, default=200, help="sample from the k most probable tokens; 0: from all")
+    add("--seed", type=int, default=1337, help="seed of the random number generator")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     add("--no_cache", action="store_true",
-        help="recompute everything for each token; slower, the same text")  # fmt: skip
+        help="recompute all keys and values for each token: slower, the same text")  # fmt: skip
     args = parser.parse_args()
     if args.max_new_tokens < 1 or args.temperature < 0 or args.topk < 0:
         parser.error("--max_new_tokens must be at least 1, --temperature and --topk at least 0")
     if not args.prompt:
-        parser.error("--prompt is empty; one character or more is needed to begin with")
+        parser.error("--prompt must have at least one character")
     return args
 
 
 def load_tokenizer(folder):
-    """Returns functions from text to tokens, and from tokens to bytes."""
+    """Returns the functions encode(text) -> tokens and decode(tokens) -> bytes."""
     kind = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["type"]
     if kind == "char":
         tokenizer = CharTokenizer.load(folder / "tokenizer.json")
@@ -58,7 +59,7 @@ def main():
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         if not (folder / name).exists():
             raise SystemExit(
-                f"{folder} holds no {name}; train a model into it first: bash train_gpt2.sh shakespeare"
+                f"{folder} contains no {name}; train a model first: bash train_gpt2.sh shakespeare"
             )
     encode, decode = load_tokenizer(folder)
     model = GPT2(GPT2Config(**json.loads((folder / "config.json").read_text())))
@@ -70,7 +71,7 @@ def main():
         raise SystemExit(f"--prompt: {error}") from None
 
     print(args.prompt, end="", flush=True)
-    text = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
+    text = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may span several tokens
     start, count = time.perf_counter(), 0
     try:
         for token in model.stream(

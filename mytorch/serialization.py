@@ -1,16 +1,15 @@
 """
-Saving and loading: one safetensors file for the tensors, with everything else as JSON in its header.
+Saving and loading objects as safetensors files: tensors as data, the rest as JSON in the header.
 
     mytorch.save({"model": model.state_dict(), "step": 2000}, "checkpoint.safetensors")
     checkpoint = mytorch.load("checkpoint.safetensors")
 
-Nothing is ever unpickled, so a file from anywhere can be opened without running what is in it. The tensors
-can be read by every safetensors library, and a plain file of tensors, from PyTorch or from Hugging Face,
-loads as a dict of Tensors.
+Nothing is unpickled, so loading an untrusted file cannot execute code. Every safetensors library can read
+the tensors, and a file of another library (PyTorch's, Hugging Face's) loads as a dict of Tensors.
 
-In the JSON, what JSON knows stands for itself, and `{"$kind": …}` for the rest:
+JSON types are stored as JSON, all other types as `{"$kind": …}`:
 
-    {"$tensor": name}  {"$array": name}  {"$ndarray": name}  {"$scalar": name}     one of the file's tensors
+    {"$tensor": name}  {"$array": name}  {"$ndarray": name}  {"$scalar": name}     a tensor of the file
     {"$tuple": […]}  {"$dict": [[key, value], …]}  {"$float": "nan"}  {"$complex": [re, im]}
 
 Source: the format, https://huggingface.co/docs/safetensors
@@ -34,9 +33,9 @@ from .core.array import Array, wrap
 from .core.tensor import Size, Tensor, from_raw, raw_of
 from .utils.atomic import atomic_write
 
-_KEY = "mytorch"  # the header's entry that holds the JSON
+_KEY = "mytorch"  # the metadata entry that contains the JSON
 _VERSION = 1
-_MAX_HEADER = 100_000_000  # bytes; readers refuse more
+_MAX_HEADER = 100_000_000  # bytes: the limit of the format
 _DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64",
     "BOOL": "bool", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
@@ -45,18 +44,19 @@ _DTYPES = {
 
 
 def save(obj: Any, f: str | os.PathLike) -> None:
-    """Write `obj` to a file, which then is there whole or not at all.
+    """Saves an object to a file. The write is atomic: on an error, an existing file is unchanged.
 
     Args:
         obj: dicts, lists and tuples of Tensors, Arrays, NumPy arrays and scalars, numbers, strings and None.
-            Keys may be strings, numbers and None. Tensors that are the same memory are stored once. Devices
-            and `requires_grad` are not stored.
-        f: the file's name.
+            Keys may be strings, numbers and None. Tensors that share their memory, shape and strides are
+            stored once. Devices and `requires_grad` are not stored.
+        f: path of the file.
 
     Raises:
-        TypeError: there is something else in it; the message says where.
-        ValueError: it contains itself, or has more than 100 MB (the format's limit) besides its tensors.
-        FileNotFoundError, IsADirectoryError: the folder isn't there, or the name is a folder's.
+        TypeError: `obj` contains an object of another type; the message contains its path in `obj`.
+        ValueError: a container contains itself, or the JSON is larger than 100 MB, the limit of the format.
+        FileNotFoundError: the folder does not exist.
+        IsADirectoryError: `f` is a folder.
         OSError: writing failed.
     """
     from safetensors import SafetensorError
@@ -66,9 +66,9 @@ def save(obj: Any, f: str | os.PathLike) -> None:
     structure = json.dumps({"version": _VERSION, "object": writer.encode(obj, ())})
     if len(structure) > _MAX_HEADER:
         raise ValueError(
-            f"can't save {len(structure):,} characters besides the tensors, at most {_MAX_HEADER:,}"
+            f"can't save {len(structure):,} characters besides the tensors, the limit is {_MAX_HEADER:,}"
         )
-    # Hugging Face's loaders ask for a format, and safetensors' own find tied tensors by such entries.
+    # Hugging Face's loaders require a format; safetensors' loaders find tied tensors by the aliases.
     header = {**writer.aliases, "format": "pt", _KEY: structure}
     with atomic_write(path) as partial:
         try:
@@ -78,21 +78,22 @@ def save(obj: Any, f: str | os.PathLike) -> None:
 
 
 def load(f: str | os.PathLike, map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Read what `save` wrote, or a dict of Tensors from any other safetensors file.
+    """Returns an object saved by `save`, or the dict of Tensors of any other safetensors file.
 
     Args:
-        f: the file's name.
-        map_location: the device to load to; the CPU if None.
-        weights_only: without effect, since files hold no code.
+        f: path of the file.
+        map_location: device of the loaded tensors; the CPU if None.
+        weights_only: ignored, since files contain no code.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: there is no such file.
-        ValueError: it isn't a safetensors file, is truncated, or has a dtype that tensors don't have.
-        ImportError: it has bfloat16, and the package for it isn't there.
+        FileNotFoundError: the file does not exist.
+        IsADirectoryError: `f` is a folder.
+        ValueError: the file is no safetensors file, is truncated, or contains an unsupported dtype.
+        ImportError: the file contains bfloat16 and the package ml_dtypes is not installed.
     """
-    path, where = _path(f), as_device(map_location)
-    with _opened(path) as file:
-        reader = _Reader(file, where)
+    path, device = _path(f), as_device(map_location)
+    with _open(path) as file:
+        reader = _Reader(file, device)
         header = file.metadata() or {}
         try:
             if _KEY in header:
@@ -105,95 +106,95 @@ def load(f: str | os.PathLike, map_location: Any = None, *, weights_only: bool =
 
 
 class _Writer:
-    """Takes an object apart: the arrays, and the JSON that says how they belong together.
+    """Encodes an object as JSON and collects its arrays.
 
     Attributes:
-        arrays: the tensors by name, contiguous and on the CPU.
-        aliases: the names of entries whose tensor is stored under another name, and that name.
+        arrays: name -> array, contiguous and on the CPU.
+        aliases: name of a tied tensor -> name of the array that stores its values.
     """
 
     def __init__(self):
         self.arrays: dict[str, np.ndarray] = {}
         self.aliases: dict[str, str] = {}
         self._names: dict[tuple, str] = {}
-        self._kept: list[Any] = []  # the arrays stay alive, so no address comes twice
-        self._around: list[int] = []  # the containers that the walk is in
+        self._alive: list[Any] = []  # references to the arrays, so that no address is reused
+        self._ancestors: list[int] = []  # ids of the containers around the current object
 
-    def encode(self, x: Any, place: tuple) -> Any:
-        """The JSON for `x`, which is found by these keys and indices."""
+    def encode(self, x: Any, keys: tuple) -> Any:
+        """Returns the JSON of `x`; `keys` are the keys and indices that lead to it."""
         if isinstance(x, Tensor):
-            return {"$tensor": self._store(raw_of(x), place)}
+            return {"$tensor": self._store(raw_of(x), keys)}
         if isinstance(x, Array):
-            return {"$array": self._store(x._array, place)}
+            return {"$array": self._store(x._array, keys)}
         if is_raw(x):
-            return {"$ndarray" if isinstance(x, np.ndarray) else "$array": self._store(x, place)}
+            return {"$ndarray" if isinstance(x, np.ndarray) else "$array": self._store(x, keys)}
         if x is None or isinstance(x, bool):
             return x
         if isinstance(x, str):
             return str(x)
         if isinstance(x, np.generic):
-            return {"$scalar": self._store(np.asarray(x), place)}
+            return {"$scalar": self._store(np.asarray(x), keys)}
         if isinstance(x, int):
             return int(x)
         if isinstance(x, float):
             return float(x) if math.isfinite(x) else {"$float": str(float(x))}
         if isinstance(x, complex):
-            return {"$complex": [self.encode(x.real, place), self.encode(x.imag, place)]}
-        return self._container(x, place)
+            return {"$complex": [self.encode(x.real, keys), self.encode(x.imag, keys)]}
+        return self._container(x, keys)
 
-    def _container(self, x: Any, place: tuple) -> Any:
-        if id(x) in self._around:
-            raise ValueError(f"{_shown(place)}: can't save a {type(x).__name__} that contains itself")
-        self._around.append(id(x))
+    def _container(self, x: Any, keys: tuple) -> Any:
+        if id(x) in self._ancestors:
+            raise ValueError(f"{_location(keys)}: can't save a {type(x).__name__} that contains itself")
+        self._ancestors.append(id(x))
         if isinstance(x, dict):
-            out = self._dict(x, place)
+            out = self._dict(x, keys)
         elif isinstance(x, list):
-            out = [self.encode(item, (*place, i)) for i, item in enumerate(x)]
+            out = [self.encode(item, (*keys, i)) for i, item in enumerate(x)]
         elif type(x) in (tuple, Size):
-            out = {"$tuple": [self.encode(item, (*place, i)) for i, item in enumerate(x)]}
+            out = {"$tuple": [self.encode(item, (*keys, i)) for i, item in enumerate(x)]}
         else:
             hint = "; save its state_dict()" if hasattr(x, "state_dict") else ""
-            raise TypeError(f"{_shown(place)}: can't save a {type(x).__name__}{hint}")
-        self._around.pop()
+            raise TypeError(f"{_location(keys)}: can't save a {type(x).__name__}{hint}")
+        self._ancestors.pop()
         return out
 
-    def _dict(self, x: dict, place: tuple) -> Any:
+    def _dict(self, x: dict, keys: tuple) -> Any:
         for key in x:
             if not (key is None or type(key) in (str, int, bool, float)):
                 raise TypeError(
-                    f"{_shown(place)}: can't save a dict with a {type(key).__name__} as key: {key!r}"
+                    f"{_location(keys)}: can't save a dict with a {type(key).__name__} as key: {key!r}"
                 )
-        items = {key: self.encode(value, (*place, key)) for key, value in x.items()}
+        items = {key: self.encode(value, (*keys, key)) for key, value in x.items()}
         if all(isinstance(key, str) and not key.startswith("$") for key in items):
             return items
-        return {"$dict": [[self.encode(key, place), value] for key, value in items.items()]}
+        return {"$dict": [[self.encode(key, keys), value] for key, value in items.items()]}
 
-    def _store(self, raw: Any, place: tuple) -> str:
-        """Keep the array, and return its name in the file."""
+    def _store(self, raw: Any, keys: tuple) -> str:
+        """Adds an array to `arrays`; returns its name in the file."""
         if raw.dtype.name not in _DTYPES.values():
-            raise TypeError(f"{_shown(place)}: can't save an array of dtype {raw.dtype}")
-        wanted = ".".join(map(str, place)) or "data"
-        name, number = wanted, 1
+            raise TypeError(f"{_location(keys)}: can't save an array of dtype {raw.dtype}")
+        base = ".".join(map(str, keys)) or "data"
+        name, number = base, 1
         while name in self.arrays or name in self.aliases or name == "__metadata__":
             number += 1
-            name = f"{wanted}#{number}"
+            name = f"{base}#{number}"
         address = raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
         memory = (address, raw.shape, raw.strides, raw.dtype) if raw.size else (id(raw),)
         if memory in self._names:
             self.aliases[name] = self._names[memory]
             return self._names[memory]
         array = move(raw, CPU)
-        self.arrays[name] = np.ascontiguousarray(array).reshape(array.shape)  # it makes 0-d arrays 1-d
+        self.arrays[name] = np.ascontiguousarray(array).reshape(array.shape)  # keeps 0-d arrays 0-d
         self._names[memory] = name
-        self._kept.append(raw)
+        self._alive.append(raw)
         return name
 
 
 class _Reader:
-    """Puts an object together again."""
+    """Decodes the JSON of an open safetensors file and loads its tensors to a device."""
 
-    def __init__(self, file: Any, where: Any):
-        self.file, self.where = file, where
+    def __init__(self, file: Any, device: str):
+        self.file, self.device = file, device
         self._names = set(file.keys())
         self._loaded: dict[str, Tensor] = {}
 
@@ -204,24 +205,26 @@ class _Reader:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"its header is damaged: {error!r}") from error
         if version != _VERSION:
-            raise ValueError(f"it has version {version!r}, this mytorch reads version {_VERSION}")
+            raise ValueError(f"its format has version {version!r}, expected version {_VERSION}")
         try:
             return self._decode(structure)
         except (KeyError, TypeError) as error:
             raise ValueError(f"its header is damaged: {error!r}") from error
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of this name; when it is wanted again, another tensor on the same memory."""
+        """Returns the tensor of this name; further calls return Tensors that share its memory."""
         if name in self._loaded:
             return self._loaded[name].detach()
         if name not in self._names:
-            raise ValueError(f"there is no tensor {name!r} in it")
+            raise ValueError(f"tensor {name!r} is missing")
         code = self.file.get_slice(name).get_dtype()
         if code not in _DTYPES:
             known = ", ".join(_DTYPES.values())
-            raise ValueError(f"tensor {name!r} has dtype {code}, which isn't supported; there are {known}")
-        as_dtype(_DTYPES[code])  # NumPy knows bfloat16 once its package is imported
-        self._loaded[name] = from_raw(move(self.file.get_tensor(name), self.where))
+            raise ValueError(
+                f"tensor {name!r} has dtype {code}, which is not supported; supported are {known}"
+            )
+        as_dtype(_DTYPES[code])  # imports ml_dtypes, which registers bfloat16 with NumPy
+        self._loaded[name] = from_raw(move(self.file.get_tensor(name), self.device))
         return self._loaded[name]
 
     def _decode(self, x: Any) -> Any:
@@ -250,27 +253,28 @@ _DECODERS = {
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if path.is_dir():
         raise IsADirectoryError(f"can't load {path}: it is a folder")
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"can't load {path}: no such file")
     try:
         with safe_open(path, framework="np") as file:
             yield file
     except SafetensorError as error:
-        raise ValueError(_what_is_wrong(path, error)) from error
+        raise ValueError(_format_error(path, error)) from error
 
 
-def _what_is_wrong(path: Path, error: Exception) -> str:
+def _format_error(path: Path, error: Exception) -> str:
+    """Returns the message for a file that safetensors can't read, by the first bytes of the file."""
     with open(path, "rb") as file:
         start = file.read(9)
     if start[:2] in (b"PK", b"\x80\x02"):
         return (
-            f"{path} is a pickle, as torch.save writes it; a pickle can run any code, so it isn't loaded. In "
-            "PyTorch, write the tensors with safetensors.torch.save_file"
+            f"{path} is a pickle, as torch.save writes it. Loading a pickle can execute arbitrary code, so "
+            "it is not supported: in PyTorch, save the tensors with safetensors.torch.save_file"
         )
     if start[8:9] == b"{":
         return f"{path} is a safetensors file, but truncated or damaged: {error}"
@@ -279,9 +283,9 @@ def _what_is_wrong(path: Path, error: Exception) -> str:
 
 def _path(f: Any) -> Path:
     if not isinstance(f, (str, os.PathLike)):
-        raise TypeError(f"expected the name of a file, got {type(f).__name__}")
+        raise TypeError(f"expected a path, got {type(f).__name__}")
     return Path(f)
 
 
-def _shown(place: tuple) -> str:
-    return "".join(["obj", *(f"[{key!r}]" for key in place)])
+def _location(keys: tuple) -> str:
+    return "".join(["obj", *(f"[{key!r}]" for key in keys)])

@@ -1,4 +1,4 @@
-"""What the prepare scripts share: one-line errors, reading text, and output that is whole or not there."""
+"""Functions shared by the scripts: one-line errors, text input, atomic output."""
 
 import argparse
 import os
@@ -12,18 +12,18 @@ from mytorch.tokenizers import CharTokenizer
 
 
 class PrepareError(Exception):
-    """What the user has to know, in one line."""
+    """An error that is reported to the user in one line."""
 
 
 def argument_parser(description: str) -> argparse.ArgumentParser:
-    """A parser whose --help shows the description as it is written."""
+    """Returns a parser that prints the description with its line breaks."""
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 
 def run(prepare: Callable[[], None]) -> int:
-    """Run a script's work and return its exit code; errors go to stderr as one line."""
+    """Calls `prepare` and returns the exit code; an error is printed to stderr in one line."""
     try:
         prepare()
     except (PrepareError, OSError) as error:
@@ -36,16 +36,16 @@ def run(prepare: Callable[[], None]) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file; raises PrepareError where there is no such file."""
+    """Returns the bytes of a file; raises PrepareError if the file does not exist."""
     if path.is_dir():
         raise PrepareError(f"{path} is a folder, not a file")
     if not path.exists():
-        raise PrepareError(f"there is no file {path}")
+        raise PrepareError(f"no such file: {path}")
     return path.read_bytes()
 
 
 def decode_text(raw: bytes, name: str) -> str:
-    """`raw` read as UTF-8, line ends kept; raises PrepareError where it is empty or something else."""
+    """Returns `raw` decoded as UTF-8; raises PrepareError if it is empty or not UTF-8."""
     if not raw:
         raise PrepareError(f"{name} is empty")
     try:
@@ -55,21 +55,25 @@ def decode_text(raw: bytes, name: str) -> str:
         raise PrepareError(f"{name} is not UTF-8: {byte} ({error.reason})") from None
 
 
-def write_characters(text: str, folder: Path, val_fraction: float = 0.1) -> None:
-    """Write train.bin, val.bin (uint16; validation is the end of `text`) and tokenizer.json to `folder`."""
+def write_char_tokens(text: str, folder: Path, val_fraction: float = 0.1) -> None:
+    """Writes the character tokens of `text` to train.bin and val.bin (uint16), and tokenizer.json.
+
+    Args:
+        val_fraction: size of the validation split, which is the end of `text`.
+    """
     num_train = int((1 - val_fraction) * len(text))
     for split, length in (("train", num_train), ("val", len(text) - num_train)):
         if length == 0:
             raise PrepareError(
                 f"the {split} split would be empty: the text has {len(text):,} characters "
-                f"and {val_fraction:g} of it is for validation"
+                f"and the validation fraction is {val_fraction:g}"
             )
     try:
         tokenizer = CharTokenizer.from_text(text)
     except ValueError as error:
         raise PrepareError(str(error)) from None
     tokens = tokenizer.encode_to_numpy(text)
-    with whole_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         tokens[:num_train].tofile(partial / "train.bin")
         tokens[num_train:].tofile(partial / "val.bin")
         tokenizer.save(partial / "tokenizer.json")
@@ -80,14 +84,14 @@ def write_characters(text: str, folder: Path, val_fraction: float = 0.1) -> None
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder whose files move into `folder` at the end; an error leaves `folder` as it was."""
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder and moves its files to `folder`; after an error `folder` is unchanged."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
             yield Path(partial)
-            # The old tokenizer goes first, the new one comes last: a folder that has one is complete.
+            # The old tokenizer is deleted first, the new one moved last: a folder with one is complete.
             (folder / "tokenizer.json").unlink(missing_ok=True)
             for file in sorted(Path(partial).iterdir(), key=lambda file: file.name == "tokenizer.json"):
                 os.replace(file, folder / file.name)

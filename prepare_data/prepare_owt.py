@@ -1,7 +1,7 @@
 """OpenWebText as GPT-2 tokens: train.bin (about 9 billion, 17 GB), val.bin (4 million) and tokenizer.json.
 
-The recipe is nanoGPT's: 0.05 % of the documents are for validation, and each ends with the end-of-text token.
-Needs `pip install -e '.[train]'`, some 54 GB for the download, and hours.
+As in nanoGPT, 0.05 % of the documents are the validation split, and each document ends with the end-of-text
+token. Requires `pip install -e '.[train]'` and 54 GB of disk space for the download; takes hours.
 """
 
 import json
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # so that it runs before mytorch is installed
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # runs without installing mytorch
 
-from prepare_data.common import PrepareError, argument_parser, run, whole_folder
+from prepare_data.common import PrepareError, argument_parser, atomic_folder, run
 
 VAL_FRACTION = 0.0005
 SPLIT_SEED = 2357
-NUM_SHARDS = 1024  # one shard at a time is in memory
+NUM_SHARDS = 1024  # one shard at a time is loaded into memory
 
 
-def import_tools():
-    """`datasets` and `tiktoken`, which nothing else here needs."""
+def import_packages():
+    """Returns the modules `datasets` and `tiktoken`; raises PrepareError if one is not installed."""
     try:
         import datasets
         import tiktoken
@@ -32,7 +32,7 @@ def import_tools():
 
 
 def tokenize(documents, encoding, num_proc: int) -> dict:
-    """Split documents into train and val and add their columns `ids` and `len`."""
+    """Returns the splits "train" and "val" with the columns `ids` (tokens) and `len`."""
     splits = documents.train_test_split(test_size=VAL_FRACTION, seed=SPLIT_SEED, shuffle=True)
 
     def encode(document: dict) -> dict:
@@ -48,7 +48,7 @@ def tokenize(documents, encoding, num_proc: int) -> dict:
 
 
 def shards(split, num_shards: int = NUM_SHARDS) -> Iterable[np.ndarray]:
-    """The token ids of a tokenized split, a shard at a time."""
+    """Yields the token ids of a tokenized split, one array per shard."""
     num_shards = min(num_shards, len(split))
     for index in range(num_shards):
         shard = split.shard(num_shards=num_shards, index=index, contiguous=True).with_format("numpy")
@@ -56,7 +56,7 @@ def shards(split, num_shards: int = NUM_SHARDS) -> Iterable[np.ndarray]:
 
 
 def write_tokens(path: Path, arrays: Iterable[np.ndarray], num_tokens: int) -> None:
-    """Write token arrays of `num_tokens` in all as one uint16 file."""
+    """Writes token arrays with a total of `num_tokens` tokens to one uint16 file."""
     from tqdm import tqdm
 
     if num_tokens == 0:
@@ -69,18 +69,18 @@ def write_tokens(path: Path, arrays: Iterable[np.ndarray], num_tokens: int) -> N
             start += len(array)
             progress.update(len(array))
     if start != num_tokens:
-        raise PrepareError(f"{path.name}: {start:,} tokens came, {num_tokens:,} were expected")
+        raise PrepareError(f"{path.name}: expected {num_tokens:,} tokens, got {start:,}")
     tokens.flush()
 
 
 def prepare(dataset: str, folder: Path, num_proc: int) -> None:
-    datasets, tiktoken = import_tools()
+    datasets, tiktoken = import_packages()
     try:
         encoding = tiktoken.get_encoding("gpt2")
         documents = datasets.load_dataset(dataset, split="train", num_proc=num_proc)
-    except Exception as error:  # both fetch from the network, and each raises errors of several libraries
+    except Exception as error:  # both download, and raise errors of several libraries
         raise PrepareError(f"{dataset} could not be loaded: {type(error).__name__}: {error}") from error
-    with whole_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         for name, split in tokenize(documents, encoding, num_proc).items():
             lengths = split.select_columns("len").with_format("numpy")[:]["len"]
             num_tokens = int(lengths.sum(dtype=np.int64))
@@ -96,14 +96,16 @@ def main(argv: list[str] | None = None) -> int:
         "--path_to_save", type=Path, default="data/owt", help="output folder; default: %(default)s"
     )
     parser.add_argument(
-        "--dataset", default="Skylion007/openwebtext", help="its name on Hugging Face; default: %(default)s"
+        "--dataset",
+        default="Skylion007/openwebtext",
+        help="name of the dataset on Hugging Face; default: %(default)s",
     )
     num_proc = max(1, (os.cpu_count() or 1) // 2)
     parser.add_argument(
         "--num_proc",
         type=int,
         default=num_proc,
-        help="processes that fetch and tokenize; default: %(default)s",
+        help="number of processes for download and tokenization; default: %(default)s",
     )
     args = parser.parse_args(argv)
     return run(lambda: prepare(args.dataset, args.path_to_save, args.num_proc))

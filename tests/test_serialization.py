@@ -324,7 +324,7 @@ def test_the_same_list_twice_is_no_loop(tmp_path):
 def test_too_much_that_is_no_tensor(tmp_path, monkeypatch):
     mytorch.save("old", tmp_path / "file")
     monkeypatch.setattr(mytorch.serialization, "_MAX_HEADER", 1000)
-    with pytest.raises(ValueError, match="can't save 1,028 characters besides the tensors, at most 1,000"):
+    with pytest.raises(ValueError, match="can't save 1,028 characters .*, the limit is 1,000"):
         mytorch.save("x" * 1000, tmp_path / "file")
     assert mytorch.load(tmp_path / "file") == "old" and os.listdir(tmp_path) == ["file"]
 
@@ -352,11 +352,11 @@ DAMAGED = {
     "pickle": (b"\x80\x02}q\x00." + bytes(100), "is a pickle"),
     "float8": (
         safetensors.torch.save({"w": torch.ones(2).to(torch.float8_e4m3fn)}),
-        "tensor 'w' has dtype F8_E4M3, which isn't supported; there are float64, float32, float16, bfloat16",
+        "tensor 'w' has dtype F8_E4M3, which is not supported; supported are float64, float32, float16",
     ),
-    "no tensor": (ours({"$tensor": "a"}), "there is no tensor 'a' in it"),
+    "no tensor": (ours({"$tensor": "a"}), "tensor 'a' is missing"),
     "unknown kind": (ours({"$code": "print(1)"}), r"unknown kind '\$code'"),
-    "version": (ours(1, version=2), "it has version 2, this mytorch reads version 1"),
+    "version": (ours(1, version=2), "its format has version 2, expected version 1"),
     "no JSON": (header(__metadata__={"mytorch": "{"}), "its header is damaged"),
     "no object": (header(__metadata__={"mytorch": "{}"}), "its header is damaged"),
     "wrong kind of entry": (ours({"$dict": 3}), "its header is damaged"),
@@ -377,22 +377,22 @@ def test_files_of_torch_save_are_not_unpickled(tmp_path):
     for new in (True, False):
         torch.save({"a": torch.ones(2)}, tmp_path / "file.pt", _use_new_zipfile_serialization=new)
         with pytest.raises(
-            ValueError, match="is a pickle, .* write the tensors with safetensors.torch.save_file"
+            ValueError, match="is a pickle, .* save the tensors with safetensors.torch.save_file"
         ):
             mytorch.load(tmp_path / "file.pt")
 
 
 def test_files_that_are_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file .*missing"):
+    with pytest.raises(FileNotFoundError, match="can't load .*missing: no such file"):
         mytorch.load(tmp_path / "missing")
     with pytest.raises(IsADirectoryError, match="can't load"):
         mytorch.load(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder .*missing"):
+    with pytest.raises(FileNotFoundError, match="folder .*missing does not exist"):
         mytorch.save(1, tmp_path / "missing" / "file")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         mytorch.save(1, tmp_path)
     for call in (lambda: mytorch.save(1, 3), lambda: mytorch.load(None)):
-        with pytest.raises(TypeError, match="expected the name of a file, got"):
+        with pytest.raises(TypeError, match="expected a path, got"):
             call()
 
 

@@ -283,9 +283,9 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder, capsys, m
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [
-        (train_gpt2, ["--path_to_data", "nowhere"], "nowhere/train.bin is missing; make it with"),
+        (train_gpt2, ["--path_to_data", "nowhere"], "nowhere/train.bin does not exist; create it with"),
         (train_gpt2, ["--path_to_data", "data", "--context_length", "100000"],
-         "too few for a context of 100000"),
+         "a context of 100000 needs at least"),
         (train_gpt2, ["--model_size", "tiny"], "invalid choice: 'tiny'"),
         (train_gpt2, ["--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
         (train_gpt2, ["--batch_size", "0"], "--batch_size must be at least 1, got 0"),
@@ -293,8 +293,8 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder, capsys, m
          ["--path_to_data", "data", "--model_size", "small", "--resume_from_checkpoint", "work_dir/run"],
          "of another model"),
         (train_gpt2, ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"],
-         "can't resume from nothing: there is no checkpoint in nothing/checkpoints"),
-        (inference_gpt2, ["nothing"], "nothing holds no model.safetensors"),
+         "can't resume from nothing: no checkpoint found in nothing/checkpoints"),
+        (inference_gpt2, ["nothing"], "nothing contains no model.safetensors"),
         (inference_gpt2, ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
         (inference_gpt2, ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
     ],

@@ -21,6 +21,11 @@ RETIRED = {
     r"pace": "step_size",
     r"starter|starters": "launcher command",
     r"blame": "root cause",
+    r"whole or (?:not|absent)": "atomic",
+    r"what is wrong|what_is_wrong": "problem, error",
+    r"place_name|_check_place|_obituary": "describe, location, position",
+    r"comes twice|come twice": "duplicate, must be unique",
+    r"anew|whoever": "again, the first that",
     r"so many|somebody|nobody|goes on|lets go|let go|under way|hands over|asked for": "plain English",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

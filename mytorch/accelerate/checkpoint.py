@@ -1,5 +1,5 @@
 """
-Checkpoints: folders that are whole or absent.
+Checkpoints: folders that are written atomically.
 
     model.safetensors  optimizer.bin  mp_config.bin  scheduler.bin  sampler.bin  random_states.bin
     manifest.json
@@ -45,7 +45,7 @@ def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
         OSError: writing failed.
     """
     folder = folder.resolve()  # a link stays one
-    _check_place(folder, files, replace)
+    _check_folder(folder, files, replace)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.partial")
     partial.mkdir()
@@ -60,13 +60,13 @@ def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
             manifest.flush()
             os.fsync(manifest.fileno())
             _flush(partial)
-            _check_place(folder, files, replace)  # another run may have written it
+            _check_folder(folder, files, replace)  # another run may have written it
             _replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _check_place(folder: Path, files: dict[str, Any], replace: bool) -> None:
+def _check_folder(folder: Path, files: dict[str, Any], replace: bool) -> None:
     """Raises if writing would delete anything but a checkpoint."""
     if not os.path.lexists(folder):
         return
@@ -83,7 +83,7 @@ def _check_place(folder: Path, files: dict[str, Any], replace: bool) -> None:
     if others:
         shown = ", ".join(others[:5]) + ", …" * (len(others) > 5)
         raise FileExistsError(
-            f"can't save a checkpoint as {folder}: other files there would be deleted ({shown}); name a "
+            f"can't save a checkpoint as {folder}: other files in it would be deleted ({shown}); name a "
             "folder for the checkpoint alone"
         )
 
@@ -111,9 +111,9 @@ def read(folder: Path) -> dict[str, Any]:
         CheckpointError: a file is missing, truncated or altered; the message names it and a good checkpoint.
     """
     found = _present(folder)
-    problem = what_is_wrong(found)
+    problem = find_problem(found)
     if problem:
-        good = next((other for other in _others(found) if not what_is_wrong(other)), None)
+        good = next((other for other in _others(found) if not find_problem(other)), None)
         hint = f"; the last good checkpoint is {good}" if good else ""
         raise CheckpointError(f"can't load the checkpoint {found}: {problem}{hint}")
     return {name: load(found / name) for name in _entries(found)}
@@ -126,7 +126,7 @@ def _present(folder: Path) -> Path:
     return folder if (folder / MANIFEST).is_file() or not (previous / MANIFEST).is_file() else previous
 
 
-def what_is_wrong(folder: Path) -> str:
+def find_problem(folder: Path) -> str:
     """Returns why a checkpoint can't be used; "" if it can."""
     try:
         files = _entries(folder)
@@ -192,13 +192,13 @@ def last_good(folder: Path) -> Path | None:
         return None
     first, problems = _present(first), []
     for found in (first, *(other for other in _others(first) if other != first)):
-        problem = what_is_wrong(found)
+        problem = find_problem(found)
         if not problem:
             for text in problems:
                 warnings.warn(f"passed over the checkpoint {text}", stacklevel=2)
             return found
         problems.append(f"{found}: {problem}")
-    raise CheckpointError(f"there is no good checkpoint in {folder}: {'; '.join(problems)}")
+    raise CheckpointError(f"no valid checkpoint found in {folder}: {'; '.join(problems)}")
 
 
 def numbered(folder: Path) -> dict[int, Path]:

@@ -54,7 +54,7 @@ class GradScaler:
     `update` raises after 20 such steps in a row at the smallest scale.
 
     Args:
-        device: accepted for PyTorch's sake; the scale lives on the device of the first loss.
+        device: ignored, for PyTorch's signature; the scale is on the device of the first loss.
         init_scale: the first scale.
         growth_factor: above 1.
         backoff_factor: below 1.
@@ -314,7 +314,7 @@ class GradScaler:
         return found[target]
 
     def _any(self, found: Mapping[Hashable, RawArray]) -> RawArray | None:
-        """Returns one flag, set if one of these is; None if there are none."""
+        """Returns one flag, set if any of these is set; None without flags."""
         flags = list(found.values())
         for flag in flags[1:]:
             target = device_of(flags[0])

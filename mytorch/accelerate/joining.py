@@ -83,7 +83,7 @@ class Joining:
 
     def _check_joinables(self, models: list[Module]) -> None:
         if not models:
-            raise ValueError("join_uneven_inputs(): there must be at least one joinable")
+            raise ValueError("join_uneven_inputs(): expected at least one joinable")
         for prepared in self._optimizers:
             inner = getattr(prepared.optimizer, "optimizer", prepared.optimizer)
             if isinstance(inner, Joinable):

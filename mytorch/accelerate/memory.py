@@ -67,7 +67,7 @@ def find_executable_batch_size(
         names = list(inspect.signature(function).parameters)
         if names and len(args) >= len(names):
             raise TypeError(
-                f"{function.__name__}() gets its batch size by itself, call it with {names[1:]} alone"
+                f"{function.__name__}() passes the batch size itself, call it with {names[1:]} only"
             )
         batch_size = starting_batch_size
         while batch_size > 0:

@@ -95,7 +95,7 @@ class MixedPrecisionOptimizer:
         return next(iter(self._masters.values())).device
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds more parameters of the model, with options of their own: see `Optimizer.add_param_group`."""
+        """Adds a group of parameters of the model: see `Optimizer.add_param_group`."""
         group = {**param_group, **params_of(param_group["params"])}
         for p in group["params"]:
             check_half(p, self.dtype)
@@ -108,17 +108,17 @@ class MixedPrecisionOptimizer:
         return self.models_of([p for group in self.param_groups for p in group["params"]])
 
     def models_of(self, params: Iterable[Tensor]) -> list[Tensor]:
-        """Returns the model's parameters of which these are the masters; others as they are."""
+        """Returns the model's parameters of these masters; other tensors unchanged."""
         models = {master: p for p, master in self._masters.items()}
         return [models.get(p, p) for p in params]
 
     def masters_of(self, params: Iterable[Tensor]) -> list[Tensor]:
-        """Returns the masters of these parameters of the model; others as they are."""
+        """Returns the masters of these parameters of the model; other tensors unchanged."""
         self._follow_model()
         return [self._masters.get(p, p) for p in params]
 
     def _current_pairs(self) -> list[_Pair]:
-        """Returns the pairs of flat buffers, made anew where a tensor was exchanged."""
+        """Returns the pairs of flat buffers; rebuilds those with a replaced tensor."""
         self._follow_model()
         before = {id(pair.masters): pair for pair in self._pairs}
         self._pairs = []
@@ -158,7 +158,7 @@ class MixedPrecisionOptimizer:
     def hold_grads(self) -> None:
         """Adds the model's gradients to those held in float32, and resets them: between two micro-batches.
 
-        Half precision would lose what is small beside the sum: 2048 + 1 = 2048.
+        In half precision small addends are lost: 2048 + 1 = 2048 in float16.
         """
         for pair in self._current_pairs():
             with on(pair.device), np.errstate(all="ignore"):
@@ -221,11 +221,11 @@ class MixedPrecisionOptimizer:
                 p.grad.zero_()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns that of the optimizer; the float32 weights are in `masters()`."""
+        """Returns the state of the optimizer; the float32 weights are in `masters()`."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict()` returned."""
+        """Loads a `state_dict()`."""
         self.optimizer.load_state_dict(state_dict)
         self._current_pairs()
 
@@ -235,7 +235,7 @@ class MixedPrecisionOptimizer:
         return [p.detach() for group in self.param_groups for p in group["params"]]
 
     def load_masters(self, values: list[Tensor]) -> None:
-        """Loads what `masters()` returned, and rounds it into the model.
+        """Loads `masters()` and copies them, rounded, to the model.
 
         Raises:
             ValueError: another number of weights, or other shapes.

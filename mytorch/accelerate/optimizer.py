@@ -63,7 +63,7 @@ class AcceleratedOptimizer(Optimizer):
         return [p for group in self.param_groups for p in group["params"]]
 
     def finish_window(self) -> None:
-        """Divides the gradients of this window by what is missing to a mean (see `GradientState`)."""
+        """Divides the gradients of this window by `GradientState.correction`, so that they are means."""
         if self._window == self.gradient_state.windows:
             return
         self._window = self.gradient_state.windows

@@ -39,7 +39,7 @@ def half_dtype(precision: str) -> np.dtype | None:
 
 
 def half_parameters(model: Module, dtype: str | np.dtype = "float16") -> dict[Tensor, Array]:
-    """Casts the float32 parameters of a model to half precision, in place; buffers stay as they are.
+    """Casts the float32 parameters of a model to half precision, in place; buffers are unchanged.
 
     Args:
         dtype: float16 or bfloat16.

@@ -64,7 +64,7 @@ class Saving:
     ) -> str:  # fmt: skip
         """Saves models, optimizers, schedules, loaders, the scaler, random states and registered objects.
 
-        The folder is written whole or not at all (see `checkpoint`). All processes call this; the main one
+        The folder is written atomically (see `checkpoint`). All processes call this; the main one
         writes.
 
         Args:
@@ -103,7 +103,7 @@ class Saving:
 
     def _folder(self, caller: str, folder: str | PathLike | None) -> Path:
         if folder is None and self.project_dir is None:
-            raise ValueError(f"{caller}(): name a folder, or give the Accelerator a project_dir")
+            raise ValueError(f"{caller}(): expected a folder, or an Accelerator with a project_dir")
         return self.project_dir / "checkpoints" if folder is None else Path(folder)
 
     def _write_later(self, write: Callable[[dict], None], files: StateDict) -> None:
@@ -194,7 +194,7 @@ class Saving:
         if folder is None:
             if last_good:
                 return None
-            raise checkpoint.CheckpointError(f"there is no checkpoint in {parent}")
+            raise checkpoint.CheckpointError(f"no checkpoint found in {parent}")
         files = checkpoint.read(folder)
         self._check_fits(folder, files)
         for i, model in enumerate(self._models):

@@ -60,7 +60,7 @@ def _chosen(options: argparse.Namespace, path: Path) -> dict[str, SettingValue]:
                 start[other] = None
         return start | given
     if not sys.stdin.isatty():
-        raise SettingsError("there is no terminal to ask on; use --default, or an option for each setting")
+        raise SettingsError("stdin is no terminal; pass --default, or an option for each setting")
     return ask(start)
 
 

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report() -> dict[str, dict[str, str]]:
-    """Returns the facts by section and name; for what is missing or broken, the reason."""
+    """Returns the facts by section and name; a missing or broken part is reported with the reason."""
     sections = {
         "versions": {"mytorch": lambda: f"{__version__} in {Path(__file__).parents[1]}", **_VERSIONS},
         "BLAS and memory": _BLAS,
@@ -97,7 +97,7 @@ def _package(module: str, *distributions: str, extra: str = "") -> Callable[[], 
                 return importlib.metadata.version(name)
         if importlib.util.find_spec(module) is not None:
             return str(getattr(importlib.import_module(module), "__version__", "unknown version"))
-        how = f": pip install 'mytorch[{extra}]'" if extra else f": there is no module {module}"
+        how = f": pip install 'mytorch[{extra}]'" if extra else f": no module named {module}"
         return f"not installed{how}"
 
     return probe
@@ -173,7 +173,7 @@ def _model() -> str:
 
 def _flags() -> str:
     if not os.path.exists("/proc/cpuinfo"):
-        return "unknown: there is no /proc/cpuinfo"
+        return "unknown: no /proc/cpuinfo"
     facts = _cpu_facts()
     has = set((facts.get("flags") or facts.get("Features", "")).split())
     return " ".join(flag for flag in _FLAGS if flag in has) or "none that matters"
@@ -280,7 +280,7 @@ _MPI = {"library": _library_of_mpi, "mpiexec": _mpiexec, "Slurm job": launcher_c
 
 def _config_file() -> str:
     path = config_path()
-    return f"{path}: {' '.join(path.read_text().split())}" if path.exists() else f"{path} isn't there"
+    return f"{path}: {' '.join(path.read_text().split())}" if path.exists() else f"{path} does not exist"
 
 
 def _variables() -> dict[str, str]:

@@ -91,7 +91,7 @@ def estimate(
     """
     length = config.context_length if sequence_length is None else sequence_length
     if length > config.context_length:
-        raise ValueError(f"{length} tokens don't fit into a context of {config.context_length}")
+        raise ValueError(f"{length} tokens exceed the context length of {config.context_length}")
     is_half = mixed_precision != "no"
     count, size = count_parameters(config), 2 if is_half else 4
     state, work = 4 * _STATE[optimizer] * count, 2 * 4 * min(count, CHUNK if cpu else CHUNK_CUDA)

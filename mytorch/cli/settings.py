@@ -147,7 +147,7 @@ def _merge(given: list[tuple[Mapping[str, SettingValue], str]]) -> dict[str, Val
         counts = {name: values[name] for name in _COUNTS if values.get(name) is not None}
         if len(counts) == 2:
             both = " and ".join(f"{name}={value}" for name, value in counts.items())
-            raise SettingsError(f"{source}: {both} set the same; give one of them")
+            raise SettingsError(f"{source}: {both} exclude each other")
         if counts:  # either setting replaces both of a weaker source
             found.update({name: Value(None, DEFAULT) for name in _COUNTS})
         found.update({name: Value(value, source) for name, value in values.items() if value is not None})
@@ -259,7 +259,7 @@ def write(path: Path, values: Mapping[str, SettingValue]) -> None:
         SettingsError: the file can't be written, or the home folder is unknown; PyYAML isn't installed.
     """
     if path.parts[:1] == ("~",):
-        raise SettingsError(f"there is no home folder for {path}: name another file by --config_file")
+        raise SettingsError(f"the home folder is unknown for {path}: pass another file as --config_file")
     yaml = _yaml(f"to write {path}")
     kept = {name: values[name] for name in BY_NAME if values.get(name) is not None}
     try:

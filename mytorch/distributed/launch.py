@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         LaunchError: it can't be started: the script, MPI, or GPUs are missing, or options don't fit.
     """
     if not options.module and not os.path.isfile(options.script):
-        raise LaunchError(f"there is no script {options.script}")
+        raise LaunchError(f"no such script: {options.script}")
     if options.timeout is not None and not options.timeout > 0:
         raise LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
     if options.max_restarts < 0:
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         launcher_command.check_launched_per_node(options)
     elif options.node_rank:
         raise LaunchError(
-            f"this is machine {options.node_rank}: machine 0 starts the ranks of all, launch only there"
+            f"this is machine {options.node_rank}: launch only on machine 0, which starts the ranks of all"
         )
     return (join_job if options.node_rank else run_job)(options, *count_ranks(options))
 

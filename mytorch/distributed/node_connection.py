@@ -2,7 +2,7 @@
 NodeConnection: messages and heartbeats between the launchers of two nodes, as lines of JSON.
 
 Messages are checked text, never pickles. The connection is not encrypted, and node 0 admits
-whoever connects first, as with torchrun.
+the first host that connects, as with torchrun.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Rendezvous:
         if rank in self._nodes:
             return f"machine {rank} is connected already ({self._names[rank]}): --node_rank must be unique"
         if host in hosts:
-            return f"another machine of the job is called {host}, too: each needs a name of its own"
+            return f"the host names of a job must be unique, but another machine has the name {host}, too"
         return ""
 
     def _missing(self) -> str:

@@ -45,7 +45,7 @@ def init_process_group(
             else nccl if there are GPUs, else mpi.
         init_method: "env://" or None; MPI connects the processes.
         timeout: of each operation, a timedelta or seconds; 60 s by default, or the launcher's --timeout.
-        world_size, rank: checked against the processes that were started; used as they are by "fake".
+        world_size, rank: must match the processes that were started; "fake" uses them unchecked.
         store, group_name, pg_options, device_id: accepted, not used; `store` must be None.
 
     Raises:

@@ -114,7 +114,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             self.flat_buffers()
 
     def exchange_parameters(self) -> None:
-        """Makes the shards anew after the groups' parameters were replaced, as by float32 masters."""
+        """Rebuilds the shards after the groups' parameters were replaced, as by float32 masters."""
         state = self.state
         self._make()
         mine = {p for params in self._shards[self.rank] for p in params}

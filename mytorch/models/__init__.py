@@ -1,4 +1,4 @@
-"""Whole models, written with the public names of mytorch only."""
+"""Complete models, implemented with the public API of mytorch."""
 
 from .gpt2 import GPT2, GPT2Config, KVCache
 

@@ -6,7 +6,7 @@ GPT-2: a decoder-only transformer.
     Block:  x = x + attention(layer_norm(x))
             x = x + mlp(layer_norm(x))
 
-The parameters have the names of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as in
+The parameter names are those of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as in
 nn.Linear. The output layer shares its weight with the token embedding.
 
 Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the initialisation and
@@ -29,11 +29,13 @@ class GPT2Config:
     """The configuration of a GPT-2.
 
     Args:
-        vocab_size: number of tokens.
-        context_length: the longest sequence, in tokens.
-        n_layer, n_head, n_embd: number of blocks, attention heads in each, and features of a token.
-        dropout_p: probability of dropping an activation in training.
-        bias: add a bias to linear layers and layer norms (as GPT-2; without is slightly faster and better).
+        vocab_size: number of tokens in the vocabulary.
+        context_length: maximum sequence length, in tokens.
+        n_layer: number of blocks.
+        n_head: number of attention heads per block.
+        n_embd: embedding dimension.
+        dropout_p: dropout probability.
+        bias: whether linear layers and layer norms have a bias; False is slightly faster and better.
     """
 
     vocab_size: int = 50257
@@ -50,7 +52,7 @@ class GPT2Config:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.n_embd % self.n_head:
             raise ValueError(
-                f"n_embd={self.n_embd} can't be divided into n_head={self.n_head} heads of equal size"
+                f"n_embd must be divisible by n_head, got n_embd={self.n_embd} and n_head={self.n_head}"
             )
 
     @classmethod
@@ -76,12 +78,16 @@ SIZES = {  # layers, heads, features
 
 
 class KVCache:
-    """The keys and values of all tokens so far, so that the next token costs the work of one.
+    """Cache of the keys and values of the previous tokens, so that only new tokens are computed.
 
     Args:
-        config: that of the model.
+        config: configuration of the model.
         batch_size: number of sequences.
-        dtype, device: those of the model's parameters.
+        dtype, device: dtype and device of the model's parameters.
+
+    Attributes:
+        layers: per layer, keys and values (batch_size, n_head, context_length, n_embd / n_head).
+        length: number of cached tokens.
     """
 
     def __init__(self, config: GPT2Config, batch_size: int = 1, dtype=mytorch.float32, device=None):
@@ -94,7 +100,7 @@ class KVCache:
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention of each token to itself and to the tokens before it.
+    """Multi-head causal self-attention: a token attends to itself and to the previous tokens.
 
     Shapes: x (B, T, C) -> (B, T, C)
     """
@@ -117,7 +123,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear layers with a GELU between them; the hidden width is 4 C.
+    """Two linear layers with a GELU in between; the hidden size is 4 C.
 
     Shapes: x (B, T, C) -> (B, T, C)
     """
@@ -133,7 +139,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each after a layer norm and added to the residual stream."""
+    """Transformer block: attention and MLP, each with a preceding layer norm and a residual connection."""
 
     def __init__(self, config: GPT2Config, layer: int):
         super().__init__()
@@ -143,15 +149,15 @@ class Block(nn.Module):
         self.mlp = MLP(config)
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        normed, x = self.ln_2(self.attn(self.ln_1(x), cache), x)  # x + attention, and its norm
+        normed, x = self.ln_2(self.attn(self.ln_1(x), cache), x)  # norm(x + attention), x + attention
         return x + self.mlp(normed)
 
 
 class GPT2(nn.Module):
-    """The language model.
+    """GPT-2 language model.
 
     Args:
-        config: sizes; `GPT2Config.of_size("base")` is the published one.
+        config: configuration; `GPT2Config.of_size("base")` is the published model.
     """
 
     def __init__(self, config: GPT2Config):
@@ -169,11 +175,11 @@ class GPT2(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Draws weights from N(0, std²), with std / sqrt(2 n_layer) for projections onto the residual stream.
+        """Initializes weights from N(0, std²), with std / sqrt(2 n_layer) for the residual projections.
 
-        GPT-2's std of 0.02 suits its width of 768. A sum of n_embd products keeps its variance if the std is
-        proportional to 1 / sqrt(n_embd), so narrower models get a larger one, and learn much faster.
-        Embeddings are not sums.
+        GPT-2's std of 0.02 is for n_embd = 768. The variance of a sum of n_embd products is independent of
+        n_embd if std is proportional to 1 / sqrt(n_embd): narrower models use a larger std, and learn much
+        faster. Embeddings use 0.02.
         """
         c = self.config
         linear_std = 0.02 * max(1.0, math.sqrt(768 / c.n_embd))
@@ -187,24 +193,24 @@ class GPT2(nn.Module):
                 nn.init.normal_(p, mean=0.0, std=std)
 
     def forward(self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None):
-        """Returns the logits, with targets also the loss.
+        """Returns the logits, and the loss if targets are given.
 
         Args:
             idx: (B, T) int64 tokens.
-            targets: (B, T) int64, the token after each; -1 is ignored by the loss.
-            cache: keys and values of the tokens before `idx`; those of `idx` are appended.
+            targets: (B, T) int64, the next token of each token; -1 is ignored by the loss.
+            cache: keys and values of the previous tokens; those of `idx` are appended.
 
         Returns:
-            logits (B, T, vocab_size); with targets (logits, loss), the mean cross entropy in nats, in float32
-            also of a float16 model.
+            logits (B, T, vocab_size); with targets (logits, loss), where the loss is the mean cross entropy
+            in nats, float32 for every dtype of the model.
 
         Raises:
-            ValueError: the sequence is longer than the context.
+            ValueError: the sequence is longer than `context_length`.
         """
         logits = self.lm_head(self.features(idx, cache))
         if targets is None:
             return logits
-        # A float16 loss has three digits, and overflows when it is scaled.
+        # In float16 the loss would have three digits, and overflow when it is scaled.
         rows = logits.view(-1, logits.shape[-1]).float()
         loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1)
         return logits, loss
@@ -213,7 +219,7 @@ class GPT2(nn.Module):
         """Returns the input (B, T, C) of the output layer; arguments and errors: see `forward`."""
         T, past = idx.shape[1], cache.length if cache is not None else 0
         if past + T > self.config.context_length:
-            raise ValueError(f"{past + T} tokens don't fit into a context of {self.config.context_length}")
+            raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
         parts = self.transformer
         positions = parts.wpe.weight[past : past + T]
         x = parts.drop(parts.wte(idx) + positions)  # (B, T, C)
@@ -224,11 +230,11 @@ class GPT2(nn.Module):
         return parts.ln_f(x)
 
     def num_parameters(self) -> int:
-        """Returns the number of trained parameters; shared weights count once."""
+        """Returns the number of parameters; shared weights are counted once."""
         return sum(p.numel() for p in self.parameters())
 
     def parameter_groups(self, weight_decay: float) -> list[dict]:
-        """Returns groups for an optimizer: weight decay for matrices, none for biases and gains."""
+        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors."""
         matrices = [p for p in self.parameters() if p.ndim >= 2]
         vectors = [p for p in self.parameters() if p.ndim < 2]
         groups = [
@@ -247,44 +253,45 @@ class GPT2(nn.Module):
         generator: mytorch.Generator | None = None,
         use_cache: bool = True,
     ) -> Iterator[Tensor]:
-        """Yields new tokens (B, 1), one at a time, each drawn from softmax(logits / temperature).
+        """Yields new tokens (B, 1), one at a time, sampled from softmax(logits / temperature).
 
         Args:
-            idx: (B, T) the prompt, at least one token; the model sees the last `context_length` tokens.
+            idx: (B, T) prompt of at least one token; only the last `context_length` tokens are used.
+            max_new_tokens: number of tokens to generate.
             temperature: 0 selects the most probable token.
-            top_k: draw among the k most probable tokens only.
-            generator: source of randomness.
-            use_cache: keep keys and values; without, the tokens are the same, but take longer.
+            top_k: sample from the k most probable tokens.
+            generator: random number generator.
+            use_cache: cache keys and values; False is slower and yields the same tokens.
         """
         if idx.ndim != 2 or idx.shape[1] == 0:
-            raise ValueError(f"a prompt is (B, T) with at least one token, got shape {tuple(idx.shape)}")
+            raise ValueError(f"expected a prompt (B, T) of at least one token, got shape {tuple(idx.shape)}")
         if temperature < 0 or (top_k is not None and top_k < 1):
             raise ValueError(f"temperature must be >= 0 and top_k >= 1, got {temperature} and {top_k}")
         weight, cache, new = self.lm_head.weight, None, None
         for _ in range(max_new_tokens):
             if cache is None or cache.length == self.config.context_length:
-                seen = idx[:, -self.config.context_length :]  # first, or full: positions shift
+                inputs = idx[:, -self.config.context_length :]  # the cache is empty or full: positions shift
                 cache = KVCache(self.config, idx.shape[0], weight.dtype, weight.device) if use_cache else None
             else:
-                seen = new
-            logits = self.lm_head(self.features(seen, cache)[:, -1])  # (B, vocab_size)
+                inputs = new
+            logits = self.lm_head(self.features(inputs, cache)[:, -1])  # (B, vocab_size)
             new = sample(logits, temperature, top_k, generator)
             idx = mytorch.cat([idx, new], dim=1)
             yield new
 
     def generate(self, idx: Tensor, max_new_tokens: int, **options) -> Tensor:
-        """Returns the prompt with `max_new_tokens` more, (B, T + max_new_tokens); options: see `stream`."""
+        """Returns the prompt and the new tokens, (B, T + max_new_tokens); options: see `stream`."""
         return mytorch.cat([idx, *self.stream(idx, max_new_tokens, **options)], dim=1)
 
 
 def sample(
     logits: Tensor, temperature: float, top_k: int | None, generator: mytorch.Generator | None
 ) -> Tensor:
-    """Returns a token (B, 1) drawn from each row of logits (B, vocab_size)."""
+    """Returns a token (B, 1) sampled from each row of logits (B, vocab_size)."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     logits = logits.float() / temperature
     if top_k is not None and top_k < logits.shape[-1]:
-        smallest = logits.topk(top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < smallest, -math.inf)
+        threshold = logits.topk(top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < threshold, -math.inf)
     return mytorch.multinomial(logits.softmax(-1), 1, generator=generator)

@@ -1,4 +1,4 @@
-"""From text to token ids and back."""
+"""Tokenizers: conversion of text to token ids and back."""
 
 from .char import CharTokenizer
 

@@ -1,4 +1,4 @@
-"""One token a character: the simplest tokenizer there is."""
+"""Character-level tokenizer."""
 
 import json
 from collections.abc import Iterable
@@ -12,9 +12,13 @@ MAX_CHARACTERS = 2**16  # ids are stored as uint16
 
 
 class CharTokenizer:
-    """One token a character; a character's id is its place in `characters`.
+    """Character-level tokenizer: the id of a character is its index in `characters`.
 
-    Raises ValueError for no characters, more than 65,536 of them, or one that comes twice.
+    Args:
+        characters: the vocabulary.
+
+    Raises:
+        ValueError: `characters` is empty, has more than 65,536 characters, or contains duplicates.
 
     >>> tokenizer = CharTokenizer.from_text("hello")
     >>> tokenizer.characters, tokenizer.encode("hell"), tokenizer.decode([1, 0])
@@ -30,17 +34,18 @@ class CharTokenizer:
         if len(codes) > MAX_CHARACTERS:
             raise ValueError(f"{len(codes):,} distinct characters, but uint16 ids allow {MAX_CHARACTERS:,}")
         if len(np.unique(codes)) != len(codes):
-            twice = next(c for i, c in enumerate(characters) if c in characters[:i])
-            raise ValueError(f"the characters of a CharTokenizer must differ, but {twice!r} comes twice")
+            duplicate = next(c for i, c in enumerate(characters) if c in characters[:i])
+            raise ValueError(f"the characters of a CharTokenizer must be unique, got {duplicate!r} twice")
         self.characters = characters
         self._code_of_id = codes
-        # A table by code point makes encoding one NumPy index; its last entry is for all larger code points.
+        # A lookup table by code point, so that encoding is one NumPy index; the last entry is for all larger
+        # code points.
         self._id_of_code = np.full(int(codes.max()) + 2, -1, dtype=np.int32)
         self._id_of_code[codes] = np.arange(len(codes))
 
     @classmethod
     def from_text(cls, text: str) -> "CharTokenizer":
-        """The tokenizer of all characters in `text`, in the order of their code points."""
+        """Returns a tokenizer of the characters in `text`, sorted by code point."""
         return cls("".join(sorted(set(text))))
 
     @property
@@ -48,11 +53,11 @@ class CharTokenizer:
         return len(self.characters)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`'s characters; raises ValueError for a character that has none."""
+        """Returns the ids of the characters of `text`; raises ValueError for an unknown character."""
         return self.encode_to_numpy(text).tolist()
 
     def encode_to_numpy(self, text: str) -> np.ndarray:
-        """As `encode`, but as a uint16 array of shape (len(text),): what the training files hold."""
+        """Returns the ids as a uint16 array of shape (len(text),), the format of the token files."""
         codes = _code_points(text)
         ids = self._id_of_code[np.minimum(codes, len(self._id_of_code) - 1)]
         unknown = np.flatnonzero(ids < 0)
@@ -60,19 +65,21 @@ class CharTokenizer:
             position = int(unknown[0])
             raise ValueError(
                 f"unknown character {text[position]!r} at position {position}: "
-                f"it is not among the {self.vocab_size} of this tokenizer"
+                f"it is not one of the {self.vocab_size} characters of this tokenizer"
             )
         return ids.astype(np.uint16)
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
-        """The text of `ids`, integers in a list or a 1-D array; raises ValueError for one out of range."""
+        """Returns the text of `ids`, a list or a 1-D array; raises ValueError for an unknown id."""
         ids = np.asarray(ids if hasattr(ids, "__array__") else list(ids))
         if ids.ndim != 1:
-            raise ValueError(f"decode takes a list or a 1-D array of ids, not an array of shape {ids.shape}")
+            raise ValueError(
+                f"decode expects a list or a 1-D array of ids, got an array of shape {ids.shape}"
+            )
         if not len(ids):
             return ""
         if ids.dtype.kind not in "iu":
-            raise TypeError(f"decode takes integers, not {ids.dtype}")
+            raise TypeError(f"decode expects integers, got {ids.dtype}")
         outside = np.flatnonzero((ids < 0) | (ids >= self.vocab_size))
         if len(outside):
             position = int(outside[0])
@@ -80,14 +87,14 @@ class CharTokenizer:
         return self._code_of_id[ids].tobytes().decode("utf-32-le")
 
     def save(self, path: str | Path) -> None:
-        """Write the tokenizer as JSON; the file appears whole or not at all."""
+        """Saves the tokenizer as JSON; the write is atomic."""
         content = json.dumps({"type": self.type, "characters": self.characters})
         with atomic_write(path) as partial:
             partial.write_text(content + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "CharTokenizer":
-        """Read what `save` wrote; raises ValueError, naming the file, where it is something else."""
+        """Loads a saved tokenizer; raises ValueError if the file contains no character tokenizer."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict):
@@ -105,5 +112,5 @@ class CharTokenizer:
 
 
 def _code_points(text: str, errors: str = "surrogatepass") -> np.ndarray:
-    """The code points of `text`, uint32; `errors` is for surrogates, which are no characters."""
+    """Returns the code points of `text`, uint32; `errors` is the error handler for surrogates."""
     return np.frombuffer(text.encode("utf-32-le", errors), dtype="<u4")

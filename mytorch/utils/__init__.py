@@ -1,4 +1,4 @@
-"""What training needs around the model: data, and files that are written whole."""
+"""Utilities for training: datasets and loaders, checkpointing, atomic writes."""
 
 from . import checkpoint, data
 from .atomic import atomic_write

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under another name, then renamed."""
+"""Atomic writes: a file is written under a temporary name, then renamed."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from pathlib import Path
 
 @contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
-    """Give a name to write to; when the block ends, what was written there becomes `path`, at once.
+    """Context manager that yields a temporary path and renames the file written there to `path`.
 
         with atomic_write("model.json") as file:
             file.write_text("{}")
 
-    The bytes are on the disk before the name changes, so a reader finds the old file or the new one, even
-    after a crash. An error inside the block leaves `path` as it was and nothing else behind.
+    The file is flushed to disk before it is renamed, so `path` is the complete old or the complete new file,
+    even after a crash. If the block raises, `path` is unchanged and the temporary file is deleted.
 
     Raises:
-        FileNotFoundError: the folder of `path` isn't there.
+        FileNotFoundError: the folder of `path` does not exist.
         IsADirectoryError: `path` is a folder.
     """
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"can't write {path}: it is a folder")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"can't write {path}: there is no folder {path.parent}")
-    # In the same folder, since a rename can't cross file systems; random, since several may write at once.
+        raise FileNotFoundError(f"can't write {path}: folder {path.parent} does not exist")
+    # In the same folder: a rename can't cross file systems. A random name: several processes may write.
     partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
     try:
         partial.touch()
         mode = partial.stat().st_mode
         yield partial
-        partial.chmod(mode)  # whoever wrote it may have made another file, for the owner's eyes only
-        _wait_for_disk(partial, os.O_RDWR)
+        partial.chmod(mode)  # the writer may have replaced the file, with permissions for its owner only
+        _fsync(partial, os.O_RDWR)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    with suppress(OSError):  # not every system can flush a folder; the file is whole in any case
-        _wait_for_disk(path.parent, os.O_RDONLY)
+    with suppress(OSError):  # some systems can't flush a folder; the file is complete in any case
+        _fsync(path.parent, os.O_RDONLY)
 
 
-def _wait_for_disk(path: Path, mode: int) -> None:
+def _fsync(path: Path, mode: int) -> None:
     handle = os.open(path, mode)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""`utils.checkpoint.checkpoint`, where PyTorch has it; written in `autograd/checkpoint.py`."""
+"""Activation checkpointing under PyTorch's name; implemented in `autograd/checkpoint.py`."""
 
 from ..autograd.checkpoint import checkpoint, checkpoint_sequential
 

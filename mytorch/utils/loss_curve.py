@@ -1,4 +1,4 @@
-"""A picture of how a training run went."""
+"""Plots the losses of a training run."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from .atomic import atomic_write
 
 
 def draw_loss_curve(metrics: str | Path, picture: str | Path, title: str = "") -> None:
-    """Draw the losses in a metrics.jsonl by iteration, as a PNG.
+    """Plots the losses of a metrics.jsonl over the iterations and saves the plot as a PNG.
 
     Args:
-        metrics: a JSON object a line: "iteration", and "loss" (of a training batch), "val_loss" or others.
-        picture: the file to write.
+        metrics: file with one JSON object per line: "iteration", and "loss" (of a training batch) or
+            "val_loss"; other keys are ignored.
+        picture: path of the PNG.
 
     Raises:
-        ImportError: matplotlib is missing.
-        ValueError: there are no losses in it.
+        ImportError: matplotlib is not installed.
+        ValueError: `metrics` contains no losses.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("a picture of the losses needs matplotlib: pip install matplotlib") from error
+        raise ImportError("plotting the losses requires matplotlib: pip install matplotlib") from error
     lines = [json.loads(line) for line in Path(metrics).read_text(encoding="utf-8").splitlines()]
-    # Of two values for an iteration the later one counts: the whole split, after an estimate.
+    # The last value of an iteration is used: the loss of the whole split follows an estimate.
     train, val = ({m["iteration"]: m[key] for m in lines if key in m} for key in ("loss", "val_loss"))
     if not train and not val:
-        raise ValueError(f"there are no losses in {metrics}")
+        raise ValueError(f"{metrics} contains no losses")
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

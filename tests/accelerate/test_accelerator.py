@@ -442,7 +442,7 @@ def test_find_executable_batch_size(monkeypatch):
     assert run(20) == 16 and tried == [64, 32, 16] and len(cleared) == 3
     with pytest.raises(RuntimeError, match="reached zero"):
         run(0)
-    with pytest.raises(TypeError, match="gets its batch size"):
+    with pytest.raises(TypeError, match="passes the batch size itself"):
         run(8, 20)
     for first in (0, -1):
         with pytest.raises(RuntimeError, match="reached zero"):

@@ -36,10 +36,10 @@ def test_there_is_no_folder_at_all(tmp_path):
     accelerator = Accelerator(cpu=True)
     prepared(accelerator)
     for call in (accelerator.save_state, accelerator.load_state):
-        with pytest.raises(ValueError, match=rf"{call.__name__}\(\): name a folder, or .* a project_dir"):
+        with pytest.raises(ValueError, match=rf"{call.__name__}\(\): expected a folder, or .* a project_dir"):
             call()
     empty = Accelerator(cpu=True, project_dir=tmp_path)
-    with pytest.raises(CheckpointError, match=f"there is no checkpoint in {tmp_path}/checkpoints"):
+    with pytest.raises(CheckpointError, match=f"no checkpoint found in {tmp_path}/checkpoints"):
         empty.load_state()
     assert empty.load_state(last_good=True) is None
 

@@ -1,4 +1,4 @@
-"""Checkpoints: exact, whole or not there, and damage is noticed."""
+"""Checkpoints: exact, atomic, and damage is detected."""
 
 import os
 import subprocess
@@ -82,7 +82,7 @@ def test_only_the_last_ones_stay(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_5"]
     with pytest.raises(ValueError, match="at least 1, got 0"):
         parts[0].save_state(tmp_path, keep_last=0)
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+    with pytest.raises(CheckpointError, match="no checkpoint found"):
         parts[0].load_state(tmp_path / "elsewhere")
 
 
@@ -328,6 +328,6 @@ def test_a_program_that_ends_waits_for_its_checkpoint(tmp_path, disk):
     assert process.stdout.readline() == "end\n"
     _, error = process.communicate("\n" * 20, timeout=300)
     if disk == "whole":
-        assert error == "" and checkpoint.what_is_wrong(tmp_path / "c") == ""
+        assert error == "" and checkpoint.find_problem(tmp_path / "c") == ""
     else:
         assert "was not written: OSError('no space left on device')" in error and not os.listdir(tmp_path)

@@ -74,9 +74,9 @@ def test_a_file_of_another_checkpoint_is_refused(tmp_path, three):
         path = tmp_path / "checkpoint_2" / name
         own = path.read_bytes()
         path.write_bytes((tmp_path / "checkpoint_1" / name).read_bytes())
-        assert name in checkpoint.what_is_wrong(path.parent)
+        assert name in checkpoint.find_problem(path.parent)
         path.write_bytes(own)
-    assert checkpoint.what_is_wrong(tmp_path / "checkpoint_2") == ""
+    assert checkpoint.find_problem(tmp_path / "checkpoint_2") == ""
 
 
 MANIFESTS = {  # what is in manifest.json: what is said
@@ -122,7 +122,7 @@ def test_each_bit_of_the_manifest_matters(tmp_path, three):
         data = bytearray(whole)
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-        assert checkpoint.what_is_wrong(path.parent), f"bit {bit}"
+        assert checkpoint.find_problem(path.parent), f"bit {bit}"
 
 
 # Which one is taken.
@@ -141,7 +141,7 @@ def test_the_last_good_one(tmp_path, three):
 def test_the_last_good_one_if_all_are_damaged(tmp_path, three):
     for i in range(3):
         truncate(tmp_path / f"checkpoint_{i}/model.safetensors")
-    with pytest.raises(CheckpointError, match=r"no good checkpoint in .*_2: model.*_1: model.*_0: model"):
+    with pytest.raises(CheckpointError, match=r"no valid checkpoint found .*_2: model.*_1: model.*_0: model"):
         three.load_state(tmp_path, last_good=True)
     assert three._custom[0].step == 3
 
@@ -153,7 +153,7 @@ def test_the_last_good_one_if_there_is_none(tmp_path, three):
     (folder / "metrics.jsonl").write_text("{}")
     (folder / ".checkpoint_0.abcd.partial").mkdir()
     assert three.load_state(folder, last_good=True) is None
-    with pytest.raises(CheckpointError, match="there is no checkpoint in .*new"):
+    with pytest.raises(CheckpointError, match="no checkpoint found in .*new"):
         three.load_state(folder)
     assert three._custom[0].step == 3
 
@@ -190,7 +190,7 @@ def current_folder(folder):
 
 
 TAKEN = {  # what is there: what is said
-    "other files": (foreign, r"other files there would be deleted \(thesis.tex\)"),
+    "other files": (foreign, r"other files in it would be deleted \(thesis.tex\)"),
     "a file": (a_file, "it is a file"),
     "checkpoints": (checkpoints_in_it, r"would be deleted \(checkpoint_0\)"),
     "the current folder": (current_folder, "it is the current folder"),
@@ -212,7 +212,7 @@ def test_a_damaged_one_is_replaced(tmp_path, three):
     (tmp_path / "checkpoint_1/manifest.json").unlink()
     (tmp_path / "checkpoint_1/model.safetensors").write_bytes(b"")
     three.save_state(tmp_path / "checkpoint_1")
-    assert step_in(tmp_path / "checkpoint_1") == 3 and not checkpoint.what_is_wrong(tmp_path / "checkpoint_1")
+    assert step_in(tmp_path / "checkpoint_1") == 3 and not checkpoint.find_problem(tmp_path / "checkpoint_1")
 
 
 def test_a_row_of_checkpoints_is_not_put_into_one(tmp_path, three):

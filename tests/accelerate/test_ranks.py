@@ -127,7 +127,7 @@ def test_joining_wrongly(results):
     n = len(results["joining_wrongly"])
     for rank in results["joining_wrongly"]:
         texts = (
-            "ValueError: .* at least one joinable", "TypeError: .* got Sequential",
+            "ValueError: .* expected at least one joinable", "TypeError: .* got Sequential",
             "RuntimeError: .*num_items=3", "ValueError: .* with ZeroRedundancyOptimizer",
         )  # fmt: skip
         for said, text in zip(rank["said"].tolist(), texts, strict=True):

@@ -64,7 +64,7 @@ def test_kill_at_any_moment(tmp_path, mode, expected):
             assert step <= reached + 1  # none is left out
             reached = step
         saved = checkpoint.numbered(folder)
-        assert not [problem for path in saved.values() if (problem := checkpoint.what_is_wrong(path))]
+        assert not [problem for path in saved.values() if (problem := checkpoint.find_problem(path))]
         if process.returncode == 0:
             assert len(os.listdir(folder)) == 2  # what killed ones left behind is gone
             assert reached == STEPS

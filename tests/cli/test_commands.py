@@ -37,23 +37,23 @@ WRONG = {  # what is called: what it says
     "config: zero": (["config", "--num_processes", "0"], "num_processes must be a positive number, got 0"),
     "config: fp8": (["config", "--mixed_precision", "fp8"], "invalid choice: 'fp8'"),
     "config: two ways": (
-        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_processes=2 and num_gpus=2 set the same"),
-    "config: no terminal": (["config"], "no terminal to ask on; use --default"),
+        ["config", "--num_processes", "2", "--num_gpus", "2"], "num_gpus=2 exclude each other"),
+    "config: no terminal": (["config"], "stdin is no terminal; pass --default"),
     "config: uneven": (
         ["config", "--num_processes", "3", "--nnodes", "2"],
         "num_processes=3 (what was chosen) is no multiple of nnodes=2"),
     "show: no file": (["config", "--show", "--config_file", "no.yaml"], "can't read no.yaml"),
     "launch: no script": (["launch"], "required: SCRIPT"),
-    "launch: no such script": (["launch", "no.py"], "there is no script no.py"),
+    "launch: no such script": (["launch", "no.py"], "no such script: no.py"),
     "launch: no file": (["launch", "--config", "no.yaml", "x.py"], "can't read no.yaml"),
     "launch: rank": (["launch", "--node_rank", "1", "x.py"], "node_rank=1 (command line) must be less than"),
     "launch: port": (["launch", "--master_port", "70000", "x.py"], "must be a port, 1 to 65535, got 70000"),
     "test: none": (["test", "--num_processes", "0"], "mytorchrun test: command line: num_processes must be"),
     "estimate: size": (["estimate-memory", "--model_size", "huge"], "invalid choice: 'huge'"),
     "estimate: layers": (["estimate-memory", "--n_layer", "0"], "expected a positive number, got 0"),
-    "estimate: heads": (["estimate-memory", "--n_head", "7"], "n_embd=768 can't be divided into n_head=7"),
+    "estimate: heads": (["estimate-memory", "--n_head", "7"], "must be divisible by n_head, got n_embd=768"),
     "estimate: length": (
-        ["estimate-memory", "--sequence_length", "2000"], "2000 tokens don't fit into a context of 1024"),
+        ["estimate-memory", "--sequence_length", "2000"], "2000 tokens exceed the context length of 1024"),
     "env: argument": (["env", "all"], "unrecognized arguments: all"),
 }  # fmt: skip
 

@@ -130,7 +130,7 @@ def test_without_a_home(tmp_path, monkeypatch, capsys):
     assert main(["config", "--show"]) == 0
     assert {line.split()[-1] for line in capsys.readouterr().out.splitlines()} == {"default"}
     assert main(["config", "--default"]) == 2
-    assert "there is no home folder for ~/.cache" in capsys.readouterr().err
+    assert "the home folder is unknown for ~/.cache" in capsys.readouterr().err
     assert main(["config", "--default", "--config_file", "mine.yaml"]) == 0
     assert sorted(os.listdir()) == ["home", "mine.yaml"]
 

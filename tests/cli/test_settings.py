@@ -79,7 +79,7 @@ def test_two_ways_to_count_ranks_do_not_mix(tmp_path):
     found = resolve(command={"num_gpus": 2}, environment={}, file=path)
     assert (found["num_gpus"].value, found["num_processes"].value) == (2, None)
     path.write_text("num_processes: 8\nnum_gpus: 2\n")
-    with pytest.raises(SettingsError, match=r"settings.yaml: num_processes=8 and num_gpus=2 set the same"):
+    with pytest.raises(SettingsError, match=r"settings.yaml: num_processes=8 and num_gpus=2 exclude"):
         resolve(environment={}, file=path)
     assert resolve(command={"num_processes": 3}, environment={}, file=written(tmp_path, "num_gpus: 1\n"))[
         "num_gpus"

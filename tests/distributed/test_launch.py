@@ -209,7 +209,7 @@ def test_how_many_ranks(name, monkeypatch):
 
 
 WRONG = {
-    "no script": (["-n", "2", "no_such.py"], "there is no script no_such.py"),
+    "no script": (["-n", "2", "no_such.py"], "no such script: no_such.py"),
     "brackets": (["--nnodes", "2", "--master_addr", "[fd00::1]", PROGRAM], "without brackets, got [fd00::1]"),
     "link-local": (["--nnodes", "2", "--master_addr", "FE80::1%eth0", PROGRAM], "is a link-local address"),
     "loopback": (["--nnodes", "2", "--master_addr", "::1", PROGRAM], "--master_addr of machine 0, not ::1"),
@@ -221,7 +221,7 @@ WRONG = {
     "no list of machines": (["-n", "4", "--nnodes", "2", PROGRAM], "2 machines: list them in a --hostfile"),
     "no address": (["--nnodes", "2", "--node_rank", "1", PROGRAM], "of machine 0, not 127.0.0.1"),
     "not machine 0": (
-        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", PROGRAM], "machine 0 starts the ranks"),
+        ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", PROGRAM], "machine 0, which starts"),
     "hostfile": (["-n", "2", "--hostfile", "no_such_file", PROGRAM], "hostfile no_such_file doesn't exist"),
 }  # fmt: skip
 

@@ -183,7 +183,7 @@ REFUSED = {
     "node_rank 0": ({"node_rank": 0}, "its --node_rank 0 is not in 1 … 2"),
     "node_rank 3": ({"node_rank": 3}, "its --node_rank 3 is not in 1 … 2"),
     "node_rank x": ({"node_rank": "x"}, "its --node_rank x is not in 1 … 2"),
-    "name": ({"host": socket.gethostname()}, f"is called {socket.gethostname()}, too"),
+    "name": ({"host": socket.gethostname()}, f"has the name {socket.gethostname()}, too"),
 }
 
 

@@ -151,7 +151,7 @@ def test_sampling_follows_the_probabilities():
         (lambda: GPT2Config(n_embd=10, n_head=3), "n_embd=10.*n_head=3"),
         (lambda: GPT2Config(n_layer=0), "n_layer must be at least 1, got 0"),
         (lambda: GPT2Config.of_size("huge"), "'huge' is unknown; the sizes are nano, small, base"),
-        (lambda: tiny()(mytorch.zeros((1, 11), dtype=int)), "11 tokens don't fit into a context of 10"),
+        (lambda: tiny()(mytorch.zeros((1, 11), dtype=int)), "11 tokens exceed the context length of 10"),
         (lambda: tiny().generate(mytorch.zeros((1, 0), dtype=int), 1),
          r"at least one token, got shape \(1, 0\)"),
         (lambda: tiny().generate(mytorch.zeros((1, 1), dtype=int), 1, temperature=-1), "temperature.*-1"),

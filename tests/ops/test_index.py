@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import mytorch
 from mytorch import Tensor
-from tests.oracle import check, fails_alike, same
+from tests.oracle import check, fails_alike, in_both, same
 
 rng = np.random.default_rng(0)
 
@@ -17,10 +17,6 @@ rng = np.random.default_rng(0)
 def numbers(shape, dtype="float32"):
     values = rng.integers(0, 2, shape).astype(bool) if dtype == "bool" else rng.uniform(-9, 9, shape)
     return np.asarray(values, dtype)
-
-
-def in_both(call):
-    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
 
 
 def long(F, *values):

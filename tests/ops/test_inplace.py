@@ -15,17 +15,13 @@ from tests.ops.programs import (
     view_of_a_result_that_lies_transposed,
     views_of_views,
 )
-from tests.oracle import check, compare_gradients, fails_alike, same, tensors
+from tests.oracle import check, compare_gradients, fails_alike, in_both, same, tensors
 
 rng = np.random.default_rng(0)
 
 
 def numbers(shape, dtype="float32"):
     return np.asarray(rng.uniform(0.5, 3, shape), dtype)
-
-
-def in_both(call):
-    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
 
 
 # The value of an in-place form is that of the op; it is written into the tensor, whatever its layout.

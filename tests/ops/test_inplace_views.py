@@ -5,14 +5,10 @@ import pytest
 import torch
 
 import mytorch
-from tests.oracle import check, fails_alike
+from tests.oracle import check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
 X = np.asarray(rng.uniform(0.5, 3, (3, 4)), "float32")
-
-
-def in_both(call):
-    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
 
 
 CHANGES = {

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import mytorch
-from tests.oracle import check, fails_alike, same
+from tests.oracle import LAYOUTS, check, fails_alike, in_both, same
 
 rng = np.random.default_rng(0)
 
@@ -78,22 +78,11 @@ SPLITS = {
 }  # fmt: skip
 CASES = {**JOINS, **SPLITS}
 
-LAYOUTS = {
-    "contiguous": lambda a: a,
-    "fortran": lambda a: np.asfortranarray(a) if a.ndim else a,
-    "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
-    "reversed": lambda a: np.flip(np.flip(a).copy()) if a.ndim else a,
-}
-
 
 def numbers(shape, dtype="float32"):
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.5)
     return np.asarray(rng.uniform(-9, 9, shape), dtype)
-
-
-def in_both(call):
-    return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

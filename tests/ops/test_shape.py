@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mytorch
-from tests.oracle import check, compare_gradients, fails_alike, same, tensors
+from tests.oracle import LAYOUTS, check, compare_gradients, fails_alike, same, tensors
 
 rng = np.random.default_rng(0)
 
@@ -135,13 +135,6 @@ COPIES = {
     "diag of an empty vector": ((0,), lambda F, x: x.diag()),
 }  # fmt: skip
 CASES = {**VIEWS, **COPIES}
-
-LAYOUTS = {
-    "contiguous": lambda a: a,
-    "fortran": lambda a: np.asfortranarray(a) if a.ndim else a,
-    "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
-    "reversed": lambda a: np.flip(np.flip(a).copy()) if a.ndim else a,
-}
 
 
 def numbers(shape, dtype="float32"):

@@ -131,7 +131,7 @@ def test_wrong_cache_is_reported_and_replaced(world, capsys):
     world.github = RAW
     assert world.run() == 0
     shown = capsys.readouterr()
-    assert f"the cached file {world.cache} is not used" in shown.err and "truncated or changed" in shown.err
+    assert f"the cached file {world.cache} is ignored" in shown.err and "truncated or changed" in shown.err
     assert "from https://" in shown.out
     assert world.cache.read_bytes() == RAW
 
@@ -141,7 +141,7 @@ def test_cache_that_cannot_be_written(world, tmp_path, capsys):
     world.github = RAW
     assert world.run() == 0
     assert_prepared(world.out)
-    assert "not kept in the cache" in capsys.readouterr().err
+    assert "not saved in the cache" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_pip_that_hangs(world, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no file"),
+        (None, "no such file"),
         (b"", "is empty"),
         (b"a", "the train split would be empty: the text has 1 characters"),
         (b"abc\xe9def", "is not UTF-8: byte 0xe9 at position 3"),

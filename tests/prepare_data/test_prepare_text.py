@@ -48,7 +48,7 @@ def test_folder_in_sorted_order(tmp_path, capsys):
         (folder / name).write_text(text)
     assert run(tmp_path / "out", folder) == 0
     assert "".join(prepared(tmp_path / "out")) == "first\nsecond\nthird"
-    assert "text from 3 files below" in capsys.readouterr().out
+    assert "text from 3 files in" in capsys.readouterr().out
     assert run(tmp_path / "out", folder, "--pattern", "*.md") == 0
     assert "".join(prepared(tmp_path / "out")) == "# note"
 
@@ -63,8 +63,8 @@ def test_pydocs(tmp_path):
 @pytest.mark.parametrize(
     ("files", "arguments", "message"),
     [
-        ({}, ["missing.txt"], "there is no file"),
-        ({"in/readme.md": b"a"}, ["in"], "no file below"),
+        ({}, ["missing.txt"], "no such file"),
+        ({"in/readme.md": b"a"}, ["in"], "no file in"),
         ({"in/a.txt": b"abc", "in/b.txt": b""}, ["in"], "b.txt is empty"),
         (
             {"in/a.txt": b"abc", "in/b.txt": b"\xff\xfe"},

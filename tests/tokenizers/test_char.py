@@ -63,10 +63,10 @@ def test_unknown_character(text):
         ([0, 4], ValueError, r"id 4 at position 1 is outside 0\.\.3"),
         ([-1], ValueError, r"id -1 at position 0 is outside 0\.\.3"),
         (np.array([3, 2, 70000]), ValueError, "id 70000 at position 2"),
-        ([0.0, 1.0], TypeError, "takes integers, not float64"),
-        (np.zeros((1, 2), int), ValueError, r"not an array of shape \(1, 2\)"),
-        (np.array(1), ValueError, r"not an array of shape \(\)"),
-        ([10**30], TypeError, "takes integers"),
+        ([0.0, 1.0], TypeError, "expects integers, got float64"),
+        (np.zeros((1, 2), int), ValueError, r"got an array of shape \(1, 2\)"),
+        (np.array(1), ValueError, r"got an array of shape \(\)"),
+        ([10**30], TypeError, "expects integers"),
     ],
 )
 def test_wrong_ids(ids, error, message):
@@ -76,7 +76,7 @@ def test_wrong_ids(ids, error, message):
 
 @pytest.mark.parametrize(
     ("characters", "message"),
-    [("", "at least one character"), ("aba", "'a' comes twice"), ("a\ud800", "surrogates not allowed")],
+    [("", "at least one character"), ("aba", "got 'a' twice"), ("a\ud800", "surrogates not allowed")],
 )
 def test_wrong_characters(characters, message):
     with pytest.raises(ValueError, match=message):
@@ -94,7 +94,7 @@ def test_wrong_characters(characters, message):
         (json.dumps({"type": "gpt2"}), "expected a tokenizer of type 'char', got 'gpt2'"),
         (json.dumps({"type": "char"}), "'characters' must be a string"),
         (json.dumps({"type": "char", "characters": ["a"]}), "'characters' must be a string"),
-        (json.dumps({"type": "char", "characters": "aa"}), "'a' comes twice"),
+        (json.dumps({"type": "char", "characters": "aa"}), "must be unique, got 'a' twice"),
         (b"\xff", "can't decode byte 0xff"),
     ],
 )

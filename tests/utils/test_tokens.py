@@ -13,9 +13,9 @@ def test_tokens_are_those_of_the_file(tmp_path):
     np.arange(300, dtype=np.uint16).tofile(tmp_path / "val.bin")
     tokens = load_tokens(tmp_path, "val", 299)
     assert tokens.dtype == np.uint16 and tokens.tolist() == list(range(300))
-    with pytest.raises(ValueError, match="val.bin has 300 tokens, too few for a context of 300"):
+    with pytest.raises(ValueError, match="val.bin has 300 tokens, a context of 300 needs at least 301"):
         load_tokens(tmp_path, "val", 300)
-    with pytest.raises(FileNotFoundError, match="train.bin is missing; make it with: python prepare_data/"):
+    with pytest.raises(FileNotFoundError, match="train.bin does not exist; create it with: python prep"):
         load_tokens(tmp_path, "train", 1)
     (tmp_path / "train.bin").touch()
     with pytest.raises(ValueError, match="train.bin has 0 tokens"):
@@ -29,7 +29,7 @@ def test_windows_are_the_tokens_and_the_next_one(tmp_path):
     (batch,) = DataLoader(windows, batch_sampler=[[6, 0]])
     assert batch.dtype == "int64" and batch.tolist() == [[16, 17, 18, 19], [10, 11, 12, 13]]
     for start in (-1, 7):
-        with pytest.raises(IndexError, match=f"window {start} is out of range, there are 7"):
+        with pytest.raises(IndexError, match=f"window {start} is out of range for 7 windows"):
             windows[start]
 
 

@@ -1,4 +1,4 @@
-"""Datasets, samplers, and the DataLoader that makes batches of them."""
+"""Datasets, samplers and the DataLoader."""
 
 from .collate import default_collate, default_convert
 from .dataset import (
@@ -9,13 +9,15 @@ from .dataset import (
     StackDataset,
     Subset,
     TensorDataset,
+    WorkerInfo,
+    get_worker_info,
     random_split,
 )
-from .distributed_sampler import DistributedSampler
 from .loader import DataLoader
 from .pin import DevicePrefetcher
 from .sampler import (
     BatchSampler,
+    DistributedSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -23,7 +25,6 @@ from .sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .worker_info import WorkerInfo, get_worker_info
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset",

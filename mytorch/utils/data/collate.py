@@ -1,4 +1,4 @@
-"""Collating: samples to a batch."""
+"""Collation of samples to a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _empty: Callable[[tuple, np.dtype], np.ndarray] = np.empty
 
 @contextmanager
 def allocating(empty: Callable[[tuple, np.dtype], np.ndarray]) -> Iterator[None]:
-    """Inside, samples are stacked into arrays from `empty(shape, dtype)`: a worker's, in shared memory."""
+    """Context in which samples are stacked into arrays from `empty(shape, dtype)`, as in shared memory."""
     global _empty
     before, _empty = _empty, empty
     try:
@@ -30,17 +30,18 @@ def allocating(empty: Callable[[tuple, np.dtype], np.ndarray]) -> Iterator[None]
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Returns samples of one structure as one such structure of tensors, stacked along a new first dim.
+    """Returns a batch of samples of the same structure, stacked along a new first dimension.
 
-        tensors, arrays                     a tensor of shape (batch, …)
-        numbers                             a tensor of shape (batch,); Python floats are float64
-        strings, bytes                      as they are
-        dicts, named tuples, lists          the same, with each entry collated
+        samples                             batch
+        tensors, arrays                     a tensor of shape (batch_size, …)
+        numbers                             a tensor of shape (batch_size,); Python floats become float64
+        strings, bytes                      a list
+        dicts, named tuples, lists          the same type, with each entry collated
         tuples                              a list, with each entry collated
 
     Raises:
-        RuntimeError: shapes (or lengths of lists) differ: the message says where, and in which samples.
-        TypeError: a type that can't be batched.
+        RuntimeError: shapes, or lengths of lists, differ; the message names the samples.
+        TypeError: a type that can't be collated.
     """
     batch = list(batch)
     if not batch:
@@ -49,7 +50,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(sample: Any) -> Any:
-    """Returns one sample with its arrays and NumPy scalars as tensors, the rest unchanged."""
+    """Returns a sample with its arrays and NumPy scalars converted to tensors."""
     if isinstance(sample, (Array, np.number, np.bool_)) or (is_raw(sample) and sample.dtype.kind in "biufc"):
         return Tensor(sample)
     if isinstance(sample, Mapping) or _is_sequence(sample):
@@ -83,7 +84,7 @@ def _stack(batch: Sequence, place: str) -> Tensor:
     if len({x.dtype for x in raws}) == 1 and _is_numeric(raws[0].dtype):
         out = _empty((len(raws), *raws[0].shape), raws[0].dtype)
         try:
-            out[...] = raws  # the same as np.stack, which takes longer
+            out[...] = raws  # faster than np.stack
         except ValueError:  # their shapes differ
             pass
         else:
@@ -93,7 +94,7 @@ def _stack(batch: Sequence, place: str) -> Tensor:
 
 
 def _raw_arrays(batch: Sequence) -> list[np.ndarray]:
-    """Returns the NumPy arrays of samples on the CPU that need no gradient; [] if one is something else."""
+    """Returns the samples as NumPy arrays; [] if one is not on the CPU or has a gradient function."""
     raws = []
     for x in batch:
         if isinstance(x, Tensor) and x.node is None:
@@ -123,7 +124,7 @@ def _check_arrays(batch: Sequence, place: str) -> None:
             raise RuntimeError(
                 f"default_collate: stack expects each tensor to be equal size: {_name(place, i)} has shape "
                 f"{tuple(sample.shape)}, sample 0 has {tuple(shape)}; make them equal in the dataset, or "
-                "batch them in a collate_fn of your own"
+                "pass a collate_fn"
             )
 
 
@@ -150,9 +151,9 @@ def _entries(batch: Sequence, key: Any, place: str) -> list:
 
 
 def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
-    """Returns a container like `like`, with `entry(key or index)` as entries; a plain tuple becomes a list.
+    """Returns a container of the type of `like` with the entries `entry(key or index)`.
 
-    One that can't be made of entries, as `range`, becomes a dict or a list as well.
+    Tuples, and types that can't be constructed from entries, such as `range`, become lists or dicts.
     """
     content: Any
     if isinstance(like, Mapping):
@@ -166,7 +167,7 @@ def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
     try:
         if not isinstance(like, (MutableMapping, MutableSequence)):
             return type(like)(content)
-        out = copy.copy(like)  # it may have more to it than its entries: an order, a default
+        out = copy.copy(like)  # keeps other attributes, such as a default
         for key, value in content.items() if isinstance(content, dict) else enumerate(content):
             out[key] = value
         return out

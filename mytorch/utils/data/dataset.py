@@ -1,4 +1,4 @@
-"""Datasets: where samples come from. Anything with `dataset[i]` and `len(dataset)` is one, a list as well."""
+"""Datasets: `dataset[i]` is sample i, `len(dataset)` their number; lists are datasets as well."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -22,13 +23,13 @@ T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
-    """Samples by index: subclasses define `__getitem__` and `__len__`.
+    """Base class of map-style datasets: subclasses define `__getitem__` and `__len__`.
 
-    One that is quicker with many samples at once may define `__getitems__(indices) -> list of samples`, too.
+    A subclass that loads several samples faster at once can also define `__getitems__(indices) -> list`.
 
     Attributes:
-        is_random: False promises that loading draws no random numbers, so nothing is seeded before a sample.
-            A subclass with a `__getitem__` or `__getitems__` of its own has to promise it anew.
+        is_random: False if loading draws no random numbers: then nothing is seeded before a sample. A
+            subclass that overrides `__getitem__` or `__getitems__` must set it again.
     """
 
     is_random = True
@@ -47,7 +48,7 @@ class Dataset(Generic[T]):
 
 
 class IterableDataset(Dataset[T]):
-    """Samples one after the other, without an index: subclasses define `__iter__`."""
+    """Base class of datasets without indices: subclasses define `__iter__`."""
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError(f"{type(self).__name__} doesn't define __iter__()")
@@ -56,8 +57,38 @@ class IterableDataset(Dataset[T]):
         return ChainDataset([self, other])
 
 
+@dataclass(frozen=True)
+class WorkerInfo:
+    """Information about a worker process.
+
+    Attributes:
+        id: 0 … num_workers - 1.
+        seed: different in every worker; the default generators are seeded for each sample anyway.
+        dataset: the copy of this process; of a wrapper with `__wrapped__`, the wrapped dataset.
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Dataset
+
+
+_worker_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Returns the information about the calling worker process; None in the main process."""
+    return _worker_info
+
+
+def set_worker_info(info: WorkerInfo) -> None:
+    """Sets the result of `get_worker_info`."""
+    global _worker_info
+    _worker_info = info
+
+
 class TensorDataset(Dataset[tuple]):
-    """Sample i is the tuple of the i-th entries of each tensor.
+    """A dataset of tensors: sample i is the tuple of their i-th entries.
 
     Raises:
         AssertionError: the tensors have different lengths.
@@ -79,10 +110,10 @@ class TensorDataset(Dataset[tuple]):
 
 
 class ConcatDataset(Dataset[T]):
-    """The samples of several datasets, one after the other.
+    """The concatenation of several map-style datasets.
 
     Raises:
-        AssertionError: there are no datasets, or one of them is an IterableDataset.
+        AssertionError: `datasets` is empty, or contains an IterableDataset.
     """
 
     def __init__(self, datasets: Iterable[Dataset]):
@@ -107,10 +138,10 @@ class ConcatDataset(Dataset[T]):
 
 
 class ChainDataset(IterableDataset[T]):
-    """The samples of several iterable datasets, one after the other.
+    """The concatenation of several iterable datasets.
 
     Raises:
-        AssertionError: one of them is no IterableDataset.
+        AssertionError: one of `datasets` is not an IterableDataset.
     """
 
     def __init__(self, datasets: Iterable[IterableDataset]):
@@ -127,13 +158,13 @@ class ChainDataset(IterableDataset[T]):
 
 
 class StackDataset(Dataset[T]):
-    """Sample i is the tuple, or the dict, of the samples i of several datasets.
+    """A dataset of tuples or dicts: sample i contains sample i of each of several datasets.
 
         StackDataset(images, labels)[i]                 (images[i], labels[i])
         StackDataset(image=images, label=labels)[i]     {"image": images[i], "label": labels[i]}
 
     Raises:
-        ValueError: no datasets, some with a name and some without, or of different lengths.
+        ValueError: no datasets, both positional and keyword arguments, or different lengths.
     """
 
     def __init__(self, *args: Dataset, **kwargs: Dataset):
@@ -186,7 +217,7 @@ class Subset(Dataset[T]):
 
 
 def loads_many(dataset: Any) -> bool:
-    """Returns whether a dataset, or one inside it, has a `__getitems__` of its own."""
+    """Returns whether a dataset, or a dataset that it wraps, defines `__getitems__`."""
     if isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
         return type(dataset).__getitem__ is Subset.__getitem__ and loads_many(dataset.dataset)
     if type(dataset) is StackDataset:
@@ -195,10 +226,10 @@ def loads_many(dataset: Any) -> bool:
 
 
 def load_many(dataset: Any, indices: list) -> list:
-    """Returns the samples of these indices, at once if the dataset can do so.
+    """Returns the samples of these indices, by one call of `__getitems__` if the dataset defines it.
 
     Raises:
-        ValueError: its `__getitems__` returned another number of them.
+        ValueError: `__getitems__` returned another number of samples.
     """
     if not loads_many(dataset):
         return [dataset[i] for i in indices]
@@ -214,14 +245,15 @@ def load_many(dataset: Any, indices: list) -> list:
 def random_split(
     dataset: Dataset[T], lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset[T]]:
-    """Distributes the samples at random over subsets without overlap.
+    """Splits a dataset at random into subsets without overlap.
 
     Args:
-        lengths: how many go into each; or fractions, of sum 1, rounded down (the rest goes one by one).
+        lengths: number of samples of each; or fractions that sum to 1, rounded down (the remaining samples
+            are distributed one by one).
         generator: the default generator if None.
 
     Raises:
-        ValueError: the lengths don't add up to the number of samples, or a fraction is outside [0, 1].
+        ValueError: the lengths don't sum to the number of samples, or a fraction is not in [0, 1].
     """
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         lengths = _lengths(len(dataset), lengths)

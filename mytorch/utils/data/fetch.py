@@ -1,4 +1,4 @@
-"""From indices, or from a stream, to a batch: in the main process without workers, else in each worker."""
+"""Fetchers: load the samples of a batch and collate them, in the main process or in a worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .collate import default_collate, default_convert
 from .dataset import Dataset, loads_many
 from .seeding import Seeder
 
-COLLATING, MANY = -1, -2  # places in a batch that are no sample's
+COLLATING, MANY = -1, -2  # positions in a batch: in collate_fn, in `__getitems__`
 
 
 class StreamEnded(Exception):
@@ -20,11 +20,11 @@ class StreamEnded(Exception):
 
 @dataclass
 class Recipe:
-    """How a loader makes batches of its dataset.
+    """The arguments of a DataLoader that a fetcher needs.
 
     Attributes:
-        batch_size: of an IterableDataset's batches; None means single samples.
-        is_batched: `collate_fn` gets lists of samples.
+        batch_size: of an IterableDataset; None for single samples.
+        is_batched: `collate_fn` takes a list of samples.
     """
 
     dataset: Dataset
@@ -40,13 +40,19 @@ class Recipe:
         known = (default_collate, default_convert)
         return self.collate_fn not in known or getattr(self.dataset, "is_random", True)
 
+    def fetcher(self, seeder: Seeder, copy: int, state: dict | None, **options: Any) -> Fetcher:
+        """Returns the fetcher of one pass; arguments: see `Fetcher` and `StreamFetcher`."""
+        if self.is_iterable:
+            return StreamFetcher(self, seeder, copy, state, **options)
+        return Fetcher(self, seeder, **options)
+
 
 class Fetcher:
-    """Makes the batches of one pass.
+    """Fetches the batches of one pass over a map-style dataset.
 
     Args:
-        seeder: called for every sample.
-        progress: its last entry is kept at the place in the batch, for messages.
+        seeder: called before every sample.
+        progress: its last entry is set to the position in the batch, for error messages.
         collating: the context in which collate_fn is called.
     """
 
@@ -63,37 +69,37 @@ class Fetcher:
             return self.recipe.collate_fn(samples)
 
     def state(self) -> dict | None:
-        """Returns what a later fetcher needs to continue the stream here; None for a map-style dataset."""
+        """Returns the state of the stream, for a later fetcher; None for a map-style dataset."""
         return None
 
-
-class MapFetcher(Fetcher):
-    """Batches of a dataset with indices."""
-
     def __call__(self, number: int, indices: Any) -> Any:
-        """Returns batch `number` of the pass, of the samples `indices` (one index if nothing is batched)."""
+        """Returns batch `number` of the pass: the samples `indices`, or one sample if not `is_batched`."""
         dataset, is_batched = self.recipe.dataset, self.recipe.is_batched
         if is_batched and loads_many(dataset):
             self.progress[-1] = MANY
             self.seeder.sample(indices[0] if len(indices) else None, number, 0)
             return self._collate(dataset.__getitems__(indices))
         samples = []
-        for place, index in enumerate(indices if is_batched else [indices]):
-            self.progress[-1] = place
-            self.seeder.sample(index, number, place)
+        for position, index in enumerate(indices if is_batched else [indices]):
+            self.progress[-1] = position
+            self.seeder.sample(index, number, position)
             samples.append(dataset[index])
         return self._collate(samples if is_batched else samples[0])
 
 
 class StreamFetcher(Fetcher):
-    """Batches of one copy of an IterableDataset.
+    """Fetches the batches of one pass over a copy of an IterableDataset.
 
-    A dataset with `state_dict()` and `load_state_dict(state)` continues from its state; another one is read
-    again from its beginning, and the samples before are dropped.
+    A dataset with `state_dict()` and `load_state_dict(state)` continues from its state; any other is read
+    from its beginning, and the samples before the state are discarded.
+
+    Args:
+        copy: id of the worker; 0 in the main process.
+        state: `state()` of an earlier fetcher, to continue from; None for the beginning.
     """
 
-    def start(self, copy: int, state: dict | None) -> StreamFetcher:
-        """Begins the stream of worker `copy`, or continues it from a state."""
+    def __init__(self, recipe: Recipe, seeder: Seeder, copy: int, state: dict | None, **options: Any):
+        super().__init__(recipe, seeder, **options)
         self.copy, self.samples, self.ended = copy, 0, False
         dataset, skipped = self.recipe.dataset, 0
         if state is not None:
@@ -104,16 +110,15 @@ class StreamFetcher(Fetcher):
         if not self.ended:
             self.seeder.sample(None, copy)
             self._iterator = iter(dataset)
-            with suppress(StreamEnded):  # the stream may be shorter this time
+            with suppress(StreamEnded):  # the stream may have become shorter
                 for _ in range(skipped):
                     self._next()
-        return self
 
     def __call__(self, number: int, indices: None) -> Any:
         """Returns the next batch.
 
         Raises:
-            StreamEnded: the stream has no more.
+            StreamEnded: the stream has no more samples.
         """
         if not self.recipe.is_batched:
             return self._collate(self._next())
@@ -127,7 +132,7 @@ class StreamFetcher(Fetcher):
         return self._collate(batch)
 
     def _next(self) -> Any:
-        if self.ended:  # an iterator that has ended need not say so again
+        if self.ended:  # an iterator need not raise StopIteration twice
             raise StreamEnded
         self.progress[-1] = self.samples
         self.seeder.sample(None, self.copy, self.samples)
@@ -144,27 +149,13 @@ class StreamFetcher(Fetcher):
         return {"ended": self.ended, "samples": self.samples, "dataset": None if get is None else get()}
 
 
-def make_fetcher(
-    recipe: Recipe, seeder: Seeder, copy: int, state: dict | None, **options: Any
-) -> MapFetcher | StreamFetcher:
-    """Returns the fetcher of one pass.
-
-    Args:
-        copy: the worker's id; 0 in the main process.
-        state: of the stream, to continue from.
-    """
-    if recipe.is_iterable:
-        return StreamFetcher(recipe, seeder, **options).start(copy, state)
-    return MapFetcher(recipe, seeder, **options)
-
-
-def place_name(is_iterable: bool, indices: int | Sequence[int] | None, place: int) -> str:
-    """Returns what was being loaded, in words."""
+def describe(is_iterable: bool, indices: int | Sequence[int] | None, position: int) -> str:
+    """Returns a description of the sample at a position of a batch, for error messages."""
     if is_iterable:
-        return "the batch's collate_fn" if place == COLLATING else f"sample {place} of its stream"
+        return "the batch's collate_fn" if position == COLLATING else f"sample {position} of its stream"
     if not isinstance(indices, (list, tuple)):
-        return f"sample {indices!r}" if place != COLLATING else f"the collate_fn of sample {indices!r}"
-    if place >= 0:
-        return f"sample {indices[place]!r}"
+        return f"sample {indices!r}" if position != COLLATING else f"the collate_fn of sample {indices!r}"
+    if position >= 0:
+        return f"sample {indices[position]!r}"
     text = repr(indices) if len(indices) <= 8 else f"[{', '.join(map(repr, indices[:8]))}, …]"
-    return f"{'the collate_fn of ' if place == COLLATING else ''}samples {text}"
+    return f"{'the collate_fn of ' if position == COLLATING else ''}samples {text}"

@@ -1,4 +1,4 @@
-"""DataLoader: batches of a dataset, in the order of a sampler, loaded here or by workers."""
+"""DataLoader: an iterable of batches of a dataset, loaded in this process or by workers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...random import Generator, generator_on
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
 from .fetch import Recipe
-from .options import check_batches, check_iterable, check_workers, context_of
-from .passes import Counted, Pass, Requests, SingleProcess
-from .pin import can_pin, pin_batch, pin_block, pinned_copy
+from .options import check_batches, check_workers, context_of
+from .passes import Counted, Pass, Position, Requests, SingleProcess, from_dict, to_dict
+from .pin import can_pin, pin_block, pinned_copy
 from .sampler import (
     BatchSampler,
     RandomSampler,
@@ -25,7 +25,6 @@ from .sampler import (
     set_epoch,
     state_of,
 )
-from .state import Position, from_dict, to_dict
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -38,36 +37,36 @@ T = TypeVar("T", covariant=True)
 
 
 class DataLoader(Generic[T]):
-    """Iterates over a dataset in batches, once for each `for batch in loader`.
+    """An iterable of the batches of a dataset; each `for batch in loader` is one pass.
 
     Args:
-        dataset: has `dataset[i]` and `len(dataset)`, or is an IterableDataset.
-        batch_size: samples in a batch; None returns single samples.
-        shuffle: a new random order for each pass, by the sampler's seed and the epoch (see `RandomSampler`).
-        sampler: an iterable of indices, instead of `shuffle`.
-        batch_sampler: an iterable of lists of indices, instead of batch_size, shuffle, sampler and drop_last.
-        num_workers: processes that load ahead; 0 loads in this one, when the batch is requested.
-        collate_fn: makes a batch of a list of samples; `default_collate` if not given.
-        pin_memory: batches lie in page-locked memory, from which a GPU copies by itself; without one, warns.
-        drop_last: leave out the last batch if it is smaller.
-        timeout: seconds to wait for a worker's batch; 0 is forever.
-        worker_init_fn: called in each worker with its id, before it loads anything.
-        multiprocessing_context: how workers start: "fork", "spawn", "forkserver", or such a context.
-        generator: draws the seeds of the shuffling and of the samples; the default generator if None.
-        prefetch_factor: batches that each worker loads ahead; 2 if not given.
-        persistent_workers: workers stay for the next pass.
-        pin_memory_device: accepted; the memory is pinned for all GPUs.
+        dataset: an object with `dataset[i]` and `len(dataset)`, or an IterableDataset.
+        batch_size: number of samples in a batch; None returns single samples.
+        shuffle: shuffle the indices in each pass, by the sampler's seed and the epoch (see `RandomSampler`).
+        sampler: an iterable of indices; excludes `shuffle`.
+        batch_sampler: an iterable of lists of indices; excludes batch_size, shuffle, sampler and drop_last.
+        num_workers: number of worker processes that load ahead; 0 loads in this process.
+        collate_fn: function from a list of samples to a batch; `default_collate` by default.
+        pin_memory: return batches in page-locked memory, for asynchronous copies to a GPU.
+        drop_last: drop the last batch if it is smaller.
+        timeout: seconds to wait for a worker's batch; 0 waits forever.
+        worker_init_fn: called in each worker with its id, before the first sample.
+        multiprocessing_context: start method of the workers: "fork", "spawn", "forkserver", or a context.
+        generator: generator of the seeds of shuffling and samples; the default generator if None.
+        prefetch_factor: number of batches that each worker loads ahead; 2 by default.
+        persistent_workers: keep the workers between passes.
+        pin_memory_device: ignored; the memory is pinned for all GPUs.
         in_order: return batches in the order of the sampler, else as soon as they are loaded.
 
-    What a map-style dataset draws from the default generators of Python, NumPy and mytorch while it loads
-    sample i is a function of (seed, epoch, i): batches are the same for every number of workers. A dataset
-    with `is_random = False` isn't seeded. Every worker iterates over its own copy of an IterableDataset, and
-    calls `get_worker_info()` to find its share.
+    The default generators of Python, NumPy and mytorch are seeded by (seed, epoch, i) before sample i of a
+    map-style dataset is loaded: batches are the same for every number of workers. A dataset with
+    `is_random = False` isn't seeded. Every worker iterates over a copy of an IterableDataset, and calls
+    `get_worker_info()` to select its part.
 
     Raises:
-        ValueError: options that exclude each other or are out of range.
-        TypeError: `num_workers` is no int, `multiprocessing_context` no context.
-        RuntimeError: while iterating: a worker died, or the timeout is over.
+        ValueError: arguments exclude each other or are out of range.
+        TypeError: `num_workers` is not an int, or `multiprocessing_context` not a context.
+        RuntimeError: while iterating: a worker died, or the timeout expired.
     """
 
     _initialized = False
@@ -93,19 +92,16 @@ class DataLoader(Generic[T]):
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
-        check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         self._iterable = isinstance(dataset, IterableDataset)
-        if self._iterable:
-            check_iterable(shuffle, sampler, batch_sampler)
-        check_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        check_batches(self._iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
         if not self._iterable and sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_sampler is not None:
             batch_size = None
         elif batch_size is not None:
-            batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
-            if self._iterable:  # which gives the order itself; the two are checked now
-                batch_sampler = None
+            batches = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)  # checks both
+            batch_sampler = None if self._iterable else batches
         self._is_batched = batched = batch_sampler is not None or batch_size is not None
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
@@ -115,10 +111,10 @@ class DataLoader(Generic[T]):
         self.prefetch_factor = (prefetch_factor or _PREFETCH_FACTOR) if num_workers else None
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
-        self._promised_length: int | None = None  # of an IterableDataset, by len(loader)
+        self._promised_length: int | None = None  # of an IterableDataset, once len(loader) was called
         self._seed: int | None = None
         self._epoch, self._set_epoch = 0, None
-        self._position: Position | None = None  # of the newest pass
+        self._position: Position | None = None  # of the current pass
         self._is_resuming, self._pool = False, None
         self._initialized = True
 
@@ -130,7 +126,7 @@ class DataLoader(Generic[T]):
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
-        """How workers start; None is as usual on this system."""
+        """The start method of the workers; None is the default of the platform."""
         return self._context
 
     @multiprocessing_context.setter
@@ -140,16 +136,17 @@ class DataLoader(Generic[T]):
         self._context = None if context is None else context_of(context)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next pass: its order is the same whatever was loaded before.
+        """Sets the epoch of the next pass, which fixes its order and random numbers.
 
-        After `load_state_dict`, the epoch of the state continues where it was; another one begins anew.
+        After `load_state_dict`, the epoch of the state continues at its position; another epoch starts at
+        its beginning.
         """
         if self._is_resuming and epoch == self._position.epoch:
             return
         self._is_resuming = False
         self._epoch = self._set_epoch = epoch
-        for part in (self._order, self.dataset):
-            set_epoch(part, epoch)
+        set_epoch(self._order, epoch)
+        set_epoch(self.dataset, epoch)
 
     @property
     def _order(self) -> Any:
@@ -157,7 +154,7 @@ class DataLoader(Generic[T]):
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def _next_epoch(self) -> int:
-        """Returns the epoch of the next pass: that of a sampler with its own counter comes first."""
+        """Returns the epoch of the next pass: the epoch of the sampler, if it counts epochs."""
         sampler = getattr(self._order, "sampler", self._order)
         own = getattr(sampler, "epoch", None)
         if not isinstance(own, int):
@@ -173,21 +170,21 @@ class DataLoader(Generic[T]):
     # The state.
 
     def state_dict(self) -> dict:
-        """Returns the position of the newest pass, or of the next one: numbers, lists and dicts, to be saved.
+        """Returns the position of the current pass, else of the next one, as numbers, lists and dicts.
 
-        Batches that were returned count, not those loaded ahead. It holds the `state_dict()` of samplers and
-        datasets that have one: a sampler's from the beginning of the pass. A sampler without one must return
-        the same order again.
+        Batches count once they are returned, not when they are loaded ahead. The state contains the
+        `state_dict()` of samplers (at the beginning of the pass) and datasets that define it. A sampler
+        without `state_dict` must repeat its order.
         """
         in_progress = self._position is not None and not (self._position.is_over and not self._is_resuming)
         return to_dict(self._position if in_progress else self._new_position(), self._sizes())
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Makes the next pass continue after the last batch that was returned before `state_dict()`.
+        """Loads a `state_dict()`: the next pass continues after the last batch that had been returned.
 
         Raises:
-            ValueError: no such state, or that of a loader with another batch size, or with another number of
-                workers if the dataset is an IterableDataset.
+            ValueError: not the state of a DataLoader, or of one with another batch size; for an
+                IterableDataset, with another number of workers.
         """
         position = from_dict(state_dict, self._sizes(), max(self.num_workers, 1))
         load_state(self._order, position.sampler)
@@ -211,9 +208,8 @@ class DataLoader(Generic[T]):
     def _begin(self, position: Position, requests: Requests) -> Pass:
         is_pinned, order = self.pin_memory and can_pin(), None if self._iterable else self._order
         if self.num_workers == 0:
-            finish = pin_batch if is_pinned else _identity
-            return SingleProcess(order, self._recipe(), position, requests, finish)
-        from .pool import WithWorkers  # with all of multiprocessing, which takes a while to import
+            return SingleProcess(order, self._recipe(), position, requests, is_pinned)
+        from .pool import WithWorkers  # here, since importing multiprocessing takes long
 
         pool = self._pool
         if pool is None or not pool.close.alive or pool.job.num_workers != self.num_workers:
@@ -226,10 +222,10 @@ class DataLoader(Generic[T]):
         )  # fmt: skip
 
     def _requests(self, position: Position) -> Requests:
-        """Returns the numbers and indices of the batches that are left."""
+        """Returns the numbers and indices of the remaining batches."""
         if self._iterable:
             return zip(count(position.batches), iter(lambda: None, 0))
-        return _left(iter(self._order), position)
+        return _remaining(iter(self._order), position)
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -246,19 +242,15 @@ class DataLoader(Generic[T]):
 
     def __len__(self) -> int:
         if not self._iterable:
-            return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
+            return len(self._order)
         self._promised_length = len(self.dataset)
         if self.batch_size is None:
             return self._promised_length
         return len(BatchSampler(self.dataset, self.batch_size, self.drop_last))
 
 
-def _left(batches: Iterator[Any], position: Position) -> Requests:
+def _remaining(batches: Iterator[Any], position: Position) -> Requests:
     done, ahead = position.batches, list(position.ahead)  # a copy: the position changes
     for number, indices in enumerate(batches):
         if number >= done and number not in ahead:
             yield number, indices
-
-
-def _identity(batch: Any) -> Any:
-    return batch

@@ -27,7 +27,7 @@ def check_workers(
         if sys.platform == "win32":
             raise RuntimeError(
                 f"num_workers={num_workers}: workers share memory by file descriptors, which Windows "
-                "doesn't have; use num_workers=0 there, or WSL"
+                "doesn't support; use num_workers=0, or WSL"
             )
         return
     for name, is_given in (
@@ -40,13 +40,13 @@ def check_workers(
 
 
 def context_of(context: str | BaseContext | None) -> BaseContext:
-    """Returns a context of `multiprocessing`, from its name, itself, or None for the platform's.
+    """Returns a context of `multiprocessing`, by its name; None is the default of the platform.
 
     Raises:
-        ValueError: no such start method.
-        TypeError: something else.
+        ValueError: the platform has no such start method.
+        TypeError: `context` is neither a string nor a context.
     """
-    import multiprocessing  # it takes a while
+    import multiprocessing  # here, since importing it takes long
 
     methods = multiprocessing.get_all_start_methods()
     if isinstance(context, str) and context not in methods:
@@ -64,20 +64,16 @@ def context_of(context: str | BaseContext | None) -> BaseContext:
     return context
 
 
-def check_iterable(
-    shuffle: bool | None, sampler: Iterable | None, batch_sampler: Iterable | None
-) -> None:
-    for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
-        if value is not None:
+def check_batches(
+    is_iterable: bool, batch_size: int | None, shuffle: bool | None, sampler: Iterable | None,
+    batch_sampler: Iterable | None, drop_last: bool,
+) -> None:  # fmt: skip
+    options = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+    for name, value in options.items():
+        if is_iterable and value is not None:
             raise ValueError(
                 f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
             )
-
-
-def check_batches(
-    batch_size: int | None, shuffle: bool | None, sampler: Iterable | None, batch_sampler: Iterable | None,
-    drop_last: bool,
-) -> None:  # fmt: skip
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):

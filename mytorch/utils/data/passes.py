@@ -1,24 +1,104 @@
-"""One pass over the data: what `iter(loader)` returns."""
+"""One pass over a dataset: the iterator that a DataLoader returns, and its position."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass, field
 from typing import Any
 
 from .dataset import IterableDataset
-from .fetch import Recipe, StreamEnded, make_fetcher
+from .fetch import Recipe, StreamEnded
+from .pin import pin_batch
 from .seeding import Seeder
-from .state import Position
 
+_VERSION = 1
+ENDED = {"ended": True, "samples": 0, "dataset": None}  # state of a stream without more samples
 Requests = Iterator[tuple[int, Any]]  # numbers of batches and their indices
 
 
+@dataclass
+class Position:
+    """A position in a pass; batches count once they are returned, not when they are loaded ahead.
+
+    Attributes:
+        seed: seed of the random numbers of the samples.
+        sampler: state of the sampler at the beginning of the pass.
+        batches: the batches 0 … batches - 1 were returned.
+        ahead: numbers of further returned batches, with `in_order=False`.
+        streams: state of each worker's stream, for an IterableDataset.
+        turn: id of the worker of the next batch.
+        is_over: the pass has ended.
+    """
+
+    seed: int
+    epoch: int
+    sampler: dict | None
+    streams: list[dict | None]
+    batches: int = 0
+    ahead: list[int] = field(default_factory=list)
+    turn: int = 0
+    is_over: bool = False
+
+    def advance(self, number: int, worker: int, stream: dict | None) -> None:
+        """Records that batch `number` of `worker` was returned, and the state of that worker's stream."""
+        self.ahead.append(number)
+        while self.batches in self.ahead:
+            self.ahead.remove(self.batches)
+            self.batches += 1
+        self.streams[worker] = stream
+        self.turn = (worker + 1) % len(self.streams)
+
+    @property
+    def count(self) -> int:
+        """The number of batches that were returned."""
+        return self.batches + len(self.ahead)
+
+
+def to_dict(position: Position, sizes: dict[str, Any]) -> dict:
+    """Returns a position as numbers, lists and dicts; `from_dict` checks that `sizes` are the same."""
+    streams = position.streams if any(state is not None for state in position.streams) else None
+    return {
+        "version": _VERSION, **sizes, "seed": position.seed, "epoch": position.epoch,
+        "sampler": position.sampler, "batches": position.batches, "ahead": list(position.ahead),
+        "streams": streams and list(streams), "turn": position.turn,
+    }  # fmt: skip
+
+
+def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
+    """Returns the position that `to_dict` saved.
+
+    Raises:
+        ValueError: `state` is not from `to_dict`, or from a loader with other sizes.
+    """
+    missing = {"version", "seed", "epoch", "sampler", "batches", "ahead", "streams", "turn"} - state.keys()
+    if missing or state["version"] != _VERSION:
+        raise ValueError(
+            f"load_state_dict(): expected the state of a DataLoader, got the keys {sorted(state)}"
+        )
+    for name, value in sizes.items():
+        if state.get(name) != value:
+            raise ValueError(
+                f"load_state_dict(): the state is of a loader with {name}={state.get(name)}, "
+                f"this one has {name}={value}"
+            )
+    streams = list(state["streams"] or [None] * num_streams)
+    if len(streams) != num_streams:
+        raise ValueError(
+            f"load_state_dict(): an IterableDataset needs as many workers as before; the state is of "
+            f"{len(streams)} streams, this loader has {num_streams}"
+        )
+    return Position(
+        state["seed"], state["epoch"], state["sampler"], streams, state["batches"], list(state["ahead"]),
+        state["turn"],
+    )  # fmt: skip
+
+
 class Pass(Iterator[Any]):
-    """The batches of one pass, one after the other.
+    """The iterator over the batches of one pass.
 
     Args:
-        order: the sampler or batch sampler; None for a stream, whose number of batches isn't known.
+        order: the sampler or batch sampler; None for a stream, which has an unknown number of batches.
     """
 
     def __init__(self, order: Sized | None):
@@ -28,19 +108,18 @@ class Pass(Iterator[Any]):
         """Returns the number of batches of a whole pass.
 
         Raises:
-            TypeError: it is a pass over an IterableDataset, or its sampler has no length.
+            TypeError: the dataset is an IterableDataset, or the sampler has no length.
         """
         if self._order is None:
-            raise TypeError("a pass over an IterableDataset has no len(): how many batches come isn't known")
+            raise TypeError("a pass over an IterableDataset has no len(): its number of batches is unknown")
         return len(self._order)
 
 
 class Counted(Pass):
-    """A pass over a stream that warns about more samples than `len(loader)` has promised.
+    """A pass over a stream that warns if it has more batches than `len(loader)` reported.
 
     Args:
-        length: the dataset's `len`. With several workers, or `drop_last`, the number of batches isn't known;
-            it can't be larger than this.
+        length: the length of the dataset, an upper bound of the number of batches.
     """
 
     def __init__(self, batches: Pass, position: Position, length: int, dataset: IterableDataset):
@@ -63,23 +142,21 @@ class Counted(Pass):
 
 
 class SingleProcess(Pass):
-    """Loads each batch in this process, when it is taken.
+    """A pass without workers: each batch is loaded in this process by `next`.
 
     Args:
         order: see `Pass`.
-        requests: what to load.
-        finish: called with each batch.
+        is_pinned: copy batches to page-locked memory.
     """
 
     def __init__(
-        self, order: Sized | None, recipe: Recipe, position: Position, requests: Requests,
-        finish: Callable[[Any], Any],
-    ):  # fmt: skip
+        self, order: Sized | None, recipe: Recipe, position: Position, requests: Requests, is_pinned: bool
+    ):
         super().__init__(order)
-        self._position, self._requests, self._finish = position, requests, finish
+        self._position, self._requests, self._is_pinned = position, requests, is_pinned
         self._seeder = Seeder(position.seed, position.epoch, recipe.is_random)
         with self._seeder.isolated():
-            self._fetch = make_fetcher(recipe, self._seeder, 0, position.streams[0])
+            self._fetch = recipe.fetcher(self._seeder, 0, position.streams[0])
 
     def __next__(self) -> Any:
         if self._position.is_over:
@@ -90,9 +167,9 @@ class SingleProcess(Pass):
                     batch = self._fetch(number, indices)
             except StreamEnded:
                 break
-            except StopIteration as error:  # it would look as if the pass had ended
+            except StopIteration as error:  # would end the caller's loop
                 raise RuntimeError(f"batch {number}: the dataset raised StopIteration") from error
             self._position.advance(number, 0, self._fetch.state())
-            return self._finish(batch)
+            return pin_batch(batch) if self._is_pinned else batch
         self._position.is_over = True
         raise StopIteration

@@ -1,4 +1,4 @@
-"""Page-locked memory, which a GPU reads directly, and batches copied to the GPU ahead of time."""
+"""Page-locked (pinned) memory, and asynchronous copies of batches to a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs
 
 
 def can_pin() -> bool:
-    """Returns whether there is a GPU to pin memory for; warns if not."""
+    """Returns whether a GPU is available; warns if not."""
     if is_available():
         return True
     warnings.warn(
@@ -36,7 +36,7 @@ def can_pin() -> bool:
 
 
 def pinned_copy(raw: np.ndarray) -> np.ndarray:
-    """Returns a copy in page-locked memory from CuPy's pool, which is freed with the last array on it."""
+    """Returns a copy in page-locked memory of CuPy's pool."""
     if not raw.nbytes:
         return raw.copy()
     memory = cupy().cuda.alloc_pinned_memory(raw.nbytes)
@@ -46,16 +46,16 @@ def pinned_copy(raw: np.ndarray) -> np.ndarray:
 
 
 def pin_block(block: Block) -> None:
-    """Registers a block of a ring as page-locked memory until it is unmapped; does nothing if that fails."""
+    """Registers a block as page-locked memory until it is unmapped; does nothing if that fails."""
     runtime, owner = cupy().cuda.runtime, os.getpid()
     try:
         runtime.hostRegister(block.address, block.size, _PORTABLE)
-    except runtime.CUDARuntimeError:  # no such memory on this system: batches are copied to pinned memory
+    except runtime.CUDARuntimeError:  # not supported: batches are copied to pinned memory
         return
 
     def unpin() -> None:
         if os.getpid() == owner:  # a forked copy has no GPU
-            with suppress(runtime.CUDARuntimeError):  # at the program's end CUDA may be gone before
+            with suppress(runtime.CUDARuntimeError):  # at exit CUDA may have been shut down before
                 runtime.hostUnregister(block_address)
 
     block_address, block.unpin = block.address, unpin
@@ -63,21 +63,21 @@ def pin_block(block: Block) -> None:
 
 def pin_batch(batch: Any) -> Any:
     """Returns the batch with its arrays in page-locked memory."""
-    return _mapped(batch, pinned_copy)
+    return _map_arrays(batch, pinned_copy)
 
 
 class DevicePrefetcher:
-    """Iterates over a loader's batches with their arrays on a GPU: while one is used, the next is copied.
+    """Iterates over a loader's batches on a GPU; the next batch is copied while the current one is used.
 
         for tokens, targets in DevicePrefetcher(DataLoader(data, 12, num_workers=4, pin_memory=True), "cuda"):
 
-    The copies run in a stream of their own, beside the current stream's work if the loader pins its memory.
-    A copy waits for the work that was in the current stream before: whatever memory it gets was used by
-    that at most. On the CPU batches pass through as they are.
+    Copies run in a separate stream, concurrently with the current stream if the loader pins its memory. A
+    copy waits for the work already in the current stream, which may still use the memory that it writes. On
+    the CPU batches are returned unchanged.
 
     Args:
         loader: any iterable of batches.
-        device: the target of the copies.
+        device: the device of the returned batches.
     """
 
     def __init__(self, loader: Iterable[Any], device: str | device = "cuda"):
@@ -92,18 +92,18 @@ class DevicePrefetcher:
     def _prefetched(self) -> Iterator[Any]:
         stream = cuda.Stream(self.device)
         ready: deque[Any] = deque()
-        sources: deque[tuple[cuda.Event, Any]] = deque()  # a source must stay until its copy is done
+        sources: deque[tuple[cuda.Event, Any]] = deque()  # keeps a source until its copy is complete
         batches, is_over = iter(self.loader), False
         try:
             while ready or not is_over:
                 while len(ready) < 2 and not is_over:
-                    batch = next(batches, sources)  # no batch is this very deque
+                    batch = next(batches, sources)  # `sources` marks the end
                     is_over = batch is sources
                     if not is_over:
                         event, moved = self._send(batch, stream)
                         ready.append((event, moved))
                         sources.append((event, batch))
-                    batch = moved = None  # what is used up may go
+                    batch = moved = None  # releases the references
                 while len(sources) > 2 or (sources and sources[0][0].query()):
                     sources.popleft()[0].synchronize()
                 if ready:
@@ -116,30 +116,30 @@ class DevicePrefetcher:
                 event.synchronize()
 
     def _send(self, batch: Any, stream: cuda.Stream) -> tuple[cuda.Event, Any]:
-        """Begins the copy of a batch; returns the event of its end, and the copy."""
+        """Starts the copy of a batch; returns the event of its completion, and the copy."""
         stream.wait_stream(cuda.current_stream(self.device))
         with cuda.stream(stream):
-            moved = _mapped(batch, _upload)
+            moved = _map_arrays(batch, _upload)
             return stream.record_event(), moved
 
 
 def _upload(raw: np.ndarray) -> Any:
-    """Begins the copy of an array to the current GPU, in the current stream."""
+    """Starts the copy of an array to the current GPU, in the current stream."""
     out = cupy().empty(raw.shape, raw.dtype)
     out.set(np.ascontiguousarray(raw).reshape(raw.shape))
     return out
 
 
-def _mapped(x: Any, change: Callable[[np.ndarray], Any]) -> Any:
-    """Returns `x` with `change(raw)` for every numeric array in CPU memory."""
+def _map_arrays(x: Any, function: Callable[[np.ndarray], Any]) -> Any:
+    """Returns `x` with `function(raw)` for every numeric array on the CPU."""
     if isinstance(x, Tensor):
         raw = raw_of(x)
-        return from_raw(change(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x
+        return from_raw(function(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x
     if isinstance(x, Array):
-        return wrap(change(x._array)) if isinstance(x._array, np.ndarray) else x
+        return wrap(function(x._array)) if isinstance(x._array, np.ndarray) else x
     if isinstance(x, np.ndarray) and x.dtype.kind in "biufc":
-        return change(x)
+        return function(x)
     if isinstance(x, (Mapping, Sequence)) and not isinstance(x, (str, bytes)):
-        out = rebuilt(x, lambda key: _mapped(x[key], change))
+        out = rebuilt(x, lambda key: _map_arrays(x[key], function))
         return tuple(out) if type(x) is tuple else out
     return x

@@ -1,4 +1,4 @@
-"""The parent's side of the workers: starts them, sends requests, notices who died, and ends them."""
+"""The worker pool: starts workers, sends requests, receives batches, detects dead workers, ends them."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import send_handle
 from typing import Any
 
-from .fetch import place_name
-from .passes import Pass, Requests
+from .fetch import describe
+from .passes import ENDED, Pass, Position, Requests
 from .ring import Mirror, map_status, shared_file
-from .state import ENDED, Position
 from .worker import ANSWER, BATCH, END, Begin, Failure, Job, work
 
-MAX_LENT = 4  # batches that may lie in the ring while the user has them; further ones are copied
-_GRACE = 1.0  # seconds for a worker to end by itself, before it is terminated
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # epoll would take a descriptor
+MAX_LENT = 4  # batches that the user may hold in shared memory; further ones are copied
+_GRACE = 1.0  # seconds for a worker to exit before it is terminated
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # epoll would use a file descriptor
 
 
 @dataclass
 class Request:
-    """A batch that a worker loads; `answer` is its kind and position in the ring."""
+    """A request for a batch; `answer` is the kind of the answer, and its position in the ring."""
 
     worker: Worker
     number: int
     indices: Any
     answer: tuple[int, ...] | None = None
-    is_stale: bool = False  # of a pass that was broken off
+    is_stale: bool = False  # from an unfinished earlier pass
 
 
 @dataclass
 class Worker:
-    """A worker process: `pending` are the requests without an answer, which come in their order."""
+    """A worker process; `pending` are the unanswered requests, in order."""
 
     id: int
     process: BaseProcess
@@ -59,20 +58,20 @@ class Pool:
     """Worker processes for one loader.
 
     Args:
-        job: what they do; each gets it with its own id.
-        timeout: seconds to wait for a batch; 0 is forever.
-        mirror: options of the `Mirror`s.
+        job: the job of the workers; each gets a copy with its id.
+        timeout: seconds to wait for a batch; 0 waits forever.
+        mirror: arguments of `Mirror`.
 
     Attributes:
-        pass_number: of the pass that they work on.
+        pass_number: number of the current pass.
     """
 
     def __init__(self, job: Job, context: BaseContext, timeout: float, mirror: dict[str, Any]):
         self.job, self.timeout, self.pass_number = job, timeout, 0
         self.workers: list[Worker] = []
-        self._requests: deque[Request] = deque()  # of this pass, in order; each until its batch is taken
+        self._requests: deque[Request] = deque()  # of this pass whose batches were not taken, in order
         self._selector = _Selector()
-        # the finalizer runs at the end of the program as well, and must not hold the pool itself
+        # the finalizer also runs at exit, and must not refer to the pool
         self.close = weakref.finalize(self, _close, self.workers, self._selector, os.getpid())
         try:
             for i in range(job.num_workers):
@@ -85,7 +84,7 @@ class Pool:
             raise
 
     def begin(self, epoch: int, set_epoch: int | None, states: list[dict | None]) -> None:
-        """Begins a pass; what is left of the last one is dropped."""
+        """Begins a pass; unfinished requests of the last one are discarded."""
         self.pass_number += 1
         for request in self._requests:
             request.is_stale = True
@@ -107,10 +106,10 @@ class Pool:
         """Returns an answered request, BATCH, ERROR or END, and the batch or the failure.
 
         Args:
-            in_order: the oldest request, else whichever is answered first.
+            in_order: wait for the oldest request, else for any.
 
         Raises:
-            RuntimeError: a worker died, or the timeout is over.
+            RuntimeError: a worker died, or the timeout expired.
         """
         deadline = time.monotonic() + self.timeout if self.timeout else None
         self._receive(0)
@@ -126,7 +125,7 @@ class Pool:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all answers were taken."""
+        """Whether all requests were answered and their batches taken."""
         return not self._requests
 
     def _answered(self, in_order: bool) -> Request | None:
@@ -134,10 +133,10 @@ class Pool:
         return next((request for request in requests if request.answer), None)
 
     def _receive(self, timeout: float | None) -> None:
-        """Reads what workers have sent, waiting for the first of them.
+        """Receives the answers of the workers; waits for the first one.
 
         Raises:
-            RuntimeError: one has died.
+            RuntimeError: a worker died.
         """
         dead = []
         for key, _ in self._selector.select(timeout):
@@ -146,18 +145,18 @@ class Pool:
                 dead.append(worker)
         for worker in dead:
             while worker.connection.poll() and _receive_from(worker):
-                pass  # what it had finished, so that the message names what it hadn't
-            raise RuntimeError(self._obituary(worker))
+                pass  # finished batches, so that the error names the unfinished one
+            raise RuntimeError(self._death_message(worker))
 
     def _current(self, worker: Worker) -> str | None:
-        """Returns what a worker is loading, in words; None between two batches."""
+        """Returns a description of the sample that a worker is loading; None between two batches."""
         if worker.status[0] <= worker.answered:
             return None
         request = worker.pending[0]
-        place = place_name(self.job.recipe.is_iterable, request.indices, worker.status[-1])
-        return f"{place}, in batch {request.number}"
+        sample = describe(self.job.recipe.is_iterable, request.indices, worker.status[-1])
+        return f"{sample}, in batch {request.number}"
 
-    def _obituary(self, worker: Worker) -> str:
+    def _death_message(self, worker: Worker) -> str:
         worker.process.join(1)
         code = worker.process.exitcode
         if code is None:
@@ -194,12 +193,12 @@ def _start(i: int, job: Job, context: BaseContext, mirror: dict[str, Any]) -> Wo
 
 
 def _send(worker: Worker, *message: Any) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # it is dead, which the next wait finds out
+    with suppress(BrokenPipeError, ConnectionResetError):  # the worker died: the next `_receive` raises
         worker.connection.send_bytes(pickle.dumps((worker.mirror.take_freed(), *message), 5))
 
 
 def _receive_from(worker: Worker) -> bool:
-    """Reads one answer; returns False if there will be no more."""
+    """Receives one answer; returns False if the connection is closed."""
     try:
         answer = ANSWER.unpack(worker.connection.recv_bytes())
     except (EOFError, ConnectionError):
@@ -214,12 +213,12 @@ def _receive_from(worker: Worker) -> bool:
 
 
 def _close(workers: list[Worker], selector: selectors.BaseSelector, owner: int) -> None:
-    """Ends the workers: they see that the connection is closed; those that don't are killed."""
+    """Closes the connections, at which workers exit; terminates or kills those that don't."""
     if os.getpid() != owner:  # a forked copy of the pool
         return
-    selector.close()  # it is a cycle, which would keep the workers' memory until the next collection
+    selector.close()  # a reference cycle, which would keep the workers' memory alive
     for worker in workers:
-        # closing alone leaves the connection open where a forked process has a copy
+        # a forked process may have a copy of the connection, which only shutdown closes
         with socket.socket(fileno=os.dup(worker.connection.fileno())) as end, suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
         worker.connection.close()
@@ -240,23 +239,23 @@ def _close(workers: list[Worker], selector: selectors.BaseSelector, owner: int) 
 
 
 class WithWorkers(Pass):
-    """Takes batches from a pool, and keeps its workers busy.
+    """A pass over batches that the workers of a pool load ahead.
 
-    Each worker has `prefetch_factor` requests at any time: the one whose batch is taken gets the next. So
-    batches come from the workers in turn, and a stream that has ended is passed over.
+    Each worker has `prefetch_factor` requests at any time: when its batch is taken, it gets the next request.
+    So batches come from the workers in turn, without those whose stream has ended.
 
     Args:
         order: see `Pass`.
-        stays: the pool is kept for the next pass.
+        is_persistent: keep the pool for the next pass.
     """
 
     def __init__(
         self, order: Any, pool: Pool, position: Position, requests: Requests, set_epoch: int | None,
-        prefetch_factor: int, in_order: bool, stays: bool,
+        prefetch_factor: int, in_order: bool, is_persistent: bool,
     ):  # fmt: skip
         super().__init__(order)
         self._pool, self._position, self._requests = pool, position, requests
-        self._in_order, self._stays = in_order, stays
+        self._in_order, self._is_persistent = in_order, is_persistent
         pool.begin(position.epoch, set_epoch, position.streams)
         self._pass_number = pool.pass_number
         count = len(pool.workers)
@@ -272,7 +271,7 @@ class WithWorkers(Pass):
 
     def __next__(self) -> Any:
         if not self._position.is_over and self._pool.pass_number != self._pass_number:
-            raise RuntimeError("another pass with the same persistent workers was begun: this one is over")
+            raise RuntimeError("this pass is over: another pass with the same persistent workers has begun")
         while not (self._position.is_over or self._pool.is_idle):
             try:
                 request, kind, value = self._pool.next_answer(self._in_order)
@@ -292,23 +291,23 @@ class WithWorkers(Pass):
             self._position.advance(request.number, worker.id, self._position.streams[worker.id])
             raise exception_of(value[0], worker)
         self._position.is_over = True
-        if not self._stays:
+        if not self._is_persistent:
             self._pool.close()
         raise StopIteration
 
 
 class _Text(str):
-    """A message that KeyError shows as it is, with its line breaks."""
+    """A message that KeyError prints with its line breaks."""
 
     __repr__ = str.__str__
 
 
 def exception_of(failure: Failure, worker: Worker) -> Exception:
-    """Returns the worker's exception, of the nearest class known here that takes a message."""
+    """Returns the worker's exception, as the first of its classes that exists here and takes a message."""
     name = failure.classes[0][1]
     message = _Text(
         f"Caught {name} in DataLoader worker process {worker.id} (pid {worker.process.pid}), "
-        f"at {failure.place}.\nOriginal {failure.text}"
+        f"at {failure.location}.\nOriginal {failure.text}"
     )
     for module, qualname in failure.classes:
         kind: Any = sys.modules.get("__main__" if module == "__mp_main__" else module)
@@ -318,7 +317,7 @@ def exception_of(failure: Failure, worker: Worker) -> Exception:
             continue
         try:
             return kind(message)
-        except Exception:  # it wants other arguments, and whatever its __init__ says about these
+        except Exception:  # its __init__ takes other arguments
             continue
     return RuntimeError(message)
 

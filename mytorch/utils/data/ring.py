@@ -1,12 +1,12 @@
-"""Batches in memory that a worker and its parent share.
+"""Shared memory for the batches of a worker.
 
-A worker has one file without a name: a memfd on Linux, which lives in memory and isn't limited by /dev/shm,
-else an unlinked temporary file. Its blocks lie far apart in the file, which is sparse, and grow where they
-are. The worker writes a batch into a free block and sends its position; the parent's arrays lie in that very
-memory, and the block is free again once the last of them is gone.
+Each worker has one anonymous file: a memfd on Linux, which isn't limited by /dev/shm, else an unlinked
+temporary file. The file is sparse and consists of blocks, which can grow in place. The worker writes a batch
+to a free block and sends its position; the parent's arrays are views of the block, which becomes free when
+the last of them is deleted.
 
-Only what is around the arrays (dicts, tuples, strings, dtypes, shapes) is pickled, with the arrays' bytes out
-of band (PEP 574). The pickle comes from the parent's own child over anonymous memory, never from outside.
+The containers of the arrays (dicts, tuples, strings, dtypes, shapes) are pickled, the data of the arrays are
+out-of-band buffers (PEP 574). The parent unpickles only what its own worker wrote to the anonymous file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import numpy as np
 
 from .collate import allocating
 
-_SPAN = 1 << 36  # bytes from the beginning of one block to that of the next
-_ALIGNMENT = 64  # of arrays in a block: a cache line
+_SPAN = 1 << 36  # bytes between the starts of two blocks
+_ALIGNMENT = 64  # bytes, of arrays in a block: a cache line
 _EXTENT = struct.Struct("<qq")  # offset and size of one array
-_MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # else a block keeps a descriptor
+_MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # else each block uses a descriptor
 
 
 def shared_file() -> int:
-    """Returns the descriptor of a new file without a name, with one page for the worker's status."""
+    """Returns the descriptor of a new anonymous file, with one page for the worker's status."""
     try:
         fd = os.memfd_create("mytorch-batch")
     except (AttributeError, OSError):  # not Linux, or a sandbox that forbids it
@@ -47,7 +47,7 @@ def shared_file() -> int:
 
 
 def map_status(fd: int) -> memoryview:
-    """Returns the first page of a shared file as int64 numbers: what the worker is doing."""
+    """Returns the first page of a shared file, the status of the worker, as int64 numbers."""
     return memoryview(mmap.mmap(fd, mmap.PAGESIZE)).cast("q")
 
 
@@ -55,10 +55,10 @@ class Block:
     """Shared memory for one batch at a time.
 
     Args:
-        number: 1, 2, …: its position in the file.
+        number: 1, 2, …, the position in the file.
 
     Attributes:
-        unpin: called before the memory is unmapped, if it is registered with a GPU.
+        unpin: called before the memory is unmapped; None unless it is page-locked.
     """
 
     def __init__(self, fd: int, number: int, size: int):
@@ -73,7 +73,7 @@ class Block:
 
 
 class Lease:
-    """The use of a block: arrays on it hold this object, and `on_end(number)` is called after the last."""
+    """The owner of the arrays on a block: calls `on_end(number)` when the last of them is deleted."""
 
     def __init__(self, block: Block, on_end: Callable[[int], object]):
         self._block, self._on_end = block, on_end
@@ -86,28 +86,28 @@ class Lease:
 
 
 def lease(block: Block, on_end: Callable[[int], object]) -> np.ndarray:
-    """Returns the bytes of a block, (size,) uint8; views, and views of views, refer to the `Lease`."""
+    """Returns the bytes of a block, (size,) uint8; all views of the array keep the `Lease` alive."""
     return np.asarray(Lease(block, on_end))
 
 
 class Ring:
-    """The blocks of a worker, on the worker's side."""
+    """The blocks of a worker, as the worker uses them."""
 
     def __init__(self, fd: int) -> None:
         self._fd, self._blocks = fd, dict[int, Block]()
         self._sent: set[int] = set()
-        self._kept: set[int] = set()  # while a dataset keeps an array that was collated in a block
+        self._kept: set[int] = set()  # blocks with live arrays in the worker
         self._block: Block | None = None  # the current one, for the next batch
         self._bytes: np.ndarray | None = None
         self._needed = self._used = 0
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Marks blocks as free that the parent doesn't use any more."""
+        """Marks blocks as free that the parent no longer uses."""
         self._sent.difference_update(numbers)
 
     @contextmanager
     def collating(self) -> Iterator[None]:
-        """Inside, `default_collate` stacks into a block, as far as there is space."""
+        """Context in which `default_collate` stacks into a free block, up to its size."""
         self._take(self._needed)
         with allocating(self._empty):
             yield
@@ -120,7 +120,7 @@ class Ring:
         return self._bytes[start : self._used].view(dtype).reshape(shape)
 
     def _take(self, size: int, grow: bool = False) -> None:
-        """Makes a free block of at least `size` bytes the current one; with `grow`, a new or enlarged one."""
+        """Selects a free block of at least `size` bytes; with `grow`, creates or enlarges one if needed."""
         self._block = self._bytes = None
         self._used = 0
         free = [n for n in self._blocks if n not in self._sent and n not in self._kept]
@@ -129,7 +129,7 @@ class Ring:
             if not grow:
                 return
             number = free[0] if free else len(self._blocks) + 1
-            size += size // 2  # the next batch may be larger; pages take memory only once they are used
+            size += size // 2  # for larger batches; unused pages take no memory
             size += -size % mmap.PAGESIZE
             if os.fstat(self._fd).st_size < number * _SPAN + size:
                 os.ftruncate(self._fd, number * _SPAN + size)
@@ -139,7 +139,7 @@ class Ring:
         self._bytes = lease(self._block, self._kept.discard)
 
     def write(self, value: object) -> tuple[int, int, int, int]:
-        """Writes `value` into a block; returns the block's number and size, the offset and size to `read`."""
+        """Writes a value to a block; returns the number and size of the block, offset and size for `read`."""
         stream, buffers = io.BytesIO(), []
         _Pickler(stream, 5, buffer_callback=buffers.append).dump(value)
         arrays = [np.asarray(buffer.raw()) for buffer in buffers]
@@ -147,7 +147,7 @@ class Ring:
         tail = 8 + _EXTENT.size * len(arrays) + len(description)
         starts, end = self._place(arrays)
         if self._bytes is None or end + tail > len(self._bytes):
-            self._bytes = None  # arrays that were stacked in it keep it until they are copied
+            self._bytes = None  # arrays stacked in the block keep it alive until they are copied
             self._take(sum(_aligned(a.nbytes) for a in arrays) + tail, grow=True)
             starts, end = self._place(arrays)
         for array, start in zip(arrays, starts, strict=True):
@@ -174,25 +174,25 @@ class Ring:
 
 
 class Mirror:
-    """The blocks of a worker, on the parent's side.
+    """The blocks of a worker, as the parent uses them.
 
     Args:
-        fd: of the worker's file.
-        copy: copies some bytes into memory that belongs to the user.
-        pin: called with each new block, so that a GPU can read it; may be None. Batches in a block whose
-            `unpin` it leaves None are copied.
+        fd: descriptor of the worker's file.
+        copy: returns a copy of bytes.
+        pin: page-locks a new block, and sets its `unpin`; None without pinning. Batches of blocks that can't
+            be page-locked are copied.
     """
 
     def __init__(
         self, fd: int, copy: Callable[[np.ndarray], np.ndarray], pin: Callable[[Block], None] | None = None
     ):
         self.blocks: dict[int, Block] = {}
-        self.freed: deque[int] = deque()  # appended to by whichever thread drops the last array
+        self.freed: deque[int] = deque()  # any thread may delete the last array
         self.lent = 0
         self._fd, self._copy, self._pin = fd, copy, pin
 
     def take_freed(self) -> list[int]:
-        """Returns the blocks that became free since the last call."""
+        """Returns the numbers of the blocks that became free since the last call."""
         freed = [self.freed.popleft() for _ in range(len(self.freed))]
         self.lent -= len(freed)
         return freed
@@ -203,7 +203,7 @@ class Mirror:
         self.freed.append(number)
 
     def read(self, number: int, block_size: int, start: int, size: int, copy: bool) -> Any:
-        """Returns what `Ring.write` wrote; with `copy`, in memory of its own, and frees the block."""
+        """Returns a value written by `Ring.write`; with `copy`, as a copy, and frees the block."""
         block = self.blocks.get(number)
         if block is None or block.size != block_size:
             block = self.blocks[number] = Block(self._fd, number, block_size)
@@ -223,13 +223,13 @@ class Mirror:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out the bytes of arrays, also of those that aren't contiguous or lie in a mapped file."""
+    """A pickler that stores all arrays out of band, including non-contiguous and memory-mapped ones."""
 
     def reducer_override(self, x: object) -> Any:
         if type(x) not in (np.ndarray, np.memmap) or x.dtype.hasobject:
             return NotImplemented
         if type(x) is np.ndarray and x.flags.forc:
-            return NotImplemented  # NumPy does so itself
+            return NotImplemented  # NumPy stores it out of band
         return np.array(x, order="C").__reduce_ex__(5)
 
 

@@ -1,12 +1,14 @@
 """
 Samplers: the order in which a DataLoader loads samples.
 
-A shuffled order is a function of a seed and the epoch, so a run that is resumed (or a process among many)
-computes the order of any epoch without having drawn those before.
+A random order is a function of the seed and the epoch: a resumed run and every process of a job compute the
+order of any epoch directly.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Generic, TypeVar
@@ -20,7 +22,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Sampler(Generic[T]):
-    """An iterable of indices, or of lists of them: subclasses define `__iter__`, and `__len__` if known."""
+    """Base class of iterables of indices, or lists of indices: subclasses define `__iter__` and `__len__`."""
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError(f"{type(self).__name__} doesn't define __iter__()")
@@ -40,46 +42,39 @@ class SequentialSampler(Sampler[int]):
 
 
 class ShufflingSampler(Sampler[int]):
-    """Base of the samplers with a random order: each pass is one epoch, and (seed, epoch) fixes its order.
+    """Base class of samplers with a random order, which is a function of (seed, epoch).
 
     Args:
-        generator: draws the seed when it is first needed; the default generator if None.
-        seed: the seed itself.
+        generator: generator of the seed; the default generator if None.
 
     Attributes:
-        epoch: the epoch of the next pass; a pass increments it, `set_epoch` sets it.
-
-    Raises:
-        ValueError: both are given.
+        epoch: the epoch of the next pass; incremented by each pass.
     """
 
-    def __init__(self, generator: Generator | None = None, seed: int | None = None):
-        if generator is not None and seed is not None:
-            raise ValueError(
-                f"give a generator to draw the seed from, or the seed itself, not both (seed={seed})"
-            )
-        self.generator, self._seed, self.epoch = generator, seed, 0
+    def __init__(self, generator: Generator | None = None):
+        self.generator, self._seed, self.epoch = generator, None, 0
 
     @property
     def seed(self) -> int:
+        """The seed, drawn at its first use."""
         if self._seed is None:
             self._seed = int(generator_on(CPU, self.generator).rng.integers(2**63))
         return self._seed
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next pass: for resuming, and to agree with other processes."""
+        """Sets the epoch of the next pass."""
         self.epoch = epoch
 
     def state_dict(self) -> dict:
-        """The seed, and the epoch of the next pass."""
+        """Returns the seed and the epoch of the next pass."""
         return {"seed": self.seed, "epoch": self.epoch}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Continues from a `state_dict`."""
+        """Loads a `state_dict`."""
         self._seed, self.epoch = state_dict["seed"], state_dict["epoch"]
 
     def _draw(self, rng: np.random.Generator) -> Iterator[int]:
-        """The indices of one pass."""
+        """Returns the indices of one pass."""
         raise NotImplementedError(f"{type(self).__name__} doesn't define _draw()")
 
     def __iter__(self) -> Iterator[int]:
@@ -92,19 +87,20 @@ class RandomSampler(ShufflingSampler):
     """The indices of `data_source` in random order, or drawn with replacement.
 
     Args:
-        replacement: draw each index from all of them.
-        num_samples: how many a pass has; by default as many as there are. More of them go round again.
-        generator, seed: see `ShufflingSampler`.
+        replacement: draw with replacement.
+        num_samples: number of indices in a pass; `len(data_source)` by default. A larger number repeats
+            the indices, in a new random order.
+        generator: see `ShufflingSampler`.
 
     Raises:
-        ValueError: `num_samples` is not positive, or the data are empty.
+        ValueError: `num_samples` is not positive, or `data_source` is empty.
     """
 
     def __init__(
         self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
-        generator: Generator | None = None, *, seed: int | None = None,
+        generator: Generator | None = None,
     ):  # fmt: skip
-        super().__init__(generator, seed)
+        super().__init__(generator)
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.data_source, self.replacement, self._num_samples = data_source, replacement, num_samples
@@ -126,16 +122,10 @@ class RandomSampler(ShufflingSampler):
 
 
 class SubsetRandomSampler(ShufflingSampler):
-    """The given indices in random order.
+    """The given indices in random order."""
 
-    Args:
-        generator, seed: see `ShufflingSampler`.
-    """
-
-    def __init__(
-        self, indices: Sequence[int], generator: Generator | None = None, *, seed: int | None = None
-    ):
-        super().__init__(generator, seed)
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        super().__init__(generator)
         self.indices = indices
 
     def _draw(self, rng: np.random.Generator) -> Iterator[int]:
@@ -146,24 +136,24 @@ class SubsetRandomSampler(ShufflingSampler):
 
 
 class WeightedRandomSampler(ShufflingSampler):
-    """Indices 0 … len(weights) - 1, drawn with probabilities in proportion to the weights.
+    """Indices 0 … len(weights) - 1, drawn with probabilities proportional to the weights.
 
     Args:
-        weights: not negative; they need not add up to 1.
-        num_samples: how many a pass has.
-        replacement: if False, no index comes twice in a pass.
-        generator, seed: see `ShufflingSampler`.
+        weights: not negative; they need not sum to 1.
+        num_samples: number of indices in a pass.
+        replacement: draw with replacement.
+        generator: see `ShufflingSampler`.
 
     Raises:
-        ValueError: a negative or non-finite weight, not one dimension, no weight above 0; without
-            replacement, fewer weights above 0 than samples.
+        ValueError: `weights` is not one-dimensional, has a negative or non-finite entry, or no positive one;
+            without replacement, fewer positive weights than samples.
     """
 
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True,
-        generator: Generator | None = None, *, seed: int | None = None,
+        generator: Generator | None = None,
     ):  # fmt: skip
-        super().__init__(generator, seed)
+        super().__init__(generator)
         _check_positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
@@ -187,15 +177,94 @@ class WeightedRandomSampler(ShufflingSampler):
         return self.num_samples
 
 
+class DistributedSampler(Sampler[int]):
+    """Every `num_replicas`-th index, starting at `rank`, of an order that is the same in all processes.
+
+    The order is a function of (seed, epoch): without `set_epoch` before each pass it is always the same. All
+    processes get the same number of indices: the first ones are repeated at the end, or with `drop_last` the
+    last ones are dropped.
+
+    Args:
+        num_replicas, rank: by default the environment variables WORLD_SIZE and RANK.
+        shuffle: random order, else 0, 1, 2, …
+        seed: must be the same in all processes.
+
+    Raises:
+        RuntimeError: `num_replicas` or `rank` is neither given nor in the environment.
+        ValueError: `rank` is not in 0 … num_replicas - 1.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ):
+        if num_replicas is None:
+            num_replicas = _from_environment("num_replicas", "WORLD_SIZE")
+        if rank is None:
+            rank = _from_environment("rank", "RANK")
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
+
+    @property
+    def num_samples(self) -> int:
+        """Number of indices of each process."""
+        if self.drop_last:
+            return len(self.dataset) // self.num_replicas
+        return math.ceil(len(self.dataset) / self.num_replicas)
+
+    @property
+    def total_size(self) -> int:
+        """Number of indices of all processes."""
+        return self.num_samples * self.num_replicas
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the following passes."""
+        self.epoch = epoch
+
+    def state_dict(self) -> dict:
+        """Returns the seed, the epoch and the number of processes."""
+        return {"seed": self.seed, "epoch": self.epoch, "num_replicas": self.num_replicas}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Loads a `state_dict` of any rank.
+
+        Raises:
+            ValueError: the number of processes was different.
+        """
+        if state_dict["num_replicas"] != self.num_replicas:
+            raise ValueError(
+                f"load_state_dict(): the state is of {state_dict['num_replicas']} processes, "
+                f"expected {self.num_replicas}"
+            )
+        self.seed, self.epoch = state_dict["seed"], state_dict["epoch"]
+
+    def __iter__(self) -> Iterator[int]:
+        size = len(self.dataset)
+        indices = np.arange(self.rank, self.total_size, self.num_replicas) % max(size, 1)
+        if self.shuffle:
+            indices = np.random.default_rng([self.seed, self.epoch]).permutation(size)[indices]
+        return iter(indices.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices from another sampler.
 
     Args:
         sampler: any iterable of indices.
-        drop_last: leave out the last list if it is shorter.
+        drop_last: drop the last list if it is shorter.
 
     Raises:
-        ValueError: `batch_size` is not a positive integer, or `drop_last` no bool.
+        ValueError: `batch_size` is not a positive integer, or `drop_last` not a bool.
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
@@ -205,11 +274,11 @@ class BatchSampler(Sampler[list[int]]):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the sampler, if it has `set_epoch`."""
+        """Sets the epoch of the sampler, if it defines `set_epoch`."""
         set_epoch(self.sampler, epoch)
 
     def state_dict(self) -> dict | None:
-        """That of the sampler; None if it has none."""
+        """Returns the state of the sampler; None if it has no `state_dict`."""
         return state_of(self.sampler)
 
     def load_state_dict(self, state_dict: dict | None) -> None:
@@ -217,7 +286,7 @@ class BatchSampler(Sampler[list[int]]):
         load_state(self.sampler, state_dict)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return self._lists(iter(self.sampler))  # the sampler's pass begins here, not with the first list
+        return self._lists(iter(self.sampler))  # begins the sampler's pass now, not at the first `next`
 
     def _lists(self, indices: Iterator[int]) -> Iterator[list[int]]:
         while batch := list(islice(indices, self.batch_size)):
@@ -230,7 +299,7 @@ class BatchSampler(Sampler[list[int]]):
 
 
 def set_epoch(part: object, epoch: int) -> None:
-    """Sets the epoch of a sampler or a dataset, if it has `set_epoch`."""
+    """Sets the epoch of a sampler or a dataset, if it defines `set_epoch`."""
     if hasattr(part, "set_epoch"):
         part.set_epoch(epoch)
 
@@ -242,10 +311,10 @@ def state_of(part: object) -> dict | None:
 
 
 def load_state(part: object, state: dict | None) -> None:
-    """Loads what `state_of` returned.
+    """Loads a state returned by `state_of`.
 
     Raises:
-        ValueError: `part` has no `load_state_dict` for it.
+        ValueError: `part` has no `load_state_dict`.
     """
     if state is None:
         return
@@ -257,3 +326,13 @@ def load_state(part: object, state: dict | None) -> None:
 def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+
+
+def _from_environment(name: str, variable: str) -> int:
+    value = os.environ.get(variable, "")
+    if not value.isdecimal():
+        raise RuntimeError(
+            f"DistributedSampler: {name} is neither given nor in the environment as {variable}, "
+            "which launchers set"
+        )
+    return int(value)

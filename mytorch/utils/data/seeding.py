@@ -1,6 +1,6 @@
-"""The random numbers of a sample: a function of the loader's seed, the epoch and the sample's index.
+"""Seeding of the default generators by the loader's seed, the epoch and the sample's index.
 
-So random augmentation has the same values in the main process, in one worker and in ten.
+Random augmentation is therefore the same for every number of workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD = 2**64
 
 
 def mix(*numbers: int) -> int:
-    """Returns one number of 64 bits; each bit of the arguments changes about half of its bits.
+    """Returns a 64-bit hash of integers.
 
     Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
     """
@@ -32,7 +32,7 @@ def mix(*numbers: int) -> int:
 
 
 class _LazyGenerator(Generator):
-    """A generator that makes its NumPy generator at the first draw after `restart`."""
+    """A generator that creates its NumPy generator at the first draw after `restart`."""
 
     def restart(self, seed: int) -> None:
         self._seed, self._seeds, self._rng = seed, 0, None
@@ -48,37 +48,38 @@ class Seeder:
     """Seeds `random`, `np.random` and mytorch's default generator of the CPU before each sample.
 
     Args:
-        seed: of the loader.
-        epoch: of the pass.
-        is_random: False where neither the dataset nor collate_fn draws: then `sample` does nothing.
+        seed: seed of the loader.
+        epoch: epoch of the pass.
+        is_random: False if neither the dataset nor collate_fn draws random numbers: `sample` does nothing.
     """
 
     def __init__(self, seed: int, epoch: int, is_random: bool = True):
         self._key, self._is_random = mix(seed, epoch), is_random
         self._generator, self._bits = _LazyGenerator(), np.random.MT19937(0)
 
-    def sample(self, index: object, number: int = 0, place: int = -1) -> None:
-        """Seeds all three by `index`; by the place in the pass instead if that is no integer.
+    def sample(self, index: object, number: int = 0, position: int = -1) -> None:
+        """Seeds the generators by `index`, or by (number, position) if `index` is not an integer.
 
         Args:
-            number, place: of a batch, and in it; or of a stream's copy, and in that.
+            number: number of the batch, or of the copy of the stream.
+            position: position in the batch, or in the stream.
         """
         if not self._is_random:
             return
         is_integer = isinstance(index, (int, np.integer))
-        seed = mix(self._key, int(index)) if is_integer else mix(self._key, number, place)
+        seed = mix(self._key, int(index)) if is_integer else mix(self._key, number, position)
         random.seed(seed)
         np.random.seed(seed >> 32)
         self._generator.restart(seed)
 
     def install(self) -> None:
-        """Makes the generators that are seeded here the default ones: in a worker."""
+        """Replaces the default generators by those of this seeder."""
         _default[CPU] = self._generator
-        np.random.set_bit_generator(self._bits)  # the user's may be of a kind that `np.random.seed` refuses
+        np.random.set_bit_generator(self._bits)  # `np.random.seed` supports MT19937 only
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        """Restores the user's default generators afterwards: in the main process."""
+        """Context that replaces the default generators, and restores them at its end."""
         if not self._is_random:
             yield
             return
@@ -89,7 +90,7 @@ class Seeder:
             yield
         finally:
             random.setstate(python)
-            np.random.set_bit_generator(bits)  # which forgets the second half of a pair of normal numbers
+            np.random.set_bit_generator(bits)  # discards the second of a pair of normal numbers
             if numpy["has_gauss"]:
                 np.random.set_state(numpy)
             _default[CPU] = generator

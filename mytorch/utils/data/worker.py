@@ -1,4 +1,4 @@
-"""A worker process: it waits for indices, loads their samples, and writes the batch into its ring."""
+"""The worker process: receives indices, loads their samples and writes the batch to shared memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from ...backends import threads
-from . import worker_info
-from .fetch import MapFetcher, Recipe, StreamEnded, StreamFetcher, make_fetcher, place_name
+from .dataset import WorkerInfo, set_worker_info
+from .fetch import Fetcher, Recipe, StreamEnded, describe
 from .ring import Ring, map_status
 from .sampler import set_epoch
 from .seeding import Seeder, mix
-from .worker_info import WorkerInfo
 
 BATCH, ERROR, END = range(3)
-# What it is, block, size of the block, offset and size of the batch in it.
-# Answers have this one small size, so a worker never waits for the parent to read them.
+# Kind of the answer; block, size of the block, offset and size of the batch in the block.
+# Answers have a small fixed size, so that sending one never blocks.
 ANSWER = struct.Struct("<qqqqq")
-_PARENT_CHECK = 1.0  # seconds between looks at whether the parent is alive: forked siblings hold its pipe
+_PARENT_CHECK = 1.0  # seconds between checks that the parent is alive; forked siblings keep its pipe open
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker gets when it starts; with `spawn` the dataset in it is pickled, once."""
+    """The arguments of a worker; with `spawn` they are pickled once, with the dataset."""
 
     recipe: Recipe
     id: int
@@ -42,11 +41,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Begin:
-    """Begins a pass.
+    """The message that begins a pass.
 
     Attributes:
         set_epoch: the argument of the last `DataLoader.set_epoch`, for the dataset.
-        state: of the stream, to continue from.
+        state: the state of the stream to continue from.
     """
 
     epoch: int
@@ -56,18 +55,18 @@ class Begin:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception in words, and the names of its class and bases: the parent may not know the class."""
+    """An exception as text, and the names of its class and bases, which the parent may not have imported."""
 
     classes: list[tuple[str, str]]
     text: str
-    place: str
+    location: str
 
 
 def work(connection: Connection, job: Job) -> None:
-    """Serves until the parent closes the connection, or has died."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    """Answers requests until the parent closes the connection or has died."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process group; the parent handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threads.set_num_threads(1)  # the cores are for the workers beside this one
+    threads.set_num_threads(1)  # the other cores are for the other workers
     try:
         _Worker(connection, job, recv_handle(connection)).serve()
     except (EOFError, ConnectionError):
@@ -75,15 +74,17 @@ def work(connection: Connection, job: Job) -> None:
 
 
 class _Worker:
-    """Attributes:
-    status: (requests begun, place in the batch), in memory that the parent reads when the worker has died.
-    failure: the answer to all requests of the pass, once its beginning has failed.
+    """The state of a worker.
+
+    Attributes:
+        status: (number of requests begun, position in the batch), shared memory that the parent can read.
+        failure: the answer to all requests of a pass whose beginning failed.
     """
 
     def __init__(self, connection: Connection, job: Job, fd: int):
         self.connection, self.job, self.status, self.ring = connection, job, map_status(fd), Ring(fd)
         self.parent = os.getppid()
-        self.fetch: MapFetcher | StreamFetcher | None = None
+        self.fetch: Fetcher | None = None
         self.failure = self._start()
         self.is_broken = self.failure is not None
 
@@ -93,7 +94,7 @@ class _Worker:
         seeder.install()
         seeder.sample(None, job.id)
         dataset = getattr(job.recipe.dataset, "__wrapped__", job.recipe.dataset)
-        worker_info.current = WorkerInfo(job.id, job.num_workers, mix(job.seed, job.id) >> 1, dataset)
+        set_worker_info(WorkerInfo(job.id, job.num_workers, mix(job.seed, job.id) >> 1, dataset))
         try:
             if job.init_fn is not None:
                 job.init_fn(job.id)
@@ -102,7 +103,7 @@ class _Worker:
         return None
 
     def serve(self) -> None:
-        """Answers requests in their order."""
+        """Answers requests in order."""
         while True:
             while not self.connection.poll(_PARENT_CHECK):
                 if os.getppid() != self.parent:
@@ -124,7 +125,7 @@ class _Worker:
             if begin.set_epoch is not None:
                 set_epoch(recipe.dataset, begin.set_epoch)
             options = {"progress": self.status, "collating": self.ring.collating}
-            self.fetch = make_fetcher(recipe, seeder, self.job.id, begin.state, **options)
+            self.fetch = recipe.fetcher(seeder, self.job.id, begin.state, **options)
         except Exception as error:
             self.failure = _failure(error, "the start of its dataset")
 
@@ -149,17 +150,17 @@ class _Worker:
         except StreamEnded:
             return END, None
         except Exception as error:
-            place = place_name(self.job.recipe.is_iterable, indices, self.status[-1])
-            return ERROR, (_failure(error, f"{place}, in batch {number}"), None)
+            sample = describe(self.job.recipe.is_iterable, indices, self.status[-1])
+            return ERROR, (_failure(error, f"{sample}, in batch {number}"), None)
 
     def _send(self, kind: int, value: Any) -> None:
-        if kind != BATCH:  # no collate_fn has chosen a block
+        if kind != BATCH:  # no collate_fn has reserved a block
             with self.ring.collating():
                 pass
         self.connection.send_bytes(ANSWER.pack(kind, *self.ring.write(value)))
 
 
-def _failure(error: BaseException, place: str) -> Failure:
+def _failure(error: BaseException, location: str) -> Failure:
     classes = [(kind.__module__, kind.__qualname__) for kind in type(error).__mro__]
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Failure(classes, text, place)
+    return Failure(classes, text, location)

@@ -160,3 +160,7 @@ def leave():
 
 def triple(samples):
     return [3 * x for x in samples]
+
+
+def seeded_generator(seed):
+    return mytorch.Generator().manual_seed(seed)

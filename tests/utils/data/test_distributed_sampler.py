@@ -50,11 +50,11 @@ def test_ranks_come_from_the_environment(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(
-        RuntimeError, match="num_replicas is not given, and the environment has no WORLD_SIZE"
+        RuntimeError, match="num_replicas is neither given nor in the environment as WORLD_SIZE"
     ):
         data.DistributedSampler(range(4))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match="rank is not given, and the environment has no RANK"):
+    with pytest.raises(RuntimeError, match="rank is neither given nor in the environment as RANK"):
         data.DistributedSampler(range(4))
     monkeypatch.setenv("RANK", "1")
     assert list(data.DistributedSampler(range(4), shuffle=False)) == [1, 3]

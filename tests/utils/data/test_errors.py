@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 import torch.utils.data
@@ -159,8 +160,9 @@ def test_a_worker_that_dies_while_nobody_waits_is_named_once_it_is_wanted():
     loader = data.DataLoader(Numbers(100, seen), 1, num_workers=2, persistent_workers=True)
     iterator = iter(loader)
     next(iterator)
-    pids, pool = [worker.process.pid for worker in iterator._pool.workers], iterator._pool
-    eventually(lambda: last.value == 3 and pool.workers[1].status[0] not in pool._requests)
+    pids = [worker.process.pid for worker in iterator._pool.workers]
+    eventually(lambda: last.value == 3)
+    time.sleep(0.5)  # until the batch of sample 3 was sent
     os.kill(pids[1], signal.SIGKILL)
     eventually(lambda: not is_alive(pids[1]))
     with pytest.raises(RuntimeError, match=rf"worker 1 \(pid {pids[1]}\).*SIGKILL.*, between two batches"):

@@ -9,6 +9,7 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
+from tests.utils.data.datasets import seeded_generator
 
 
 class Squares(data.Dataset):
@@ -214,7 +215,7 @@ def test_set_epoch_reaches_datasets_and_batch_samplers():
     loader = data.DataLoader(Epochs())
     loader.set_epoch(5)
     assert [b.tolist() for b in loader] == [[5]]
-    sampler = data.BatchSampler(data.RandomSampler(range(10), seed=0), 5, False)
+    sampler = data.BatchSampler(data.RandomSampler(range(10), generator=seeded_generator(0)), 5, False)
     loader = data.DataLoader(range(10), batch_sampler=sampler)
     loader.set_epoch(7)
     assert sampler.sampler.epoch == 7

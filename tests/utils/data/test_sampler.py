@@ -8,84 +8,80 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
+from tests.utils.data.datasets import seeded_generator
 
 SHUFFLING = {
-    "all": lambda **seed: data.RandomSampler(range(20), **seed),
-    "more than all": lambda **seed: data.RandomSampler(range(20), num_samples=50, **seed),
-    "some": lambda **seed: data.RandomSampler(range(20), num_samples=7, **seed),
-    "replacement": lambda **seed: data.RandomSampler(range(20), True, **seed),
-    "subset": lambda **seed: data.SubsetRandomSampler([3, 5, 8, 13, 21, 34, 55], **seed),
-    "weighted": lambda **seed: data.WeightedRandomSampler([1, 2, 3, 4], 30, **seed),
-    "weighted, once": lambda **seed: data.WeightedRandomSampler(range(20), 15, replacement=False, **seed),
+    "all": lambda g=None: data.RandomSampler(range(20), generator=g),
+    "more than all": lambda g=None: data.RandomSampler(range(20), num_samples=50, generator=g),
+    "some": lambda g=None: data.RandomSampler(range(20), num_samples=7, generator=g),
+    "replacement": lambda g=None: data.RandomSampler(range(20), True, generator=g),
+    "subset": lambda g=None: data.SubsetRandomSampler([3, 5, 8, 13, 21, 34, 55], g),
+    "weighted": lambda g=None: data.WeightedRandomSampler([1, 2, 3, 4], 30, generator=g),
+    "weighted, once": lambda g=None: data.WeightedRandomSampler(range(20), 15, False, generator=g),
 }
 
 
 @pytest.mark.parametrize("name", SHUFFLING)
 def test_the_order_is_a_function_of_seed_and_epoch(name):
     make = SHUFFLING[name]
-    sampler = make(seed=3)
+    sampler = make(seeded_generator(3))
     epochs = [list(sampler) for _ in range(3)]
     assert all(len(order) == len(sampler) for order in epochs)
     assert all(type(i) is int for i in epochs[0])
     assert epochs[0] != epochs[1] != epochs[2]
-    later = make(seed=3)
+    later = make(seeded_generator(3))
     later.set_epoch(2)
     assert list(later) == epochs[2]
     assert later.epoch == 3
-    assert list(make(seed=4)) != epochs[0]
+    assert list(make(seeded_generator(4))) != epochs[0]
 
 
 @pytest.mark.parametrize("name", SHUFFLING)
 def test_the_seed_comes_from_a_generator(name):
     make = SHUFFLING[name]
-
-    def seeded():
-        return mytorch.Generator().manual_seed(5)
-
-    assert list(make(generator=seeded())) == list(make(generator=seeded()))
-    one = seeded()
-    assert list(make(generator=one)) != list(make(generator=one))
+    assert list(make(seeded_generator(5))) == list(make(seeded_generator(5)))
+    one = seeded_generator(5)
+    assert list(make(one)) != list(make(one))
     mytorch.manual_seed(8)
     orders = [list(make()), list(make())]
     mytorch.manual_seed(8)
     assert [list(make()), list(make())] == orders
-    with pytest.raises(ValueError, match=r"not both \(seed=1\)"):
-        make(generator=one, seed=1)
 
 
 def test_a_pass_that_was_broken_off_counts():
-    sampler = data.RandomSampler(range(100), seed=0)
+    sampler = data.RandomSampler(range(100), generator=seeded_generator(0))
     first = iter(sampler)
     start = [next(first) for _ in range(10)]
     second = list(sampler)
-    whole = data.RandomSampler(range(100), seed=0)
+    whole = data.RandomSampler(range(100), generator=seeded_generator(0))
     assert list(whole)[:10] == start and list(whole) == second
 
 
 def test_random_sampler_covers_all():
-    sampler = data.RandomSampler(range(20), seed=1)
+    sampler = data.RandomSampler(range(20), generator=seeded_generator(1))
     assert sorted(sampler) == list(range(20)) and len(sampler) == 20
-    count = Counter(data.RandomSampler(range(20), num_samples=50, seed=1))
+    count = Counter(data.RandomSampler(range(20), num_samples=50, generator=seeded_generator(1)))
     assert sum(count.values()) == 50 and set(count.values()) == {2, 3}
-    drawn = Counter(data.RandomSampler(range(5), True, 10_000, seed=1))
+    drawn = Counter(data.RandomSampler(range(5), True, 10_000, generator=seeded_generator(1)))
     assert set(drawn) == set(range(5)) and max(drawn.values()) - min(drawn.values()) < 300
     growing = []
-    sampler = data.RandomSampler([0], seed=0)
+    sampler = data.RandomSampler([0], generator=seeded_generator(0))
     sampler.data_source = growing
     growing += [1, 2, 3]
     assert sorted(sampler) == [0, 1, 2]
 
 
 def test_subset_random_sampler():
-    sampler = data.SubsetRandomSampler([3, 5, 8], seed=0)
+    sampler = data.SubsetRandomSampler([3, 5, 8], generator=seeded_generator(0))
     assert sorted(sampler) == [3, 5, 8] and len(sampler) == 3
     assert list(data.SubsetRandomSampler([])) == []
 
 
 def test_weighted_random_sampler():
-    count = Counter(data.WeightedRandomSampler([0, 1, 3], 8000, seed=0))
+    count = Counter(data.WeightedRandomSampler([0, 1, 3], 8000, generator=seeded_generator(0)))
     assert set(count) == {1, 2} and count[2] / count[1] == pytest.approx(3, rel=0.1)
-    assert sorted(data.WeightedRandomSampler([1, 0, 2, 5], 3, False, seed=0)) == [0, 2, 3]
+    once = data.WeightedRandomSampler([1, 0, 2, 5], 3, False, generator=seeded_generator(0))
+    assert sorted(once) == [0, 2, 3]
 
 
 def test_sequential_sampler():
@@ -102,7 +98,7 @@ def test_batch_sampler(size, batch_size, drop_last):
 
 
 def test_batch_sampler_hands_the_epoch_on():
-    batches = data.BatchSampler(data.RandomSampler(range(20), seed=0), 5, False)
+    batches = data.BatchSampler(data.RandomSampler(range(20), generator=seeded_generator(0)), 5, False)
     first, second = list(batches), list(batches)
     assert first != second
     batches.set_epoch(0)

@@ -64,7 +64,7 @@ def test_a_wrong_context_is_refused_later_too(workers):
 def test_there_are_no_workers_on_windows(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     assert [b.tolist() for b in data.DataLoader(range(3), 2)] == [[0, 1], [2]]
-    with pytest.raises(RuntimeError, match="num_workers=2: .* Windows doesn't have; use num_workers=0"):
+    with pytest.raises(RuntimeError, match="num_workers=2: .* Windows doesn't support; use num_workers=0"):
         data.DataLoader(range(3), num_workers=2)
 
 

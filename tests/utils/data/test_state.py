@@ -6,7 +6,7 @@ import pytest
 
 import mytorch
 from mytorch.utils import data
-from tests.utils.data.datasets import Augmented, Numbers, Resumable, Stream, plain, within
+from tests.utils.data.datasets import Augmented, Numbers, Resumable, Stream, plain, seeded_generator, within
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +34,15 @@ MAPS = {
     "drop_last": lambda **o: data.DataLoader(Augmented(), 3, shuffle=True, drop_last=True, **o),
     "samples": lambda **o: data.DataLoader(Augmented(), None, shuffle=True, **o),
     "subset": lambda **o: data.DataLoader(
-        Augmented(), 2, sampler=data.SubsetRandomSampler([7, 1, 5], seed=3), **o
+        Augmented(), 2, sampler=data.SubsetRandomSampler([7, 1, 5], generator=seeded_generator(3)), **o
     ),
     "own sampler": lambda **o: data.DataLoader(Augmented(), 2, sampler=Backwards(9), **o),
     "batch_sampler": lambda **o: data.DataLoader(
-        Augmented(), batch_sampler=data.BatchSampler(data.RandomSampler(range(10), seed=2), 4, False), **o
+        Augmented(),
+        batch_sampler=data.BatchSampler(
+            data.RandomSampler(range(10), generator=seeded_generator(2)), 4, False
+        ),
+        **o,
     ),
     "lists": lambda **o: data.DataLoader(Augmented(), batch_sampler=[[1, 2], [3], [4, 5, 6]], **o),
     "distributed": lambda **o: data.DataLoader(
@@ -196,14 +200,14 @@ def test_a_state_can_be_saved(tmp_path):
 
 
 WRONG = {
-    "no state": ({}, {"weights": 1}, "no state of a DataLoader, it has the keys"),
+    "no state": ({}, {"weights": 1}, "expected the state of a DataLoader, got the keys"),
     "another batch size": (
         {"batch_size": 2},
         {},
         "the state is of a loader with batch_size=3, .* batch_size=2",
     ),
     "drop_last": ({"batch_size": 3, "drop_last": True}, {}, "drop_last=False, .* drop_last=True"),
-    "another version": ({"batch_size": 3}, {"version": 0}, "no state of a DataLoader"),
+    "another version": ({"batch_size": 3}, {"version": 0}, "expected the state of a DataLoader"),
     "no sampler for it": (
         {"batch_size": 3},
         {"sampler": {"seed": 1}},
@@ -226,5 +230,5 @@ def test_a_stream_goes_on_with_as_many_workers():
     with pytest.raises(ValueError, match="the state is of 2 streams, this loader has 1"):
         data.DataLoader(Stream(), 2).load_state_dict(loader.state_dict())
     distributed = data.DistributedSampler(range(10), 2, 0)
-    with pytest.raises(ValueError, match="the state is of 2 processes, there are 3 now"):
+    with pytest.raises(ValueError, match="the state is of 2 processes, expected 3"):
         data.DistributedSampler(range(10), 3, 0).load_state_dict(distributed.state_dict())
