@@ -1,10 +1,8 @@
 """What goes wrong in a worker: errors arrive as they are, a death is named, with the sample and the batch."""
 
-import multiprocessing
 import os
 import signal
 import threading
-import time
 
 import pytest
 import torch.utils.data
@@ -150,19 +148,11 @@ def test_a_dead_worker_is_named(name):
 
 
 def test_a_worker_that_dies_while_nobody_waits_is_named_once_it_is_wanted():
-    last = multiprocessing.get_context("fork").Value("q", -1)  # of the samples 1 and 3, which worker 1 loads
-
-    def seen(i):
-        if i % 2:
-            last.value = i
-        return i
-
-    loader = data.DataLoader(Numbers(100, seen), 1, num_workers=2, persistent_workers=True)
+    loader = data.DataLoader(Numbers(100), 1, num_workers=2, persistent_workers=True)
     iterator = iter(loader)
     next(iterator)
-    pids = [worker.process.pid for worker in iterator._pool.workers]
-    eventually(lambda: last.value == 3)
-    time.sleep(0.5)  # until the batch of sample 3 was sent
+    pids, pool = [worker.process.pid for worker in iterator._pool.workers], iterator._pool
+    eventually(lambda: pool._receive(0) or pool.workers[1].answered == 2)  # the samples 1 and 3
     os.kill(pids[1], signal.SIGKILL)
     eventually(lambda: not is_alive(pids[1]))
     with pytest.raises(RuntimeError, match=rf"worker 1 \(pid {pids[1]}\).*SIGKILL.*, between two batches"):
