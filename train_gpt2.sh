@@ -39,7 +39,7 @@ options
   --help              this text
 
 What it does: uses the active environment (venv or conda), else makes .venv; installs mytorch with what the job
-needs; prepares data/shakespeare or data/owt where it is missing; trains; saves to
+needs; prepares data/shakespeare or data/openwebtext where it is missing; trains; saves to
 work_dir/gpt2-small-shakespeare/ or work_dir/gpt2-base-owt/, with the loss curve as a picture; prints a sample
 and the command that prints more.
 TEXT
@@ -154,12 +154,22 @@ cuda_extra() {
     esac
 }
 
+is_prepared() {
+    [ -f "$1/train.bin" ] && [ -f "$1/val.bin" ] && [ -f "$1/tokenizer.json" ]
+}
+
+# Sets FOLDER: where the tokens are, or will be.
+choose_folder() {
+    FOLDER=data/$DATA
+    if [ "$DATA" = owt ] && ! is_prepared data/owt; then FOLDER=data/openwebtext; fi
+}
+
 prepare_data() {
-    if [ -f "data/$DATA/train.bin" ] && [ -f "data/$DATA/val.bin" ] && [ -f "data/$DATA/tokenizer.json" ]; then
-        say "data/$DATA exists"
+    if is_prepared "$FOLDER"; then
+        say "$FOLDER exists"
     else
-        say "preparing data/$DATA"
-        "$PYTHON" "prepare_data/prepare_$DATA.py" --path_to_save "data/$DATA"
+        say "preparing $FOLDER"
+        "$PYTHON" "prepare_data/prepare_$DATA.py" --path_to_save "$FOLDER"
     fi
 }
 
@@ -205,10 +215,11 @@ choose_device
 choose_preset
 
 cd "$ROOT"
+choose_folder
 if [ "$DATA" = owt ]; then PROJECT=gpt2-base-owt; else PROJECT=gpt2-small-$DATA; fi
 OUTPUT=work_dir/$PROJECT
 TRAIN=(
-    train_gpt2.py --project_name "$PROJECT" --working_directory work_dir --path_to_data "data/$DATA"
+    train_gpt2.py --project_name "$PROJECT" --working_directory work_dir --path_to_data "$FOLDER"
     --device "$DEVICE" "${PRESET[@]}" ${FLAGS[@]+"${FLAGS[@]}"}
 )
 if [ -n "$RESUME" ]; then

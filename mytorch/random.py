@@ -60,7 +60,8 @@ class Generator:
     def next_seed(self) -> int:
         """A seed of 63 bits for a kernel that makes its random numbers itself: the same on every device.
 
-        Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
+        Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64),
+            https://doi.org/10.1145/2660193.2660195
         """
         self._seeds += 1
         z = (self._seed + self._seeds * 0x9E3779B97F4A7C15) % 2**64

@@ -93,7 +93,7 @@ def prepare(dataset: str, folder: Path, num_proc: int) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argument_parser(__doc__)
     parser.add_argument(
-        "--path_to_save", type=Path, default="data/owt", help="output folder; default: %(default)s"
+        "--path_to_save", type=Path, default="data/openwebtext", help="output folder; default: %(default)s"
     )
     parser.add_argument(
         "--dataset",

@@ -271,6 +271,20 @@ def test_data_that_is_there_is_not_prepared_again(repo):
     assert not [call for call in repo.calls() if call.startswith("prepare_data")]
 
 
+@pytest.mark.parametrize("prepared", ["data/openwebtext", "data/owt"])
+def test_openwebtext_is_found_where_it_was_prepared(repo, prepared):
+    """Another download would be 54 GB."""
+    repo.run("train_gpt2.sh", "owt")
+    assert "--path_to_save data/openwebtext " in repo.call("prepare_data")
+    repo.log.unlink()
+    (repo.root / prepared).mkdir(parents=True)
+    for name in ("train.bin", "val.bin", "tokenizer.json"):
+        (repo.root / prepared / name).touch()
+    repo.run("train_gpt2.sh", "owt")
+    assert not [call for call in repo.calls() if call.startswith("prepare_data")]
+    assert f"--path_to_data {prepared} " in repo.call("train_gpt2.py")
+
+
 @pytest.mark.parametrize(
     ("arguments", "env", "extras"),
     [

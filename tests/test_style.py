@@ -1,6 +1,7 @@
 """The house style, where it can be measured: ruff finds nothing, and files and functions stay short."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,14 @@ def name(path):
 
 def text(path):
     return path.read_text(encoding="utf-8")
+
+
+def test_a_source_has_a_link():
+    """Where a docstring or a comment names a paper: `Source: …`, and a link in the next lines."""
+    missing = []
+    for path in sorted((ROOT / "mytorch").rglob("*.py")):
+        lines = path.read_text().splitlines()
+        for i, line in enumerate(lines):
+            if re.search(r"\bSource:", line) and not any("https://" in near for near in lines[i : i + 4]):
+                missing.append(f"{path.relative_to(ROOT)}:{i + 1}: {line.strip()}")
+    assert not missing, "\n".join(missing)

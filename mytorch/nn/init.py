@@ -129,7 +129,8 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fills with uniform random values between ± gain sqrt(6 / (fan_in + fan_out)).
 
-    Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward networks", 2010.
+    Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward networks", 2010,
+        https://proceedings.mlr.press/v9/glorot10a.html
     """
     bound = math.sqrt(3) * _xavier_std(tensor, gain)
     return uniform_(tensor, -bound, bound, generator)

@@ -16,7 +16,8 @@ BLOCK = 1 << 14  # elements to work on at a time on the CPU: all the passes over
 
 # Numerators and denominators, highest power first: of erf(x) / x in x^2, for |x| <= 0.46875; of erfcx(x), x
 # up to 4; of x^2 (1 / sqrt(pi) - x erfcx(x)) in 1 / x^2, above. Here erfcx(x) = exp(x^2) erfc(x).
-# Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function", Math. Comp. 23 (1969), 631.
+# Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function", 1969,
+# https://doi.org/10.1090/S0025-5718-1969-0247736-4
 _NEAR = (
     (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
      3.20937758913846947e3),

@@ -29,7 +29,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Raises:
         RuntimeError: the input is not floating-point.
         ValueError: p is not in [0, 1].
-    Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
+    Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014,
+        https://jmlr.org/papers/v15/srivastava14a.html
     """
     draw = training  # the checker replaces it by a `Draw`
     return input * (from_raw(draw.kept(raw_of(input), p)).to(input.dtype) * scale_of_kept(p))

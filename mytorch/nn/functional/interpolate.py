@@ -51,7 +51,8 @@ def interpolate(
         NotImplementedError: an unknown mode; a number of dims or a dtype that it does not support.
         RuntimeError: a dim without elements.
         ValueError: arguments that exclude each other.
-    Source: Keys, "Cubic convolution interpolation for digital image processing", 1981; a is -3/4, with
+    Source: Keys, "Cubic convolution interpolation for digital image processing", 1981,
+        https://doi.org/10.1109/TASSP.1981.1163711; a is -3/4, with
         `antialias` -1/2.
     """
     dtype = input.dtype

@@ -289,7 +289,7 @@ def local_response_norm(
         ValueError: fewer than 3 dims.
         RuntimeError: size is not positive.
     Source: Krizhevsky, Sutskever & Hinton, "ImageNet Classification with Deep Convolutional Neural Networks",
-        2012, section 3.3.
+        2012, section 3.3, https://papers.nips.cc/paper/4824
     """
     if input.ndim < 3:
         raise ValueError(

@@ -2,7 +2,8 @@
 Philox: random numbers as a function of a seed and a counter, without state. Each thread of a kernel computes
 its own, the same on every device.
 
-Source: Salmon, Moraes, Dror & Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011 (Philox-4x32-10).
+Source: Salmon, Moraes, Dror & Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011 (Philox-4x32-10),
+https://doi.org/10.1145/2063384.2063405
 """
 
 from __future__ import annotations

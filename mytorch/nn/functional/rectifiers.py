@@ -16,7 +16,8 @@ from .composite import composite, floats_only, require_float
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """Returns max(x, 0); the gradient at 0 is 0.
 
-    Source: Nair & Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines", ICML 2010.
+    Source: Nair & Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines", 2010,
+        https://icml.cc/Conferences/2010/papers/432.pdf
     """
     return where(input <= 0, 0, input)
 
@@ -54,7 +55,8 @@ def _squared_relu(x, inplace):
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """Returns x where x > 0, else negative_slope * x.
 
-    Source: Maas, Hannun & Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", ICML 2013.
+    Source: Maas, Hannun & Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", 2013,
+        https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf
     """
     return where(input > 0, input, negative_slope * input)
 

@@ -20,7 +20,8 @@ _WORD = 2**64
 def mix(*numbers: int) -> int:
     """Returns a 64-bit hash of integers.
 
-    Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
+    Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64),
+        https://doi.org/10.1145/2660193.2660195
     """
     z = 0
     for number in numbers:
