@@ -1,67 +1,41 @@
-"""What the chip can do at best, measured: bandwidth of copies and triads, and the rate of matrix products."""
+"""What the chip can do at best, measured: bandwidth of copies and sums, and the rate of matrix products."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
-import triton
-import triton.language as tl
 
 from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.sizes import Size
 from mytorch.backends import cublas
 from mytorch.backends.device import cupy
-from mytorch.nn.fused_ops.triton.launch import launch
-from mytorch.nn.fused_ops.triton.tune import tuned
-from tests.triton import harness
-
-BANDWIDTHS = ("copy", "triad")
-RATES = {"float32": "float32", "tf32": "float32", "float16": "float16"}  # and bfloat16
-
-
-@tuned([{"BLOCK": 4096, "num_warps": 8}, {"BLOCK": 1024, "num_warps": 4}, {"BLOCK": 8192, "num_warps": 8}])
-@triton.jit
-def _triad(a_ptr, b_ptr, c_ptr, s, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    c = tl.load(c_ptr + at, mask=inside)
-    tl.store(a_ptr + at, tl.load(b_ptr + at, mask=inside) + s * c, mask=inside)
-
-
-def triad(a: Any, b: Any, c: Any, s: float) -> None:
-    """a <- b + s c, for vectors.
-
-    Source: McCalpin, "STREAM", https://www.cs.virginia.edu/stream/
-    """
-    launch(_triad, lambda meta: (triton.cdiv(a.size, meta["BLOCK"]),), a, b, c, float(s), a.size)
 
 
 def measure(what: str, size: Size, clock: Clock) -> dict:
-    """{"unit": …, "value": …, "tried": [all that was measured]} of a bandwidth or a rate."""
-    if what in BANDWIDTHS:
-        return _bandwidth(what, size.copied, clock)
-    tried = [_rate(what, n, clock) for n in size.matrices]
-    return {"unit": "TFLOP/s", "value": max(row["value"] for row in tried), "tried": tried}
+    """Returns {"unit": …, "value": …, "tried": [all that was measured]} of a bandwidth or a rate."""
+    if what in ("copy", "add"):
+        return {"unit": "GB/s", **_best([_bandwidth(what, size.copied // 4, clock)])}
+    return {"unit": "TFLOP/s", **_best([_rate(what, n, clock) for n in size.matrices])}
 
 
-def _bandwidth(what: str, count: int, clock: Clock) -> dict:
-    arrays = [cupy().ones(count // 4, np.float32) for _ in range(2 if what == "copy" else 3)]
-    moved = len(arrays) * count // 4 * 4
-    call = _copying(*arrays) if what == "copy" else functools.partial(triad, *arrays, 0.5)
-    seen = clock(call)
-    row = {"bytes": moved, "value": moved / seen["ms"] / 1e6, **seen}
-    return {"unit": "GB/s", "value": row["value"], "tried": [row]}
+def _best(tried: list[dict]) -> dict:
+    return {"value": max(row["value"] for row in tried), "tried": tried}
 
 
-def _copying(a: Any, b: Any) -> Any:
-    return lambda: np.copyto(a, b)
+def _bandwidth(what: str, n: int, clock: Clock) -> dict:
+    """Of a <- b, or of a <- b + c, for vectors of float32."""
+    a, *others = (cupy().ones(n, np.float32) for _ in range(2 if what == "copy" else 3))
+    function = np.copyto if what == "copy" else np.add
+    seen = clock(lambda: function(a, *others) if what == "copy" else function(*others, out=a))
+    return {"n": n, "value": 4 * n * (1 + len(others)) / seen["ms"] / 1e6, **seen}
 
 
 def _rate(what: str, n: int, clock: Clock) -> dict:
     """Of products of normal numbers: with zeros a chip needs less power, and runs faster."""
-    dtype = harness.BFLOAT16 if what == "bfloat16" else np.dtype(RATES[what])
+    dtype: Any = "float32" if what == "tf32" else what
+    if what == "bfloat16":
+        from ml_dtypes import bfloat16 as dtype
     random = cupy().random
     x, y = (random.standard_normal((n, n), dtype=np.float32).astype(dtype) for _ in range(2))
     out = cupy().empty((n, n), dtype)

@@ -1,22 +1,20 @@
-"""The job that every implementation gets: sizes, initial weights and batches, made from a seed by NumPy."""
+"""The GPT-2 that both libraries train: sizes, initial weights and tokens, made from a seed by NumPy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-ADAMW = {"lr": 1e-3, "betas": (0.9, 0.99)}
-WEIGHT_DECAY, MAX_GRAD_NORM = 0.1, 1.0  # decay of matrices and embeddings only, as GPTs are trained
-EMBEDDING = "transformer.wte.weight"
-HEAD = "lm_head.weight"
-NUM_BATCHES = 16
+BETAS, WEIGHT_DECAY, MAX_GRAD_NORM = (0.9, 0.95), 0.1, 1.0  # matrices and embeddings decay, as GPTs do
+EMBEDDING, HEAD = "transformer.wte.weight", "lm_head.weight"
+FOLLOWED = 0.9  # how often the one token that usually follows another does follow
+ACTIVE = 1024  # tokens that occur at all
 
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of one GPT-2 and of its batches."""
+    """Sizes of a GPT-2 and of its batches."""
 
     n_layer: int
     n_head: int
@@ -30,6 +28,12 @@ class Config:
         """Tokens in one training step."""
         return self.batch_size * self.context_length
 
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        C = self.n_embd
+        return (self.vocab_size + self.context_length) * C + self.n_layer * (12 * C * C + 2 * C) + C
+
     def __str__(self) -> str:
         return (
             f"{self.n_layer} layers, {self.n_head} heads, {self.n_embd} wide, "
@@ -41,12 +45,12 @@ CONFIGS = {
     "nano": Config(4, 4, 128, 64, 12, 65),  # nanoGPT's settings for a laptop's CPU
     "small": Config(6, 6, 384, 256, 4, 65),  # nanoGPT's Shakespeare model, a smaller batch
     "gpt2": Config(12, 12, 768, 256, 1, 50304),  # GPT-2 124M, vocabulary padded to a multiple of 64
-    "tiny": Config(2, 2, 16, 8, 2, 11),  # for the tests
+    "tiny": Config(2, 2, 32, 16, 2, 64),  # for the tests
 }
 
 
 def initial_weights(config: Config, seed: int = 7) -> dict[str, np.ndarray]:
-    """GPT-2's initial weights under nanoGPT's names; linear weights are (out, in).
+    """Returns GPT-2's initial weights under nanoGPT's names; linear weights are (out, in).
 
     Normal with deviation 0.02, and 0.02 / sqrt(2 n_layer) where a layer feeds the residual stream; norms
     start at one.
@@ -71,34 +75,38 @@ def initial_weights(config: Config, seed: int = 7) -> dict[str, np.ndarray]:
         weights[block + "mlp.c_fc.weight"] = normal(4 * width, width)
         weights[block + "mlp.c_proj.weight"] = normal(width, 4 * width, std=into_residual)
     weights["transformer.ln_f.weight"] = np.ones(width, np.float32)
+    weights[HEAD] = weights[EMBEDDING]
     return weights
 
 
-def make_batches(config: Config, seed: int = 1234) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and the tokens that follow them: two int64 arrays (NUM_BATCHES, batch, context).
+def chain(config: Config, batches: int, seed: int = 1234) -> tuple[np.ndarray, np.ndarray]:
+    """Returns tokens of a noisy Markov chain and those that follow, int64 (batches, batch, context) each.
 
-    A token is followed by one of four, so that the losses move from the first steps on. With pure noise they
-    stay, then part by chance: PyTorch with one thread and PyTorch with two differed by 5e-2 after 80 steps.
+    Each of the ACTIVE tokens has one that follows it in 9 of 10 cases; else any of them follows. With pure
+    noise the losses of two libraries would part by chance: those of PyTorch with one and two threads do.
     """
     random = np.random.default_rng(seed)
-    tokens = np.empty((NUM_BATCHES, config.batch_size, config.context_length + 1), np.int64)
-    tokens[..., 0] = random.integers(0, config.vocab_size, tokens.shape[:-1])
+    active = min(ACTIVE, config.vocab_size)
+    usual = random.permutation(active)
+    shape = batches, config.batch_size
+    tokens = np.empty((*shape, config.context_length + 1), np.int64)
+    tokens[..., 0] = random.integers(0, active, shape)
     for t in range(config.context_length):
-        choice = random.integers(0, 4, tokens.shape[:-1])
-        tokens[..., t + 1] = (5 * tokens[..., t] + choice) % config.vocab_size
+        follows = random.random(shape) < FOLLOWED
+        tokens[..., t + 1] = np.where(follows, usual[tokens[..., t]], random.integers(0, active, shape))
     return np.ascontiguousarray(tokens[..., :-1]), np.ascontiguousarray(tokens[..., 1:])
 
 
-def save_problem(path: Path, config: Config) -> None:
-    """Write weights and batches of `config` to one npz file."""
-    inputs, targets = make_batches(config)
-    np.savez(path, inputs=inputs, targets=targets, **initial_weights(config))
+def learning_rate(step: int, highest: float = 6e-4, warm_up: int = 20) -> float:
+    """Returns that of step 0, 1, …: it rises to `highest` in `warm_up` steps, and stays there."""
+    return highest * min(1.0, (step + 1) / warm_up)
 
 
-def load_problem(path: str) -> tuple[dict[str, np.ndarray], list[tuple[np.ndarray, np.ndarray]]]:
-    """Read what `save_problem` wrote: the state dict (the tied head under both names) and the batches."""
-    with np.load(path) as arrays:
-        weights = {name: arrays[name] for name in arrays.files}
-    batches = list(zip(weights.pop("inputs"), weights.pop("targets"), strict=True))
-    weights[HEAD] = weights[EMBEDDING]
-    return weights, batches
+def flops_per_token(config: Config) -> int:
+    """Returns the operations of forward and backward for a token: 6 a weight, and those of the attention.
+
+    Source: Chowdhery et al., "PaLM", 2022, appendix B. https://arxiv.org/abs/2204.02311
+    """
+    C = config.n_embd
+    matrices = config.vocab_size * C + config.n_layer * 12 * C * C
+    return 6 * matrices + 12 * config.n_layer * C * config.context_length

@@ -1,7 +1,7 @@
-"""Items of work for a process of its own, one line of JSON each, and an answer to each, whatever it does.
+"""Work for a process of its own: one line of JSON a question, and an answer to each, whatever happens.
 
-An item is {"do": task, …}. It is answered with {"result": …} or {"error": text}. One that fails, hangs, or
-takes the process or the GPU down doesn't take the rest with it: these go to a fresh process.
+A question is {"do": task, …}, an answer {"result": …} or {"error": text}. A worker ends when its stdin
+closes, so none outlives its controller.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from benchmarks.machine import environment
+
 PATIENCE = 3  # processes that may end one after another without an answer
 TAIL = 3000  # characters of what a process said before it ended
 
 
 class Worker:
-    """A process that runs `python -m module` and answers items.
+    """A process that runs `python -m` with these arguments, and answers questions."""
 
-    What it writes to stderr is kept for the message of its end.
-    """
-
-    def __init__(self, module: str, env: dict[str, str]):
+    def __init__(self, command: Iterable[str], env: dict[str, str]):
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - until close()
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", module],
-            env=os.environ | env,
+            [sys.executable, "-u", "-m", *command],
+            env=environment() | env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -49,17 +48,17 @@ class Worker:
             self._lines.put(line)
         self._lines.put(None)
 
-    def ask(self, item: dict, limit: float) -> dict:
-        """The answer to an item; one with "ended" if the process is of no more use.
+    def ask(self, question: dict, limit: float | None = None) -> dict:
+        """Returns the answer; one with "ended" if the process is of no more use.
 
         Args:
             limit: seconds that it may take, a start of the process included.
         """
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(item) + "\n")
+            self.process.stdin.write(json.dumps(question) + "\n")
             self.process.stdin.flush()
         try:
-            line = self._lines.get(timeout=max(limit, 0.01))
+            line = self._lines.get(timeout=limit)
         except queue.Empty:
             return {"error": f"no answer within {limit:.0f} s{self._tail()}", "ended": True}
         if line is None:
@@ -73,7 +72,7 @@ class Worker:
         return f"; it said:\n{said}" if said else ""
 
     def close(self) -> None:
-        """End the process and those that it started, and wait for it."""
+        """Ends the process and those that it started, and waits for it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -83,56 +82,52 @@ class Worker:
 
 
 def ask_all(
-    module: str, env: dict[str, str], items: Iterable[dict], limit: float, deadline: float
+    command: Iterable[str], env: dict[str, str], questions: Iterable[dict], limit: float, deadline: float
 ) -> Iterator[tuple[dict, dict]]:
-    """Each item with its answer, from one process as long as that lives.
+    """Yields each question with its answer, from one process as long as that lives, then from a fresh one.
 
     Args:
-        limit: seconds for one item.
-        deadline: time.monotonic() from which on nothing more is begun, and what runs is ended.
+        limit: seconds for one question.
+        deadline: time.monotonic() after which nothing more begins, and at which a running question ends.
     """
-    worker, silent = None, 0
+    worker, ends = None, 0
     try:
-        for item in items:
+        for question in questions:
             left = deadline - time.monotonic()
-            if left <= 0:
-                yield item, {"error": "not run: the section's time is over"}
+            if left <= 0 or ends >= PATIENCE:
+                reason = "the time is over" if left <= 0 else f"{ends} processes ended, one after another"
+                yield question, {"error": f"not run: {reason}"}
                 continue
-            if silent >= PATIENCE:
-                yield item, {"error": f"not run: {silent} processes ended, one after another"}
-                continue
-            worker = worker or Worker(module, env)
-            answer = worker.ask(item, min(limit, left))
+            worker = worker or Worker(command, env)
+            answer = worker.ask(question, min(limit, left))
+            ends = ends + 1 if "ended" in answer else 0
             if answer.pop("ended", False):
                 worker.close()
-                worker, silent = None, silent + 1
-            else:
-                silent = 0
-            yield item, answer
+                worker = None
+            yield question, answer
     finally:
         if worker is not None:
             worker.close()
 
 
-def serve(tasks: dict[str, Callable[..., Any]], works: Callable[[], Any]) -> None:
-    """The worker's end: answer items until stdin closes.
+def serve(tasks: dict[str, Callable[..., Any]], check: Callable[[], Any] = lambda: None) -> None:
+    """Answers questions until stdin closes; a task gets the rest of its question by name.
 
     Args:
-        tasks: what an item's "do" may be; a task gets the rest of the item by name.
-        works: raises if the GPU can't be used any more, as after an illegal address.
+        check: raises if the process can't be used any more after an error, as after an illegal address.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not mix with the answers
     for line in sys.stdin:
-        item = json.loads(line)
+        question = json.loads(line)
         try:
-            answer = {"result": tasks[item.pop("do")](**item)}
+            answer = {"result": tasks[question.pop("do")](**question)}
         except Exception:
             answer = {"error": traceback.format_exc(limit=-20)}
             try:
-                works()
+                check()
             except Exception as error:
-                answer["error"] += f"\nThe GPU can't be used after it: {error}"
+                answer["error"] += f"\nThe process can't be used after it: {error}"
                 answer["ended"] = True
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
