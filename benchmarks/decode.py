@@ -7,8 +7,6 @@ probable token each time, and must write the same text. A time is that of the wh
 token at a time; the median of the quiet turns counts. Exit code 1: the texts differ, or a worker failed.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The GPT-2 that both libraries train: sizes, initial weights and tokens, made from a seed by NumPy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPT-2 in mytorch, through its public interface: training in any precision, and generation."""
 
-from __future__ import annotations
-
 import mytorch  # before NumPy, as in a user's script: the import may choose OpenBLAS's kernels
 from benchmarks.gpt import BETAS, MAX_GRAD_NORM, WEIGHT_DECAY, Config, initial_weights, learning_rate
 from mytorch import Tensor

@@ -9,28 +9,15 @@ chunks. torch-tuned is PyTorch with torch.compile, the fused AdamW and oneMKL as
 mytorch-numpy is mytorch without its compiled kernels. Exit code 1: the losses differ, or a worker failed.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+from benchmarks import harness
 from benchmarks.gpt import CONFIGS, chain
-from benchmarks.harness import (
-    MYTORCH,
-    NUMPY,
-    TORCH,
-    Plan,
-    Task,
-    Variant,
-    by_library,
-    measure,
-    parser,
-    positive,
-    show,
-)  # fmt: skip
+from benchmarks.harness import MYTORCH, NUMPY, TORCH, Plan, Task, Variant, by_library
 
 BATCHES = 16
 STEPS = {"nano": 40, "small": 5, "gpt2": 2, "tiny": 5}  # some two seconds: CPU ticks are 10 ms
@@ -56,22 +43,22 @@ def training(library: Any, config: str, options: dict) -> Task:
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = parser("gpt_step", __doc__, 10, "--chunks")
+    options = harness.parser("gpt_step", __doc__, 10, "--chunks")
     add = options.add_argument
     add("--config", default="nano", choices=CONFIGS, metavar="nano|small|gpt2")
     add("--variants", nargs="*", default=["torch", "mytorch"], choices=VARIANTS, metavar="NAME",
         help=f"what to run, the reference first; no name means all: {', '.join(VARIANTS)}")  # fmt: skip
-    add("--steps", type=positive, help="timed steps in a chunk (two seconds or more)")
+    add("--steps", type=harness.positive, help="timed steps in a chunk (two seconds or more)")
     add("--minutes", type=float, default=10, help="take what there is if it isn't quiet for so long (10)")
     args = options.parse_args(argv)
     config, name = CONFIGS[args.config], args.config
     # the second step is the first to reuse memory
     plan = Plan("gpt_step", args.steps or STEPS[name], warm_up=2, tolerance=1e-4, fresh=True)
     variants = [VARIANTS[variant] for variant in args.variants or VARIANTS]
-    result = measure(plan, variants, [name], [("training step", name)], args, args.minutes)
+    result = harness.measure(plan, variants, [name], [("training step", name)], args, args.minutes)
     agreed = f"the losses differ by {result['largest_difference']:.1e} at most"
     title = f"GPT-2 {name}: {config}; float32; {agreed}"
-    show(title, result, by_library(result, "step", 1, config.tokens), args)
+    harness.show(title, result, by_library(result, "step", 1, config.tokens), args)
 
 
 if __name__ == "__main__":

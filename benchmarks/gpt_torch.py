@@ -1,7 +1,5 @@
 """The same GPT-2 in PyTorch, as nanoGPT trains it: autocast and GradScaler in half precision, fused AdamW."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

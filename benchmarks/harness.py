@@ -4,8 +4,6 @@ A benchmark is a module with `jobs(library, *args)`, which its workers call: all
 controller imports neither library.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import itertools
@@ -50,19 +48,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the jobs of a module are measured.
-
-    Attributes:
-        steps: that are timed in one turn, after `warm_up` others.
-        tolerance: of the numbers that the steps return, |a - b| / max(1, |b|).
-        fresh: a job is made anew for each turn.
-    """
+    """How the jobs of a module are measured."""
 
     module: str
-    steps: int
+    steps: int  # that are timed in one turn, after `warm_up` others
     warm_up: int
-    tolerance: float
-    fresh: bool = False
+    tolerance: float  # of the numbers that the steps return, |a - b| / max(1, |b|)
+    fresh: bool = False  # a job is made anew for each turn
 
 
 class Failure(RuntimeError):
@@ -138,7 +130,7 @@ class Turns:
 
 
 def parser(module: str, about: str, turns: int, name: str = "--rounds") -> argparse.ArgumentParser:
-    """Returns the command line of a benchmark; `turns` is how often each library has its turn by default."""
+    """Returns the command line of a benchmark, with the default of `turns`."""
     found = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=about.splitlines()[0])
     add = found.add_argument
     add(name, dest="turns", type=positive, default=turns, metavar="N", help="turns of each (%(default)s)")
@@ -210,17 +202,12 @@ def show(title: str, result: dict, shown: str, options: argparse.Namespace) -> N
 
 
 def by_job(result: dict, digits: int = 2, figure: Callable[[dict, float], float] = lambda _, ms: ms) -> str:
-    """Returns a table with a row for each job; the ratio is the second figure by the first.
-
-    Args:
-        figure: what is shown of a row and its time, by default the time.
-    """
+    """Returns a table of a figure by job; the ratio is the second figure by the first."""
     rows = []
     for row in result["rows"]:
         values = [figure(row, by["ms"]) for by in row["by"].values()]
-        cells = [f"{value:.{digits}f}" for value in values]
-        cells += [f"{values[1] / values[0]:.2f}", _quiet(row["by"].values())]
-        rows.append([row["name"], row["size"], *cells])
+        cells = [row["name"], row["size"], *(f"{value:.{digits}f}" for value in values)]
+        rows.append([*cells, f"{values[1] / values[0]:.2f}", _quiet(row["by"].values())])
     return table(["", "size", *result["implementations"], "ratio", "quiet turns"], rows)
 
 

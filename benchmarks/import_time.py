@@ -3,8 +3,6 @@
 python -m benchmarks.import_time [--runs 15]
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -7,8 +7,6 @@ Left out are the parameters of norms, statistics, indices and masks: some thousa
 that reads something twice gets a lower figure, and none can honestly have one above the measured ceiling.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import math
@@ -37,25 +35,31 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A call whose forward and backward passes are timed.
+    """A call whose forward and backward passes are timed: `F.name(*arrays, *constants, *options)`.
 
     Attributes:
         sizes: shapes of its arrays, all of which get gradients.
-        call: `(F, constants, *arrays)`; F is a library's functional module.
         constants: arrays without gradient.
+        call: `(F, constants, *arrays)`, where the arguments have another order.
         no_grad: only the forward pass exists.
     """
 
     name: str
     sizes: tuple[tuple[int, ...], ...]
-    call: Callable[..., Any]
     cost: Cost = Cost(0)
     constants: tuple[np.ndarray, ...] = ()
+    options: tuple = ()
+    call: Callable[..., Any] | None = None
     no_grad: bool = False
 
     @property
     def size(self) -> str:
         return " × ".join(map(str, self.sizes[0]))
+
+    def run(self, F: Any, constants: list, *arrays: Any) -> Any:
+        if self.call is not None:
+            return self.call(F, constants, *arrays)
+        return getattr(F, self.name)(*arrays, *constants, *self.options)
 
 
 def jobs(config: Config, images: tuple[int, int, int, int]) -> list[Job]:
@@ -68,61 +72,54 @@ def _pointwise(config: Config) -> list[Job]:
     wide = ((config.tokens, 4 * config.n_embd),)
     n = math.prod(wide[0])
     names = ("gelu", "silu", "relu", "leaky_relu", "squared_relu", "sigmoid", "tanh")
-    found = [Job(name, wide, _plain(name), Cost(2 * n, 3 * n)) for name in names]
-    found += [Job(name, wide, _plain(name), Cost(3 * n // 2, 5 * n // 2)) for name in ("swiglu", "geglu")]
-    return [*found, Job("dropout", wide, lambda F, _, x: F.dropout(x, 0.1), Cost(2 * n, 2 * n))]
+    found = [Job(name, wide, Cost(2 * n, 3 * n)) for name in names]
+    found += [Job(name, wide, Cost(3 * n // 2, 5 * n // 2)) for name in ("swiglu", "geglu")]
+    return [*found, Job("dropout", wide, Cost(2 * n, 2 * n), options=(0.1,))]
 
 
 def _rows(config: Config) -> list[Job]:
-    """What works along the features of a token, or along a row of scores or of logits; and the embedding."""
+    """What works along the features of a token, or along a row of scores; embeddings."""
     N, C, V, T = config.tokens, config.n_embd, config.vocab_size, config.context_length
-    n, scores, rows = N * C, (N, max(T, 1024)), min(N // 4, 8192)  # of logits
-    heads = (config.batch_size, config.n_head, T, C // config.n_head)
+    n, scores, heads = N * C, (N, max(T, 1024)), (config.batch_size, config.n_head, T, C // config.n_head)
     stays = Cost(2 * n, 3 * n)  # in backward x and the gradient are read, the other gradient is written
+    softmax = Cost(2 * math.prod(scores), 3 * math.prod(scores))
     return [
-        Job("layer_norm", ((N, C), (C,), (C,)), lambda F, _, x, *p: F.layer_norm(x, (C,), *p), stays),
-        Job("rms_norm", ((N, C), (C,)), lambda F, _, x, w: F.rms_norm(x, (C,), w), stays),
-        Job("add_layer_norm", ((N, C), (N, C), (C,), (C,)),
-            lambda F, _, x, r, *p: F.add_layer_norm(x, r, (C,), *p), Cost(4 * n, 4 * n)),
-        *(Job(name, (scores,), _along_rows(name), Cost(2 * math.prod(scores), 3 * math.prod(scores)))
-          for name in ("softmax", "log_softmax")),
-        Job("cross_entropy", ((rows, V),), lambda F, constants, x: F.cross_entropy(x, *constants),
-            Cost(rows * V, 2 * rows * V), (_tokens(rows, V),)),
-        Job("embedding", ((V, C),), lambda F, constants, w: F.embedding(*constants, w),
-            Cost(2 * n, n + V * C), (_tokens(N, V),)),
-        Job("rotary_embedding", (heads,), lambda F, constants, x: F.rotary_embedding(x, *constants),
-            Cost(2 * n, 2 * n), _angles(T, heads[-1] // 2)),
+        Job("layer_norm", ((N, C), (C,), (C,)), stays, call=lambda F, _, x, *p: F.layer_norm(x, (C,), *p)),
+        Job("rms_norm", ((N, C), (C,)), stays, call=lambda F, _, x, w: F.rms_norm(x, (C,), w)),
+        Job("add_layer_norm", ((N, C), (N, C), (C,), (C,)), Cost(4 * n, 4 * n),
+            call=lambda F, _, x, r, *p: F.add_layer_norm(x, r, (C,), *p)),
+        Job("softmax", (scores,), softmax, options=(-1,)),
+        Job("log_softmax", (scores,), softmax, options=(-1,)),
+        Job("embedding", ((V, C),), Cost(2 * n, n + V * C), (_tokens(N, V),),
+            call=lambda F, constants, w: F.embedding(*constants, w)),
+        Job("rotary_embedding", (heads,), Cost(2 * n, 2 * n), _angles(T, heads[-1] // 2)),
     ]  # fmt: skip
 
 
 def _images(x: tuple[int, int, int, int]) -> list[Job]:
     """Norms and convolutions. A channel doesn't stay on the chip: batch norm reads it twice."""
     images, C, H, _ = x
-    n, w = math.prod(x), (C,)
+    n, w, flat = math.prod(x), (C,), (images, C, H * H)
     return [
-        Job("group_norm", (x, w, w), lambda F, _, x, *p: F.group_norm(x, 32, *p), Cost(2 * n, 3 * n)),
-        Job("batch_norm", (x, w, w), lambda F, _, x, *p: F.batch_norm(x, None, None, *p, True),
-            Cost(3 * n, 5 * n)),
-        Job("conv2d", (x, (C, C, 3, 3), w), lambda F, _, *a: F.conv2d(*a, 1, 1),
-            Cost(2 * n, 3 * n, 18 * n * C, 36 * n * C)),
-        Job("conv1d", ((images, C, H * H), (C, C, 3), w), lambda F, _, *a: F.conv1d(*a, 1, 1),
-            Cost(2 * n, 3 * n, 6 * n * C, 12 * n * C)),
+        Job("group_norm", (x, w, w), Cost(2 * n, 3 * n), call=lambda F, _, x, *p: F.group_norm(x, 32, *p)),
+        Job("batch_norm", (x, w, w), Cost(3 * n, 5 * n),
+            call=lambda F, _, x, *p: F.batch_norm(x, None, None, *p, True)),
+        Job("conv2d", (x, (C, C, 3, 3), w), Cost(2 * n, 3 * n, 18 * n * C, 36 * n * C), options=(1, 1)),
+        Job("conv1d", (flat, (C, C, 3), w), Cost(2 * n, 3 * n, 6 * n * C, 12 * n * C), options=(1, 1)),
     ]  # fmt: skip
 
 
 def _products(config: Config) -> list[Job]:
-    """Linear maps; without their result, which stays on the chip, where the loss is computed with them."""
+    """Linear maps and losses; with both in one the logits stay on the chip."""
     N, C, V, rows = config.tokens, config.n_embd, config.vocab_size, min(config.tokens // 4, 8192)
     x, w, y, flops = N * C, 4 * C * C, 4 * N * C, 8 * N * C * C
-    logits = 2 * rows * C * V
+    both, logits, targets = (rows + V) * C, 2 * rows * C * V, (_tokens(rows, V),)
     return [
-        Job("linear", ((N, C), (4 * C, C)), lambda F, _, *a: F.linear(*a),
-            Cost(x + w + y, 2 * x + 2 * w + y, flops, 2 * flops)),
-        Job("linear_activation", ((N, C), (4 * C, C), (4 * C,)), lambda F, _, *a: F.linear_activation(*a),
+        Job("linear", ((N, C), (4 * C, C)), Cost(x + w + y, 2 * x + 2 * w + y, flops, 2 * flops)),
+        Job("linear_activation", ((N, C), (4 * C, C), (4 * C,)),
             Cost(x + w + y, 2 * x + 2 * w + 2 * y, flops, 2 * flops)),
-        Job("linear_cross_entropy", ((rows, C), (V, C)),
-            lambda F, constants, x, w: F.linear_cross_entropy(x, w, *constants),
-            Cost((rows + V) * C, 2 * (rows + V) * C, logits, 2 * logits), (_tokens(rows, V),)),
+        Job("cross_entropy", ((rows, V),), Cost(rows * V, 2 * rows * V), targets),
+        Job("linear_cross_entropy", ((rows, C), (V, C)), Cost(both, 2 * both, logits, 2 * logits), targets),
     ]  # fmt: skip
 
 
@@ -135,21 +132,12 @@ def _attention(config: Config) -> list[Job]:
     x, one, n = (B, H, T, C // H), (B, H, 1, C // H), B * T * C
     causal = Cost(4 * n, 8 * n, 2 * n * T, 5 * n * T)
     return [
-        Job("scaled_dot_product_attention", (x,) * 3,
-            lambda F, _, *a: F.scaled_dot_product_attention(*a, is_causal=True), causal),
-        Job("self_attention", ((B, T, 3 * C),), lambda F, _, x: F.self_attention(x, H, is_causal=True),
-            causal),
-        Job("cached_attention", (one, one, one, x, x), lambda F, _, *a: F.cached_attention(*a, T - 1),
-            Cost(2 * n, 0, 4 * n), no_grad=True),
+        Job("scaled_dot_product_attention", (x,) * 3, causal,
+            call=lambda F, _, *a: F.scaled_dot_product_attention(*a, is_causal=True)),
+        Job("self_attention", ((B, T, 3 * C),), causal,
+            call=lambda F, _, x: F.self_attention(x, H, is_causal=True)),
+        Job("cached_attention", (one, one, one, x, x), Cost(2 * n, 0, 4 * n), options=(T - 1,), no_grad=True),
     ]  # fmt: skip
-
-
-def _plain(name: str) -> Callable:
-    return lambda F, _, x: getattr(F, name)(x)
-
-
-def _along_rows(name: str) -> Callable:
-    return lambda F, _, x: getattr(F, name)(x, -1)
 
 
 def _tokens(count: int, classes: int) -> np.ndarray:
@@ -185,7 +173,7 @@ class Passes:
         xs = [library.from_numpy(a).to(device).to(getattr(library, dtype)) for a in arrays]
         self.library, self.job = library, job
         self.xs = xs if job.no_grad else [x.requires_grad_() for x in xs]
-        self.call = compiled(lambda *xs: job.call(F, constants, *xs))
+        self.call = compiled(lambda *xs: job.run(F, constants, *xs))
         self.gradients = [] if job.no_grad else [self._gradient(y) for y in self.forward()]
 
     def _gradient(self, y: Any) -> Any:

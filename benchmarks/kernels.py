@@ -7,8 +7,6 @@ steps, then of the quiet turns. --readme writes the table of benchmarks/results/
 docs/kernels.md, and measures nothing. Exit code 1: the results differ, or a worker failed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

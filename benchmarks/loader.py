@@ -8,8 +8,6 @@ batch, through NumPy; a pass before, which isn't timed, compares all that the ba
 batches differ, or a worker failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The processor, the load of other programs, and the environment that every measured process gets."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform
@@ -25,15 +23,13 @@ KERNEL_CHOICES = (
 
 
 def cpu_model() -> str:
-    """Returns the processor's name, the cores that this process may use, and its widest vectors."""
-    try:
-        lines = (PROC / "cpuinfo").read_text().splitlines()
-    except FileNotFoundError:
-        return f"{platform.processor() or platform.machine()} ({os.cpu_count()} cores)"
+    """Returns the processor's name, its cores, and its widest vectors."""
+    file = PROC / "cpuinfo"
+    lines = file.read_text().splitlines() if file.exists() else []
     facts = dict([part.strip() for part in line.split(":", 1)] for line in lines if ":" in line)
     flags = facts.get("flags", "").split()
     vectors = ", AVX-512" if "avx512f" in flags else ", AVX2" if "avx2" in flags else ""
-    return f"{facts.get('model name', platform.machine())} ({len(os.sched_getaffinity(0))} cores{vectors})"
+    return f"{facts.get('model name', platform.machine())} ({os.cpu_count()} cores{vectors})"
 
 
 def environment() -> dict[str, str]:
@@ -49,10 +45,9 @@ def total_busy_seconds() -> float | None:
     Taken as clock minus idle: the kernel measures idle time exactly, while it samples the other columns.
     Time that a hypervisor gave to another machine counts as busy. Source: proc_stat(5).
     """
-    try:
-        lines = (PROC / "stat").read_text().splitlines()
-    except FileNotFoundError:
+    if not (PROC / "stat").exists():
         return None
+    lines = (PROC / "stat").read_text().splitlines()
     cores = os.sched_getaffinity(0)
     columns = {name: values for name, *values in (line.split() for line in lines)}
     idle = sum(int(columns[f"cpu{core}"][3]) + int(columns[f"cpu{core}"][4]) for core in cores)
@@ -105,7 +100,7 @@ def forget_peak_memory() -> None:
 
 def peak_memory() -> int:
     """Returns the largest resident memory of this process, since the reset where there was one, in bytes."""
-    try:
-        return int((PROC / "self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
-    except FileNotFoundError:
+    status = PROC / "self/status"
+    if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024

@@ -1,7 +1,5 @@
 """mytorch's functions in PyTorch: those that it has not, made of those that it has."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

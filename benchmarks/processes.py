@@ -4,8 +4,6 @@ A question is {"do": task, …}, an answer {"result": …} or {"error": text}. A
 closes, so none outlives its controller.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -33,13 +31,9 @@ class Worker:
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - until close()
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-m", *command],
-            env=environment() | env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            start_new_session=True,  # with the processes that it may start
-        )
+            env=environment() | env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
+            text=True, start_new_session=True,  # with the processes that it may start
+        )  # fmt: skip
         self._lines: queue.Queue = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -49,11 +43,7 @@ class Worker:
         self._lines.put(None)
 
     def ask(self, question: dict, limit: float | None = None) -> dict:
-        """Returns the answer; one with "ended" if the process is of no more use.
-
-        Args:
-            limit: seconds that it may take, a start of the process included.
-        """
+        """Returns the answer, within `limit` seconds; one with "ended" if the process is of no more use."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(question) + "\n")
             self.process.stdin.flush()
@@ -76,9 +66,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self._said):
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+        self._said.close()
 
 
 def ask_all(

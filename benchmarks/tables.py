@@ -1,7 +1,5 @@
 """Tables in Markdown, and files of results that are whole or as they were."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The process of one library: python -m benchmarks.worker mytorch|torch MODULE ARGUMENTS"""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -16,8 +16,6 @@ on the same GPU and versions; DIR/gpu.md has the tables. Exit code 1: a result w
 failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib.util
@@ -30,7 +28,7 @@ from pathlib import Path
 from benchmarks.gpu import sections
 from benchmarks.gpu.sections import SECTIONS, Context, say
 from benchmarks.gpu.sizes import SIZES
-from benchmarks.gpu.tables import DTYPES, markdown, problems
+from benchmarks.gpu.tables import markdown, problems
 from benchmarks.harness import positive
 from benchmarks.processes import ask_all
 from benchmarks.tables import write, write_json
@@ -47,8 +45,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--out", type=Path, required=True, metavar="DIR", help="for gpu.json and gpu.md")
     add("--sections", nargs="+", default=list(SECTIONS), choices=SECTIONS, metavar="NAME", help="all of them")
     add("--kernels", nargs="+", default=[], metavar="NAME", help="only these kernels")
-    add("--dtypes", nargs="+", default=["float16"], choices=DTYPES, metavar="NAME",
-        help="that the kernels are timed in (float16)")  # fmt: skip
     add("--quick", dest="size", action="store_const", const="quick", default="full",
         help="less of everything: a look at whether it works")  # fmt: skip
     add("--size", choices=SIZES, help=argparse.SUPPRESS)
@@ -87,15 +83,9 @@ def who_is_there(peer: bool) -> tuple[dict, dict]:
 
 def resume(file: Path, about: dict, peer: dict, size: str) -> dict:
     """Returns the sections of an earlier run under the same conditions."""
-    try:
-        found = json.loads(file.read_text("utf-8"))
-        same = (found["about"], found["peer"], found["size"]) == (about, peer, size)
-        return found["sections"] if same else {}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError) as error:
-        say(f"{file} can't be read, and is replaced: {error!r}")
-        return {}
+    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    same = (found.get("about"), found.get("peer"), found.get("size")) == (about, peer, size)
+    return found["sections"] if same else {}
 
 
 def main(argv: list[str] | None = None) -> None:

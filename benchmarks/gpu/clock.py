@@ -1,7 +1,5 @@
 """How long a GPU takes for a call: CUDA events around it, with an empty cache, in medians."""
 
-from __future__ import annotations
-
 import gc
 import math
 import statistics

@@ -4,15 +4,14 @@ The cases are those that the interpreter and the compiler get, too (tests/triton
 odd, and COMPILED, of real size, whose arrays of zeros are filled with normal numbers here.
 """
 
-from __future__ import annotations
-
 import math
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from mytorch.backends.device import cupy, is_raw
+from mytorch.backends.device import CPU, as_device, is_raw, move
 from tests.triton import harness
 from tests.triton.cases import CASES, COMPILED, DTYPES, FUNCTIONS
 
@@ -20,13 +19,7 @@ TABLES = {"odd": CASES, "real": COMPILED}
 
 
 def questions(rows: int | None, real: bool, kernels: Iterable[str]) -> list[dict]:
-    """Returns all comparisons, kernel by kernel.
-
-    Args:
-        rows: of the odd cases of a kernel; None for all.
-        real: the cases of real size, too.
-        kernels: only those of them that have cases; all if there are none.
-    """
+    """Returns all comparisons of these kernels, or of all, with so many odd cases of each (None: all)."""
     return [
         {"do": "compare", "kernel": name, "table": table, "row": row, "dtype": dtype}
         for name in CASES
@@ -52,8 +45,12 @@ def _filled(a: Any, random: np.random.Generator) -> Any:
     return random.standard_normal(a.shape, dtype=np.float32) if a.dtype == np.float32 else a
 
 
-def compare(kernel: str, table: str, row: int, dtype: str) -> dict:
-    """Returns {"error": the largest of results and gradients, "wrong": what is outside the tests' limits}."""
+def compare(library: Any, kernel: str, table: str, row: int, dtype: str) -> dict:
+    """Returns {"error": the largest of results and gradients, "wrong": what is outside the tests' limits}.
+
+    Odd cases run with the configuration that comes first, those of real size with the fastest one.
+    """
+    os.environ["MYTORCH_TUNE"] = "0" if table == "odd" else "1"
     raws = harness.arguments(kernel, case_of(kernel, table, row), dtype)
     if raws is None:  # the result needs no kernel
         return {"error": 0.0, "wrong": ""}
@@ -71,23 +68,23 @@ def compare(kernel: str, table: str, row: int, dtype: str) -> dict:
 def _composite(kernel: str, raws: list, dtype: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yields results and gradients beside what they should be."""
     want, want_grads, gs = harness.expected(kernel, raws, dtype)
-    result, vjp = harness.kernel(kernel)(*map(to_gpu, raws))
-    got = harness.gradients(kernel, vjp, [to_gpu(g) for g in gs], len(raws))
+    result, vjp = harness.kernel(kernel)(*map(_on_gpu, raws))
+    got = harness.gradients(kernel, vjp, [_on_gpu(g) for g in gs], len(raws))
     for k, (y, w) in enumerate(zip([*_listed(result), *got], [*want, *want_grads], strict=True)):
         if y is not None or w is not None:  # a missing one has another shape
             nothing = np.empty(0)
             what = f"result {k}" if k < len(want) else f"gradient {k - len(want)}"
-            yield what, nothing if y is None else to_cpu(y), nothing if w is None else w
+            yield what, nothing if y is None else _on_cpu(y), nothing if w is None else w
 
 
 def _function(kernel: str, raws: list) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yields results, and the arguments afterwards, beside what they should be."""
     wide = [a.astype("float64") if harness.is_float(a) else np.copy(a) if is_raw(a) else a for a in raws]
-    there = [to_gpu(a) for a in raws]
+    there = [_on_gpu(a) for a in raws]
     got, want = _listed(harness.kernel(kernel)(*there)), _listed(FUNCTIONS[kernel][1](*wide))
     for k, (a, w) in enumerate(zip([*got, *there], [*want, *wide], strict=True)):
         if is_raw(a):
-            yield f"result {k}", to_cpu(a), np.asarray(w, "float64")
+            yield f"result {k}", _on_cpu(a), np.asarray(w, "float64")
 
 
 def relative_error(got: np.ndarray, want: np.ndarray) -> float:
@@ -100,21 +97,13 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.max(np.abs(got[finite] - want[finite]), initial=0.0) / largest)
 
 
-def to_gpu(a: Any) -> Any:
-    """Returns an array on the GPU; bfloat16 goes there as the integers that it is made of."""
-    if not isinstance(a, np.ndarray):
-        return a
-    if a.dtype.name == "bfloat16":
-        return cupy().asarray(np.ascontiguousarray(a).view(np.uint16)).view(a.dtype).reshape(a.shape)
-    return cupy().asarray(a)
+def _on_gpu(a: Any) -> Any:
+    return move(a, as_device("cuda")) if isinstance(a, np.ndarray) else a
 
 
-def to_cpu(a: Any) -> np.ndarray:
-    if isinstance(a, np.ndarray):
-        raise TypeError(f"a result of shape {a.shape} came back from the GPU as a NumPy array")
-    if a.dtype.name == "bfloat16":
-        return cupy().asnumpy(cupy().ascontiguousarray(a).view(np.uint16)).view(a.dtype).reshape(a.shape)
-    return cupy().asnumpy(a)
+def _on_cpu(a: Any) -> np.ndarray:
+    assert not isinstance(a, np.ndarray), f"a result of shape {a.shape} came back as a NumPy array"
+    return move(a, CPU)
 
 
 def _listed(result: Any) -> list:

@@ -1,7 +1,5 @@
 """The sections of the benchmark: what each asks of which process, and how the answers become rows."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import statistics
@@ -18,6 +16,7 @@ from benchmarks.gpu import vectors
 from benchmarks.gpu.sizes import SIZES
 from benchmarks.kernel_jobs import jobs
 from benchmarks.processes import ask_all
+from tests.triton.cases import CASES
 
 LIMITS = {"ceilings": 120.0, "parity": 300.0, "kernels": 240.0, "train": 540.0, "fp16": 540.0}  # s a question
 
@@ -57,9 +56,6 @@ class Context:
                 self.failures.append({"library": library, "what": what, "error": answer["error"]})
                 say(f"  {library}, {what}: FAILED, {reason(answer['error'])}")
 
-    def wants(self, kernel: str) -> bool:
-        return not self.args.kernels or kernel in self.args.kernels
-
 
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
@@ -72,8 +68,6 @@ def reason(error: str) -> str:
 
 def known_kernels() -> set[str]:
     """Returns all that `--kernels` can name."""
-    from tests.triton.cases import CASES
-
     size = SIZES["tiny"]
     return {*CASES, *vectors.BYTES, *(job.name for job in jobs(size.kernels, size.images))}
 
@@ -144,35 +138,28 @@ def parity(context: Context) -> list[dict]:
 
 
 def kernels(context: Context) -> list[dict]:
-    """Times of all jobs, by implementation; costs are bytes and operations of both passes."""
-    found = [row for dtype in context.args.dtypes for row in _jobs(context, dtype)]
-    rows = {(row["kernel"], row["dtype"]): row for row in found}
+    """Times of all jobs in float16, by implementation; costs are bytes and operations of both passes."""
+    size, n = context.size, context.size.kernels.parameters
+    found = [
+        (job.name, job.size, (2 * job.cost.forward, 2 * job.cost.backward, *job.cost[2:]))
+        for job in jobs(size.kernels, size.images)
+    ]
+    found += [(name, f"{n}", (cost * n, 0, 0, 0)) for name, cost in vectors.BYTES.items()]
+    rows = {
+        name: {"kernel": name, "size": shape, "cost": cost, "times": {}}
+        for name, shape, cost in found
+        if not context.args.kernels or name in context.args.kernels
+    }
     for who, (library, compiled, env) in {
         "mytorch": ("mytorch", False, {}), "CuPy alone": ("mytorch", False, {"USE_FUSED_OPS": "0"}),
         "PyTorch eager": ("torch", False, {}), "torch.compile": ("torch", True, {}),
     }.items():  # fmt: skip
         same = {"do": "kernel_time", "size": context.args.size, "compiled": compiled}
-        names = [name for name in rows if not (compiled and name[0] in vectors.BYTES)]
-        questions = [{**same, "job": name, "dtype": dtype} for name, dtype in names]
+        questions = [{**same, "job": name} for name in rows if not (compiled and name in vectors.BYTES)]
         for question, result in context.ask(library, questions, **env):
-            rows[question["job"], question["dtype"]]["times"][who] = result
-            ms = (result["both"] or result["forward"])["ms"]
-            say(f"  {who}, {question['job']} {question['dtype']}: {ms:.4f} ms")
+            rows[question["job"]]["times"][who] = result
+            say(f"  {who}, {question['job']}: {(result['both'] or result['forward'])['ms']:.4f} ms")
     return list(rows.values())
-
-
-def _jobs(context: Context, dtype: str) -> Iterator[dict]:
-    """Yields a row without times for each job."""
-    size, n = context.size, context.size.kernels.parameters
-    itemsize = 4 if dtype == "float32" else 2
-    found = [
-        (job.name, job.size, (itemsize * job.cost.forward, itemsize * job.cost.backward, *job.cost[2:]))
-        for job in jobs(size.kernels, size.images)
-    ]
-    found += [(name, f"{n}", (vectors.cost(name, n, dtype), 0, 0, 0)) for name in vectors.BYTES]
-    for name, shape, cost in found:
-        if context.wants(name):
-            yield {"kernel": name, "dtype": dtype, "size": shape, "cost": cost, "times": {}}
 
 
 def fp16(context: Context) -> list[dict]:

@@ -1,7 +1,5 @@
 """How large all is that is measured: in full, in a quick look, and for the tests of the benchmark."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from benchmarks.gpt import CONFIGS, Config

@@ -1,7 +1,5 @@
 """The figures as Markdown, and what is wrong with them."""
 
-from __future__ import annotations
-
 from math import isfinite, isnan, nan
 
 from benchmarks.gpu.sections import reason
@@ -88,25 +86,25 @@ def _parity(rows: list[dict], sections: dict) -> str:
 def _kernels(rows: list[dict], sections: dict) -> str:
     peers, lines = ("CuPy alone", "PyTorch eager", "torch.compile"), []
     for row in rows:
-        cells = [f"{row['kernel']} {row['dtype']}", row["size"]]
+        cells = [row["kernel"], row["size"]]
         ours, (moved, moved_back, flops, flops_back) = row["times"].get("mytorch", {}), row["cost"]
-        cells += _speeds(ours.get("forward"), moved, flops, row["dtype"], sections)
-        cells += _speeds(ours.get("both"), moved + moved_back, flops + flops_back, row["dtype"], sections)
+        cells += _speeds(ours.get("forward"), moved, flops, sections)
+        cells += _speeds(ours.get("both"), moved + moved_back, flops + flops_back, sections)
         for who in peers:
             times = row["times"].get(who, {})
             cells.append(f"{(times['both'] or times['forward'])['ms']:.3f}" if times else "")
         lines.append(cells)
-    said = "Milliseconds with a cold cache. Share: the time that the ceilings allow, by that taken.\n\n"
+    said = "Milliseconds in float16 with a cold cache. Share: the time ceilings allow, by that taken.\n\n"
     speeds = ["GB/s", "TFLOP/s", "share"]
     return said + table(["kernel", "size", "forward", *speeds, "both", *speeds, *peers], lines)
 
 
-def _speeds(seen: dict | None, moved: int, flops: int, dtype: str, sections: dict) -> list[str]:
+def _speeds(seen: dict | None, moved: int, flops: int, sections: dict) -> list[str]:
     """Returns the time, both speeds, and max(bytes / bandwidth, operations / rate) / time."""
     if not seen:
         return [""] * 4
     ms, least = seen["ms"], moved / ceiling(sections, "copy", "add") / 1e6
-    least = max(least, flops / ceiling(sections, dtype) / 1e9) if flops else least
+    least = max(least, flops / ceiling(sections, "float16") / 1e9) if flops else least
     return [f"{ms:.3f}", f"{moved / ms / 1e6:,.0f}", f"{flops / ms / 1e9:,.0f}", _number(least / ms, ".0%")]
 
 

@@ -1,26 +1,18 @@
 """What happens to all gradients and parameters between two steps: float32 vectors of the model's size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
-# bytes that a number costs at least; for a half precision one more are read, see `cost`
-BYTES = {"sum_of_squares": 4, "scale": 8, "cast_and_check": 4, "unscale_and_check": 8, "AdamW": 28}
+# bytes that a number costs at least; gradients are cast from float16
+BYTES = {"sum_of_squares": 4, "scale": 8, "cast_and_check": 6, "unscale_and_check": 8, "AdamW": 28}
 
 
-def cost(name: str, n: int, dtype: str) -> int:
-    """Returns the bytes that a vector of n numbers costs at least."""
-    source = (4 if dtype == "float32" else 2) if name == "cast_and_check" else 0
-    return n * (BYTES[name] + source)
-
-
-def calls(library: Any, n: int, dtype: str) -> dict[str, Callable]:
+def calls(library: Any, n: int) -> dict[str, Callable]:
     """Returns a function for each name, in mytorch or PyTorch."""
-    return (_torch if library.__name__ == "torch" else _mytorch)(n, dtype)
+    return (_torch if library.__name__ == "torch" else _mytorch)(n)
 
 
-def _mytorch(n: int, dtype: str) -> dict[str, Callable]:
+def _mytorch(n: int) -> dict[str, Callable]:
     import mytorch
     from mytorch.core.tensor import raw_of
     from mytorch.nn.fused_ops.cast import cast_and_check, unscale_and_check
@@ -29,7 +21,7 @@ def _mytorch(n: int, dtype: str) -> dict[str, Callable]:
     x, p = (mytorch.randn(n, device="cuda") for _ in range(2))
     p.requires_grad_().grad = mytorch.ones(n, device="cuda")
     one, found = mytorch.ones(1, device="cuda"), mytorch.zeros(1, device="cuda")
-    half, out = x.to(getattr(mytorch, dtype)), mytorch.empty_like(x)
+    half, out = x.to(mytorch.float16), mytorch.empty_like(x)
     raw, source, out, one, found = map(raw_of, (x, half, out, one, found))
     return {
         "sum_of_squares": lambda: euclidean_norm(raw),
@@ -40,12 +32,12 @@ def _mytorch(n: int, dtype: str) -> dict[str, Callable]:
     }
 
 
-def _torch(n: int, dtype: str) -> dict[str, Callable]:
+def _torch(n: int) -> dict[str, Callable]:
     import torch
 
     x, p = (torch.randn(n, device="cuda") for _ in range(2))
     p.requires_grad_().grad = torch.ones(n, device="cuda")
-    source, out = x.to(getattr(torch, dtype)), torch.empty_like(x)
+    source, out = x.to(torch.float16), torch.empty_like(x)
     one, found = torch.ones(1, device="cuda"), torch.zeros(1, device="cuda")
     unscale = torch._amp_foreach_non_finite_check_and_unscale_  # what its GradScaler calls
 
