@@ -28,9 +28,8 @@ class Shape(NamedTuple):
 
     @property
     def name(self) -> str:
-        groups = f", {self.groups} groups" if self.groups > 1 else ""
-        forward = ", forward" if self.no_grad else ""
-        return f"{self.kernel}x{self.kernel} / {self.stride} to {self.out_channels}{groups}{forward}"
+        more = f", {self.groups} groups" if self.groups > 1 else ", forward" if self.no_grad else ""
+        return f"{self.kernel}x{self.kernel} / {self.stride} to {self.out_channels}{more}"
 
     def job(self) -> Job:
         """Returns the convolution of an input and a weight."""

@@ -32,12 +32,6 @@ class Config:
         C = self.n_embd
         return (self.vocab_size + self.context_length) * C + self.n_layer * (12 * C * C + 2 * C) + C
 
-    def __str__(self) -> str:
-        return (
-            f"{self.n_layer} layers, {self.n_head} heads, {self.n_embd} wide, "
-            f"context {self.context_length}, batch {self.batch_size}, vocabulary {self.vocab_size}"
-        )
-
 
 CONFIGS = {
     "nano": Config(4, 4, 128, 64, 12, 65),  # nanoGPT's settings for a laptop's CPU
@@ -56,25 +50,21 @@ def initial_weights(config: Config, seed: int = 7) -> dict[str, np.ndarray]:
     random = np.random.default_rng(seed)
     width = config.n_embd
 
-    def normal(*shape: int, std: float = 0.02) -> np.ndarray:
-        return random.standard_normal(shape, dtype=np.float32) * np.float32(std)
-
-    into_residual = 0.02 / (2 * config.n_layer) ** 0.5
-    weights = {
-        EMBEDDING: normal(config.vocab_size, width),
-        "transformer.wpe.weight": normal(config.context_length, width),
-    }
+    shapes = {EMBEDDING: (config.vocab_size, width), "transformer.wpe.weight": (config.context_length, width)}
     for i in range(config.n_layer):
-        block = f"transformer.h.{i}."
-        weights[block + "ln_1.weight"] = np.ones(width, np.float32)
-        weights[block + "attn.c_attn.weight"] = normal(3 * width, width)
-        weights[block + "attn.c_proj.weight"] = normal(width, width, std=into_residual)
-        weights[block + "ln_2.weight"] = np.ones(width, np.float32)
-        weights[block + "mlp.c_fc.weight"] = normal(4 * width, width)
-        weights[block + "mlp.c_proj.weight"] = normal(width, 4 * width, std=into_residual)
-    weights["transformer.ln_f.weight"] = np.ones(width, np.float32)
-    weights[HEAD] = weights[EMBEDDING]
-    return weights
+        for name, shape in {
+            "ln_1": (width,), "attn.c_attn": (3 * width, width), "attn.c_proj": (width, width),
+            "ln_2": (width,), "mlp.c_fc": (4 * width, width), "mlp.c_proj": (width, 4 * width),
+        }.items():  # fmt: skip
+            shapes[f"transformer.h.{i}.{name}.weight"] = shape
+    shapes["transformer.ln_f.weight"] = (width,)
+    weights = {}
+    for name, shape in shapes.items():
+        std = 0.02 / (2 * config.n_layer) ** 0.5 if "c_proj" in name else 0.02
+        is_norm = len(shape) == 1
+        values = np.ones(shape) if is_norm else random.standard_normal(shape, np.float32) * np.float32(std)
+        weights[name] = values.astype(np.float32, copy=False)
+    return weights | {HEAD: weights[EMBEDDING]}
 
 
 def chain(config: Config, batches: int, seed: int = 1234) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import cpu_model, wait_for_quiet, watch
+from benchmarks.machine import cpu_model, watch
 from benchmarks.processes import Worker
 from benchmarks.tables import table, write_json
 
@@ -171,7 +171,6 @@ def measure(
             turns = Turns(plan, variants, args, stack)
             about = {label: turns.ask(i, {"do": "about"}) for i, label in enumerate(turns.labels)}
             for number in itertools.count():
-                wait_for_quiet(limit, time.monotonic() + 10)
                 for i, row in enumerate(table):
                     difference = max(difference, turns.take(i, row, backwards=number % 2 == 1))
                 if is_over():
@@ -196,7 +195,8 @@ def show(title: str, result: dict, shown: str, options: argparse.Namespace) -> N
     print(title, f"{result['cpu']}, {result['date']}", sep="\n")
     for label, about in result["implementations"].items():
         print(f"{label}: {about['version']}; {about['threads']} threads{about['kernels']}")
-    print("", shown, quietness(result, options.turns, options.other_cores), sep="\n")
+    rule = f"Turns with more than {options.other_cores:g} cores of others are left out, unless all are."
+    print("", shown, rule, sep="\n")
     if options.out:
         write_json(options.out, result)
 
@@ -227,16 +227,3 @@ def by_library(result: dict, what: str, count: int, tokens: int) -> str:
 def _quiet(figures: Any) -> str:
     fewest = min(figures, key=lambda by: by["quiet"])
     return f"{fewest['quiet']} of {fewest['all']}"
-
-
-def quietness(result: dict, wanted: int, limit: float) -> str:
-    """Returns a sentence on others' load, which begins with NOT QUIET if the figures can't be trusted."""
-    figures = [by for row in result["rows"] for by in row["by"].values()]
-    others = [cores for by in figures for _, cores in by["turns"]]
-    if None in others:
-        return "NOT KNOWN TO BE QUIET: this system doesn't tell what other programs use."
-    loud = sum(cores > limit for cores in others)
-    said = f"{loud} of {len(others)} turns discarded, in which others used more than {limit:g} cores"
-    if all(by["quiet"] >= wanted for by in figures):
-        return f"{said}."
-    return f"NOT QUIET: {said}; {statistics.median(others):.2f} in the median. If none is quiet, all count."

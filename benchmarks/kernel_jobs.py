@@ -151,6 +151,8 @@ def _angles(positions: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
 
 def normal(size: tuple[int, ...], seed: int) -> np.ndarray:
     """Returns normal numbers that come again and again: a billion different ones would take minutes."""
+    if not size:  # the gradient of a loss, which is 1, as usual
+        return np.ones((), np.float32)
     block = np.random.default_rng(seed).standard_normal(PERIOD, dtype=np.float32)
     return np.resize(block, size)
 
@@ -174,11 +176,9 @@ class Passes:
         self.library, self.job = library, job
         self.xs = xs if job.no_grad else [x.requires_grad_() for x in xs]
         self.call = compiled(lambda *xs: job.run(F, constants, *xs))
-        self.gradients = [] if job.no_grad else [self._gradient(y) for y in self.forward()]
-
-    def _gradient(self, y: Any) -> Any:
-        g = normal(tuple(y.shape), 9) if y.ndim else np.ones((), np.float32)  # 1 of a loss, as usual
-        return self.library.from_numpy(g).to(y.device).to(y.dtype)
+        results = [] if job.no_grad else self.forward()
+        gradients = [library.from_numpy(normal(tuple(y.shape), 9)) for y in results]
+        self.gradients = [g.to(device).to(y.dtype) for g, y in zip(gradients, results, strict=True)]
 
     def forward(self) -> list:
         """Returns the results."""

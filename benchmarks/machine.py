@@ -11,7 +11,6 @@ from typing import Any
 
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
-LOOK = 0.25  # seconds of looking whether the machine is quiet
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 # Each library chooses its kernels for this processor. Some systems name older ones for all users, so that
@@ -82,14 +81,6 @@ def watch(action: Callable[[], Any]) -> tuple[Any, float | None]:
         return result, None
     own_busy = tree_busy_seconds(os.getpid()) - own_busy
     return result, (total_busy_seconds() - all_busy - own_busy) / seconds
-
-
-def wait_for_quiet(limit: float, deadline: float) -> None:
-    """Returns once other programs use at most `limit` cores, or when time.monotonic() passes `deadline`."""
-    tick = 0.01 / LOOK  # the least that can be seen
-    others = watch(lambda: time.sleep(LOOK))[1]
-    while others is not None and others > limit + tick and time.monotonic() < deadline:
-        others = watch(lambda: time.sleep(LOOK))[1]
 
 
 def forget_peak_memory() -> None:

@@ -23,21 +23,13 @@ LIMITS = {"ceilings": 120.0, "parity": 300.0, "kernels": 240.0, "train": 540.0, 
 
 @dataclass
 class Context:
-    """What a section is run with.
-
-    Attributes:
-        args: the command line.
-        libraries: mytorch, and torch if it is there.
-        halves: "float16", and "bfloat16" if CuPy has it.
-        deadline: time.monotonic() at which the section has to end.
-        failures: questions that brought no result, with the reason.
-    """
+    """What a section is run with; questions that brought no result are in `failures`."""
 
     name: str
     args: argparse.Namespace
-    libraries: list[str]
-    halves: list[str]
-    deadline: float
+    libraries: list[str]  # mytorch, and torch if it is there
+    halves: list[str]  # "float16", and "bfloat16" if CuPy has it
+    deadline: float  # time.monotonic() at which the section has to end
     failures: list[dict] = field(default_factory=list)
 
     def __post_init__(self):
@@ -47,8 +39,8 @@ class Context:
         """Yields each question that has a result with it; one that failed is noted."""
         if library not in self.libraries:
             return
-        command, limit = ["benchmarks.gpu.worker", library], LIMITS[self.name]
-        for question, answer in ask_all(command, env, questions, limit, self.deadline):
+        command = ["benchmarks.gpu.worker", library]
+        for question, answer in ask_all(command, env, questions, LIMITS[self.name], self.deadline):
             if "result" in answer:
                 yield question, answer["result"]
             else:

@@ -12,13 +12,10 @@ import pytest
 import torch
 
 import mytorch
-from benchmarks.gpt import CONFIGS
-from benchmarks.gpt_mytorch import Trainer
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import parity, sections, tables, training, vectors
+from benchmarks.gpu import parity, tables, training, vectors
 from benchmarks.gpu.sizes import SIZES
 from benchmarks.kernel_jobs import jobs
-from tests.on_device import never_waiting
 from tests.triton.cases import CASES, COMPILED
 
 ROOT = Path(__file__).parents[2]
@@ -73,18 +70,13 @@ def test_a_broken_kernel_is_written_down_and_the_rest_goes_on(how, tmp_path):
     done, found = command(tmp_path, *args, BREAK=f"_scale:{how}")
     assert done.returncode == 1 and "3 problems" in done.stderr
     section = found["sections"]["parity"]
-    right = [row for row in section["rows"] if row["kernel"] == "sum_of_squares"]
-    wrong = [row["wrong"] for row in section["rows"] if row["kernel"] == "scale"]
-    assert len(right) == 3 and not any(row["wrong"] for row in right)
-    assert len(wrong) + len(section["failures"]) == 3 and all("times the limit" in text for text in wrong)
+    right, wrong = (
+        [row["wrong"] for row in section["rows"] if row["kernel"] == kernel]
+        for kernel in ("sum_of_squares", "scale")
+    )
+    assert right == [""] * 3 and all("times the limit" in text for text in wrong)
+    assert len(wrong) + len(section["failures"]) == 3
     assert all("exit code 7" in failure["error"] for failure in section["failures"])
-
-
-@linux
-def test_without_triton_s_kernels_it_says_why(tmp_path):
-    done, found = command(tmp_path, TRITON_INTERPRET="0")
-    said = "benchmarks.gpu: Triton's kernels can't run here: this CuPy is a stand-in without a GPU\n"
-    assert (done.returncode, done.stderr, found) == (1, said, None)
 
 
 def test_without_cupy_it_says_what_to_install(monkeypatch):
@@ -94,14 +86,9 @@ def test_without_cupy_it_says_what_to_install(monkeypatch):
 
 
 def test_wrong_arguments(capsys):
-    for args, said in {
-        ("--sections", "speed"): "invalid choice: 'speed'",
-        ("--kernels", "relu", "swish"): "there is no kernel swish; there are AdamW, add_layer_norm",
-        ("--jobs", "0"): "must be at least 1, got 0",
-    }.items():
-        with pytest.raises(SystemExit):
-            program.parse(["--out", "x", *args])
-        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        program.parse(["--out", "x", "--kernels", "relu", "swish"])
+    assert "there is no kernel swish; there are AdamW, add_layer_norm" in capsys.readouterr().err
 
 
 def test_every_kernel_is_timed_and_compared():
@@ -156,18 +143,6 @@ def test_losses_are_compared(losses, count):
     assert cells(tables.markdown(found), "mytorch") == ["mytorch float16", "2.0000", "1.0000", "1,024"]
 
 
-def test_a_section_that_breaks_is_written_down(monkeypatch, tmp_path, capsys):
-    def broken(context):
-        raise KeyError("of the section")
-
-    about = {**ABOUT, "ml_dtypes": "1"}
-    monkeypatch.setattr(program, "who_is_there", lambda peer: (about, {"missing": "no"}))
-    monkeypatch.setitem(sections.SECTIONS, "parity", broken)
-    with pytest.raises(SystemExit, match="1 problems"):
-        program.main(["--out", str(tmp_path), "--sections", "parity"])
-    assert "- parity: broken, KeyError: 'of the section'" in capsys.readouterr().out
-
-
 # Training in half precision.
 
 
@@ -183,12 +158,3 @@ def test_the_losses_are_pytorch_s(dtype, fake_cuda):
     ours, theirs = training.losses(mytorch, "tiny", dtype), training.losses(torch, "tiny", dtype, "cpu")
     assert len(ours["losses"]) == TINY.half_steps and ours["losses"][-1] < ours["losses"][0]
     np.testing.assert_allclose(ours["losses"], theirs["losses"], rtol=1e-2)
-
-
-def test_a_step_never_waits(fake_cuda, monkeypatch):
-    trainer = Trainer(CONFIGS["tiny"], "cuda", "float16")
-    x, y = (mytorch.from_numpy(a[0]).to("cuda") for a in training.chain(CONFIGS["tiny"], 1))
-    first = trainer.step(x, y)
-    with never_waiting(monkeypatch, fake_cuda):
-        second = trainer.forward_backward(x, y, trainer.scaler.scale(trainer.one))
-    assert first.item() != second.item()
