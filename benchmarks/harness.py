@@ -217,7 +217,7 @@ def by_library(result: dict, what: str, count: int, tokens: int) -> str:
     for label, by in result["rows"][0]["by"].items():
         low, high = (limit / count for limit in by["span_ms"])
         rows.append([
-            label, f"{by['ms'] / count:.1f}", f"{low:.1f} – {high:.1f}", f"{tokens / by['ms'] * 1e3:,.0f}",
+            label, f"{by['ms'] / count:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
             f"{by['ms'] / first['ms']:.2f}", f"{by['peak_memory'] / 2**20:,.0f} MiB", _quiet([by]),
         ])  # fmt: skip
     head = ["", f"ms/{what}", "fastest – slowest", "tokens/s", "ratio", "peak RSS", "quiet turns"]

@@ -94,7 +94,7 @@ def test_a_small_run(name, tmp_path):
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"| {label} ")]
         assert re.search(r" [\d.,]+ \| .* 1 of 1 \|$", line)
     result = json.loads(out.read_text())
-    assert "mytorch" in result["implementations"] and result["date"] and result["cpu"]
+    assert "mytorch" in result["implementations"] and result["date"]
     for row in result["rows"]:
         assert all(0 < by["ms"] < math.inf and by["all"] == 1 for by in row["by"].values())
 
@@ -102,8 +102,7 @@ def test_a_small_run(name, tmp_path):
 def test_the_time_of_an_import(monkeypatch, capsys):
     monkeypatch.setattr(import_time, "import_ms", {"numpy": 100.0, "mytorch": 250.0}.__getitem__)
     import_time.main(["--runs", "2"])
-    text = "import numpy 100 ms, import mytorch 250 ms: 150 ms beyond NumPy (medians of 2)\n"
-    assert capsys.readouterr().out == text
+    assert "import mytorch 250 ms: 150 ms beyond NumPy (medians of 2)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("option", "value", "message"), [
