@@ -1,23 +1,20 @@
 """Time convolutions, forward and backward, beside PyTorch eager.
 
-    python -m benchmarks.conv [--shapes resnet|other] [--rounds N]
+    python -m benchmarks.conv [--shapes resnet|other] [--rounds N] [--out FILE]
 
-Each implementation lives in a process of its own; they take turns at every shape, on the same arrays, in
-float32. Times are medians over the rounds during which no other program used the processor (all of them where
-there is no such round). Exit code 1: the results differ, or a worker ended early.
+The libraries take turns at every shape, on the same arrays, in float32. A time is the median of a turn's
+steps, then of the quiet turns. Exit code 1: the results differ, or a worker failed.
 """
 
-from __future__ import annotations
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-from dataclasses import dataclass
-from typing import Any
-
-from benchmarks.harness import TurnsParser, Variant, facts_lines, measure, table_lines
-from benchmarks.kernel_problem import REPEATS, Job
+from benchmarks.harness import MYTORCH, TORCH, Plan, Task, by_job, measure, parser, show
+from benchmarks.kernel_jobs import Job, task
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """One layer and its batch of square images."""
 
     batch: int
@@ -27,31 +24,19 @@ class Shape:
     kernel: int
     stride: int = 1
     groups: int = 1
-    backward: bool = True
+    no_grad: bool = False
 
     @property
-    def padding(self) -> int:
-        return self.kernel // 2
-
-    def __str__(self) -> str:
-        groups = f", {self.groups} groups" if self.groups > 1 else ""
-        forward = "" if self.backward else ", forward"
-        return (
-            f"{self.batch} x {self.channels} x {self.size} x {self.size} -> {self.out_channels}, "
-            f"{self.kernel}x{self.kernel} / {self.stride}{groups}{forward}"
-        )
+    def name(self) -> str:
+        more = f", {self.groups} groups" if self.groups > 1 else ", forward" if self.no_grad else ""
+        return f"{self.kernel}x{self.kernel} / {self.stride} to {self.out_channels}{more}"
 
     def job(self) -> Job:
-        """What is timed: the convolution of an input and a weight."""
-        sizes = (
-            (self.batch, self.channels, self.size, self.size),
-            (self.out_channels, self.channels // self.groups, self.kernel, self.kernel),
-        )
-
-        def call(F: Any, tensor: Any, x: Any, w: Any) -> Any:
-            return F.conv2d(x, w, None, self.stride, self.padding, 1, self.groups)
-
-        return Job(str(self), sizes, call, backward=self.backward)
+        """Returns the convolution of an input and a weight."""
+        x = self.batch, self.channels, self.size, self.size
+        w = self.out_channels, self.channels // self.groups, self.kernel, self.kernel
+        options = None, self.stride, self.kernel // 2, 1, self.groups
+        return Job("conv2d", (x, w), options=options, no_grad=self.no_grad)
 
 
 SHAPES = {
@@ -62,42 +47,26 @@ SHAPES = {
         Shape(8, 256, 56, 64, 1),
         Shape(8, 64, 56, 128, 1, 2),
         Shape(8, 3, 224, 64, 7, 2),
-        Shape(16, 64, 32, 64, 3, backward=False),
+        Shape(16, 64, 32, 64, 3, no_grad=True),
     ],
-    "other": [
-        Shape(32, 16, 32, 16, 3),
-        Shape(8, 64, 56, 64, 3, groups=64),
-        Shape(8, 128, 28, 128, 3, groups=32),
-    ],
-    "tiny": [  # for the tests
-        Shape(2, 3, 8, 4, 3),
-        Shape(2, 4, 8, 4, 3, 2, 2),
-        Shape(2, 3, 8, 4, 3, backward=False),
-    ],
+    "other": [Shape(32, 16, 32, 16, 3), Shape(8, 64, 56, 64, 3, 1, 64), Shape(8, 128, 28, 128, 3, 1, 32)],
+    "tiny": [Shape(2, 3, 8, 4, 3), Shape(2, 4, 8, 4, 3, 2, 2), Shape(2, 3, 8, 4, 3, no_grad=True)],
 }
 
 
-WORKER = "benchmarks.workers.kernels"
-VARIANTS = [
-    Variant("PyTorch eager", WORKER, options=("torch",)),
-    Variant("mytorch", WORKER, options=("mytorch",)),
-]
-TOLERANCE = 1e-3  # of the sum of three numbers, each of them a sum of up to 100,000 products in float32
+def jobs(library: Any, shapes: str) -> list[Callable[[], Task]]:
+    """Returns what a worker runs."""
+    return [partial(task, library, shape.job()) for shape in SHAPES[shapes]]
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = TurnsParser("conv", __doc__, 7)
-    parser.add_argument("--shapes", default="resnet", choices=SHAPES, metavar="resnet|other")
-    args = parser.parse_args(argv)
-    shapes = SHAPES[args.shapes]
-    about, table = measure("conv", args, VARIANTS, [args.shapes], len(shapes), REPEATS, TOLERANCE)
-    print(*facts_lines([v.label for v in VARIANTS], about), "", sep="\n")
-    rows = [
-        (str(shape), [m.median(args.other_cores) for m in row], row)
-        for shape, row in zip(shapes, table, strict=True)
-    ]
-    title = "forward + backward unless it says forward, ms"
-    print(*table_lines(title, rows, 2, args.other_cores), sep="\n")
+    options = parser("conv", __doc__, 7)
+    options.add_argument("--shapes", default="resnet", choices=SHAPES, metavar="resnet|other")
+    args = options.parse_args(argv)
+    rows = [(shape.name, shape.job().size) for shape in SHAPES[args.shapes]]
+    plan = Plan("conv", steps=10, warm_up=5, tolerance=1e-3)  # sums of up to 100,000 products in float32
+    result = measure(plan, [TORCH, MYTORCH], [args.shapes], rows, args)
+    show("Forward and backward unless it says forward, ms", result, by_job(result), args)
 
 
 if __name__ == "__main__":

@@ -3,42 +3,33 @@
 python -m benchmarks.import_time [--runs 15]
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess
 import sys
 
+from benchmarks.harness import positive
+
 PROGRAM = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
 
 
 def import_ms(module: str) -> float:
-    """Milliseconds that `import module` takes in a fresh interpreter; CalledProcessError where it fails."""
+    """Returns the milliseconds of an import in a fresh interpreter; CalledProcessError where it fails."""
     command = [sys.executable, "-c", PROGRAM.format(module)]
     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout) * 1e3
-
-
-def compare(runs: int, base: str = "numpy", module: str = "mytorch") -> tuple[float, float]:
-    """Median milliseconds of both imports, taken in turns, after one of each that fills the disk cache."""
-    import_ms(base), import_ms(module)
-    times = [(import_ms(base), import_ms(module)) for _ in range(runs)]
-    return tuple(statistics.median(column) for column in zip(*times, strict=True))
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.import_time", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--runs", type=int, default=15, help="fresh interpreters of each (15)")
-    args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error(f"--runs must be at least 1; got {args.runs}")
-    base, module = compare(args.runs)
-    print(
-        f"import numpy {base:.0f} ms, import mytorch {module:.0f} ms: {module - base:.0f} ms beyond NumPy "
-        f"(medians of {args.runs})"
-    )
+    parser.add_argument("--runs", type=positive, default=15, help="fresh interpreters of each (15)")
+    runs = parser.parse_args(argv).runs
+    # the first fills the caches
+    times = [(import_ms("numpy"), import_ms("mytorch")) for _ in range(runs + 1)]
+    base, whole = (statistics.median(column[1:]) for column in zip(*times, strict=True))
+    beyond = f"{whole - base:.0f} ms beyond NumPy (medians of {runs})"
+    print(f"import numpy {base:.0f} ms, import mytorch {whole:.0f} ms: {beyond}")
 
 
 if __name__ == "__main__":

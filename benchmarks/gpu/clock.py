@@ -1,24 +1,17 @@
 """How long a GPU takes for a call: CUDA events around it, with an empty cache, in medians."""
 
-from __future__ import annotations
-
+import gc
 import math
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from benchmarks.gpu.sizes import Size
 
 WARM_UP = 3
 LEAD = 1.5  # how many times as long as the host takes for a call, the GPU is kept busy before it
 MOST_FILLS = 100
-
-
-class Effort(NamedTuple):
-    """How much is measured: about `ms` of calls, but at least `fewest` and at most `most` of them."""
-
-    ms: float = 200.0
-    fewest: int = 10
-    most: int = 200
 
 
 class Clock:
@@ -26,29 +19,26 @@ class Clock:
 
     Before each call a buffer larger than the second-level cache is overwritten, as often as it takes for the
     host to be ahead of the GPU: so the times are those of the GPU, not of Python.
-
-    Args:
-        cuda: `mytorch.cuda` or `torch.cuda`.
-        flush: overwrites that buffer, without waiting.
     """
 
-    def __init__(self, cuda: Any, flush: Callable[[], Any], effort: Effort):
-        self.cuda, self.flush, self.effort = cuda, flush, effort
+    def __init__(self, library: Any, size: Size):
+        gc.collect()
+        library.cuda.empty_cache()
+        count = size.flushed or 4 * library.cuda.get_device_properties(0).L2_cache_size
+        self.cuda, self.size = library.cuda, size
+        self.flush = library.empty(count, dtype=library.uint8, device="cuda").zero_
 
     def __call__(self, call: Callable[[], Any]) -> dict:
-        """{"ms": median, "fastest_ms": …, "slowest_ms": …, "runs": …} of a call."""
+        """Returns {"ms": median, "fastest_ms": …, "slowest_ms": …, "runs": …} of a call."""
         for _ in range(WARM_UP):
             call()
         fills = self._fills(call)
         first = statistics.median(self._times(call, 3, fills))
-        runs = int(min(self.effort.most, max(self.effort.fewest, self.effort.ms / max(first, 1e-4))))
+        fewest, most = self.size.runs
+        runs = int(min(most, max(fewest, self.size.ms / max(first, 1e-4))))
         times = self._times(call, runs, fills)
-        return {
-            "ms": statistics.median(times),
-            "fastest_ms": min(times),
-            "slowest_ms": max(times),
-            "runs": runs,
-        }
+        extremes = {"fastest_ms": min(times), "slowest_ms": max(times)}
+        return {"ms": statistics.median(times), **extremes, "runs": runs}
 
     def _fills(self, call: Callable[[], Any]) -> int:
         self.cuda.synchronize()

@@ -1,87 +1,54 @@
-"""GPT-2 trained in float16 by mytorch: for its speed, step by step or as a CUDA graph, and for its losses."""
-
-from __future__ import annotations
+"""GPT-2 trained in half precision by either library: for its speed, and for its losses."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
 
-import mytorch
-from benchmarks.gpu.half import HalfTrainer
-from benchmarks.gpu.sizes import BATCHES, BETAS, Size, chain, learning_rate
-from benchmarks.problem import EMBEDDING, HEAD, MAX_GRAD_NORM, WEIGHT_DECAY, Config, initial_weights
-from mytorch import cuda
-from mytorch.models.gpt2 import GPT2, GPT2Config
-from mytorch.nn.fused_ops import registry
+from benchmarks.gpt import chain
+from benchmarks.gpu.sizes import SIZES
 
-DEVICE = "cuda"
+BATCHES = 8  # that a run goes round in which is timed
 
 
-def train(size: Size, captured: bool) -> dict:
-    """Times of windows of training steps, of which each ends with a wait for the GPU.
+def train(library, size: str, mode: str, device: str = "cuda") -> dict:
+    """Times windows of training steps in float16, of which each ends with a wait for the GPU.
 
     Args:
-        captured: forward and backward are a CUDA graph. The update, a few launches, never is.
+        mode: "eager"; of mytorch "captured": forward and backward are a CUDA graph, the update never is; of
+            PyTorch "compiled".
 
     Returns:
-        {"ms": [of a step, a number a window], "losses": [one a step], "bytes": memory that is held, …}
+        {"windows_ms": [of a step], "bytes": memory that is held, and see `losses`}
     """
-    config = size.train
-    trainer = make_trainer(config)
-    inputs, targets = (mytorch.from_numpy(a).to(DEVICE) for a in chain(config, BATCHES))
-    forward_backward: Callable = trainer.forward_backward
-    if captured:
-        forward_backward = cuda.make_graphed_step(forward_backward, (inputs[0], targets[0]))
-    losses: list = []
+    sizes, found = SIZES[size], []
+    options = {"compiled": True} if mode == "compiled" else {}
+    trainer = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(
+        sizes.train, device, "float16", **options
+    )
+    batches = [library.from_numpy(a).to(device) for a in chain(sizes.train, BATCHES)]
+    if mode == "captured":
+        trainer.capture(*(a[0] for a in batches))
 
     def window() -> float:
         begin = time.perf_counter()
-        for _ in range(size.steps):
-            k = len(losses) % BATCHES
-            set_rate(trainer, len(losses))
-            losses.append(forward_backward(inputs[k], targets[k]).clone())
-            trainer.update()
-        cuda.synchronize()
-        return (time.perf_counter() - begin) * 1e3 / size.steps
+        for _ in range(sizes.steps):
+            found.append(trainer.step(*(a[len(found) % BATCHES] for a in batches)))
+        library.cuda.synchronize()
+        return (time.perf_counter() - begin) * 1e3 / sizes.steps
 
     window()  # compiles and tunes
-    ms = [window() for _ in range(size.windows)]
-    return {"ms": ms, **told(trainer, losses), "bytes": cuda.memory_reserved()}
+    ms = [window() for _ in range(sizes.windows)]
+    return {"windows_ms": ms, **told(trainer, found), "bytes": library.cuda.memory_reserved()}
 
 
-def train_half(size: Size) -> dict:
-    """The losses of a run, and what became of the loss scale."""
-    config, losses = size.half, []
-    trainer = make_trainer(config)
-    for step, (x, y) in enumerate(zip(*chain(config, size.half_steps), strict=True)):
-        set_rate(trainer, step)
-        losses.append(trainer.forward_backward(*(mytorch.from_numpy(a).to(DEVICE) for a in (x, y))).clone())
-        trainer.update()
-    return told(trainer, losses)
+def losses(library, size: str, dtype: str, device: str = "cuda") -> dict:
+    """Trains in a half precision; returns {"losses": [one a step], "scale": of the loss at the end}."""
+    config, steps = SIZES[size].half, SIZES[size].half_steps
+    trainer = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(config, device, dtype)
+    batches = zip(*chain(config, steps), strict=True)
+    found = [trainer.step(*(library.from_numpy(a).to(device) for a in batch)) for batch in batches]
+    return told(trainer, found)
 
 
-def make_trainer(config: Config) -> HalfTrainer:
-    """GPT-2 without biases and dropout, with the initial weights that PyTorch gets."""
-    sizes: dict[str, Any] = {"n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd}
-    model = GPT2(GPT2Config(config.vocab_size, config.context_length, bias=False, **sizes))
-    weights = initial_weights(config)
-    model.load_state_dict({**weights, HEAD: weights[EMBEDDING]})
-    model = model.to(DEVICE)
-    fused = None if registry.why_not("cuda") else True  # the stand-in for CuPy has no kernels
-    groups = model.parameter_groups(WEIGHT_DECAY)
-    return HalfTrainer(model, groups, max_norm=MAX_GRAD_NORM, lr=0.0, betas=BETAS, fused=fused)
-
-
-def set_rate(trainer: HalfTrainer, step: int) -> None:
-    for group in trainer.optimizer.param_groups:
-        group["lr"] = learning_rate(step)
-
-
-def told(trainer: HalfTrainer, losses: list) -> dict:
-    """What is read from the GPU when all is done."""
-    scale = trainer.loss_scale
-    return {
-        "losses": [float(loss.item()) for loss in losses],
-        "scale": scale.scale.get().item(),
-        "skipped": int(scale.skipped.get().item()),
-    }
+def told(trainer, found: list) -> dict:
+    """Returns what is read from the GPU when all is done."""
+    return {"losses": [float(loss.item()) for loss in found], "scale": trainer.scaler.get_scale()}

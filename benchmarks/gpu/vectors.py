@@ -1,56 +1,54 @@
-"""The jobs on long vectors in mytorch: callables that do one, again and again."""
-
-from __future__ import annotations
+"""What happens to all gradients and parameters between two steps: float32 vectors of the model's size."""
 
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-
-import mytorch
-from mytorch import optim
-from mytorch.backends.device import as_device, cupy, on
-from mytorch.nn.fused_ops.cast import cast_and_check, unscale_and_check
-from mytorch.nn.fused_ops.norm import euclidean_norm
-from mytorch.nn.fused_ops.norm import scale as multiply
+# bytes that a number costs at least; gradients are cast from float16
+BYTES = {"sum_of_squares": 4, "scale": 8, "cast_and_check": 6, "unscale_and_check": 8, "AdamW": 28}
 
 
-def norm(where: str, n: int) -> Callable:
-    """sqrt(sum x^2)"""
-    x = _normal(where, n)
-    return lambda: euclidean_norm(x)
+def calls(library: Any, n: int) -> dict[str, Callable]:
+    """Returns a function for each name, in mytorch or PyTorch."""
+    return (_torch if library.__name__ == "torch" else _mytorch)(n)
 
 
-def scale(where: str, n: int) -> Callable:
-    """x <- x * 1, the factor being on the GPU."""
-    x, one = _normal(where, n), _full(where, 1)
-    return lambda: multiply(x, one)
+def _mytorch(n: int) -> dict[str, Callable]:
+    import mytorch
+    from mytorch.core.tensor import raw_of
+    from mytorch.nn.fused_ops.cast import cast_and_check, unscale_and_check
+    from mytorch.nn.fused_ops.norm import euclidean_norm, scale
+
+    x, p = (mytorch.randn(n, device="cuda") for _ in range(2))
+    p.requires_grad_().grad = mytorch.ones(n, device="cuda")
+    one, found = mytorch.ones(1, device="cuda"), mytorch.zeros(1, device="cuda")
+    half, out = x.to(mytorch.float16), mytorch.empty_like(x)
+    raw, source, out, one, found = map(raw_of, (x, half, out, one, found))
+    return {
+        "sum_of_squares": lambda: euclidean_norm(raw),
+        "scale": lambda: scale(raw, one),
+        "cast_and_check": lambda: cast_and_check(source, out, found),
+        "unscale_and_check": lambda: unscale_and_check(raw, one, found),
+        "AdamW": mytorch.optim.AdamW([p], lr=1e-4).step,
+    }
 
 
-def cast(where: str, n: int, itemsize: int) -> Callable:
-    """A half (or a float32) gradient to float32, and whether it is finite."""
-    x = _normal(where, n).astype({2: np.float16, 4: np.float32}[itemsize])
-    out, found_inf = _normal(where, n), _full(where, 0)
-    return lambda: cast_and_check(x, out, found_inf)
+def _torch(n: int) -> dict[str, Callable]:
+    import torch
 
+    x, p = (torch.randn(n, device="cuda") for _ in range(2))
+    p.requires_grad_().grad = torch.ones(n, device="cuda")
+    source, out = x.to(torch.float16), torch.empty_like(x)
+    one, found = torch.ones(1, device="cuda"), torch.zeros(1, device="cuda")
+    unscale = torch._amp_foreach_non_finite_check_and_unscale_  # what its GradScaler calls
 
-def unscale(where: str, n: int) -> Callable:
-    """x <- x * 1, and whether it is finite."""
-    x, one, found_inf = _normal(where, n), _full(where, 1), _full(where, 0)
-    return lambda: unscale_and_check(x, one, found_inf)
+    def cast_and_check() -> None:
+        out.copy_(source)  # in two passes: PyTorch has none that does both
+        unscale([out], found, one)
 
-
-def adamw(where: str, n: int) -> Callable:
-    """A step of AdamW."""
-    p = mytorch.zeros(n, device=where, requires_grad=True)
-    p.grad = mytorch.ones(n, device=where)
-    return optim.AdamW([p], lr=1e-4).step
-
-
-def _normal(where: str, n: int):
-    with on(as_device(where)):
-        return cupy().random.standard_normal(n, dtype=np.float32)
-
-
-def _full(where: str, value: float):
-    with on(as_device(where)):
-        return cupy().full(1, value, np.float32)
+    return {
+        "sum_of_squares": lambda: torch.linalg.vector_norm(x),
+        "scale": lambda: x.mul_(one),
+        "cast_and_check": cast_and_check,
+        "unscale_and_check": lambda: unscale([x], found, one),
+        "AdamW": torch.optim.AdamW([p], lr=1e-4, fused=True).step,
+    }

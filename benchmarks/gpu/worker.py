@@ -1,128 +1,79 @@
-"""The process that measures mytorch: it answers the items of all sections (see `stream`)."""
-
-from __future__ import annotations
+"""The process that measures one library: python -m benchmarks.gpu.worker mytorch|torch"""
 
 import functools
-import gc
-import os
 import platform
-import subprocess
+import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-import mytorch
-from benchmarks.gpu import ceilings, parity, times, training
+from benchmarks.gpu import training, vectors
 from benchmarks.gpu.clock import Clock
-from benchmarks.gpu.sizes import SIZES, Size
-from benchmarks.gpu.stream import serve
-from mytorch import cuda
-from mytorch.backends.device import cupy
-from tests.triton import harness
+from benchmarks.gpu.sizes import SIZES
+from benchmarks.kernel_jobs import Passes, jobs
+from benchmarks.processes import serve
 
 
-def about() -> dict[str, Any]:
-    """What the figures depend on. An exception says what is missing: CuPy, a GPU, or Triton."""
-    runtime = cupy().cuda.runtime
-    properties = cuda.get_device_properties()
+def about_torch(torch) -> dict:
+    """Returns versions; raises RuntimeError without a GPU."""
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"PyTorch {torch.__version__} finds no GPU")
+    return {"pytorch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+
+
+def about_mytorch(mytorch) -> dict:
+    """Returns what the figures depend on; an exception says what is missing: CuPy, a GPU, or Triton."""
+    from mytorch.backends.device import cupy
     from mytorch.nn.fused_ops import triton
 
-    reason = triton.why_not()
-    if reason:
+    properties = mytorch.cuda.get_device_properties(0)
+    if reason := triton.why_not():
         raise RuntimeError(f"Triton's kernels can't run here: {reason}")
+    driver = Path("/proc/driver/nvidia/version")
+    versions = {}
+    for name in ("numpy", "triton", "ml_dtypes"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
     return {
         "gpu": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
-        "l2_bytes": properties.L2_cache_size,
-        "driver": _kernel_driver(),
-        "cuda_driver": _dotted(runtime.driverGetVersion()),
-        "cuda_runtime": _dotted(runtime.runtimeGetVersion()),
+        "driver": driver.read_text().splitlines()[0] if driver.exists() else "unknown",
+        "cuda_runtime": cupy().cuda.runtime.runtimeGetVersion(),
         "python": platform.python_version(),
         "mytorch": mytorch.__version__,
         "cupy": cupy().__version__,
-        **{name: _version(name) for name in ("numpy", "triton", "ml_dtypes")},
-        "bfloat16": _why_no_bfloat16(),
+        **versions,
     }
 
 
-def _why_no_bfloat16() -> str:
-    """Why CuPy has no arrays of bfloat16 here; "" if it has."""
-    if harness.BFLOAT16 is None:
-        return "CuPy needs the package ml_dtypes for it: pip install ml_dtypes"
-    try:
-        x = np.ones(2, harness.BFLOAT16)
-        back = parity.to_cpu(np.copy(parity.to_gpu(x)))
-    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        return f"this CuPy has no such arrays ({type(error).__name__}: {error})"
-    return "" if back.tobytes() == x.tobytes() else f"this CuPy made {back} of {x}"
+def kernel_time(library, size: str, job: str, compiled: bool) -> dict:
+    """Returns {"forward": times, "both": times or None}, of the forward pass and of both passes."""
+    sizes, options = SIZES[size], {}
+    clock = Clock(library, sizes)
+    if job in vectors.BYTES:
+        return {"forward": clock(vectors.calls(library, sizes.kernels.parameters)[job]), "both": None}
+    if compiled:
+        library._dynamo.reset()
+        options["compiled"] = functools.partial(library.compile, dynamic=False)
+    found = next(known for known in jobs(sizes.kernels, sizes.images) if known.name == job)
+    passes = Passes(library, found, "cuda", "float16", **options)
+    return {"forward": clock(passes.forward), "both": None if found.no_grad else clock(passes.both)}
 
 
-def _dotted(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _kernel_driver() -> str:
-    """The version of NVIDIA's kernel module, which the CUDA runtime doesn't know."""
-    try:
-        said = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        try:
-            said = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return "unknown"
-    return next((word for word in said.split() if word[:1].isdigit() and "." in word), "unknown")
-
-
-def clock(size: Size) -> Clock:
-    """The clock for mytorch's work on the current GPU, whose memory is given back first."""
-    gc.collect()
-    cuda.empty_cache()
-    count = size.flushed or 4 * cuda.get_device_properties().L2_cache_size
-    return Clock(cuda, functools.partial(cupy().empty(count, "uint8").fill, 0), size.effort)
-
-
-def ceiling(size: str, what: str) -> dict:
-    return ceilings.measure(what, SIZES[size], clock(SIZES[size]))
-
-
-def kernel_time(size: str, job: str, dtype: str) -> dict:
-    return times.measure(mytorch, times.job(job, SIZES[size], dtype), dtype, clock(SIZES[size]))
-
-
-def compare(kernel: str, table: str, row: int, dtype: str) -> dict:
-    """Odd cases with the configuration that comes first, cases of real size with the one that is fastest."""
-    if table == "odd":
-        os.environ["MYTORCH_TUNE"] = "0"
+def main(name: str) -> None:
+    library = import_module(name)
+    tasks = {"kernel_time": kernel_time, "train": training.train, "losses": training.losses}
+    if name == "torch":
+        tasks["about"] = about_torch
     else:
-        os.environ.pop("MYTORCH_TUNE", None)
-    return parity.compare(kernel, table, row, dtype)
+        from benchmarks.gpu import ceilings, parity
 
-
-def train(size: str, captured: bool) -> dict:
-    return training.train(SIZES[size], captured)
-
-
-def train_half(size: str) -> dict:
-    return training.train_half(SIZES[size])
+        tasks |= {"about": about_mytorch, "ceiling": ceilings.measure, "compare": parity.compare}
+    check = library.cuda.synchronize if library.cuda.is_available() else lambda: None
+    serve({key: functools.partial(task, library) for key, task in tasks.items()}, check)
 
 
 if __name__ == "__main__":
-    serve(
-        {
-            "about": about, "ceiling": ceiling, "kernel_time": kernel_time, "compare": compare,
-            "train": train, "train_half": train_half,
-        },
-        works=cuda.synchronize,
-    )  # fmt: skip
+    main(sys.argv[1])

@@ -1,0 +1,97 @@
+"""The processor, the load of other programs, and the environment that every measured process gets."""
+
+import contextlib
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+# Each library chooses its kernels for this processor. Some systems name older ones for all users, so that
+# results are the same on all their machines.
+KERNEL_CHOICES = (
+    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "NPY_DISABLE_CPU_FEATURES", "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES",
+)  # fmt: skip
+
+
+def cpu_model() -> str:
+    """Returns the processor's name, its cores, and its widest vectors."""
+    file = PROC / "cpuinfo"
+    lines = file.read_text().splitlines() if file.exists() else []
+    facts = dict([part.strip() for part in line.split(":", 1)] for line in lines if ":" in line)
+    flags = facts.get("flags", "").split()
+    vectors = ", AVX-512" if "avx512f" in flags else ", AVX2" if "avx2" in flags else ""
+    return f"{facts.get('model name', platform.machine())} ({os.cpu_count()} cores{vectors})"
+
+
+def environment() -> dict[str, str]:
+    """Returns the variables of a measured process: two threads unless they are set, no KERNEL_CHOICES."""
+    threads = os.environ.get("OMP_NUM_THREADS", "2")
+    kept = {name: value for name, value in os.environ.items() if name not in KERNEL_CHOICES}
+    return {name: threads for name in THREAD_VARIABLES} | kept
+
+
+def total_busy_seconds() -> float | None:
+    """Returns the time since boot in which our cores were not idle; None without /proc/stat.
+
+    Taken as clock minus idle: the kernel measures idle time exactly, while it samples the other columns.
+    Time that a hypervisor gave to another machine counts as busy. Source: proc_stat(5).
+    """
+    if not (PROC / "stat").exists():
+        return None
+    lines = (PROC / "stat").read_text().splitlines()
+    cores = os.sched_getaffinity(0)
+    columns = {name: values for name, *values in (line.split() for line in lines)}
+    idle = sum(int(columns[f"cpu{core}"][3]) + int(columns[f"cpu{core}"][4]) for core in cores)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * len(cores) - idle / TICKS
+
+
+def tree_busy_seconds(root: int) -> float:
+    """Returns the CPU time of process `root` and its descendants. Source: proc_pid_stat(5)."""
+    parent, used = {}, {}
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            columns = (folder / "stat").read_text().rpartition(")")[2].split()  # the name may hold spaces
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we were reading
+        parent[int(folder.name)] = int(columns[1])
+        used[int(folder.name)] = sum(int(ticks) for ticks in columns[11:15])  # also of its ended children
+
+    def descends(pid: int) -> bool:
+        while pid not in (root, 0):
+            pid = parent.get(pid, 0)
+        return pid == root
+
+    return sum(ticks for pid, ticks in used.items() if descends(pid)) / TICKS
+
+
+def watch(action: Callable[[], Any]) -> tuple[Any, float | None]:
+    """Returns the result of `action()`, and the cores that other programs kept busy (None: not known)."""
+    begin, all_busy, own_busy = time.perf_counter(), total_busy_seconds(), tree_busy_seconds(os.getpid())
+    result = action()
+    seconds = time.perf_counter() - begin
+    if all_busy is None:
+        return result, None
+    own_busy = tree_busy_seconds(os.getpid()) - own_busy
+    return result, (total_busy_seconds() - all_busy - own_busy) / seconds
+
+
+def forget_peak_memory() -> None:
+    """Resets this process's memory peak, where the system can. Source: proc_pid_clear_refs(5)."""
+    with contextlib.suppress(OSError):
+        (PROC / "self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Returns the largest resident memory of this process, since the reset where there was one, in bytes."""
+    status = PROC / "self/status"
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024
