@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 
 from .address import address_of
-from .jit import device, kernel, prange
+from .jit import kernel, prange, routine
 from .openblas import address, openblas
 from .threads import get_num_threads
 
@@ -37,7 +37,7 @@ def is_available() -> bool:
     return _library is not None
 
 
-@device
+@routine
 def multiply_part(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, beta, by_rows, first, last):
     """Rows, or columns, `first` to `last` of c = a b + beta c."""
     if by_rows:

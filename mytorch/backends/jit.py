@@ -1,7 +1,7 @@
 """
 Compiled loops for the CPU, by Numba. Importing this module starts the pool of threads (see `threads`).
 
-    @device                           # a helper, inlined into the kernels that call it
+    @device                           # a function of numbers, inlined into the kernels that call it
     def square(x):
         return x * x
 
@@ -34,7 +34,7 @@ import numpy as np  # noqa: E402
 from numba import prange  # noqa: E402
 from numba.core import event  # noqa: E402
 
-__all__ = ["device", "kernel", "prange"]
+__all__ = ["device", "kernel", "prange", "routine"]
 
 # Sums may be reordered, products and sums contracted. The rest of "fast math" would break NaN and inf.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
@@ -42,8 +42,13 @@ _OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
 
 
 def device(function: Callable) -> Callable:
-    """Compiles a function that kernels call, inlined into them."""
+    """Compiles a function of numbers that kernels call, inlined into them, so that loops over it vectorize."""
     return numba.njit(function, inline="always", **_OPTIONS)
+
+
+def routine(function: Callable) -> Callable:
+    """Compiles a function of arrays that kernels call: once, not into each of them, which takes long."""
+    return numba.njit(function, **_OPTIONS)
 
 
 def kernel(

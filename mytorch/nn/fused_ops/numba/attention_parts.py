@@ -6,7 +6,7 @@ import numpy as np
 
 from ....backends.address import address_of
 from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, ZERO, sgemm
-from ....backends.jit import device
+from ....backends.jit import device, routine
 from .approximations import INF, exp32
 from .maximum import maximum32
 from .memory import floats
@@ -20,24 +20,24 @@ LOWEST = np.finfo(np.float32).min
 # matrix (address, stride of rows in bytes).
 
 
-@device
+@routine
 def rows_from(array, batch, head, row):
     """The matrix that begins at a row of an array."""
     return array[0] + batch * array[1] + head * array[2] + row * array[3], array[3]
 
 
-@device
+@routine
 def below(matrix, count):
     """The matrix that begins `count` bytes later."""
     return matrix[0] + count, matrix[1]
 
 
-@device
+@routine
 def matrix_of(x):
     return x.ctypes.data, 4 * x.shape[1]
 
 
-@device
+@routine
 def multiply(ta, m, n, k, alpha, a, b, beta, c):
     """c = alpha a b + beta c, with a few rows of a, as stored in memory, at a time."""
     rows, others = (m, n * k) if ta == PLAIN else (k, m * n)
@@ -51,12 +51,12 @@ def multiply(ta, m, n, k, alpha, a, b, beta, c):
             sgemm_of(ta, m, n, k, alpha, below(a, first * a[1]), below(b, first * b[1]), first_beta, c)
 
 
-@device
+@routine
 def sgemm_of(ta, m, n, k, alpha, a, b, beta, c):
     sgemm(ROW_MAJOR, ta, PLAIN, m, n, k, alpha, a[0], a[1] // 4, b[0], b[1] // 4, beta, c[0], c[1] // 4)
 
 
-@device
+@routine
 def transpose(matrix, out):
     features, rows = out.shape
     for i in range(rows):
@@ -65,7 +65,7 @@ def transpose(matrix, out):
             out[j, i] = row[j]
 
 
-@device
+@routine
 def fill_with_zeros(matrix, rows, features):
     for i in range(rows):
         row = floats(matrix[0] + i * matrix[1], features)
@@ -73,7 +73,7 @@ def fill_with_zeros(matrix, rows, features):
             row[j] = ZERO
 
 
-@device
+@routine
 def seen(first, last, keys, mode):
     """(oldest, end): the range of keys that a query of the tile attends to."""
     _, is_causal, window, position = mode
@@ -81,7 +81,7 @@ def seen(first, last, keys, mode):
     return (min(oldest, keys), min(position + last, keys)) if is_causal else (0, keys)
 
 
-@device
+@routine
 def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
     """s = scale k q^T + bias, and -inf where a key is masked."""
     scale = mode[0]
@@ -97,7 +97,7 @@ def scores_of(q, k, bias, features, first, oldest, mode, memory, s):
     set_masked(s, -INF, first, oldest, mode)
 
 
-@device
+@routine
 def set_masked(s, value, first, oldest, mode):
     """s = value where, in causal attention, a key is masked."""
     _, is_causal, window, position = mode
@@ -112,7 +112,7 @@ def set_masked(s, value, first, oldest, mode):
                     s[j, i] = value
 
 
-@device
+@routine
 def softmax(s, largest, total):
     """s = exp(s - largest) for each column, not yet divided by the total."""
     keys, rows = s.shape
@@ -134,7 +134,7 @@ def dropout_factor(dropout, row, keys, key):
     return scale if uniform32(k0, k1, np.uint64(row * keys + key)) > p else ZERO
 
 
-@device
+@routine
 def scale_rows(matrix, features, factors):
     for i in range(factors.size):
         row = floats(matrix[0] + i * matrix[1], features)
@@ -142,7 +142,7 @@ def scale_rows(matrix, features, factors):
             row[j] *= factors[i]
 
 
-@device
+@routine
 def scores_backward(p, d, delta, largest, factor, mode, dropout, row, keys, first, oldest):
     """Replaces scores p by the weights after dropout, and d = v dy^T by the gradients of the scores.
 
@@ -165,7 +165,7 @@ def scores_backward(p, d, delta, largest, factor, mode, dropout, row, keys, firs
                 d[j, i] = p[j, i] * (d[j, i] - delta[i])
 
 
-@device
+@routine
 def inner_products(x, y, features, out):
     """out[i] = the inner product of row i of two matrices"""
     for i in range(out.size):

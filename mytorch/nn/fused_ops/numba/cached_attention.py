@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....backends.jit import device, kernel, prange
+from ....backends.jit import device, kernel, prange, routine
 from ...functional.cached_attention import cached_attention
 from .approximations import ZERO, exp32
 from .attention import attention
@@ -28,7 +28,7 @@ def _row(array, batch, head, row, features):
     return floats(array[0] + batch * array[1] + head * array[2] + row * array[3], features)
 
 
-@device
+@routine
 def _attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part):
     """One query and the keys `first` to `last` - 1: weighted sum of values, maximum, sum of exponentials."""
     query, largest, total = _row(q, batch, head, 0, features), LOWEST, ZERO

@@ -7,7 +7,7 @@ import numpy as np
 from ....backends import gemm
 from ....backends.blas import column_sums, rows
 from ....backends.gemm import get_blas_threads, multiply_part, set_blas_threads
-from ....backends.jit import device, kernel, prange
+from ....backends.jit import kernel, prange, routine
 from ...functional.linear import linear, linear_activation
 from ..linear import require_shapes, vjps
 from .activations import silu_derivative
@@ -21,7 +21,7 @@ GELU, GELU_TANH, RELU, SILU = range(4)
 ACTIVATIONS = {"gelu": GELU, "gelu_tanh": GELU_TANH, "relu": RELU, "silu": SILU}
 
 
-@device
+@routine
 def activate(activation, z, slopes):
     """z = f(z) in place and slopes = f'(z), for a row."""
     if activation == GELU:
@@ -45,7 +45,7 @@ def activate(activation, z, slopes):
             z[j] *= s
 
 
-@device
+@routine
 def finish(z, bias, activation, slopes):
     """z = f(z + bias) in place and slopes = f'(z + bias), for a row; no f if activation is negative."""
     if bias.size:

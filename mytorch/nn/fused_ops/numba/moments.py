@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....backends.jit import device
+from ....backends.jit import routine
 from ...functional.composite import Unsupported
 
 SINGLE = np.dtype(np.float32)
@@ -12,7 +12,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 _BLOCK = 4096  # elements that are summed in float32, in vector registers; sums of blocks are added in float64
 
 
-@device
+@routine
 def sum_of(x):
     """The sum of a vector, in float64."""
     total = 0.0
@@ -24,7 +24,7 @@ def sum_of(x):
     return total
 
 
-@device
+@routine
 def squares_of(x, mean):
     """The sum of the squared distances from `mean`, in float64."""
     total = 0.0
@@ -36,21 +36,21 @@ def squares_of(x, mean):
     return total
 
 
-@device
+@routine
 def add(x, y, out):
     """out = x + y, for vectors."""
     for i in range(out.size):
         out[i] = x[i] + y[i]
 
 
-@device
+@routine
 def scaled(x, mean, scale, shift, out):
     """out = (x - mean) scale + shift"""
     for i in range(out.size):
         out[i] = (x[i] - mean) * scale + shift
 
 
-@device
+@routine
 def weight_gradients(dy, x, mean, rstd):
     """The gradients of weight and bias: the sums of dy x_hat and of dy."""
     dweight, dbias = ZERO, ZERO
@@ -60,7 +60,7 @@ def weight_gradients(dy, x, mean, rstd):
     return dweight, dbias
 
 
-@device
+@routine
 def input_gradient(dy, x, weight, mean, rstd, mean_dxhat, mean_d, dx):
     """dx = rstd (d - mean_d - x_hat mean_dxhat) with d = dy weight."""
     for i in range(dx.size):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ....backends.jit import device, kernel, prange
+from ....backends.jit import kernel, prange, routine
 from ...functional.softmax import log_softmax, softmax
 from .approximations import INF, ONE, ZERO, exp32
 from .maximum import maximum32
@@ -18,7 +18,7 @@ from .moments import contiguous, require_single
 LANES = 128  # adjacent columns at a time, where the dim isn't the last
 
 
-@device
+@routine
 def max_of(x):
     largest = -INF
     for j in range(x.size):
@@ -26,7 +26,7 @@ def max_of(x):
     return largest
 
 
-@device
+@routine
 def _forward(x, log, y):
     """One row."""
     largest, total = max_of(x), ZERO
@@ -46,7 +46,7 @@ def _forward(x, log, y):
         y[j] *= factor
 
 
-@device
+@routine
 def _backward(y, g, log, d):
     """d = y (g - sum(g y)), or g - exp(y) sum(g) for the logarithm."""
     total = ZERO
