@@ -1,8 +1,11 @@
 """Fixtures for all tests."""
 
+import os
 import resource
 import sys
 from pathlib import Path
+
+os.environ.setdefault("MYTORCH_COMPILE", "wait")  # kernels in the background would be tested at times
 
 import hypothesis
 import pytest

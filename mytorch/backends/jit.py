@@ -42,7 +42,7 @@ _OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
 
 
 def device(function: Callable) -> Callable:
-    """Compiles a function of numbers that kernels call, inlined into them, so that loops over it vectorize."""
+    """Compiles a function of numbers that kernels call: inlined, so that loops over it vectorize."""
     return numba.njit(function, inline="always", **_OPTIONS)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import config, env, estimate_memory, launch, test
+from . import compile, config, env, estimate_memory, launch, test
 
-COMMANDS = {"config": config, "launch": launch, "test": test, "env": env, "estimate-memory": estimate_memory}
+COMMANDS = {
+    "config": config, "launch": launch, "test": test, "env": env, "estimate-memory": estimate_memory,
+    "compile": compile,
+}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -169,7 +169,7 @@ def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool
     try:
         if reason := why_no_kernel(kernel, dtype, target):
             raise Unsupported(reason)
-        module = registry.load(target.type, kernel)
+        module = registry.load(target.type, kernel, bool(fused))
         module.require_dtypes(np.empty(0, dtype))
     except Unsupported:
         if fused:

@@ -13,6 +13,7 @@ OPTIONS = {
     "test": ["--config", "--num_processes", "--cpu", "--timeout"],
     "env": ["--json"],
     "estimate-memory": ["--model_size", "--batch_size", "--zero_stage", "--optimizer", "16 s N C"],
+    "compile": ["FILE", "cross_entropy"],
 }
 
 

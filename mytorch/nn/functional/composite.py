@@ -61,7 +61,7 @@ class Composite:
         self.reference, self.outputs = reference, outputs
         self.manual_variant: Callable | None = None
         self.kernels: dict[str, Callable] = {}
-        self.suppliers: dict[str, Callable[[], Any]] = {}
+        self.suppliers: dict[str, Callable[..., Any]] = {}
         self.checker: Callable | None = None
         self.signature = inspect.signature(reference)
         parameters = self.signature.parameters
@@ -110,8 +110,11 @@ class Composite:
 
         return register
 
-    def kernel(self, kind: str) -> Callable:
+    def kernel(self, kind: str, demanded: bool = False) -> Callable:
         """Returns the fused variant for a kind of device, loading it if necessary.
+
+        Args:
+            demanded: wait until it is compiled.
 
         Raises:
             Unsupported: no such kernel.
@@ -120,7 +123,7 @@ class Composite:
         if found is None:
             if kind not in self.suppliers:
                 raise Unsupported(f"there is no fused kernel for {kind}")
-            self.suppliers[kind]()
+            self.suppliers[kind](demanded=demanded)
             found = self.kernels[kind]
         return found
 
@@ -159,7 +162,7 @@ class Composite:
                     break
             kind = first.device.type
             try:
-                kernel = self.kernels.get(kind) or self.kernel(kind)
+                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
                 return kernel(*args)
             except Unsupported as reason:
                 if fused:

@@ -13,6 +13,7 @@ from types import ModuleType
 from ...backends import threads
 from ...backends.device import RawArray, device_of
 from ..functional.composite import REGISTRY, Unsupported, use_fused
+from . import background
 
 FOLDERS = {"cpu": "numba", "cuda": "triton"}  # by kind of device
 
@@ -56,9 +57,18 @@ def register() -> None:
             REGISTRY[name].suppliers[kind] = functools.partial(load, kind, file)
 
 
-def load(kind: str, file: str) -> ModuleType:
-    """Imports a file of kernels for a kind of device; raises `Unsupported` where kernels can't run."""
+def load(kind: str, file: str, demanded: bool = False) -> ModuleType:
+    """Imports a file of kernels for a kind of device.
+
+    Args:
+        demanded: compile it now, if necessary, and not in the background.
+
+    Raises:
+        Unsupported: kernels can't run, or are being compiled.
+    """
     reason = why_not(kind)
+    if not reason and kind == "cpu" and not demanded and not background.is_compiled(file):
+        reason = "its kernels are being compiled"
     if reason:
         raise Unsupported(reason)
     return importlib.import_module(f"{__package__}.{FOLDERS[kind]}.{file}")
