@@ -1,4 +1,4 @@
-"""The layers, one file a family."""
+"""The layers, one file a family; all of them also take `auto=` and `fused=` (see `variants`)."""
 
 from .activation import (
     CELU,
@@ -137,6 +137,7 @@ from .upsampling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from .variants import with_variants
 
 __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
@@ -168,3 +169,6 @@ __all__ = [
     "GeGLU", "SquaredReLU", "SwiGLU",
     "Tanhshrink", "Threshold", "MSELoss", "NLLLoss", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh",
 ]  # fmt: skip
+
+for _name in __all__:
+    with_variants(globals()[_name])
