@@ -373,7 +373,8 @@ LAYERS = {
     ],
 }  # fmt: skip
 OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and test_own_layers.py
-    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm",
+    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
+    "SlidingWindowAttention", "GeLU", "Layernorm",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 EVERY_LAYER = pytest.mark.parametrize(

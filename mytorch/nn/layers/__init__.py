@@ -29,7 +29,7 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, ScaledDotProduct, SlidingWindowAttention
 from .batch_norm import (
     BatchNorm1d,
     BatchNorm2d,
@@ -139,10 +139,12 @@ from .upsampling import (
 )
 from .variants import with_variants
 
+GeLU, Layernorm = GELU, LayerNorm  # as the original spells them
+
 __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer",
-    "MultiheadAttention",
+    "MultiheadAttention", "ScaledDotProduct", "SlidingWindowAttention", "GeLU", "Layernorm",
     "AlphaDropout", "Bilinear", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "Unflatten",
     "GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell",
     "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Upsample", "UpsamplingBilinear2d",
