@@ -4,7 +4,7 @@ A backward function that adds to `.grad` by itself, as the original of this pack
     out = Tensor(data, requires_grad=True, grad_fn=backward, grad_fn_name="<SquareBackward>")
     out._add_parents(x)
 
-`backward(grad_output)` gets an Array and sets `x.grad` or adds to it; that of a `Function` or an `@op` returns
+`backward(grad_output)` gets an Array, and sets `x.grad` or adds to it; in a `Function` or an `@op` it returns
 the gradient.
 """
 

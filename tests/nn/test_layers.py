@@ -374,7 +374,7 @@ LAYERS = {
 }  # fmt: skip
 OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and test_own_layers.py
     "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
-    "SlidingWindowAttention", "GeLU", "Layernorm",
+    "SlidingWindowAttention",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 EVERY_LAYER = pytest.mark.parametrize(

@@ -139,12 +139,10 @@ from .upsampling import (
 )
 from .variants import with_variants
 
-GeLU, Layernorm = GELU, LayerNorm  # as the original spells them
-
 __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer",
-    "MultiheadAttention", "ScaledDotProduct", "SlidingWindowAttention", "GeLU", "Layernorm",
+    "MultiheadAttention", "ScaledDotProduct", "SlidingWindowAttention",
     "AlphaDropout", "Bilinear", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "Unflatten",
     "GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell",
     "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Upsample", "UpsamplingBilinear2d",
