@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .autograd.gradients import tensor_backward
+from .autograd.manual import _add_parents
 from .backends import dtypes
+from .core.grad_mode import is_grad_enabled
 from .core.op import as_operator, require_tensor
 from .core.tensor import Tensor
 from .ops import (
@@ -176,6 +178,8 @@ def _attach_all() -> None:
         if hasattr(Tensor, f"{name}_"):
             attach(f"{alias}_", getattr(Tensor, f"{name}_"))
     attach("backward", tensor_backward)
+    attach("_add_parents", _add_parents)
+    attach("build_graph_enabled", staticmethod(is_grad_enabled))
     attach("copy_", copy_)
     attach("index_put_", index.index_put_)
     attach("float_power_", float_power_)

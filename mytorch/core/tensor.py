@@ -31,6 +31,7 @@ class Tensor:
         data: whatever `Array` takes; an Array, NumPy or CuPy array is not copied.
         requires_grad: whether operations on it are recorded and `backward()` fills its `.grad`.
         dtype, device: as for `Array`.
+        grad_fn, grad_fn_name: a backward function and its name (see `autograd.manual`).
 
     Attributes:
         data: the Array (`.data._array` is the raw NumPy or CuPy array).
@@ -40,13 +41,18 @@ class Tensor:
     __slots__ = ("data", "_grad", "_node", "_version", "_view", "grad_slot", "_post_hooks", "__weakref__")
     __array_priority__ = 200
 
-    def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None):
+    def __init__(
+        self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None, *,
+        grad_fn: Callable | None = None, grad_fn_name: str | None = None,
+    ):  # fmt: skip
         if isinstance(data, Tensor):
             data = data.data
         as_is = isinstance(data, Array) and dtype is None and device is None
         self._set(data if as_is else Array(data, dtype, device))
         if requires_grad:
             self.requires_grad_()
+            if grad_fn is not None:
+                self._node.name, self._node.vjp = (grad_fn_name or "grad_fn").strip("<>"), grad_fn
 
     def _set(self, data: Array) -> None:
         self.data = data

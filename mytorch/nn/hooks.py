@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """The hooks of one module, created when the first is registered: other modules have no overhead."""
+    """The hooks of one module, created when the first is registered: other modules have no overhead.
+
+    Attributes:
+        around: `around(module, args, kwargs)` is called instead of `forward`, and calls it.
+    """
+
+    around: Callable | None = None
 
     def __init__(self):
         self.before: dict[int, tuple[Callable, bool]] = {}  # with whether it takes the keyword arguments
@@ -33,7 +39,8 @@ class Hooks:
         seen = Gradients(module, list(self.backward.values())) if self.backward else None
         if seen is not None:
             args = seen.watch_inputs(args)
-        result = module.forward(*args, **kwargs)
+        around = self.around
+        result = module.forward(*args, **kwargs) if around is None else around(module, args, kwargs)
         for hook, with_kwargs in list(self.after.values()):
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             if changed is not None:

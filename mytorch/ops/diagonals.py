@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from ..backends.device import DeviceLike
 from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .create import ones
 from .dims import canonical_dim
 from .reduce import sum
 from .scalars import integer
@@ -112,16 +116,35 @@ def trace(input: Tensor) -> Tensor:
     return sum(diagonal(input))
 
 
+def _also_of_ones(triangle: Callable) -> Callable:
+    """`triangle(input, diagonal)`, to which a shape stands for a tensor of ones."""
+
+    @functools.wraps(triangle)
+    def call(
+        input: Tensor | tuple[int, ...], diagonal: int = 0, *, dtype: DTypeLike = None,
+        device: DeviceLike = None,
+    ) -> Tensor:  # fmt: skip
+        if isinstance(input, tuple):
+            input = ones(input, dtype=dtype, device=device)
+        elif dtype is not None or device is not None:
+            raise TypeError(f"{triangle.__name__}(): dtype and device are for a shape, not for a tensor")
+        return triangle(input, diagonal)
+
+    return call
+
+
+@_also_of_ones
 @op(half="float16")
 def tril(input, diagonal=0):
-    """The matrices of the input with zeros above the `diagonal`-th diagonal."""
+    """The matrices of the input with zeros above the `diagonal`-th diagonal; `tril((3, 3))`: of ones."""
     _check_matrix(input, "tril")
     return np.tril(input, diagonal), lambda g: np.tril(g, diagonal)
 
 
+@_also_of_ones
 @op(half="float16")
 def triu(input, diagonal=0):
-    """The matrices of the input with zeros below the `diagonal`-th diagonal."""
+    """The matrices of the input with zeros below the `diagonal`-th diagonal; `triu((3, 3))`: of ones."""
     _check_matrix(input, "triu")
     return np.triu(input, diagonal), lambda g: np.triu(g, diagonal)
 

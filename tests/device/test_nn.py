@@ -173,6 +173,7 @@ LAYERS = {
     "UpsamplingNearest2d": ((5,), [normal(1, 2, 3, 4)]),
     "UpsamplingBilinear2d": ((5,), [normal(1, 2, 3, 4)]), "PixelShuffle": ((2,), [normal(1, 4, 2, 3)]),
     "PixelUnshuffle": ((2,), [normal(1, 2, 4, 2)]), "ChannelShuffle": ((2,), [normal(1, 4, 2)]),
+    "ScaledDotProduct": ((), [normal(2, 3, 4)] * 3), "SlidingWindowAttention": ((2,), [normal(2, 3, 4)] * 3),
     "MultiheadAttention": ((4, 2, 0.0, True, True, True), [normal(3, 2, 4)] * 3),
     "TransformerEncoderLayer": ((4, 2, 6, 0.0), [normal(3, 2, 4)]),
     "TransformerDecoderLayer": ((4, 2, 6, 0.0), [normal(3, 2, 4), normal(5, 2, 4)]),

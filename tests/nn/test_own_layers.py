@@ -58,3 +58,34 @@ def test_add_layer_norm(shape, bias):
     pairs = [(a, c), (b, d), *zip(ours.parameters(), norm.parameters(), strict=True)]
     for p, q in pairs:
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def attention_inputs():
+    return [normal(2, 3, 5, 4)[:, i] for i in range(3)]
+
+
+@pytest.mark.parametrize("choice", [{}, {"auto": True}, {"fused": False}], ids=str)
+def test_scaled_dot_product(choice):
+    layer = nn.ScaledDotProduct(0.5, 0.3, **choice)
+    mask = np.tril(np.ones((5, 5), bool))
+    attention = TF.scaled_dot_product_attention
+    check(layer.eval(), lambda q, k, v: attention(q, k, v, scale=0.3), *attention_inputs())
+    for ours in (lambda *x: layer(*x, mytorch.tensor(mask)), lambda *x: layer(*x, is_causal=True)):
+        check(ours, lambda q, k, v: attention(q, k, v, torch.tensor(mask), scale=0.3), *attention_inputs())
+    x = mytorch.ones(1, 8, 4)
+    assert (layer(x, x, x) == 1).all() and not (layer.train()(x, x, x) == 1).all()
+    assert repr(layer) == "ScaledDotProduct(dropout=0.5, scale=0.3, enable_gqa=False)"
+
+
+@pytest.mark.parametrize("choice", [{}, {"auto": True}, {"fused": False}], ids=str)
+def test_sliding_window_attention(choice):
+    layer = nn.SlidingWindowAttention(2, **choice)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril().triu(-1)
+    check(layer, lambda *x: TF.scaled_dot_product_attention(*x, mask), *attention_inputs())
+    assert repr(layer) == "SlidingWindowAttention(window=2, dropout=0.0, scale=None, enable_gqa=False)"
+    with pytest.raises(ValueError, match="^SlidingWindowAttention: window must be positive, got 0$"):
+        nn.SlidingWindowAttention(0)
+
+
+def test_the_original_s_names():
+    assert nn.GeLU is nn.GELU and nn.Layernorm is nn.LayerNorm

@@ -281,3 +281,14 @@ def test_refuses_what_pytorch_refuses(what):
         call(torch)
     with pytest.raises(theirs.type, match=message):
         call(mytorch)
+
+
+def test_triangles_of_ones():
+    for name in ("tril", "triu"):
+        ours, theirs = getattr(mytorch, name), getattr(torch, name)
+        same(ours((3, 3)), theirs(torch.ones(3, 3)))
+        same(ours((2, 3), 1, dtype=mytorch.int32), theirs(torch.ones(2, 3, dtype=torch.int32), 1))
+        with pytest.raises(TypeError, match=rf"^{name}\(\): dtype and device are for a shape"):
+            ours(mytorch.ones(2, 2), dtype=mytorch.int32)
+        with pytest.raises(TypeError, match=f"^{name}.*: expected a Tensor, got list"):
+            ours([2, 3])

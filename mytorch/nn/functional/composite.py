@@ -18,6 +18,9 @@ arrays in, `(result, vjp)` out.
     silu(x)                  # the kernel if one exists and `use_fused` allows it, else the manual variant
     silu(x, auto=True)       # the reference
     silu(x, fused=True)      # the kernel, or an error; fused=False: not the kernel
+
+    with choose(auto=True):  # all calls in this block that say neither `auto` nor `fused`
+        silu(x)
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -136,6 +141,8 @@ class Composite:
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
         if kwargs or len(args) != len(self._names):
             args = self._bind(args, kwargs)
+        if fused is None and not auto:
+            auto, fused = _chosen.variant
         for i, name, kind in self._tensors:
             if not isinstance(args[i], Tensor) and (args[i] is not None or kind == "Tensor"):
                 raise TypeError(f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}")
@@ -163,7 +170,10 @@ class Composite:
             kind = first.device.type
             try:
                 kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
-                return kernel(*args)
+                result = kernel(*args)
+                if fused:
+                    _chosen.kernel_ran = True
+                return result
             except Unsupported as reason:
                 if fused:
                     raise RuntimeError(f"{self.__name__}(): fused=True, but {reason}") from None
@@ -254,6 +264,29 @@ def _half_dtype(args: tuple) -> np.dtype | None:
         if dtype is not None and dtype.itemsize == 2 and is_half(dtype):
             return dtype
     return None
+
+
+class _Chosen(threading.local):
+    variant: tuple[bool, bool | None] = (False, None)  # auto, fused
+    kernel_ran = False  # one that was demanded, since the block began
+
+
+_chosen = _Chosen()
+
+
+@contextmanager
+def choose(auto: bool = False, fused: bool | None = None) -> Iterator[Callable[[], bool]]:
+    """Chooses the variants of all calls in a block, in this thread, that say neither `auto` nor `fused`.
+
+    Returns:
+        A function that returns whether a kernel that `fused=True` demanded has run in the block.
+    """
+    before = _chosen.variant, _chosen.kernel_ran
+    _chosen.variant, _chosen.kernel_ran = (auto, fused), False
+    try:
+        yield lambda: _chosen.kernel_ran
+    finally:
+        _chosen.variant, _chosen.kernel_ran = before[0], before[1] or _chosen.kernel_ran
 
 
 class use_fused:  # noqa: N801 - used like a function

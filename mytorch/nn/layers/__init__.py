@@ -1,4 +1,4 @@
-"""The layers, one file a family."""
+"""The layers, one file a family; all of them also take `auto=` and `fused=` (see `variants`)."""
 
 from .activation import (
     CELU,
@@ -29,7 +29,7 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, ScaledDotProduct, SlidingWindowAttention
 from .batch_norm import (
     BatchNorm1d,
     BatchNorm2d,
@@ -137,11 +137,12 @@ from .upsampling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from .variants import with_variants
 
 __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer",
-    "MultiheadAttention",
+    "MultiheadAttention", "ScaledDotProduct", "SlidingWindowAttention",
     "AlphaDropout", "Bilinear", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "Unflatten",
     "GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell",
     "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Upsample", "UpsamplingBilinear2d",
@@ -168,3 +169,6 @@ __all__ = [
     "GeGLU", "SquaredReLU", "SwiGLU",
     "Tanhshrink", "Threshold", "MSELoss", "NLLLoss", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh",
 ]  # fmt: skip
+
+for _name in __all__:
+    with_variants(globals()[_name])

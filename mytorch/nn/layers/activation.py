@@ -30,20 +30,16 @@ class _Activation(Module):
         return self.function(input, **{name: getattr(self, name) for name in self._arguments})
 
     def extra_repr(self) -> str:
-        shown = [name for name in self._arguments if name not in ("inplace", "fused")]
+        shown = [name for name in self._arguments if name != "inplace"]
         shown += ["inplace"] if getattr(self, "inplace", False) else []
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
 
 
 class _Plain(_Activation):
-    """Base of those without arguments.
+    """Base of those without arguments."""
 
-    Args:
-        fused: use the fused kernel.
-    """
-
-    def __init__(self, fused: bool | None = None):
-        super().__init__(fused=fused)
+    def __init__(self):
+        super().__init__()
 
 
 class _Inplace(_Activation):
@@ -51,11 +47,10 @@ class _Inplace(_Activation):
 
     Args:
         inplace: do so.
-        fused: use the fused kernel.
     """
 
-    def __init__(self, inplace: bool = False, fused: bool | None = None):
-        super().__init__(inplace=inplace, fused=fused)
+    def __init__(self, inplace: bool = False):
+        super().__init__(inplace=inplace)
 
 
 class Sigmoid(_Plain):
@@ -141,13 +136,12 @@ class GELU(_Activation):
 
     Args:
         approximate: "none" or "tanh".
-        fused: use the fused kernel.
     """
 
     function = F.gelu
 
-    def __init__(self, approximate: str = "none", fused: bool | None = None):
-        super().__init__(approximate=approximate, fused=fused)
+    def __init__(self, approximate: str = "none"):
+        super().__init__(approximate=approximate)
 
 
 class LeakyReLU(_Activation):
@@ -155,8 +149,8 @@ class LeakyReLU(_Activation):
 
     function = F.leaky_relu
 
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False, fused: bool | None = None):
-        super().__init__(negative_slope=negative_slope, inplace=inplace, fused=fused)
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
+        super().__init__(negative_slope=negative_slope, inplace=inplace)
 
 
 class RReLU(_Activation):
@@ -249,7 +243,7 @@ class Hardtanh(_Activation):
         max_value: float | None = None,
     ):
         if min_value is not None or max_value is not None:
-            warnings.warn("min_value and max_value are now min_val and max_val", FutureWarning, stacklevel=2)
+            warnings.warn("min_value and max_value are now min_val and max_val", FutureWarning, stacklevel=3)
         min_val = min_val if min_value is None else min_value
         max_val = max_val if max_value is None else max_value
         if not max_val > min_val:
@@ -298,8 +292,8 @@ class SwiGLU(_Activation):
 
     function = F.swiglu
 
-    def __init__(self, dim: int = -1, fused: bool | None = None):
-        super().__init__(dim=dim, fused=fused)
+    def __init__(self, dim: int = -1):
+        super().__init__(dim=dim)
 
 
 class GeGLU(_Activation):
@@ -307,5 +301,5 @@ class GeGLU(_Activation):
 
     function = F.geglu
 
-    def __init__(self, dim: int = -1, approximate: str = "none", fused: bool | None = None):
-        super().__init__(dim=dim, approximate=approximate, fused=fused)
+    def __init__(self, dim: int = -1, approximate: str = "none"):
+        super().__init__(dim=dim, approximate=approximate)

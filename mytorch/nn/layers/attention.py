@@ -1,4 +1,4 @@
-"""Multi-head attention."""
+"""Attention: with several heads and their projections, or of given queries, keys and values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ...core.tensor import Tensor
 from ...ops import empty
 from .. import functional as F
 from .. import init
+from ..functional.dropout import check_probability
 from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
@@ -98,3 +99,57 @@ class MultiheadAttention(Module):
             average_attn_weights=average_attn_weights, is_causal=is_causal,
         )  # fmt: skip
         return y.transpose(0, 1) if swap else y, weights
+
+
+class ScaledDotProduct(Module):
+    """Attention without parameters, of (..., L, E), (..., S, E) and (..., S, Ev):
+    `F.scaled_dot_product_attention`. (PyTorch has no such layer.)
+
+    Args:
+        dropout: the probability to drop a weight in training.
+        scale, enable_gqa: see the function.
+    """
+
+    window: int | None = None
+
+    def __init__(self, dropout: float = 0.0, scale: float | None = None, enable_gqa: bool = False):
+        super().__init__()
+        check_probability(dropout)
+        self.dropout, self.scale, self.enable_gqa = dropout, scale, enable_gqa
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        dropout = self.dropout if self.training else 0.0
+        options = self.scale, self.enable_gqa, self.window
+        return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, is_causal, *options)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}, scale={self.scale}, enable_gqa={self.enable_gqa}"
+
+
+class SlidingWindowAttention(ScaledDotProduct):
+    """Causal attention of each query to the last `window` keys, its own included.
+
+    Args:
+        window: the number of keys.
+        dropout, scale, enable_gqa: see `ScaledDotProduct`.
+
+    Raises:
+        ValueError: the window isn't positive.
+    """
+
+    def __init__(
+        self, window: int, dropout: float = 0.0, scale: float | None = None, enable_gqa: bool = False
+    ):
+        super().__init__(dropout, scale, enable_gqa)
+        if window <= 0:
+            raise ValueError(f"SlidingWindowAttention: window must be positive, got {window}")
+        self.window = window
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return super().forward(query, key, value, is_causal=True)
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, {super().extra_repr()}"

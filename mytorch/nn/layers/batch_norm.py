@@ -21,7 +21,6 @@ class _RunningNorm(_Affine):
         affine: whether to learn a weight (initially ones).
         track_running_stats: whether to keep running statistics, used in evaluation.
         bias: whether to learn a bias (initially zeros), too.
-        fused: use the fused kernel.
 
     Attributes:
         dims: the valid numbers of dims of the input.
@@ -32,10 +31,10 @@ class _RunningNorm(_Affine):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *,
-        bias: bool = True, fused: bool | None = None,
+        bias: bool = True,
     ):  # fmt: skip
         super().__init__()
-        self.num_features, self.eps, self.momentum, self.fused = num_features, eps, momentum, fused
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self._add_parameters((num_features,), affine, affine and bias, device, dtype)
         made: dict[str, Tensor | None] = dict.fromkeys(("running_mean", "running_var", "num_batches_tracked"))
@@ -82,9 +81,7 @@ class _BatchNorm(_RunningNorm):
         if self.training and not self.track_running_stats:
             mean, var = None, None
         training = self.training or (mean is None and var is None)
-        return F.batch_norm(
-            input, mean, var, self.weight, self.bias, training, momentum, self.eps, fused=self.fused
-        )
+        return F.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -109,11 +106,9 @@ class _InstanceNorm(_RunningNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
         track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *,
-        bias: bool = True, fused: bool | None = None,
+        bias: bool = True,
     ):  # fmt: skip
-        super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, fused=fused
-        )
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
@@ -127,7 +122,6 @@ class _InstanceNorm(_RunningNorm):
         y = F.instance_norm(
             input.unsqueeze(0) if single else input, self.running_mean, self.running_var, self.weight,
             self.bias, self.training or not self.track_running_stats, self.momentum or 0.0, self.eps,
-            fused=self.fused,
         )  # fmt: skip
         return y.squeeze(0) if single else y
 

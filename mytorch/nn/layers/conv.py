@@ -89,13 +89,11 @@ class _Conv(_ConvNd):
         self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
         padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
-        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode,
             device, dtype,
         )  # fmt: skip
-        self.fused = fused
 
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
@@ -105,7 +103,7 @@ class _Conv(_ConvNd):
             around = [p for pair in reversed(pairs) for p in pair]  # F.pad begins with the last dim
             input, padding = F.pad(input, around, mode=self.padding_mode), 0
         args = input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        return (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1](*args, fused=self.fused)
+        return (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1](*args)
 
 
 class _ConvTranspose(_ConvNd):
@@ -170,7 +168,6 @@ class Conv2d(_Conv):
         bias: whether to add one.
         padding_mode: the values of the padding: "zeros", or "reflect", "replicate" or "circular" as in
             `F.pad`.
-        fused: use the fused kernel (see `F.conv2d`).
 
     Attributes:
         weight: (out_channels, in_channels / groups, *kernel_size), from the uniform distribution between

@@ -42,20 +42,15 @@ class Dropout(_Dropout):
     Args:
         p: the probability.
         inplace: write into the input.
-        fused: use the fused kernel (see `F.dropout`).
 
     Raises:
         ValueError: p is not in [0, 1].
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False, fused: bool | None = None):
-        super().__init__(p, inplace)
-        self.fused = fused
-
     def forward(self, input: Tensor) -> Tensor:
         if not (self.p and self.training):
             return input
-        return F.dropout(input, self.p, self.training, self.inplace, fused=self.fused)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(_Dropout):

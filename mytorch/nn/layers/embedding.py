@@ -18,7 +18,6 @@ class Embedding(Module):
         num_embeddings, embedding_dim: rows and columns of the table.
         padding_idx: a row of zeros without gradient.
         max_norm, norm_type, scale_grad_by_freq, sparse: see `F.embedding`.
-        fused: use the fused kernel.
 
     Attributes:
         weight: (num_embeddings, embedding_dim), from the normal distribution of mean 0 and variance 1.
@@ -28,7 +27,7 @@ class Embedding(Module):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
-        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
         if padding_idx is not None:
@@ -39,7 +38,7 @@ class Embedding(Module):
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx, self.max_norm, self.norm_type = padding_idx, max_norm, norm_type
-        self.scale_grad_by_freq, self.sparse, self.fused = scale_grad_by_freq, sparse, fused
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         if _weight is None:
             _weight = empty((num_embeddings, embedding_dim), device=device, dtype=dtype)
             self.weight = Parameter(_weight, requires_grad=not _freeze)
@@ -81,7 +80,7 @@ class Embedding(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
-            self.sparse, fused=self.fused,
+            self.sparse,
         )  # fmt: skip
 
     def extra_repr(self) -> str:

@@ -69,7 +69,6 @@ class Linear(Module):
 
     Args:
         bias: whether to add b.
-        fused: use the fused kernel (see `F.linear`).
 
     Attributes:
         weight: (out_features, in_features), from the uniform distribution between ± 1 / sqrt(in_features).
@@ -78,10 +77,10 @@ class Linear(Module):
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,
-        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
-        self.in_features, self.out_features, self.fused = in_features, out_features, fused
+        self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(empty((out_features,), device=device, dtype=dtype))
@@ -96,7 +95,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear(input, self.weight, self.bias, fused=self.fused)
+        return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -110,18 +109,17 @@ class LinearActivation(Linear):
     Args:
         bias: whether to add b.
         activation: f, "gelu", "gelu_tanh", "relu" or "silu".
-        fused: use the fused kernel.
     """
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "gelu",
-        device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
-        super().__init__(in_features, out_features, bias, device, dtype, fused)
+        super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear_activation(input, self.weight, self.bias, self.activation, fused=self.fused)
+        return F.linear_activation(input, self.weight, self.bias, self.activation)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation!r}"

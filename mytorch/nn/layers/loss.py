@@ -46,21 +46,10 @@ class _WeightedLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """(input - target)^2: see `F.mse_loss`.
-
-    Args:
-        fused: use the fused kernel.
-    """
-
-    def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-        fused: bool | None = None,
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
-        self.fused = fused
+    """(input - target)^2: see `F.mse_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(input, target, reduction=self.reduction, fused=self.fused)
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
@@ -117,15 +106,14 @@ class _ClassLoss(_WeightedLoss):
     Args:
         weight: (C,)
         ignore_index: targets that are ignored.
-        fused: use the fused kernel.
     """
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-        reduce: bool | None = None, reduction: str = "mean", fused: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
     ):  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
-        self.ignore_index, self.fused = ignore_index, fused
+        self.ignore_index = ignore_index
 
 
 class NLLLoss(_ClassLoss):
@@ -134,7 +122,6 @@ class NLLLoss(_ClassLoss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
-            fused=self.fused,
         )  # fmt: skip
 
 
@@ -148,15 +135,14 @@ class CrossEntropyLoss(_ClassLoss):
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
         reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
-        fused: bool | None = None,
     ):  # fmt: skip
-        super().__init__(weight, size_average, ignore_index, reduce, reduction, fused)
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
-            label_smoothing=self.label_smoothing, fused=self.fused,
+            label_smoothing=self.label_smoothing,
         )  # fmt: skip
 
 
@@ -171,7 +157,6 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         device, dtype: of the linear layer's parameters.
         weight: of each class, (C,).
         ignore_index, label_smoothing, options: see the function.
-        fused: use the fused kernel.
 
     Raises:
         RuntimeError: the weight's shape is wrong, or the smoothing isn't from 0 to 1.
@@ -181,7 +166,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
         device: DeviceLike = None, dtype: DTypeLike = None, reduction: str = "mean",
         weight: Tensor | None = None, ignore_index: int | None = None, label_smoothing: float = 0.0,
-        options: LinearCrossEntropyOptions | None = None, fused: bool | None = None,
+        options: LinearCrossEntropyOptions | None = None,
     ):  # fmt: skip
         if weight is not None and tuple(weight.shape) != (num_classes,):
             raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
@@ -189,8 +174,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
             raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         super().__init__(weight, reduction=reduction)
         self.num_classes, self.out_features = num_classes, tuple(out_features)
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-        self.options, self.fused = options, fused
+        self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
         rows = math.prod(self.out_features, start=num_classes)
         self.linear = Linear(in_features, rows, bias, device, dtype)
 
@@ -199,7 +183,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         return F.linear_cross_entropy(
             input, self.linear.weight.reshape(*shape, self.linear.in_features), target,
             None if bias is None else bias.reshape(*shape), self.weight, self.reduction, self.ignore_index,
-            self.label_smoothing, self.options, fused=self.fused,
+            self.label_smoothing, self.options,
         )  # fmt: skip
 
     def extra_repr(self) -> str:

@@ -45,15 +45,14 @@ class LayerNorm(_Affine):
         eps: added to the variance.
         elementwise_affine: whether to learn a weight (initially ones).
         bias: whether to learn a bias (initially zeros), too.
-        fused: use the fused kernel.
     """
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, fused: bool | None = None,
+        bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
     ):  # fmt: skip
         super().__init__()
-        self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
+        self.normalized_shape, self.eps = _sizes(normalized_shape), eps
         self.elementwise_affine = elementwise_affine
         self._add_parameters(
             self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype
@@ -61,7 +60,7 @@ class LayerNorm(_Affine):
         self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, fused=self.fused)
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         text = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -78,7 +77,7 @@ class AddLayerNorm(LayerNorm):
 
     def forward(self, input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         sizes = self.normalized_shape
-        return F.add_layer_norm(input, residual, sizes, self.weight, self.bias, self.eps, fused=self.fused)
+        return F.add_layer_norm(input, residual, sizes, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(Module):
@@ -88,16 +87,14 @@ class RMSNorm(Module):
         normalized_shape: the sizes of these dims; an int for the last dim.
         eps: added to the mean square; by default the epsilon of the input's dtype.
         elementwise_affine: whether to learn a weight (initially ones).
-        fused: use the fused kernel.
     """
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
         elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
-        fused: bool | None = None,
     ):  # fmt: skip
         super().__init__()
-        self.normalized_shape, self.eps, self.fused = _sizes(normalized_shape), eps, fused
+        self.normalized_shape, self.eps = _sizes(normalized_shape), eps
         self.elementwise_affine = elementwise_affine
         weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
         self.register_parameter("weight", weight if elementwise_affine else None)
@@ -108,7 +105,7 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps, fused=self.fused)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -123,7 +120,6 @@ class GroupNorm(_Affine):
         eps: added to the variance.
         affine: whether to learn a weight (initially ones).
         bias: whether to learn a bias (initially zeros), too.
-        fused: use the fused kernel.
 
     Raises:
         ValueError: num_channels is not divisible by num_groups.
@@ -131,18 +127,17 @@ class GroupNorm(_Affine):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True, fused: bool | None = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
     ):  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self.fused = fused
         self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
         self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, fused=self.fused)
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         text = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"

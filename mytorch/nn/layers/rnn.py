@@ -217,7 +217,7 @@ def _check_options(
     if dropout > 0 and num_layers == 1:
         warnings.warn(
             f"dropout={dropout} is applied between layers, so with num_layers=1 it is without effect",
-            stacklevel=4,
+            stacklevel=5,
         )
     for name, value, kind in (
         ("bias", bias, bool), ("batch_first", batch_first, bool),

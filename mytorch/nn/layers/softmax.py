@@ -15,16 +15,15 @@ class Softmax(_Activation):
 
     Args:
         dim: along which the results sum to 1.
-        fused: use the fused kernel.
     """
 
     function = F.softmax
 
-    def __init__(self, dim: int | None = None, fused: bool | None = None):
-        super().__init__(dim=dim, fused=fused)
+    def __init__(self, dim: int | None = None):
+        super().__init__(dim=dim)
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, self.dim, WARN_CALLER, fused=self.fused)
+        return self.function(input, self.dim, WARN_CALLER)
 
 
 class LogSoftmax(Softmax):
