@@ -45,7 +45,8 @@ def seeded():
     """
     manual_seed(0)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        # torch.manual_seed would also format, and keep, a traceback for each kind of device that is missing.
+        sys.modules["torch"].default_generator.manual_seed(0)
     seeds.rewind()
 
 
