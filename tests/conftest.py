@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 import resource
 import sys
 from pathlib import Path
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.relative_to(folder).as_posix().startswith(SLOW):
             item.add_marker("slow")
+
+
+def pytest_collection_finish(session):
+    """The garbage collector need not look again at all tests and modules, which live to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
