@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 import resource
 import sys
@@ -15,12 +16,15 @@ from mytorch.random import _default, manual_seed
 from tests import seeds, strict_cupy
 from tests.strict_cupy.cublas import Cublas
 
-# Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler: all in CI, and
-# left out by `bash run_tests.sh -m "not slow"`.
+# Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler, PyTorch's
+# databases of samples, the stand-in for a GPU: left out by `bash run_tests.sh -m "not slow"`.
 SLOW = (
-    "benchmarks/", "distributed/", "triton/", "accelerate/test_ranks", "accelerate/test_readme_loop",
-    "accelerate/test_restart", "cli/test_checks", "cli/test_commands", "utils/data/test_life",
-    "test_examples", "test_notebook", "test_train_gpt2",
+    "benchmarks/", "database/", "device/", "distributed/", "triton/", "accelerate/test_checkpoint",
+    "accelerate/test_damage", "accelerate/test_ranks", "accelerate/test_readme_loop",
+    "accelerate/test_restart", "backends/test_gemm", "backends/test_threads", "cli/test_checks",
+    "cli/test_commands", "cli/test_compile", "cli/test_estimate_memory", "cli/test_settings", "utils/data/test_life",
+    "utils/data/test_start", "utils/data/test_state", "utils/data/test_workers", "test_cuda_graphs",
+    "test_examples", "test_import", "test_notebook", "test_programs", "test_reading", "test_train_gpt2",
 )  # fmt: skip
 
 # Hypothesis takes the same examples in every run, however slow the machine is.
@@ -33,11 +37,25 @@ hypothesis.settings.load_profile("repeatable")
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
+def is_slow(path: Path) -> bool:
+    return path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Without the slow tests their files are not imported, either: PyTorch's databases take seconds."""
+    return True if config.option.markexpr == "not slow" and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items):
-    folder = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(folder).as_posix().startswith(SLOW):
+        if is_slow(item.path):
             item.add_marker("slow")
+
+
+def pytest_collection_finish(session):
+    """The garbage collector need not look again at all tests and modules, which live to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +66,11 @@ def seeded():
     """
     manual_seed(0)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        torch = sys.modules["torch"]
+        # Its own also formats, and keeps, a traceback for each kind of device that is missing: 2 ms a call,
+        # and PyTorch's databases call it for each sample.
+        torch.manual_seed = torch.default_generator.manual_seed
+        torch.manual_seed(0)
     seeds.rewind()
 
 

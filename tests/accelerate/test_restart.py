@@ -15,7 +15,7 @@ from tests.accelerate import train_and_save as program
 from tests.distributed.launched import launch, needs_mpi, surroundings
 
 STEPS = 20
-KILLS = {"synchronous": 3, "asynchronous": 2}
+KILLS = {"synchronous": 2, "asynchronous": 2}
 
 
 def start(folder, mode):

@@ -59,10 +59,11 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
             work()
             context = multiprocessing.get_context({method!r})
             queue = context.Queue()
-            children = [context.Process(target=in_child, args=(queue,)) for _ in range(2)]
-            for child in children: child.start()
-            print(sorted(queue.get(timeout=240) for _ in children))
-            for child in children: child.join()
+            child = context.Process(target=in_child, args=(queue,))
+            child.start()
+            work()  # while the child does
+            print(queue.get(timeout=240))
+            child.join()
             work()
         """)
     )
@@ -73,7 +74,7 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
     assert done.returncode == 0, done.stderr
     running = method == "spawn"
     total = 300 * 300 * 300 * 2.0
-    assert done.stdout.strip() == str([(running, total), (running, total)])
+    assert done.stdout.strip() == str((running, total))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -223,7 +224,7 @@ def test_wrong_numbers_of_threads(number, error, says):
 
 
 def test_compiling_is_said_once(tmp_path):
-    code = "work(); F.linear(x, x, x[0], fused=True)"
+    code = "F.relu(x, fused=True); F.leaky_relu(x, fused=True)"  # two that are compiled fast
     done = [
         subprocess.run(
             [sys.executable, "-c", KERNEL + code], capture_output=True, text=True, timeout=300,

@@ -149,6 +149,7 @@ HALF = [pytest.param(*row.values, "float16", id=f"{row.id}-float16") for row in 
 HALF += [pytest.param(name, "default", {}, "bfloat16", id=f"{name}-bfloat16") for name in CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "choice", "dtype"), HALF)
 def test_half_precision_is_as_good_as_pytorch_s(name, variant, choice, dtype):
     """The error against float64 is at most twice PyTorch's, or the rounding of the result."""
