@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -67,10 +68,29 @@ def work(connection: Connection, job: Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process group; the parent handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads.set_num_threads(1)  # the other cores are for the other workers
+    parent = _parent()
     try:
-        _Worker(connection, job, recv_handle(connection)).serve()
+        if _receives(connection, parent):
+            _Worker(connection, job, recv_handle(connection), parent).serve()
     except (EOFError, ConnectionError):
         return
+
+
+def _parent() -> int:
+    """Returns the id of the process whose death ends this one: that which `os.getppid()` names until then.
+
+    It may have died already, so `os.getppid()` can't be asked; only a server that forks is not known otherwise.
+    """
+    is_served = type(multiprocessing.current_process()).__name__ == "ForkServerProcess"
+    return os.getppid() if is_served else multiprocessing.parent_process().pid
+
+
+def _receives(connection: Connection, parent: int) -> bool:
+    """Waits for a message; returns False if the parent died."""
+    while not connection.poll(_PARENT_CHECK):
+        if os.getppid() != parent:
+            return False
+    return True
 
 
 class _Worker:
@@ -81,9 +101,9 @@ class _Worker:
         failure: the answer to all requests of a pass whose beginning failed.
     """
 
-    def __init__(self, connection: Connection, job: Job, fd: int):
+    def __init__(self, connection: Connection, job: Job, fd: int, parent: int):
         self.connection, self.job, self.status, self.ring = connection, job, map_status(fd), Ring(fd)
-        self.parent = os.getppid()
+        self.parent = parent
         self.fetch: Fetcher | None = None
         self.failure = self._start()
         self.is_broken = self.failure is not None
@@ -104,10 +124,7 @@ class _Worker:
 
     def serve(self) -> None:
         """Answers requests in order."""
-        while True:
-            while not self.connection.poll(_PARENT_CHECK):
-                if os.getppid() != self.parent:
-                    return
+        while _receives(self.connection, self.parent):
             freed, *message = pickle.loads(self.connection.recv_bytes())
             self.ring.release(freed)
             if isinstance(message[0], Begin):
