@@ -9,7 +9,7 @@ from .backends import tune  # isort: skip - before NumPy is loaded, where that c
 
 tune.at_import()
 
-from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, optim, special, utils
+from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, ops, optim, special, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backends import dtypes
 from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
@@ -35,10 +35,12 @@ from .nn.functional import (
     pairwise_distance,
     pixel_shuffle,
     pixel_unshuffle,
+    tensor_methods,
     use_fused,
 )
 from .nn.functional.tensor_methods import *
 from .ops import *
+from .ops import arrays as _arrays
 from .ops import out as _out
 from .random import (
     Generator,
@@ -52,6 +54,7 @@ from .random import (
 from .serialization import load, save
 from .version import __version__
 
+_arrays.make_them_take_arrays(globals(), [*ops.__all__, *tensor_methods.__all__])
 globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
 
 _LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed": "distributed"}

@@ -190,8 +190,8 @@ class Tensor:
 
     def item(self) -> int | float | bool | complex:
         """Returns the only element as a Python number."""
-        if self.data.size != 1:
-            count, shape = self.data.size, self.data.shape
+        if self.data._array.size != 1:
+            count, shape = self.data._array.size, self.data.shape
             raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
         return self.data.item()
 
@@ -204,12 +204,12 @@ class Tensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        if self.data.size != 1:
+        if self.data._array.size != 1:
             raise RuntimeError(f"truth of a tensor of shape {self.data.shape} is ambiguous: use any(), all()")
         return bool(self.data._array)
 
     def _only_element(self) -> int | float | bool | complex:
-        if self.data.size != 1:
+        if self.data._array.size != 1:
             raise ValueError(f"only a tensor of one element can be a number, got shape {self.data.shape}")
         return self.data.item()
 
@@ -220,7 +220,7 @@ class Tensor:
         return float(self._only_element())
 
     def __index__(self) -> int:
-        if self.dtype.kind not in "iub" or self.data.size != 1:
+        if self.dtype.kind not in "iub" or self.data._array.size != 1:
             raise TypeError(
                 "only an integer tensor of one element can be an index, "
                 f"got {self.dtype} of shape {self.data.shape}"
