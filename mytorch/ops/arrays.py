@@ -32,9 +32,10 @@ def takes_arrays(function: Callable) -> Callable:
 
 
 def make_them_take_arrays(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Makes the functions of a module with these names take Arrays; an op does so by itself."""
+    """Makes the functions of these names in a module take Arrays; ops that return new tensors do anyway."""
     for name in names:
         function = namespace[name]
-        if isinstance(function, type(takes_arrays)) and not hasattr(function, "forward"):
+        is_op = hasattr(function, "forward") and not name.endswith("_")
+        if isinstance(function, type(takes_arrays)) and not is_op:
             namespace[name] = takes_arrays(function)
             namespace[name].__module__ = namespace["__name__"]  # where a pickle finds it

@@ -57,7 +57,7 @@ def accepts_out(function: Callable) -> Callable:
     has new memory, and a warning says so if it had elements.
 
     Raises (when called with `out`):
-        TypeError: `out` is no tensor or Array, or no tuple of as many tensors as there are results.
+        TypeError: `out` is no tensor or Array, or no tuple of as many as there are results.
         RuntimeError: a gradient is wanted; the result's dtype can't be cast to that of `out`; another device;
             `out` shares memory with an argument, and isn't the argument itself of an elementwise function.
     """
