@@ -106,9 +106,9 @@ def _make_call(
                 with on(target):
                     result, vjp = compute(raws, kwargs)
         except ValueError as error:
-            if promote is None:
+            if "broadcast" not in str(error):
                 raise
-            raise RuntimeError(f"{call.__name__}(): {error}") from None  # shapes that don't broadcast
+            raise RuntimeError(f"{call.__name__}(): {shape_error(raws) or error}") from None
         finally:
             errors.reset(token)
         if outputs:
@@ -180,6 +180,22 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
             f"{name}(): expected a Tensor, got {', '.join(type(a).__name__ for a in args) or 'nothing'}"
         )
     return raws, target
+
+
+def shape_error(raws: Sequence[Any]) -> str | None:
+    """Returns PyTorch's message for the first two arrays whose shapes can't be broadcast together."""
+    so_far: tuple[int, ...] = ()
+    for shape in [r.shape for r in raws if is_raw(r)]:
+        ndim = max(len(so_far), len(shape))
+        a, b = ((1,) * (ndim - len(s)) + tuple(s) for s in (so_far, shape))
+        for dim in reversed(range(ndim)):
+            if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
+                return (
+                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at "
+                    f"non-singleton dimension {dim}: shapes {list(so_far)} and {list(shape)}"
+                )
+        so_far = tuple([m if n == 1 else n for m, n in zip(a, b, strict=True)])
+    return None
 
 
 def require_tensor(x: Any, name: str) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, index
 from typing import Any
 
 import numpy as np
 
 from ..backends.device import CPU, RawArray, as_device, device, device_of, is_raw, move
-from ..backends.dtypes import is_inexact
+from ..backends.dtypes import get_default_dtype, is_inexact
 from .array import Array, wrap
 from .grad_mode import enable_grad
 from .graph import Node, Version, View, replay_views
@@ -27,10 +27,19 @@ _new = object.__new__
 class Tensor:
     """An n-dimensional array that supports automatic differentiation.
 
+    `Tensor(2, 3)` is uninitialized memory of shape (2, 3), and `Tensor([2, 3])` has these elements, as
+    floats; `mytorch.tensor` takes the dtype from the numbers.
+
     Args:
-        data: whatever `Array` takes; an Array, NumPy or CuPy array is not copied.
+        data: a Tensor, an Array, a NumPy or CuPy array, whose dtype and memory it keeps; or nested lists of
+            numbers, or a float, which get the default dtype.
+        sizes: with ints, the shape; a `Size` is one, too.
         requires_grad: whether operations on it are recorded and `backward()` fills its `.grad`.
         dtype, device: as for `Array`.
+
+    Raises:
+        TypeError: `data` is not numeric; a size that is no int.
+        RuntimeError: a negative size; the device does not exist.
 
     Attributes:
         data: the Array (`.data._array` is the raw NumPy or CuPy array).
@@ -40,9 +49,16 @@ class Tensor:
     __slots__ = ("data", "_grad", "_node", "_version", "_view", "grad_slot", "_post_hooks", "__weakref__")
     __array_priority__ = 200
 
-    def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None):
-        if isinstance(data, Tensor):
+    def __init__(
+        self, data: Any = (), *sizes: int, requires_grad: bool = False, dtype: Any = None, device: Any = None
+    ):
+        if isinstance(data, Tensor) and not sizes:
             data = data.data
+        elif sizes or (isinstance(data, (int, np.integer, Size)) and not isinstance(data, bool)):
+            data = _uninitialized(data if isinstance(data, Size) else (data, *sizes))
+            dtype = get_default_dtype() if dtype is None else dtype
+        elif dtype is None and not hasattr(data, "dtype"):
+            dtype = get_default_dtype()
         as_is = isinstance(data, Array) and dtype is None and device is None
         self._set(data if as_is else Array(data, dtype, device))
         if requires_grad:
@@ -228,7 +244,9 @@ class Tensor:
         return int(self.data.item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.ndim == 0 and spec else format(repr(self), spec)
+        if self.ndim == 0 and (spec or type(self) is Tensor):
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
 
     __hash__ = object.__hash__  # `==` is elementwise
 
@@ -267,6 +285,17 @@ class Tensor:
         elif self.requires_grad:
             marks.append("requires_grad=True")
         return tensor_text(self.data, marks)
+
+
+def _uninitialized(sizes: tuple) -> np.ndarray:
+    """Returns memory of this shape, for the class called with sizes."""
+    try:
+        sizes = tuple(map(index, sizes))
+    except TypeError:
+        raise TypeError(f"Tensor(): the sizes are ints, got {', '.join(map(repr, sizes))}") from None
+    if sizes and min(sizes) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
+    return np.empty(sizes, get_default_dtype())
 
 
 def from_raw(raw: RawArray) -> Tensor:

@@ -85,11 +85,27 @@ def read_target(
         elif isinstance(a, (Device, int)) or (isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda")):
             found = {"device": a}
         else:
-            found = {"dtype": a}
+            found = {"dtype": _dtype_or_refuse(a)}
         if ("dtype" in found and dtype is not None) or ("device" in found and device is not None):
             raise TypeError(f"to(): two dtypes or two devices, got {args}")
         dtype, device = found.get("dtype", dtype), found.get("device", device)
     return dtype, device
+
+
+def _dtype_or_refuse(a: Any) -> Any:
+    """Returns the dtype that a positional argument of `to` means.
+
+    Raises:
+        RuntimeError: a string that is neither a dtype nor a device.
+    """
+    try:
+        return dtypes.as_dtype(a)
+    except TypeError as error:
+        if not isinstance(a, str):
+            raise
+        raise RuntimeError(
+            f"to(): {a!r} is not a device, which is 'cpu', 'cuda' or 'cuda:N'; and {error}"
+        ) from None
 
 
 def astype(x: Tensor, dtype: DTypeLike, copy: bool = False) -> Tensor:

@@ -190,7 +190,7 @@ def as_tensor(data: Any, dtype: DTypeLike = None, device: DeviceLike = None) -> 
     """`data` as a tensor, copied only if it must be: a tensor keeps its history, an array its memory."""
     if isinstance(data, Tensor):
         return to(data, dtype=dtype, device=device)
-    return Tensor(data, dtype=dtype, device=device)
+    return Tensor(Array(data, dtype, device))
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
@@ -203,7 +203,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
         return from_raw(array)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy(): expected a np.ndarray, got {type(array).__name__}")
-    return Tensor(array)  # raises, if there is no such tensor
+    return Tensor(Array(array))  # raises, if there is no such tensor
 
 
 def from_dlpack(x: Any) -> Tensor:

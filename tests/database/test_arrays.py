@@ -57,7 +57,7 @@ def ways(entry):
         if full == entry.name and hasattr(space, name):
             yield getattr(space, name), Tensor
     for name in (entry.name, f"{entry.name}_"):
-        if hasattr(Array, name) and callable(getattr(Array, name)):
+        if hasattr(Tensor, name) and callable(getattr(Array, name, None)):
             yield lambda x, *args, name=name, **kwargs: getattr(x, name)(*args, **kwargs), Array
 
 

@@ -53,8 +53,8 @@ def test_a_write_from_another_device_has_a_gradient(fake_cuda):
 
 
 @pytest.mark.parametrize("number", [
-    3, 2.5, True, np.float32(2.5), np.float64(2.5), np.int64(3), np.array(2.5), Tensor(2.5), Tensor(3),
-    Array(2.5),
+    3, 2.5, True, np.float32(2.5), np.float64(2.5), np.int64(3), np.array(2.5), Tensor(2.5),
+    mytorch.tensor(3), Array(2.5),
 ], ids=repr)  # fmt: skip
 def test_numbers_go_with_any_device(fake_cuda, number):
     """So do 0-d tensors and arrays of the CPU; they promote as they do there."""
