@@ -35,7 +35,7 @@ ERRORS = {
     "shapes of lerp": (lambda F, x: F.lerp(x, F.ones(4), 0.5), "tensor a .3. .* tensor b .4. at .* 1"),
     "shapes compared": (lambda F, x: x == F.ones(4), "tensor a .3. .* tensor b .4. at .* 1"),
     "shapes in place": (lambda F, x: x.add_(F.ones(2, 4)), "tensor a .3. .* tensor b .4. at .* 1"),
-    "larger in place": (lambda F, x: F.ones(3).add_(x), "output with shape .3. doesn't match the .* shape .2, 3."),
+    "larger in place": (lambda F, x: F.ones(3).add_(x), "shape .3. doesn't match the .* shape .2, 3."),
     "where": (lambda F, x: F.where(x > 0, F.ones(4), x), "must match the size"),
     "alpha with dims": (lambda F, x: x.add(x, alpha=F.ones(1)), "alpha.* must be (a n|N)umber"),
     "alpha that requires grad": (
