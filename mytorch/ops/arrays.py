@@ -32,10 +32,16 @@ def takes_arrays(function: Callable) -> Callable:
 
 
 def make_them_take_arrays(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Makes the functions of these names in a module take Arrays; ops that return new tensors do anyway."""
+    """Makes the functions of these names in a module take Arrays, if they take Tensors; ops do anyway."""
     for name in names:
         function = namespace[name]
-        is_op = hasattr(function, "forward") and not name.endswith("_")
-        if isinstance(function, type(takes_arrays)) and not is_op:
+        by_itself = hasattr(function, "forward") and not name.endswith("_")
+        if isinstance(function, type(takes_arrays)) and not by_itself and _takes_tensors(function):
             namespace[name] = takes_arrays(function)
             namespace[name].__module__ = namespace["__name__"]  # where a pickle finds it
+
+
+def _takes_tensors(function: Callable) -> bool:
+    """Returns False if the annotations of the arguments, where there are any, name no Tensor."""
+    kinds = [kind for name, kind in function.__annotations__.items() if name != "return"]
+    return not kinds or any(kind == "Any" or "Tensor" in kind for kind in map(str, kinds))
