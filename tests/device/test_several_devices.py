@@ -61,7 +61,8 @@ def test_numbers_go_with_any_device(fake_cuda, number):
     here, there = mytorch.tensor(X, requires_grad=True), mytorch.tensor(X, requires_grad=True, device=DEVICE)
     calls = [
         lambda x: x + number, lambda x: x * number, lambda x: x / number, lambda x: number - x,
-        lambda x: x < number, lambda x: mytorch.maximum(x, mytorch.as_tensor(number)), lambda x: x.clamp(number),
+        lambda x: x < number, lambda x: mytorch.maximum(x, mytorch.as_tensor(number)),
+        lambda x: x.clamp(number),
         lambda x: mytorch.where(x > 1, x, number), lambda x: mytorch.where(x > number, number, x),
         lambda x: (x * 1).add_(number), lambda x: x.masked_fill(x > 1, number), lambda x: x.long() + number,
     ]  # fmt: skip
