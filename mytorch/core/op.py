@@ -34,6 +34,7 @@ from .array import Array
 from .grad_mode import _state
 from .graph import Node, OutputGrads, new_recompute, shares_memory
 from .tensor import Tensor, View, from_raw
+from .unbroadcast import shape_error
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
@@ -180,22 +181,6 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
             f"{name}(): expected a Tensor, got {', '.join(type(a).__name__ for a in args) or 'nothing'}"
         )
     return raws, target
-
-
-def shape_error(raws: Sequence[Any]) -> str | None:
-    """Returns PyTorch's message for the first two arrays whose shapes can't be broadcast together."""
-    so_far: tuple[int, ...] = ()
-    for shape in [r.shape for r in raws if is_raw(r)]:
-        ndim = max(len(so_far), len(shape))
-        a, b = ((1,) * (ndim - len(s)) + tuple(s) for s in (so_far, shape))
-        for dim in reversed(range(ndim)):
-            if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
-                return (
-                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at "
-                    f"non-singleton dimension {dim}: shapes {list(so_far)} and {list(shape)}"
-                )
-        so_far = tuple([m if n == 1 else n for m, n in zip(a, b, strict=True)])
-    return None
 
 
 def require_tensor(x: Any, name: str) -> None:
