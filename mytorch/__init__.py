@@ -4,19 +4,23 @@ It looks like PyTorch and stands on NumPy and CuPy.
 """
 
 import importlib
+from math import e, inf, nan, pi
 
 from .backends import tune  # isort: skip - before NumPy is loaded, where that can still be chosen
 
 tune.at_import()
 
-from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, optim, special, utils
+from numpy import dtype
+
+from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, ops, optim, special, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backends import dtypes
 from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
-from .backends.device import device
+from .backends.device import device, get_default_device, set_default_device
 from .backends.dtypes import *
 from .backends.threads import get_num_threads, set_num_threads
 from .core.array import Array
+from .core.printing import set_printoptions
 from .core.tensor import Size, Tensor
 from .nn.functional import (
     adaptive_avg_pool1d,
@@ -35,10 +39,13 @@ from .nn.functional import (
     pairwise_distance,
     pixel_shuffle,
     pixel_unshuffle,
+    tensor_methods,
     use_fused,
 )
 from .nn.functional.tensor_methods import *
 from .ops import *
+from .ops import arrays as _arrays
+from .ops import cast as _cast
 from .ops import out as _out
 from .random import (
     Generator,
@@ -52,7 +59,10 @@ from .random import (
 from .serialization import load, save
 from .version import __version__
 
+_arrays.make_them_take_arrays(globals(), [*ops.__all__, *tensor_methods.__all__])
 globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
+
+globals().update(_cast.typed("cpu"))
 
 _LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed": "distributed"}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from .backends.dtypes import DTypeLike
 from .core.tensor import Tensor
+from .ops.arrays import make_them_take_arrays
 from .ops.dims import Dims, numpy_names
 from .ops.norms import matrix_norm, vector_norm
 from .ops.svd import svdvals
@@ -35,3 +36,6 @@ def norm(
     if dims == 2 or isinstance(ord, str):
         return matrix_norm(x, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     return vector_norm(x, ord, dim, keepdim, dtype=dtype)
+
+
+make_them_take_arrays(globals(), __all__)

@@ -1,7 +1,11 @@
-"""Every operator and method of a Tensor in one place: `x.exp()` is `ops.exp(x)`, `x.exp_()` writes to `x`."""
+"""Every operator and method of a Tensor in one place: `x.exp()` is `ops.exp(x)`, `x.exp_()` writes to `x`.
+
+An Array gets the methods too (see `array_methods.py`).
+"""
 
 from __future__ import annotations
 
+from .array_methods import attach_to_array
 from .autograd.gradients import tensor_backward
 from .autograd.manual import _add_parents
 from .backends import dtypes
@@ -149,8 +153,9 @@ def _iterate(x: Tensor):
 
 
 def attach(name: str, function) -> None:
-    """Make `function` a method (or operator) of Tensor."""
+    """Makes `function` a method (or operator) of Tensor; and of Array, if it needs no graph."""
     setattr(Tensor, name, function)
+    attach_to_array(name, function)
 
 
 def _attach_all() -> None:

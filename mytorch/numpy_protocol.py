@@ -140,7 +140,7 @@ UFUNC_METHODS: dict[tuple[np.ufunc, str], Callable] = {
 
 def _tensor(x: Any) -> Tensor:
     """A Tensor for an op of Tensors; NumPy's function may get an array, as in `np.dot(array, tensor)`."""
-    return x if isinstance(x, Tensor) else Tensor(x)
+    return x if isinstance(x, Tensor) else Tensor(Array(x))
 
 
 def _flat_or_along(x: Any, axis: int | None) -> tuple[Tensor, int]:

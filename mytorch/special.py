@@ -15,8 +15,11 @@ from .ops import (
     xlogy,
 )
 from .ops import sigmoid as expit
+from .ops.arrays import make_them_take_arrays
 
 __all__ = [
     "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "log1p", "log_softmax", "logit", "logsumexp", "round",
     "sinc", "softmax", "xlogy",
 ]  # fmt: skip
+
+make_them_take_arrays(globals(), __all__)

@@ -16,6 +16,7 @@ from tests import strict_cupy
 # What PyTorch has and we don't: it says how a graph is annotated and checked, and where an event comes from.
 LEFT_OUT = {"graph": {"enable_annotations", "check_input_liveness"}, "CUDAGraph": {"keep_graph"}}
 NOT_PYTORCH_S = {"make_graphed_step", "DeviceProperties"}
+TYPED = {name for name in vars(cuda) if name.endswith("Tensor")}  # classes: tests/ops/test_names.py
 NAMES = sorted(
     name for name, value in vars(cuda).items() if not name.startswith("_") and not inspect.ismodule(value)
 )  # fmt: skip
@@ -26,7 +27,7 @@ def parameters(function):
     return {p.name: p.default for p in found if p.kind is not p.VAR_KEYWORD}
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_PYTORCH_S))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_PYTORCH_S - TYPED))
 def test_arguments_are_pytorch_s(name):
     ours, theirs = getattr(cuda, name), getattr(torch.cuda, name)
     if name in ("Stream", "Event"):

@@ -385,6 +385,7 @@ NOT_ON_TENSORS = {
     "promote_types",
     "multiply.outer",
     "from_dlpack",
+    "frombuffer",
     "add.at",
     "add.reduceat",
     "unique",

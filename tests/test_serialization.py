@@ -204,7 +204,7 @@ def test_other_libraries_read_our_files(tmp_path):
     state = {
         "layer.weight": mytorch.Tensor(weight.T),
         "layer.bias": mytorch.Tensor([1.0]),
-        "step": mytorch.Tensor(3),
+        "step": mytorch.tensor(3),
     }
     mytorch.save(state, tmp_path / "file")
     theirs = safetensors.torch.load_file(tmp_path / "file")

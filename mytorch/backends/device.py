@@ -33,6 +33,16 @@ class device(str):  # noqa: N801 - PyTorch's name
         self.type, self.index = kind, number
         return self
 
+    def __enter__(self) -> device:
+        """Makes it the device of new tensors, in this thread, within the block."""
+        thread.former_defaults = (*thread.former_defaults, thread.default_device)
+        thread.default_device = as_device(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        *former, thread.default_device = thread.former_defaults
+        thread.former_defaults = tuple(former)
+
     def __repr__(self) -> str:
         return f"device({str(self)!r})"
 
@@ -136,9 +146,33 @@ def on(target: device) -> AbstractContextManager:
 
 class _Thread(threading.local):
     is_capturing = False  # a CUDA graph, see backends/graphs.py
+    default_device: device | None = None  # None: the CPU, and where the data is
+    former_defaults: tuple = ()  # of the blocks around this one
 
 
 thread = _Thread()
+
+
+def set_default_device(name: Any) -> None:
+    """Sets the device of new tensors, in this thread; None means the CPU.
+
+    It holds for `zeros`, `randn`, `tensor`, … without `device=`; `with mytorch.device("cuda"):` sets it for a
+    block.
+
+    Raises:
+        RuntimeError: the device does not exist.
+    """
+    thread.default_device = None if name is None else as_device(name)
+
+
+def get_default_device() -> device:
+    """Returns the device of new tensors."""
+    return thread.default_device or CPU
+
+
+def device_of_new(name: Any) -> device:
+    """Returns the device called `name`; None means the default device."""
+    return get_default_device() if name is None else as_device(name)
 
 
 def refuse_capture(what: str) -> None:

@@ -26,7 +26,7 @@ from .upcast import rounds_once
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
-    """A NumPy or CuPy array, with a device.
+    """A NumPy or CuPy array, with a device; its methods are a Tensor's, see `array_methods.py`.
 
     Args:
         data: an Array, a NumPy or CuPy array (kept as it is, not copied), a number, or nested lists of these.
@@ -74,28 +74,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     shape = property(operator.attrgetter("_array.shape"))
     dtype = property(operator.attrgetter("_array.dtype"))
     ndim = property(operator.attrgetter("_array.ndim"))
-    size = property(operator.attrgetter("_array.size"))
     nbytes = property(operator.attrgetter("_array.nbytes"))
     T = property(lambda self: _wrap(self._array.T))
 
     @property
     def device(self) -> device:
         return device_of(self._array)
-
-    def to(self, target: Any = None, dtype: Any = None) -> Array:
-        """Returns the array on a device or with a dtype: `to("cuda:0")`, `to("float16")`; itself if equal."""
-        device_of_result = None
-        if isinstance(target, device) or (isinstance(target, str) and target.startswith(("cpu", "cuda"))):
-            device_of_result = target
-        elif target is not None:
-            dtype = target
-        return Array(self, dtype=dtype, device=device_of_result)
-
-    def cpu(self) -> Array:
-        return self.to(CPU)
-
-    def cuda(self, index: int | None = None) -> Array:
-        return self.to(device("cuda", index))
 
     def numpy(self) -> np.ndarray:
         """Returns the NumPy array that holds the data; bfloat16 has ml_dtypes' dtype.
@@ -109,18 +93,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def item(self) -> int | float | bool | complex:
         """Returns the only element as a Python number; synchronizes with a GPU."""
-        if self.size != 1:
+        if self._array.size != 1:
             raise RuntimeError(f"item(): expected one element, got an array of shape {self.shape}")
         return self._array.item()
 
     def tolist(self) -> Any:
         return self._array.tolist()
-
-    def numel(self) -> int:
-        return self._array.size
-
-    def dim(self) -> int:
-        return self._array.ndim
 
     def __len__(self) -> int:
         return len(self._array)
@@ -164,74 +142,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return array_text(self)
 
-    # What training loops need of a gradient.
-
-    def norm(self, p: float = 2) -> Array:
-        """Returns the p-norm of all elements, (sum |x|^p)^(1/p), 0-d; half precision is summed in float32."""
-        size = abs(self.to(dtypes.float32) if dtypes.is_half(self.dtype) else self)
-        if p == 2:
-            norm = np.sqrt(np.sum(size * size))
-        elif p == float("inf"):
-            norm = np.max(size)
-        else:
-            norm = np.sum(size**p) ** (1 / p)
-        return norm.to(self.dtype)
-
-    def zero_(self) -> Array:
-        return self.fill_(0)
-
-    def fill_(self, value) -> Array:
-        self[...] = value
-        return self
-
-    def copy_(self, source) -> Array:
-        self[...] = source
-        return self
-
-    def add_(self, other, *, alpha=1) -> Array:
-        self += other if alpha == 1 else alpha * other
-        return self
-
-    def mul_(self, other) -> Array:
-        self *= other
-        return self
-
-    def div_(self, other) -> Array:
-        self /= other
-        return self
-
-    def clamp_(self, min=None, max=None) -> Array:
-        self[...] = np.clip(self, min, max)
-        return self
-
-    def clone(self) -> Array:
-        return self.copy()
-
     @property
     def data(self) -> Array:
         return self
 
     def detach(self) -> Array:
         return self
-
-    def view(self, *args: Any) -> Array:
-        """Returns a view in another shape, `view(2, -1)` or `view((2, -1))`, or of another dtype.
-
-        Raises:
-            RuntimeError: the shape is incompatible with the memory layout.
-        """
-        shape = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
-        if not all(isinstance(n, int) for n in shape):
-            return _dispatch(type(self._array).view, (self, *args), {})
-        seen = self._array.reshape(shape)
-        if self.size and not np.may_share_memory(seen, self._array):
-            raise RuntimeError(
-                f"view(): the memory of an Array of shape {self.shape} can't be seen as {shape}"
-            )
-        return _wrap(seen)
-
-    def abs(self) -> Array:
-        return abs(self)
 
 
 # What sums, or mixes with numbers: bfloat16 is computed in float32.
@@ -249,14 +165,14 @@ def _method(name):
     return method
 
 
-# The methods that a NumPy and a CuPy array share.
-for _name in [
+# The methods that a NumPy and a CuPy array share; those that a Tensor also has are replaced by its own.
+NUMPY_METHODS = [
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal",
     "dot", "fill", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round",
     "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
-]:  # fmt: skip
-    if not hasattr(Array, _name) and hasattr(np.ndarray, _name):
-        setattr(Array, _name, _method(_name))
+]  # fmt: skip
+for _name in NUMPY_METHODS:
+    setattr(Array, _name, _method(_name))
 
 
 def _from_python(data: Any, dtype: Any) -> np.ndarray:
@@ -338,7 +254,8 @@ def _unwrap(x: Any, found: list[device]) -> Any:
         return x
     if type(x) in (tuple, list):
         return type(x)(_unwrap(item, found) for item in x)
-    return x
+    inner = getattr(x, "data", None)  # a Tensor's, as an index or a value
+    return _unwrap(inner, found) if type(inner) is Array else x
 
 
 def _wrap(x: Any) -> Any:

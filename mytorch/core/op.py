@@ -34,6 +34,7 @@ from .array import Array
 from .grad_mode import _state
 from .graph import Node, OutputGrads, new_recompute, shares_memory
 from .tensor import Tensor, View, from_raw
+from .unbroadcast import shape_error
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
@@ -106,9 +107,9 @@ def _make_call(
                 with on(target):
                     result, vjp = compute(raws, kwargs)
         except ValueError as error:
-            if promote is None:
+            if "broadcast" not in str(error):
                 raise
-            raise RuntimeError(f"{call.__name__}(): {error}") from None  # shapes that don't broadcast
+            raise RuntimeError(f"{call.__name__}(): {shape_error(raws) or error}") from None
         finally:
             errors.reset(token)
         if outputs:

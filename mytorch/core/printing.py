@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
 from ..backends import dtypes
 from ..backends.device import CPU, move
+
+_PROFILES = {
+    "default": {"precision": 5, "threshold": 1000, "edgeitems": 3, "linewidth": 75},
+    "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 75},
+    "full": {"precision": 5, "threshold": sys.maxsize, "edgeitems": 3, "linewidth": 75},
+}  # fmt: skip
+_options = dict(_PROFILES["default"])
+_sci_mode: bool | None = None
+
+
+def set_printoptions(
+    precision: int | None = None, threshold: int | None = None, edgeitems: int | None = None,
+    linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
+) -> None:  # fmt: skip
+    """Sets how tensors and Arrays are printed.
+
+    Args:
+        precision: digits after the point; 5.
+        threshold: with more elements than that, only the first and last are printed; 1000.
+        edgeitems: how many of these; 3.
+        linewidth: characters of a line; 75.
+        profile: "default", "short" or "full"; what is given besides counts.
+        sci_mode: True for numbers with exponents, False for none, None for what suits the values.
+
+    Raises:
+        ValueError: another profile.
+    """
+    global _sci_mode
+    if profile is not None:
+        if profile.lower() not in _PROFILES:
+            raise ValueError(f"set_printoptions(): profile is {', '.join(_PROFILES)}, got {profile!r}")
+        _options.update(_PROFILES[profile.lower()])
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    _options.update({name: value for name, value in given.items() if value is not None})
+    _sci_mode = sci_mode
 
 
 def array_text(x: Any) -> str:
@@ -40,7 +76,11 @@ def _values(x: Any, prefix: str) -> str:
     raw = move(x._array, CPU)
     if dtypes.is_half(raw.dtype):  # else float16 has exponents from 1000 on
         raw = raw.astype(dtypes.float32)
-    with np.printoptions(precision=5, floatmode="fixed", suppress=_fits_fixed(raw)):
+    fixed = _fits_fixed(raw) if _sci_mode is None else not _sci_mode
+    how = {**_options, "floatmode": "fixed", "suppress": fixed}
+    if _sci_mode:
+        how["formatter"] = {"float_kind": lambda x: f"{x:.{_options['precision']}e}"}
+    with np.printoptions(**how):
         return np.array2string(raw, prefix=prefix)
 
 

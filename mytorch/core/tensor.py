@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, index
 from typing import Any
 
 import numpy as np
 
 from ..backends.device import CPU, RawArray, as_device, device, device_of, is_raw, move
-from ..backends.dtypes import is_inexact
+from ..backends.dtypes import get_default_dtype, is_inexact
 from .array import Array, wrap
 from .grad_mode import enable_grad
 from .graph import Node, Version, View, replay_views
@@ -27,11 +27,20 @@ _new = object.__new__
 class Tensor:
     """An n-dimensional array that supports automatic differentiation.
 
+    `Tensor(2, 3)` is uninitialized memory of shape (2, 3), and `Tensor([2, 3])` has these elements, as
+    floats; `mytorch.tensor` takes the dtype from the numbers.
+
     Args:
-        data: whatever `Array` takes; an Array, NumPy or CuPy array is not copied.
+        data: a Tensor, an Array, a NumPy or CuPy array, whose dtype and memory it keeps; or nested lists of
+            numbers, or a float, which get the default dtype.
+        sizes: with ints, the shape; a `Size` is one, too.
         requires_grad: whether operations on it are recorded and `backward()` fills its `.grad`.
         dtype, device: as for `Array`.
         grad_fn, grad_fn_name: a backward function and its name (see `autograd.manual`).
+
+    Raises:
+        TypeError: `data` is not numeric; a size that is no int.
+        RuntimeError: a negative size; the device does not exist.
 
     Attributes:
         data: the Array (`.data._array` is the raw NumPy or CuPy array).
@@ -42,11 +51,16 @@ class Tensor:
     __array_priority__ = 200
 
     def __init__(
-        self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None, *,
+        self, data: Any = (), *sizes: int, requires_grad: bool = False, dtype: Any = None, device: Any = None,
         grad_fn: Callable | None = None, grad_fn_name: str | None = None,
     ):  # fmt: skip
-        if isinstance(data, Tensor):
+        if isinstance(data, Tensor) and not sizes:
             data = data.data
+        elif sizes or (isinstance(data, (int, np.integer, Size)) and not isinstance(data, bool)):
+            data = _uninitialized(data if isinstance(data, Size) else (data, *sizes))
+            dtype = get_default_dtype() if dtype is None else dtype
+        elif dtype is None and not hasattr(data, "dtype"):
+            dtype = get_default_dtype()
         as_is = isinstance(data, Array) and dtype is None and device is None
         self._set(data if as_is else Array(data, dtype, device))
         if requires_grad:
@@ -196,8 +210,8 @@ class Tensor:
 
     def item(self) -> int | float | bool | complex:
         """Returns the only element as a Python number."""
-        if self.data.size != 1:
-            count, shape = self.data.size, self.data.shape
+        if self.data._array.size != 1:
+            count, shape = self.data._array.size, self.data.shape
             raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
         return self.data.item()
 
@@ -210,12 +224,12 @@ class Tensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        if self.data.size != 1:
+        if self.data._array.size != 1:
             raise RuntimeError(f"truth of a tensor of shape {self.data.shape} is ambiguous: use any(), all()")
         return bool(self.data._array)
 
     def _only_element(self) -> int | float | bool | complex:
-        if self.data.size != 1:
+        if self.data._array.size != 1:
             raise ValueError(f"only a tensor of one element can be a number, got shape {self.data.shape}")
         return self.data.item()
 
@@ -226,7 +240,7 @@ class Tensor:
         return float(self._only_element())
 
     def __index__(self) -> int:
-        if self.dtype.kind not in "iub" or self.data.size != 1:
+        if self.dtype.kind not in "iub" or self.data._array.size != 1:
             raise TypeError(
                 "only an integer tensor of one element can be an index, "
                 f"got {self.dtype} of shape {self.data.shape}"
@@ -234,7 +248,9 @@ class Tensor:
         return int(self.data.item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.ndim == 0 and spec else format(repr(self), spec)
+        if self.ndim == 0 and (spec or type(self) is Tensor):
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
 
     __hash__ = object.__hash__  # `==` is elementwise
 
@@ -273,6 +289,17 @@ class Tensor:
         elif self.requires_grad:
             marks.append("requires_grad=True")
         return tensor_text(self.data, marks)
+
+
+def _uninitialized(sizes: tuple) -> np.ndarray:
+    """Returns memory of this shape, for the class called with sizes."""
+    try:
+        sizes = tuple(map(index, sizes))
+    except TypeError:
+        raise TypeError(f"Tensor(): the sizes are ints, got {', '.join(map(repr, sizes))}") from None
+    if sizes and min(sizes) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
+    return np.empty(sizes, get_default_dtype())
 
 
 def from_raw(raw: RawArray) -> Tensor:

@@ -1,13 +1,16 @@
-"""Undoes broadcasting: a gradient is summed over the dims that its input was stretched along."""
+"""Undoes broadcasting: a gradient is summed over the dims that its input was stretched along. And says why
+shapes don't broadcast."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..backends.blas import column_sums
-from ..backends.device import CPU, RawArray, move
+from ..backends.device import CPU, RawArray, is_raw, move
 from ..backends.dtypes import is_half
 from .grad_accumulator import LazyGrad
 from .graph import Node
@@ -41,3 +44,19 @@ def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
     if isinstance(grad, np.generic):  # NumPy's result where an array has no dimensions
         grad = np.asarray(grad)
     return grad if type(grad) is np.ndarray and node.device is CPU else move(grad, node.device)
+
+
+def shape_error(raws: Sequence[Any]) -> str | None:
+    """Returns PyTorch's message for the first two arrays whose shapes can't be broadcast together."""
+    so_far: tuple[int, ...] = ()
+    for shape in [r.shape for r in raws if is_raw(r)]:
+        ndim = max(len(so_far), len(shape))
+        a, b = ((1,) * (ndim - len(s)) + tuple(s) for s in (so_far, shape))
+        for dim in reversed(range(ndim)):
+            if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
+                return (
+                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at "
+                    f"non-singleton dimension {dim}: shapes {list(so_far)} and {list(shape)}"
+                )
+        so_far = tuple([m if n == 1 else n for m, n in zip(a, b, strict=True)])
+    return None

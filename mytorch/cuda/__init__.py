@@ -5,6 +5,7 @@ It can be imported, and asked `is_available()`, without a GPU and without CuPy.
 """
 
 from ..backends.device import device_count, is_available
+from ..ops.cast import typed as _typed
 from .devices import (
     DeviceProperties,
     can_device_access_peer,
@@ -40,3 +41,5 @@ from .random import (
     set_rng_state_all,
 )
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
+
+globals().update(_typed("cuda"))

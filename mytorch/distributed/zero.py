@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..backends.device import on
+from ..core.array import Array
 from ..core.grad_mode import enable_grad
 from ..core.tensor import Tensor
 from ..nn.utils import clip_grad
@@ -312,4 +313,4 @@ def _to_numpy(value: Any) -> Any:
 
 
 def _to_tensors(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: Tensor(value) if hasattr(value, "dtype") else value for name, value in entry.items()}
+    return {name: Tensor(Array(v)) if hasattr(v, "dtype") else v for name, v in entry.items()}

@@ -18,6 +18,7 @@ from ..autograd import no_grad
 from ..backends.device import on
 from ..core.tensor import Tensor, raw_of
 from ..ops import erfinv, rand, randn
+from ..ops.arrays import as_tensors
 from ..ops.inplace import write
 from ..random import Generator
 
@@ -54,7 +55,8 @@ def _outside_graph(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         with no_grad(), on(tensor.device):
-            return function(tensor, *args, **kwargs)
+            function(as_tensors(tensor), *args, **kwargs)
+        return tensor
 
     return call
 

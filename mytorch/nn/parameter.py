@@ -27,7 +27,7 @@ class Parameter(Tensor):
 
     def _set_data(self, value: Any) -> None:
         """Sets the values; also to a Tensor, as in PyTorch, where `data` is one."""
-        Tensor.data.__set__(self, value if isinstance(value, Array) else Tensor(value).data)
+        Tensor.data.__set__(self, value.data if isinstance(value, (Array, Tensor)) else Array(value))
 
     data = property(Tensor.data.__get__, _set_data)
 

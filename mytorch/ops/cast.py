@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends import dtypes
-from ..backends.device import DeviceLike, as_device, move
+from ..backends.device import CPU, DeviceLike, as_device, move
 from ..backends.device import device as Device
 from ..backends.dtypes import DTypeLike
+from ..core.array import Array
 from ..core.op import op
 from ..core.tensor import Tensor
 
 __all__ = ["clone", "to", "type_as"]
 
-_OLD_NAMES = {
+OLD_NAMES = {
     "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
     "bfloat16": "BFloat16Tensor",
     "uint8": "ByteTensor", "int8": "CharTensor", "int16": "ShortTensor", "int32": "IntTensor",
@@ -21,6 +22,39 @@ _OLD_NAMES = {
     "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor",
     "uint16": "UInt16Tensor", "uint32": "UInt32Tensor", "uint64": "UInt64Tensor",
 }  # fmt: skip
+
+
+class TensorType(type):
+    """The class of `FloatTensor`, `LongTensor`, …: they make tensors, and test for their dtype and device."""
+
+    dtype: str
+    device: str
+
+    def __call__(cls, *args: Any) -> Tensor:
+        """Returns a tensor of this dtype, of sizes or values as `Tensor(2, 3)` and `Tensor([2, 3])`.
+
+        Raises:
+            TypeError: a tensor of another dtype, which isn't cast.
+        """
+        if args and isinstance(args[0], (Tensor, Array)) and args[0].ndim and not isinstance(args[0], cls):
+            raise TypeError(
+                f"{cls.__qualname__}(): expected a tensor of dtype {cls.dtype} on {cls.device}, got "
+                f"{args[0].dtype} on {args[0].device}; use x.to(…)"
+            )
+        return Tensor(*args, dtype=cls.dtype, device=cls.device)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, (Tensor, Array)) and str(x.dtype) == cls.dtype and x.device.type == cls.device
+
+
+def typed(device: str) -> dict[str, TensorType]:
+    """Returns the classes of tensors on "cpu" or "cuda", by name."""
+    prefix = "" if device == "cpu" else f"{device}."
+    return {
+        name: TensorType(name, (), {"dtype": dtype, "device": device, "__qualname__": prefix + name})
+        for dtype, name in OLD_NAMES.items()
+        if not name.startswith(("UInt", "Complex"))
+    }
 
 
 @op(half=True)
@@ -85,11 +119,27 @@ def read_target(
         elif isinstance(a, (Device, int)) or (isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda")):
             found = {"device": a}
         else:
-            found = {"dtype": a}
+            found = {"dtype": _dtype_or_refuse(a)}
         if ("dtype" in found and dtype is not None) or ("device" in found and device is not None):
             raise TypeError(f"to(): two dtypes or two devices, got {args}")
         dtype, device = found.get("dtype", dtype), found.get("device", device)
     return dtype, device
+
+
+def _dtype_or_refuse(a: Any) -> Any:
+    """Returns the dtype that a positional argument of `to` means.
+
+    Raises:
+        RuntimeError: a string that is neither a dtype nor a device.
+    """
+    try:
+        return dtypes.as_dtype(a)
+    except TypeError as error:
+        if not isinstance(a, str):
+            raise
+        raise RuntimeError(
+            f"to(): {a!r} is not a device, which is 'cpu', 'cuda' or 'cuda:N'; and {error}"
+        ) from None
 
 
 def astype(x: Tensor, dtype: DTypeLike, copy: bool = False) -> Tensor:
@@ -104,16 +154,21 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
 def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Tensor | str:
     """`x` in another dtype, which may have an old name ("torch.FloatTensor"); without one, its own old name.
 
+    A name with "cuda" ("torch.cuda.FloatTensor") moves it to the GPU, one without to the CPU.
+
     Raises:
         ValueError: the name is unknown.
     """
     if dtype is None:
-        return f"torch.{_OLD_NAMES[str(x.dtype)]}"
-    if isinstance(dtype, str):
-        old = {f"torch.{name}": new for new, name in _OLD_NAMES.items()}
-        if dtype not in old:
-            raise ValueError(f"type(): invalid type {dtype!r}; there are {', '.join(old)}")
-        dtype = old[dtype]
+        return f"torch.{'cuda.' if x.is_cuda else ''}{OLD_NAMES[str(x.dtype)]}"
+    if isinstance(dtype, (str, TensorType)):
+        name = dtype if isinstance(dtype, str) else f"torch.{dtype.__qualname__}"
+        old = {f"torch.{name}": new for new, name in OLD_NAMES.items()}
+        if (on_cpu := name.replace("cuda.", "")) not in old:
+            raise ValueError(f"type(): invalid type {name!r}; there are {', '.join(old)}")
+        if on_cpu == name:
+            return to(x, old[on_cpu], CPU)
+        return to(x, old[on_cpu], x.device if x.is_cuda else "cuda")
     return to(x, dtype)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, DeviceLike, array_module, as_device, cupy, on
+from ..backends.device import CPU, DeviceLike, array_module, as_device, cupy, device_of_new, on, thread
 from ..backends.dtypes import DTypeLike
 from ..core.array import Array
 from ..core.op import NUMBERS
@@ -21,7 +21,7 @@ _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
 
 __all__ = [
     "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like",
-    "eye", "tensor", "as_tensor", "from_numpy", "from_dlpack",
+    "eye", "tensor", "as_tensor", "from_numpy", "frombuffer", "from_dlpack",
 ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def size_argument(size: tuple, keywords: dict, name: str) -> tuple[int, ...]:
 def new_array(function: str, *args: Any, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Tensor:
     """The tensor that NumPy's or CuPy's `function` makes on the device."""
     dtype = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
-    target = as_device(device)
+    target = device_of_new(device)
     with on(target):
         out = from_raw(getattr(array_module(target), function)(*args, dtype=dtype))
     return out.requires_grad_() if requires_grad else out
@@ -176,7 +176,7 @@ def tensor(
         dtype: defaults to that of `data`; Python floats get the default dtype, Python ints int64.
     """
     source = data.data if isinstance(data, Tensor) else data
-    made = Array(source, dtype, device)
+    made = Array(source, dtype, thread.default_device if device is None else device)
     out = Tensor(made if isinstance(source, (list, tuple, *NUMBERS)) else made.copy())
     return out.requires_grad_() if requires_grad else out
 
@@ -188,9 +188,10 @@ def new_tensor(self: Tensor, data: Any, **keywords: Any) -> Tensor:
 
 def as_tensor(data: Any, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """`data` as a tensor, copied only if it must be: a tensor keeps its history, an array its memory."""
+    device = thread.default_device if device is None else device
     if isinstance(data, Tensor):
         return to(data, dtype=dtype, device=device)
-    return Tensor(data, dtype=dtype, device=device)
+    return Tensor(Array(data, dtype, device))
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
@@ -203,7 +204,25 @@ def from_numpy(array: np.ndarray) -> Tensor:
         return from_raw(array)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy(): expected a np.ndarray, got {type(array).__name__}")
-    return Tensor(array)  # raises, if there is no such tensor
+    return Tensor(Array(array))  # raises, if there is no such tensor
+
+
+def frombuffer(
+    buffer: Any, *, dtype: DTypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """Returns the memory of a buffer (bytes, bytearray, mmap, …) as a tensor with one dim, not a copy.
+
+    Args:
+        count: how many elements; -1 for all.
+        offset: where they begin, in bytes.
+
+    Raises:
+        ValueError: the buffer is too small, or its size is no multiple of the dtype's.
+
+    Example: `mytorch.frombuffer(bytearray(b"abcd"), dtype=mytorch.uint8)`
+    """
+    out = from_raw(np.frombuffer(buffer, dtypes.as_dtype(dtype), count, offset))
+    return out.requires_grad_() if requires_grad else out
 
 
 def from_dlpack(x: Any) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backends.device import DeviceLike
+from ..backends.device import DeviceLike, device_of_new
 from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -185,4 +185,4 @@ def _indices(name, row, col, offset, dtype, device):
     if dtype not in (None, np.int64, np.int32):
         raise NotImplementedError(f"{name}_indices(): not implemented for dtype {dtype}")
     places = getattr(np, f"{name}_indices")(row, offset, col)
-    return Tensor(np.stack(places), dtype=dtype or np.int64, device=device)
+    return Tensor(np.stack(places), dtype=dtype or np.int64, device=device_of_new(device))

@@ -51,11 +51,15 @@ def einsum(*args: str | Tensor | Sequence) -> Tensor:
     return _einsum(*operands, equation=equation)
 
 
-def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2) -> Tensor:
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2, *,
+    axes: int | Sequence[Sequence[int]] | None = None,
+) -> Tensor:  # fmt: skip
     """The sum of products over dims of `a` and as many of `b`: the result has the others of `a`, then of `b`.
 
     Args:
         dims: how many of a's last and b's first dims; or two lists, of the dims of `a` and of `b`.
+        axes: NumPy's name for `dims`.
 
     Raises:
         RuntimeError: the sizes of the dims differ (1 broadcasts), or their numbers; dtypes that differ.
@@ -63,7 +67,7 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor
     """
     require_tensor(a, "tensordot")
     require_tensor(b, "tensordot")
-    of_a, of_b = _contracted(a, b, dims)
+    of_a, of_b = _contracted(a, b, dims if axes is None else axes)
     names_a, names_b = list(range(a.ndim)), list(range(a.ndim, a.ndim + b.ndim))
     for i, j in zip(of_a, of_b, strict=True):
         if a.shape[i] != b.shape[j] and 1 not in (a.shape[i], b.shape[j]):

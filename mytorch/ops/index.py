@@ -173,7 +173,7 @@ def narrow(input, dim, start, length):
 
 def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
     """The basic part (None: all of x), and the index arrays by their dim in its result."""
-    items = index if isinstance(index, tuple) else (index,)
+    items = index if isinstance(index, tuple) else tuple(index) if _is_like_a_tuple(index) else (index,)
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
             _check_step(i)
@@ -189,6 +189,18 @@ def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawAr
     with on(x.device):
         basic, arrays = _split_index(x, read, x.ndim - taken)
         return basic, _masks_to_indices(arrays) if len(arrays) > 1 else arrays
+
+
+def _is_like_a_tuple(index: Any) -> bool:
+    """Returns whether a list is read as a tuple: PyTorch does so if it is short and has more than numbers."""
+    parts = (Tensor, Array, list, tuple, range, slice, np.ndarray, type(Ellipsis), type(None))
+    if not (isinstance(index, list) and len(index) < 32 and any([isinstance(i, parts) for i in index])):
+        return False
+    warnings.warn(
+        "x[[a, b]] with lists or tensors a, b is taken as x[a, b], as in PyTorch; write x[a, b], or one "
+        "array", stacklevel=4,
+    )  # fmt: skip
+    return True
 
 
 def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:

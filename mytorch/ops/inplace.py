@@ -42,7 +42,10 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
         check_writable(x, name, wanted)
         out = function(clone(x) if wanted else x, *args, **kwargs)  # the vjp may need the old values
         if out.data.shape != x.data.shape:
-            raise RuntimeError(f"{name}(): the result has shape {out.data.shape}, the tensor {x.data.shape}")
+            raise RuntimeError(
+                f"{name}(): output with shape {list(x.data.shape)} doesn't match the broadcast shape "
+                f"{list(out.data.shape)}"
+            )
         if not can_cast(out.dtype, x.dtype):
             raise RuntimeError(
                 f"{name}(): result type {out.dtype} can't be cast to the tensor's type {x.dtype}"

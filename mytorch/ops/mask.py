@@ -45,7 +45,7 @@ def _where(x, y, condition):
     if dtype.kind in "iu":
         x, y = (as_number(v, dtype, "where") if isinstance(v, NUMBERS) else v for v in (x, y))
     x, y = promoted([x, y])
-    chosen = _chosen("where", condition, x, y).astype(dtype, copy=False)
+    chosen = np.where(condition, x, y).astype(dtype, copy=False)
     return chosen, (lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
 
 
@@ -62,15 +62,8 @@ def masked_fill(x, mask, value):
         value = as_number(value, x.dtype, "masked_fill")
     elif value.ndim:
         raise RuntimeError(f"masked_fill(): value must be a number or a 0-d tensor, got shape {value.shape}")
-    filled = _chosen("masked_fill", mask, value.astype(x.dtype), x).astype(x.dtype, copy=False)
+    filled = np.where(mask, value.astype(x.dtype), x).astype(x.dtype, copy=False)
     return filled, (lambda g: np.where(mask, 0, g), None, lambda g: np.where(mask, g, 0))
-
-
-def _chosen(name, condition, x, y):
-    try:
-        return np.where(condition, x, y)
-    except ValueError as error:
-        raise RuntimeError(f"{name}(): {error}") from None
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:

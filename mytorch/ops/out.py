@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
+from ..core.array import Array
 from ..core.grad_mode import is_grad_enabled
 from ..core.graph import shares_memory
 from ..core.tensor import Tensor, increment_version, raw_of
+from .arrays import as_tensors
 from .inplace import check_writable, write
 
 # The functions of the package's namespace that take it, as in PyTorch.
@@ -55,7 +57,7 @@ def accepts_out(function: Callable) -> Callable:
     has new memory, and a warning says so if it had elements.
 
     Raises (when called with `out`):
-        TypeError: `out` is no tensor, or no tuple of as many tensors as there are results.
+        TypeError: `out` is no tensor or Array, or no tuple of as many as there are results.
         RuntimeError: a gradient is wanted; the result's dtype can't be cast to that of `out`; another device;
             `out` shares memory with an argument, and isn't the argument itself of an elementwise function.
     """
@@ -65,7 +67,8 @@ def accepts_out(function: Callable) -> Callable:
         if out is None:
             return function(*args, **kwargs)
         name, several = function.__name__, isinstance(out, (tuple, list))
-        targets = list(out) if several else [out]
+        args = as_tensors(args)
+        targets = list(as_tensors(out)) if several else [as_tensors(out)]
         for target in targets:
             if not isinstance(target, Tensor):
                 raise TypeError(f"{name}(): out must be a Tensor, got {type(target).__name__}")
@@ -84,10 +87,15 @@ def accepts_out(function: Callable) -> Callable:
         results = list(result) if isinstance(result, tuple) else [result]
         if len(results) != len(targets) or several != isinstance(result, tuple):
             raise TypeError(f"{name}(): out has {len(targets)} tensors for {len(results)} results")
-        for target, value in zip(targets, results, strict=True):
+        for target, value, given in zip(targets, results, out if several else [out], strict=True):
+            if isinstance(given, Array) and given.shape != value.data.shape:
+                raise RuntimeError(
+                    f"{name}(): out is an Array of shape {given.shape}, which isn't resized to "
+                    f"{value.data.shape}"
+                )
             _check_overlap(target, value, inputs, whole, name)
             _write_out(target, value, name)
-        return type(result)(*targets) if hasattr(result, "_fields") else tuple(targets) if several else out
+        return type(result)(*out) if hasattr(result, "_fields") else tuple(out) if several else out
 
     return call
 

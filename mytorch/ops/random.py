@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import DeviceLike, RawArray, as_device, on
+from ..backends.device import DeviceLike, RawArray, device_of_new, on
 from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor, from_raw, raw_of
@@ -105,7 +105,7 @@ def _new(
     requires_grad: bool,
 ) -> Tensor:
     """The tensor `draw(size, dtype, rng)`, on the device."""
-    target = as_device(device)
+    target = device_of_new(device)
     rng = generator_on(target, generator).rng
     with on(target):
         out = from_raw(draw(size, dtypes.as_dtype(dtype), rng))

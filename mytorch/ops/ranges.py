@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import DeviceLike, array_module, as_device, on
+from ..backends.device import DeviceLike, array_module, device_of_new, on
 from ..backends.dtypes import DTypeLike
 from ..core.tensor import Tensor, from_raw
 from .scalars import Number, as_number, integer, number
@@ -77,7 +77,7 @@ def _line(
     exact: np.dtype = dtypes.float64,
 ) -> Tensor:
     """value(0), …, value(count - 1), computed in `exact`."""
-    target = as_device(device)
+    target = device_of_new(device)
     with on(target):
         out = from_raw(value(array_module(target).arange(count, dtype=exact)).astype(dtype))
     return out.requires_grad_() if requires_grad else out

@@ -76,7 +76,7 @@ def repeat_interleave(
         return _source_indices(input, output_size)
     input, dim = (reshape(input, -1), 0) if dim is None else (input, canonical_dim(dim, input.ndim))
     if isinstance(repeats, (list, tuple)) or is_raw(repeats):
-        repeats = Tensor(repeats, device=input.device)
+        repeats = Tensor(Array(repeats, device=input.device))
     if isinstance(repeats, (Tensor, Array)) and repeats.numel() != 1:
         if repeats.shape != (input.shape[dim],):
             wanted = f"{input.shape[dim]} slices along dim {dim}"

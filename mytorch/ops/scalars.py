@@ -32,13 +32,21 @@ def number(x: Any, name: str) -> Number:
     return x
 
 
+def without_dims(x: Any) -> Any:
+    """The value of a 0-d tensor without a graph, which counts as a number; anything else as it is."""
+    if isinstance(x, (Tensor, Array)) and x.ndim == 0 and not x.requires_grad:
+        return x.item()
+    return x
+
+
 def as_number(value: Number, dtype: np.dtype, name: str) -> np.generic:
-    """The number as a scalar of `dtype`: a fraction is cut to an integer, -1 is 255 in uint8, as in PyTorch.
+    """A number or a 0-d tensor as a scalar of `dtype`: a fraction is cut to an integer, -1 is 255 in uint8.
 
     Raises:
         RuntimeError: the dtype can't hold it: too large, infinite for integers, complex for real numbers.
         TypeError: it is no number.
     """
+    value = without_dims(value)
     if not isinstance(value, NUMBERS):
         raise TypeError(f"{name}(): expected a number or a tensor, got {type(value).__name__}")
     if not _fits(value, dtype):

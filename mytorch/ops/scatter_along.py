@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..backends.dtypes import is_floating_point
+from ..core.array import Array
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import expand
@@ -55,7 +56,7 @@ def scatter(
     if reduce is None:
         return _scatter(input, dim, index, src)
     if not isinstance(src, Tensor):
-        src = expand(Tensor(src, dtype=input.dtype, device=input.device), index.shape)
+        src = expand(Tensor(Array(src, input.dtype, input.device)), index.shape)
     if reduce == "add":
         return _scatter_add(input, dim, index, src)
     return scatter_prod(input, dim, index, src, include_self=True)

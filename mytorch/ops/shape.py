@@ -39,7 +39,7 @@ def view(x, *sizes, size=None, dtype=None):
     Raises:
         RuntimeError: as for `reshape`; or no strides show the memory in this shape, or as this dtype.
     """
-    if dtype is not None or (len(sizes) == 1 and isinstance(sizes[0], np.dtype)):
+    if dtype is not None or (len(sizes) == 1 and isinstance(sizes[0], (np.dtype, str, type))):
         return _bits(x, dtypes.as_dtype(sizes[0] if dtype is None else dtype)), None
     shape = _infer(as_sizes(sizes if size is None else size, "view"), math.prod(x.shape))
     y = x.reshape(shape)

@@ -22,12 +22,24 @@ __all__ = [
 
 
 @numpy_names
-def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
+    split_size: int | Sequence[int] | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """The tensor split along `dim` into parts of this size (the last may be smaller) or these sizes; views.
+
+    Args:
+        split_size: what the method calls `split_size_or_sections`.
 
     Raises:
         RuntimeError: the sizes don't sum up to that of the dim, or one is negative; it is 0-d.
+        TypeError: no size, or one under both names.
     """
+    if (split_size_or_sections is None) == (split_size is None):
+        raise TypeError(
+            f"split(): expected one size or list of sizes, got {split_size_or_sections} and {split_size}"
+        )
+    split_size_or_sections = split_size if split_size_or_sections is None else split_size_or_sections
     dim, size = _dim_and_size(tensor, dim, "split")
     sizes = as_sizes((split_size_or_sections,), "split")
     if isinstance(split_size_or_sections, Sequence):

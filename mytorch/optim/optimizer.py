@@ -88,6 +88,12 @@ class Optimizer(SavedState):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got one {type(params).__name__}"
             )
+        if callable(getattr(params, "parameters", None)):
+            name = type(params).__name__
+            raise TypeError(
+                f"params argument given to the optimizer is a {name}, which is a module; "
+                f"pass its parameters: {type(self).__name__}(model.parameters(), …)"
+            )
         if defaults.get("differentiable"):
             raise ValueError(
                 "differentiable=True: an update can't be differentiated; use differentiable=False"

@@ -35,7 +35,7 @@ MADE_FROM = {
 @pytest.mark.parametrize("name", MADE_FROM)
 def test_data_dtype_and_shape_are_pytorchs(name):
     data = MADE_FROM[name]
-    ours, theirs = Tensor(data), torch.tensor(data)
+    ours, theirs = mytorch.as_tensor(data), torch.tensor(data)
     assert tuple(ours.shape) == tuple(theirs.shape) and str(ours.dtype) == str(theirs.dtype).removeprefix(
         "torch."
     )

@@ -313,6 +313,8 @@ def test_ops_dont_wait_for_the_gpu(fake_cuda, monkeypatch):
 
 
 def test_every_op_has_a_case():
-    """A new op needs one here; the tests of factories and random numbers have their own on a device."""
+    """A new op needs one here; the tests of factories and random numbers have their own on a device, and
+    the memory of `frombuffer` is the CPU's."""
     covered = {name.split()[0] for name in (*CASES, *test_create.CALLS, *test_random.CALLS)}
-    assert not set(ops.__all__) - set(ops.aliases.__all__) - covered  # an alias is the function itself
+    functions = set(ops.__all__) - set(ops.aliases.__all__)  # an alias is the function itself
+    assert functions - covered == {"frombuffer"}

@@ -147,7 +147,8 @@ WRONG_ATTRIBUTES = {  # name: (call, error, message)
         lambda: nn.Module()(1), NotImplementedError, r'\[Module\] is missing the required "forward"',
     ),
     "integer parameter": (
-        lambda: nn.Parameter([1, 2]), RuntimeError, "floating-point tensors can require gradients",
+        lambda: nn.Parameter(mytorch.tensor([1, 2])), RuntimeError,
+        "floating-point tensors can require gradients",
     ),
     "training mode": (lambda: linear().train("yes"), ValueError, "boolean, got 'yes'"),
     "integer dtype": (

@@ -369,7 +369,8 @@ def test_where():
 
 
 FAILS = {
-    "shapes": (lambda t, a, b: a + b, (np.ones((2, 3)), np.ones((2, 4))), "broadcast"),
+    "shapes": (lambda t, a, b: a + b, (np.ones((2, 3)), np.ones((2, 4))),
+        r"tensor a \(3\) must match the size of tensor b \(4\) at non-singleton dimension 1"),
     "integer division by zero": (lambda t, a, b: a // b, (np.ones(2, int), np.array([1, 0])), "zero"),
     "remainder by zero": (lambda t, a: a % 0, (np.ones(2, int),), "zero"),
     "negative integer power": (lambda t, a: a ** -1, (np.arange(3),), "negative integer powers"),
@@ -378,7 +379,8 @@ FAILS = {
     "unknown rounding": (lambda t, a: t.div(a, a, rounding_mode="up"), (np.ones(2),), "'up'"),
     "float in place into int": (lambda t, a: a.add_(0.5), (np.arange(3),), "float32.*int64"),
     "in place into a smaller shape": (
-        lambda t, a, b: a.add_(b), (np.ones(3), np.ones((2, 3))), r"\(2, 3\).*\(3,\)",
+        lambda t, a, b: a.add_(b), (np.ones(3), np.ones((2, 3))),
+        r"shape \[3\] doesn't match the broadcast shape \[2, 3\]",
     ),
     "floored bool": (lambda t, a: t.floor(a), (np.array([True]),), "bool"),
     "size of a bool": (lambda t, a: abs(a), (np.array([True]),), "bool"),

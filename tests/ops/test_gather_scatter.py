@@ -235,10 +235,13 @@ def test_scatter_src_may_be_larger_than_index():
     np.testing.assert_array_equal(src.grad.numpy(), [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
 
 
+INDEX, MASK = mytorch.tensor([0]), mytorch.tensor([True])
+
+
 @pytest.mark.parametrize("name, arguments", [
-    ("gather", (0, Tensor([0]))), ("scatter", (0, Tensor([0]), 1)), ("index_select", (0, Tensor([0]))),
-    ("take", (Tensor([0]),)), ("take_along_dim", (Tensor([0]), 0)), ("repeat_interleave", (2,)),
-    ("masked_fill", (Tensor([True]), 1)), ("masked_select", (Tensor([True]),)), ("select", (0, 0)),
+    ("gather", (0, INDEX)), ("scatter", (0, INDEX, 1)), ("index_select", (0, INDEX)),
+    ("take", (INDEX,)), ("take_along_dim", (INDEX, 0)), ("repeat_interleave", (2,)),
+    ("masked_fill", (MASK, 1)), ("masked_select", (MASK,)), ("select", (0, 0)),
     ("nonzero", ()),
 ])  # fmt: skip
 def test_only_tensors(name, arguments):
@@ -249,4 +252,4 @@ def test_only_tensors(name, arguments):
 def test_repeat_interleave_of_repeats():
     check(*in_both(lambda F, x: F.repeat_interleave(x)), np.array([1, 0, 2]))
     for repeats in ([2, 1], np.array([2, 1])):
-        assert Tensor([5, 6]).repeat_interleave(repeats).tolist() == [5, 5, 6]
+        assert mytorch.tensor([5, 6]).repeat_interleave(repeats).tolist() == [5, 5, 6]

@@ -137,13 +137,27 @@ def test_getitem_of_other_shapes(shape, index):
     check(*in_both(lambda F, x: x[index]), numbers(shape))
 
 
-@pytest.mark.parametrize("index", [
-    [[0, 1], [1, 0]], [Tensor(1), Tensor(0)], [Tensor([1, 0]), [0, 0]],
-], ids=str)  # fmt: skip
-def test_a_list_is_one_array(index):
-    """As in NumPy; PyTorch 2.13 still takes such lists for tuples, and warns that this will change."""
-    x = numbers((2, 3, 4))
-    np.testing.assert_array_equal(Tensor(x)[index].numpy(), x[np.array(index)])
+NESTED = {
+    "one list": lambda F: [[0, 1]],
+    "two lists": lambda F: [[0, 1], [1, 0]],
+    "deeper": lambda F: [[[0, 1]]],
+    "tensors": lambda F: [F.tensor([1, 0]), [0, 0]],
+    "0-d tensors": lambda F: [F.tensor(1), F.tensor(0)],
+    "slices": lambda F: [slice(0, 1), 1],
+    "None": lambda F: [None, 0],
+    "ellipsis": lambda F: [..., 0],
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_list_of_lists_is_a_tuple_as_in_pytorch(name):
+    with pytest.warns(UserWarning, match="taken as x.a, b.|non-tuple sequence"):
+        check(*in_both(lambda F, x: x[NESTED[name](F)]), numbers((2, 3, 4)))
+    x, theirs = mytorch.zeros(2, 3, 4), torch.zeros(2, 3, 4)
+    with pytest.warns(UserWarning):
+        x[NESTED[name](mytorch)] = 1
+        theirs[NESTED[name](torch)] = 1
+    assert x.tolist() == theirs.tolist()
 
 
 def test_uint8_is_a_mask_as_in_pytorch():
@@ -201,7 +215,7 @@ def test_getitem_errors(case):
 
 
 @pytest.mark.parametrize("index, match", [
-    ("a", "got str"), ([1.5], "float64"), ([[0], [0, 1]], "can't be an index"), ((..., ...), "ellipsis"),
+    ("a", "got str"), ([1.5], "float64"), (([[0], [0, 1]],), "can't be an index"), ((..., ...), "ellipsis"),
 ])  # fmt: skip
 def test_getitem_errors_of_our_own(index, match):
     with pytest.raises(IndexError, match=match):
@@ -213,7 +227,7 @@ def test_0_d_tensors_have_no_items():
 
 
 def test_writing_to_an_index_after_use_is_noticed():
-    x, index = Tensor(numbers((3, 4)), requires_grad=True), Tensor([0, 1])
+    x, index = Tensor(numbers((3, 4)), requires_grad=True), mytorch.tensor([0, 1])
     y = x[index].sum()
     index += 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -222,11 +236,12 @@ def test_writing_to_an_index_after_use_is_noticed():
 
 def test_an_index_on_another_device(fake_cuda):
     x = Tensor(numbers((3, 4)), device="cuda:1")
-    assert x[Tensor([2, 0])].device == x[np.array([2, 0])].device == "cuda:1"  # from the CPU it may come
+    index = mytorch.tensor([2, 0])  # from the CPU it may come
+    assert x[index].device == x[np.array([2, 0])].device == "cuda:1"
     with pytest.raises(RuntimeError, match="index is on cuda:0, the indexed tensor on cuda:1"):
-        x[Tensor([2, 0], device="cuda:0")]
+        x[mytorch.tensor([2, 0], device="cuda:0")]
     with pytest.raises(RuntimeError, match="index is on cuda:1, the indexed tensor on cpu"):
-        x.cpu()[Tensor([2, 0], device="cuda:1")]
+        x.cpu()[mytorch.tensor([2, 0], device="cuda:1")]
 
 
 @pytest.mark.parametrize("count, dim", [(7, 5), (300, 3), (70_000, 2)])

@@ -128,7 +128,7 @@ def test_setitem_errors(case):
 
 
 def test_writing_to_an_index_after_setitem_changes_nothing():
-    x, index = Tensor(numbers((3, 4)), requires_grad=True), Tensor([0, 1])
+    x, index = Tensor(numbers((3, 4)), requires_grad=True), mytorch.tensor([0, 1])
     y = x * 1
     y[index] = 0
     index += 1

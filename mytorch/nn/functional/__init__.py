@@ -1,5 +1,6 @@
 """The functions behind the layers, as in `F.gelu(x)`; how their variants are chosen is in `composite`."""
 
+from ...ops.arrays import make_them_take_arrays
 from .activations import logsigmoid, mish, sigmoid, silu, softplus, softsign, tanh
 from .attention import scaled_dot_product_attention
 from .avg_pooling import (
@@ -124,3 +125,5 @@ __all__ = [
     "tanhshrink", "threshold", "celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_",
     "threshold_", "geglu", "rotary_embedding", "squared_relu",
 ]  # fmt: skip
+
+make_them_take_arrays(globals(), __all__)

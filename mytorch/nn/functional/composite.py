@@ -36,9 +36,11 @@ from typing import Any
 import numpy as np
 
 from ...backends.dtypes import is_floating_point, is_half
+from ...core.array import Array
 from ...core.op import op
 from ...core.tensor import Tensor
 from ...core.upcast import downcast, in_float32, upcast
+from ...ops.arrays import as_tensors
 from ...ops.inplace import inplace
 
 REGISTRY: dict[str, Composite] = {}
@@ -144,7 +146,11 @@ class Composite:
         if fused is None and not auto:
             auto, fused = _chosen.variant
         for i, name, kind in self._tensors:
-            if not isinstance(args[i], Tensor) and (args[i] is not None or kind == "Tensor"):
+            if isinstance(args[i], Tensor):
+                continue
+            if isinstance(args[i], Array):
+                args = (*args[:i], as_tensors(args[i]), *args[i + 1 :])
+            elif args[i] is not None or kind == "Tensor":
                 raise TypeError(f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}")
         if self.checker is not None:
             answer = self.checker(*args)

@@ -110,14 +110,14 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         https://arxiv.org/abs/1411.4280
     """
     if input.ndim != 4:
-        warnings.warn(f"dropout2d(): expected a 4D input (N, C, H, W), got {input.ndim}D", stacklevel=2)
+        warnings.warn(f"dropout2d(): expected a 4D input (N, C, H, W), got {input.ndim}D", stacklevel=3)
     return _channel_dropout("dropout2d", input, p, training, inplace, 2)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p: see `dropout2d`."""
     if input.ndim not in (4, 5):
-        warnings.warn(f"dropout3d(): expected a 4D or 5D input, got {input.ndim}D", stacklevel=2)
+        warnings.warn(f"dropout3d(): expected a 4D or 5D input, got {input.ndim}D", stacklevel=3)
     return _channel_dropout("dropout3d", input, p, training, inplace, 2 if input.ndim == 5 else 1)
 
 

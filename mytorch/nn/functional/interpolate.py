@@ -179,7 +179,7 @@ def upsample(
     mode: str = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Deprecated name of `interpolate`."""
-    warnings.warn("upsample is deprecated; use interpolate", stacklevel=2)
+    warnings.warn("upsample is deprecated; use interpolate", stacklevel=3)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -187,7 +187,7 @@ def upsample_nearest(
     input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
     """Deprecated name of `interpolate(mode="nearest")`."""
-    warnings.warn("upsample_nearest is deprecated; use interpolate", stacklevel=2)
+    warnings.warn("upsample_nearest is deprecated; use interpolate", stacklevel=3)
     return interpolate(input, size, scale_factor)
 
 
@@ -195,5 +195,5 @@ def upsample_bilinear(
     input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
     """Deprecated name of `interpolate(mode="bilinear", align_corners=True)`."""
-    warnings.warn("upsample_bilinear is deprecated; use interpolate", stacklevel=2)
+    warnings.warn("upsample_bilinear is deprecated; use interpolate", stacklevel=3)
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -51,7 +51,7 @@ def log_softmax(
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None) -> Tensor:
     """Returns softmax(-x): exp(-x_i) / sum_j exp(-x_j) along a dim; the arguments are those of `softmax`."""
-    return softmax(-input, dim, _stacklevel + 1, dtype)
+    return softmax(-input, dim, _stacklevel + 2, dtype)  # `takes_arrays` has a frame too
 
 
 def _checker(name):

@@ -18,7 +18,7 @@ __all__ = [
 
 
 def _is_one(number: Number) -> bool:
-    return number is not True and number == 1
+    return type(number) in (int, float) and number == 1
 
 
 # Sums and products.

@@ -9,7 +9,7 @@ import numpy as np
 from ...backends import dtypes
 from ...backends.device import RawArray, is_raw
 from ...core.op import NUMBERS
-from ..scalars import Number
+from ..scalars import Number, without_dims
 
 
 def zero_gradient(g: RawArray) -> RawArray:
@@ -36,12 +36,13 @@ def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None
 
 
 def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -> Number:
-    """The number that an operand is multiplied by, for a result of this dtype.
+    """The number, also of a 0-d tensor, that an operand is multiplied by, for a result of this dtype.
 
     Raises:
         RuntimeError: the result's dtype can't hold such a number: a fraction for integers, a bool else.
         TypeError: it is no number.
     """
+    value = without_dims(value)
     if not isinstance(value, NUMBERS):
         raise TypeError(f"{name}(): {argument} must be a number, got {type(value).__name__}")
     own = dtypes.dtype_of_number(value)

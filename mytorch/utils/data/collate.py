@@ -52,7 +52,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 def default_convert(sample: Any) -> Any:
     """Returns a sample with its arrays and NumPy scalars converted to tensors."""
     if isinstance(sample, (Array, np.number, np.bool_)) or (is_raw(sample) and sample.dtype.kind in "biufc"):
-        return Tensor(sample)
+        return Tensor(Array(sample))
     if isinstance(sample, Mapping) or _is_sequence(sample):
         return rebuilt(sample, lambda key: default_convert(sample[key]))
     return sample
@@ -90,7 +90,7 @@ def _stack(batch: Sequence, place: str) -> Tensor:
         else:
             return from_raw(out)
     _check_arrays(batch, place)
-    return stack([sample if isinstance(sample, Tensor) else Tensor(sample) for sample in batch])
+    return stack([sample if isinstance(sample, Tensor) else Tensor(Array(sample)) for sample in batch])
 
 
 def _raw_arrays(batch: Sequence) -> list[np.ndarray]:
@@ -140,7 +140,7 @@ def _numbers(batch: Sequence, place: str) -> Tensor:
     for i, x in enumerate(batch):
         if not isinstance(x, (int, float, complex, np.number, np.bool_)):
             raise TypeError(f"default_collate: {_name(place, i)} is {_summary(x)}, sample 0 has a number")
-    return Tensor(np.asarray(batch)) if isinstance(batch[0], (float, np.generic)) else Tensor(batch)
+    return Tensor(np.asarray(batch)) if isinstance(batch[0], (float, np.generic)) else Tensor(Array(batch))
 
 
 def _entries(batch: Sequence, key: Any, place: str) -> list:

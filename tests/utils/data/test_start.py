@@ -174,5 +174,5 @@ def test_a_loader_can_be_pickled():
 
 
 def test_a_sampler_of_tensors():
-    order = mytorch.Tensor([3, 1, 2])
+    order = mytorch.tensor([3, 1, 2])
     assert [b.tolist() for b in data.DataLoader(range(10), 2, sampler=order)] == [[3, 1], [2]]
