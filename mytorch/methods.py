@@ -86,7 +86,7 @@ METHODS = [
     *(getattr(family, name) for family in (linalg, added_product) for name in family.__all__),
     *(getattr(family, name) for family in (reduce, variance, norms, scan, minmax) for name in family.__all__),
     *(getattr(order_statistics, name) for name in order_statistics.__all__),
-    sort, argsort, msort, topk, search.bincount, search.histc, inner,
+    sort, argsort, msort, topk, search.bincount, search.histc, search.histogram, inner,
     random.bernoulli, categorical.multinomial, random.uniform_, random.normal_, random.bernoulli_,
     random.exponential_, random.random_,
     *(getattr(properties, name) for name in (

@@ -34,6 +34,7 @@ from .shape import *
 from .sort import *
 from .special import *
 from .split import *
+from .trapezoid import *
 from .unique import *
 from .variance import *
 
