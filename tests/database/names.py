@@ -110,6 +110,9 @@ ROUGH = {
     ("nn.functional.scaled_dot_product_attention", "float32"), ("nn.functional.ctc_loss", "float32"),
 }  # fmt: skip
 
+# PyTorch adds up logarithms in float32 there, and loses digits: float64 only.
+DOUBLE_MODULES = {"CTCLoss"}
+
 MODULES = """
     Linear Bilinear Embedding Identity Flatten Unflatten LayerNorm BatchNorm1d BatchNorm2d GroupNorm
     InstanceNorm1d InstanceNorm2d RMSNorm LocalResponseNorm ReLU ReLU6 GELU SiLU LeakyReLU ELU SELU CELU
@@ -121,5 +124,5 @@ MODULES = """
     AdaptiveMaxPool1d AdaptiveMaxPool2d LPPool1d LPPool2d MaxPool3d AvgPool3d ZeroPad1d ZeroPad2d
     ConstantPad1d ConstantPad2d ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d
     CircularPad1d CircularPad2d MultiheadAttention TransformerEncoderLayer TransformerEncoder
-    TransformerDecoderLayer Transformer RNNCell LSTMCell GRUCell RNN LSTM GRU
+    TransformerDecoderLayer Transformer RNNCell LSTMCell GRUCell RNN LSTM GRU CTCLoss
 """

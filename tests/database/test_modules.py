@@ -13,7 +13,7 @@ import mytorch
 from tests.nn.test_layers import LAYERS
 
 from .compare import array, compare, same
-from .names import MODULES
+from .names import DOUBLE_MODULES, MODULES
 from .share import share
 from .translate import Foreign, ours
 
@@ -23,7 +23,7 @@ LISTED = [name for name in MODULES.split() if name in ENTRIES]
 
 def cases() -> Iterator:
     for name in LISTED:
-        for dtype in (torch.float32, torch.float64):
+        for dtype in (torch.float32, torch.float64)[name in DOUBLE_MODULES :]:
             for training in (True, False):
                 if dtype in ENTRIES[name].dtypes:
                     mode = "train" if training else "eval"
