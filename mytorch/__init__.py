@@ -54,7 +54,8 @@ from .version import __version__
 
 globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
 
-_LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed": "distributed"}
+_LATER = {name: name for name in ("accelerate", "distributed", "distributions")}
+_LATER["Accelerator"] = "accelerate"
 
 
 def __getattr__(name: str):

@@ -13,6 +13,7 @@ from .diagonals import *
 from .distance import *
 from .einsum import *
 from .elementwise import *
+from .gamma import *
 from .gather_along import *
 from .index import *
 from .index_along import *

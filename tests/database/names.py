@@ -5,8 +5,8 @@ from __future__ import annotations
 FAMILIES = {
     "elementwise": """
         abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin acos atan
-        sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv floor ceil round trunc frac sign positive
-        logit nan_to_num isnan isinf isfinite logical_not bitwise_not clamp clamp_min clamp_max deg2rad
+        sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil round trunc frac
+        sign positive logit nan_to_num isnan isinf isfinite logical_not bitwise_not clamp clamp_min clamp_max deg2rad
         rad2deg add sub rsub mul div floor_divide remainder fmod pow float_power maximum minimum fmax fmin
         atan2 eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where
         lerp addcmul addcdiv xlogy logaddexp isclose allclose equal true_divide __radd__ __rand__ __rdiv__
@@ -108,6 +108,7 @@ ROUGH = {
         "binary_cross_entropy_with_logits", "embedding_bag",
     )),
     ("nn.functional.scaled_dot_product_attention", "float32"), ("nn.functional.ctc_loss", "float32"),
+    ("digamma", "float32"),
 }  # fmt: skip
 
 # PyTorch adds up logarithms in float32 there, and loses digits: float64 only.

@@ -112,7 +112,7 @@ def elementwise():
     yield "isclose NaN", [np.array([np.nan, 1]), np.array([np.nan, 1])], op("isclose", equal_nan=True)
     yield "fill", [numbers((3,))], op("fill", 2)
     yield "zero", [numbers((3,), dtype="int64")], op("zero")
-    for name in ("erf", "erfc", "erfinv"):
+    for name in ("erf", "erfc", "erfinv", "lgamma", "digamma"):
         for dtype in ("float32", "float64", "float16", "int64"):
             yield f"{name} {dtype}", [numbers((5, 4), -0.9, 0.9, dtype)], op(name)
     yield "erf large", [numbers((9,), -30, 30, "float64")], op("erf")
