@@ -6,11 +6,11 @@ FAMILIES = {
     "elementwise": """
         abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin acos atan
         sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil round trunc frac
-        sign positive logit nan_to_num isnan isinf isfinite logical_not bitwise_not clamp clamp_min clamp_max deg2rad
-        rad2deg add sub rsub mul div floor_divide remainder fmod pow float_power maximum minimum fmax fmin
-        atan2 eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where
-        lerp addcmul addcdiv xlogy logaddexp isclose allclose equal true_divide __radd__ __rand__ __rdiv__
-        __rmod__ __rmul__ __ror__ __rpow__ __rsub__ __rxor__ copysign fill zero_
+        sign positive logit nan_to_num isnan isinf isfinite logical_not bitwise_not clamp clamp_min clamp_max
+        deg2rad rad2deg add sub rsub mul div floor_divide remainder fmod pow float_power maximum minimum
+        fmax fmin atan2 eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or
+        bitwise_xor where lerp addcmul addcdiv xlogy logaddexp isclose allclose equal true_divide __radd__
+        __rand__ __rdiv__ __rmod__ __rmul__ __ror__ __rpow__ __rsub__ __rxor__ copysign fill zero_
     """,
     "reductions": """
         sum mean prod amax amin max min argmax argmin var std var_mean std_mean logsumexp norm
