@@ -294,3 +294,13 @@ def test_arguments_are_refused():
     assert loose.log_prob(mytorch.ones(1)).isnan().all()
     with pytest.raises(NotImplementedError, match="Gamma does not implement cdf"):
         D.Gamma(1.0, 1.0).cdf(mytorch.ones(1))
+
+
+@each
+def test_on_a_gpu(what, params, others, value, fake_cuda):
+    cpu, gpu = (make(mytorch, what, [mytorch.tensor(p, device=d) for p in params]) for d in ("cpu", "cuda:1"))
+    assert gpu.sample((2,)).device == "cuda:1"
+    for call in (lambda d: d.log_prob(mytorch.tensor(value, device=d.mean.device)), lambda d: d.entropy()):
+        got = call(gpu)
+        assert got.device == "cuda:1"
+        np.testing.assert_allclose(got.cpu().numpy(), call(cpu).numpy(), rtol=1e-12)

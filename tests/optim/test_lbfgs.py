@@ -141,3 +141,20 @@ def test_wrong_arguments():
     with pytest.raises(RuntimeError, match="only 'strong_wolfe' is supported, got line_search_fn='armijo'"):
         optim.LBFGS(x, line_search_fn="armijo").step(lambda: x[0].sum())
     assert repr(optim.LBFGS(x)) == repr(torch.optim.LBFGS([torch_of(np.ones(2)).requires_grad_()]))
+
+
+def test_on_a_gpu(fake_cuda):
+    found = []
+    for device in ("cpu", "cuda:1"):
+        x = mytorch.tensor([-1.2, 1.0], dtype="float64", device=device, requires_grad=True)
+        optimizer = optim.LBFGS([x], max_iter=9, line_search_fn="strong_wolfe")
+
+        def closure(x=x, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = rosenbrock(mytorch, x)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        found.append(x.detach().cpu().numpy())
+    np.testing.assert_allclose(*found, rtol=1e-12)
