@@ -64,7 +64,8 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 
 globals().update(_cast.typed("cpu"))
 
-_LATER = {"Accelerator": "accelerate", "accelerate": "accelerate", "distributed": "distributed"}
+_LATER = {name: name for name in ("accelerate", "distributed", "distributions")}
+_LATER["Accelerator"] = "accelerate"
 
 
 def __getattr__(name: str):

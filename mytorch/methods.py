@@ -22,6 +22,7 @@ from .ops import (
     create,
     diagonals,
     elementwise,
+    gamma,
     gather_along,
     index,
     index_along,
@@ -81,7 +82,7 @@ METHODS = [
     *(getattr(compare, name) for name in compare.__all__),
     *(getattr(cast, name) for name in cast.__all__),
     cast.astype, cast.type, cast.cpu, cast.cuda,
-    special.erf, special.erfc, special.erfinv,
+    special.erf, special.erfc, special.erfinv, gamma.lgamma, gamma.digamma,
     *(getattr(family, name) for family in (shape, rearrange) for name in family.__all__), shape.unfold,
     chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit, unique, unique_consecutive,
     *(getattr(index, name) for name in index.__all__),
@@ -92,7 +93,7 @@ METHODS = [
     *(getattr(family, name) for family in (linalg, added_product) for name in family.__all__),
     *(getattr(family, name) for family in (reduce, variance, norms, scan, minmax) for name in family.__all__),
     *(getattr(order_statistics, name) for name in order_statistics.__all__),
-    sort, argsort, msort, topk, search.bincount, search.histc, inner,
+    sort, argsort, msort, topk, search.bincount, search.histc, search.histogram, inner,
     random.bernoulli, categorical.multinomial, random.uniform_, random.normal_, random.bernoulli_,
     random.exponential_, random.random_,
     *(getattr(properties, name) for name in (
@@ -115,7 +116,7 @@ INPLACE = [
     *(getattr(scatter_along, name) for name in scatter_along.__all__),
     index_along.index_add, index_along.index_copy, index_along.index_fill, index_along.put,
     mask.masked_fill, mask.masked_scatter,
-    special.erf, special.erfc, special.erfinv,
+    special.erf, special.erfc, special.erfinv, gamma.lgamma, gamma.digamma,
     *(getattr(added_product, name) for name in added_product.__all__),
 ]  # fmt: skip
 

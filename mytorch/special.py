@@ -2,6 +2,7 @@
 
 from .nn.functional.tensor_methods import log_softmax, softmax
 from .ops import (
+    digamma,
     erf,
     erfc,
     erfinv,
@@ -14,12 +15,13 @@ from .ops import (
     sinc,
     xlogy,
 )
+from .ops import lgamma as gammaln
 from .ops import sigmoid as expit
 from .ops.arrays import make_them_take_arrays
 
 __all__ = [
-    "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "log1p", "log_softmax", "logit", "logsumexp", "round",
-    "sinc", "softmax", "xlogy",
+    "digamma", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "log_softmax", "logit",
+    "logsumexp", "round", "sinc", "softmax", "xlogy",
 ]  # fmt: skip
 
 make_them_take_arrays(globals(), __all__)

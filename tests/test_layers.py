@@ -17,7 +17,7 @@ LAYERS = [
     ("nn/functional",),
     ("special",),
     ("nn/fused_ops", "nn"),
-    ("func",),
+    ("func", "distributions"),
     ("optim",),
     ("serialization", "tokenizers", "utils"),
     ("distributed",),

@@ -1,7 +1,10 @@
 """Building blocks of models: modules, layers, their functions, initial values and helpers for training."""
 
+import importlib
+
 from . import functional, fused_ops, init, utils
 from .container import ModuleDict, ModuleList, Sequential
+from .data_parallel import DataParallel
 from .functional.linear_cross_entropy import LinearCrossEntropyOptions
 from .layers import *  # noqa: F403
 from .layers import GELU as GeLU  # as the original spells them
@@ -10,9 +13,18 @@ from .layers import __all__ as _layers
 from .module import Module
 from .parameter import Buffer, Parameter
 from .parameter_container import ParameterDict, ParameterList
+from .uninitialized import UninitializedBuffer, UninitializedParameter
 
 __all__ = [
-    "Buffer", "GeLU", "Layernorm", "LinearCrossEntropyOptions", "Module", "ModuleDict", "ModuleList",
-    "Parameter", "ParameterDict", "ParameterList", "Sequential", "functional", "init", "utils",
+    "Buffer", "DataParallel", "GeLU", "Layernorm", "LinearCrossEntropyOptions", "Module", "ModuleDict",
+    "ModuleList", "Parameter", "ParameterDict", "ParameterList", "Sequential", "UninitializedBuffer",
+    "UninitializedParameter", "functional", "init", "utils",
     *_layers,
 ]  # fmt: skip
+
+
+def __getattr__(name: str):
+    """Imports at its first use the layer that needs several processes."""
+    if name != "SyncBatchNorm":
+        raise AttributeError(f"module 'mytorch.nn' has no attribute {name!r}")
+    return importlib.import_module("mytorch.distributed.sync_batch_norm").SyncBatchNorm

@@ -11,6 +11,7 @@ from ..core.tensor import Tensor, from_raw
 from ..ops.cast import read_target
 from .functional.types import DeviceLike, DTypeLike
 from .parameter import replace_data
+from .uninitialized import is_lazy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,6 +27,9 @@ class Convertible:
         """Replaces the memory of each parameter, buffer and gradient by that of `function(tensor)`."""
         with no_grad():
             for tensor in (*self.parameters(), *self.buffers()):
+                if is_lazy(tensor):
+                    tensor.convert(function)
+                    continue
                 grad = tensor.grad
                 replace_data(tensor, function(tensor).data)
                 if grad is not None:

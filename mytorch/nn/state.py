@@ -14,6 +14,7 @@ from ..core.array import Array
 from ..core.tensor import Size, Tensor
 from ..ops.inplace import write
 from .parameter import replace_data
+from .uninitialized import is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -56,8 +57,12 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -
     values = {}
     for name, tensor in current.items():
         if name in state:
+            if is_lazy(state[name]):
+                if not is_lazy(tensor):
+                    errors.append(f"{name}: it is uninitialized in the checkpoint, call that module first.")
+                continue
             value = values[name] = _read(name, state[name], errors)
-            if value is not None and value.shape != tensor.data.shape:
+            if value is not None and not is_lazy(tensor) and value.shape != tensor.data.shape:
                 errors.append(
                     f"size mismatch for {name}: copying a param with shape {Size(value.shape)} from "
                     f"checkpoint, the shape in current model is {tensor.shape}."
@@ -98,6 +103,8 @@ def _read(name: str, value: Any, errors: list[str]) -> Array | None:
 
 
 def _put(tensor: Tensor, value: Array, assign: bool) -> None:
+    if is_lazy(tensor):
+        tensor.materialize(value.shape)
     if assign:
         replace_data(tensor, value)
     else:

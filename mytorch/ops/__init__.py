@@ -13,6 +13,7 @@ from .diagonals import *
 from .distance import *
 from .einsum import *
 from .elementwise import *
+from .gamma import *
 from .gather_along import *
 from .index import *
 from .index_along import *
@@ -34,6 +35,7 @@ from .shape import *
 from .sort import *
 from .special import *
 from .split import *
+from .trapezoid import *
 from .unique import *
 from .variance import *
 

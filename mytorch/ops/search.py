@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..backends.dtypes import is_floating_point
@@ -9,8 +11,9 @@ from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor
 from .create import tensor
 from .gather_along import take_along_dim
+from .ranges import linspace
 
-__all__ = ["searchsorted", "bucketize", "bincount", "histc"]
+__all__ = ["searchsorted", "bucketize", "bincount", "histc", "histogram"]
 
 
 def searchsorted(
@@ -167,3 +170,77 @@ def _histc(x, *, bins, low, high):
     x = x[(x >= low) & (x <= high)]
     position = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)
     return np.bincount(position, None, bins).astype(dtype), None
+
+
+class Histogram(NamedTuple):
+    """The result of `histogram`."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+def histogram(
+    input: Tensor, bins: int | Tensor, *, range: tuple[float, float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> Histogram:  # fmt: skip
+    """Returns (hist, bin_edges), the number of elements in each bin and the edges of the bins.
+
+    Bin i has the elements from edge i to below edge i + 1; the last one includes its right edge. Elements
+    outside are not counted.
+
+    Args:
+        input: float32 or float64.
+        bins: the number of bins of equal width, or their edges, an increasing vector.
+        range: of equal bins; by default from the least element to the largest.
+        weight: what an element counts, in the input's shape.
+        density: divide by the sum and by the width of each bin, so that the integral is 1.
+
+    Raises:
+        NotImplementedError: another dtype.
+        RuntimeError: no bins, edges that are no vector, an infinite range, a weight that doesn't fit.
+    """
+    require_tensor(input, "histogram")
+    if input.dtype not in (np.float32, np.float64):
+        raise NotImplementedError(f"histogram(): expected float32 or float64, got {input.dtype}")
+    if weight is not None and (weight.shape != input.shape or weight.dtype != input.dtype):
+        raise RuntimeError(
+            f"histogram(): expected a weight of {input.dtype} in the shape {list(input.shape)}, "
+            f"got {weight.dtype} of {list(weight.shape)}"
+        )
+    if isinstance(bins, Tensor):
+        if bins.ndim != 1 or bins.shape[0] < 2 or bins.dtype != input.dtype:
+            raise RuntimeError(
+                f"histogram(): expected 2 or more edges of {input.dtype} in a vector, "
+                f"got {bins.dtype} of shape {list(bins.shape)}"
+            )
+        if range is not None:
+            raise TypeError(f"histogram(): range={range} is for a number of bins, got a tensor of edges")
+        edges = bins.clone()
+    else:
+        edges = _equal_bins(input, bins, range)
+    return Histogram(_histogram(input.detach(), edges, weight, density=density), edges)
+
+
+def _equal_bins(x: Tensor, bins: int, span: tuple[float, float] | None) -> Tensor:
+    """Returns the edges of equal bins."""
+    if bins <= 0:
+        raise RuntimeError(f"histogram(): bins must be > 0, got {bins}")
+    if span is None:
+        span = (float(x.min()), float(x.max())) if x.numel() else (0.0, 1.0)
+    low, high = span
+    if not (np.isfinite(low) and np.isfinite(high)) or low > high:
+        raise RuntimeError(f"histogram(): expected a finite range with min <= max, got {low} to {high}")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return linspace(low, high, bins + 1, dtype=x.dtype, device=x.device)
+
+
+@op
+def _histogram(x, edges, weight, *, density):
+    x, count = x.reshape(-1), edges.shape[0] - 1
+    bin_of = np.searchsorted(edges, x, side="right") - 1
+    bin_of = np.where(x == edges[-1], count - 1, bin_of)
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    each = None if weight is None else weight.reshape(-1)[inside].astype(np.float64)
+    hist = np.bincount(bin_of[inside], each, count)[:count].astype(x.dtype)
+    return hist / (np.sum(hist) * np.diff(edges)) if density else hist, None

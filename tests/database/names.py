@@ -5,19 +5,21 @@ from __future__ import annotations
 FAMILIES = {
     "elementwise": """
         abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin acos atan
-        sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv floor ceil round trunc frac sign positive
-        logit nan_to_num isnan isinf isfinite logical_not bitwise_not clamp clamp_min clamp_max deg2rad
-        rad2deg add sub rsub mul div floor_divide remainder fmod pow float_power maximum minimum fmax fmin
-        atan2 eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where
-        lerp addcmul addcdiv xlogy logaddexp isclose allclose equal true_divide __radd__ __rand__ __rdiv__
-        __rmod__ __rmul__ __ror__ __rpow__ __rsub__ __rxor__ copysign fill zero_
+        sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil round trunc frac
+        sign positive logit nan_to_num isnan isinf isfinite logical_not bitwise_not clamp clamp_min clamp_max
+        deg2rad rad2deg add sub rsub mul div floor_divide remainder fmod pow float_power maximum minimum
+        fmax fmin atan2 eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or
+        bitwise_xor where lerp addcmul addcdiv xlogy logaddexp isclose allclose equal true_divide __radd__
+        __rand__ __rdiv__ __rmod__ __rmul__ __ror__ __rpow__ __rsub__ __rxor__ copysign fill zero_
     """,
     "reductions": """
         sum mean prod amax amin max min argmax argmin var std var_mean std_mean logsumexp norm
         linalg.vector_norm any all cumsum cumprod cummax cummin logcumsumexp nansum nanmean median nanmedian
-        count_nonzero aminmax quantile nanquantile
+        count_nonzero aminmax quantile nanquantile trapezoid trapz cumulative_trapezoid
     """,
-    "sorting": "sort argsort topk kthvalue unique unique_consecutive searchsorted bucketize bincount msort",
+    "sorting": """
+        sort argsort topk kthvalue unique unique_consecutive searchsorted bucketize bincount msort histogram
+    """,
     "indexing": """
         __getitem__ gather scatter scatter_add scatter_reduce index_select index_add index_copy index_fill
         index_put masked_fill masked_select masked_scatter take put take_along_dim nonzero argwhere isin
@@ -55,7 +57,7 @@ FAMILIES = {
         nn.functional.margin_ranking_loss nn.functional.hinge_embedding_loss
         nn.functional.triplet_margin_loss nn.functional.gaussian_nll_loss nn.functional.poisson_nll_loss
         nn.functional.pairwise_distance nn.functional.multi_margin_loss
-        nn.functional.multilabel_margin_loss nn.functional.multilabel_soft_margin_loss
+        nn.functional.multilabel_margin_loss nn.functional.multilabel_soft_margin_loss nn.functional.ctc_loss
     """,
     "normalization": """
         nn.functional.batch_norm nn.functional.layer_norm nn.functional.group_norm nn.functional.instance_norm
@@ -77,7 +79,7 @@ FAMILIES = {
         nn.functional.linear nn.functional.bilinear nn.functional.embedding nn.functional.one_hot
         nn.functional.scaled_dot_product_attention nn.functional.dropout nn.functional.dropout2d
         nn.functional.dropout3d nn.functional.alpha_dropout nn.functional.feature_alpha_dropout
-        nn.functional.multi_head_attention_forward
+        nn.functional.multi_head_attention_forward nn.functional.embedding_bag nn.functional.grid_sample
     """,
 }
 
@@ -95,15 +97,22 @@ CHOOSING = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "mode": 0}
 # Softmax of float16 scores of thousands: one rounding decides which is the largest. Dtypes and shapes only.
 UNSTABLE = {("nn.functional.multi_head_attention_forward", "float16")}
 
+# The database says otherwise, but PyTorch has no second derivative.
+NO_SECOND = {"nn.functional.ctc_loss"}
+
 # Compared with PyTorch in float64: PyTorch in this dtype rounds at each step, or sums numbers of 10000.
 ROUGH = {
     ("logcumsumexp", "float32"), ("logcumsumexp", "float16"), ("addbmm", "float16"), ("addr", "float16"),
     *((f"nn.functional.{name}", "float16") for name in (
         "conv_transpose2d", "interpolate", "adaptive_avg_pool3d", "bilinear", "scaled_dot_product_attention",
-        "binary_cross_entropy_with_logits",
+        "binary_cross_entropy_with_logits", "embedding_bag",
     )),
-    ("nn.functional.scaled_dot_product_attention", "float32"),
+    ("nn.functional.scaled_dot_product_attention", "float32"), ("nn.functional.ctc_loss", "float32"),
+    ("digamma", "float32"),
 }  # fmt: skip
+
+# PyTorch adds up logarithms in float32 there, and loses digits: float64 only.
+DOUBLE_MODULES = {"CTCLoss"}
 
 MODULES = """
     Linear Bilinear Embedding Identity Flatten Unflatten LayerNorm BatchNorm1d BatchNorm2d GroupNorm
@@ -116,5 +125,5 @@ MODULES = """
     AdaptiveMaxPool1d AdaptiveMaxPool2d LPPool1d LPPool2d MaxPool3d AvgPool3d ZeroPad1d ZeroPad2d
     ConstantPad1d ConstantPad2d ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d
     CircularPad1d CircularPad2d MultiheadAttention TransformerEncoderLayer TransformerEncoder
-    TransformerDecoderLayer Transformer RNNCell LSTMCell GRUCell RNN LSTM GRU
+    TransformerDecoderLayer Transformer RNNCell LSTMCell GRUCell RNN LSTM GRU CTCLoss
 """

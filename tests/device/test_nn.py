@@ -136,6 +136,8 @@ LAYERS = {
     "CrossEntropyLoss": ((), [normal(5, 4), rng.integers(0, 4, 5)]), "MSELoss": ((), [normal(3), normal(3)]),
     "NLLLoss": ((), [normal(5, 4), rng.integers(0, 4, 5)]),
     "LinearCrossEntropyLoss": ((3, 4), [normal(5, 3), rng.integers(0, 4, 5)]),
+    "CTCLoss": ((), [normal(6, 2, 4), np.array([[1, 2], [3, 1]]), np.array([6, 5]), np.array([2, 1])]),
+    "EmbeddingBag": ((6, 3), [rng.integers(0, 6, (2, 3))]),
     **{
         name: ((), [normal(3, 4)])
         for name in (
@@ -210,7 +212,17 @@ def test_layers(fake_cuda, name):
 
 
 def test_every_layer_has_a_case():
-    assert set(LAYER_NAMES) == set(LAYERS)
+    assert {name for name in LAYER_NAMES if not name.startswith("Lazy")} == set(LAYERS)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYER_NAMES if name.startswith("Lazy")])
+def test_lazy_layers_begin_on_the_device(fake_cuda, name):
+    size = (4, 5, 6)[: int(name[-2])] if name[-1] == "d" else ()
+    args = () if "Norm" in name else (3, 2) if "Conv" in name else (3,)
+    made = [getattr(nn, name)(*args, device=DEVICE), getattr(nn, name)(*args).to(DEVICE)]
+    for layer in made:
+        y = layer(mytorch.ones(2, 4, *size, device=DEVICE))
+        assert y.device == DEVICE and all(p.device == DEVICE for p in layer.parameters())
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def elementwise():
     yield "isclose NaN", [np.array([np.nan, 1]), np.array([np.nan, 1])], op("isclose", equal_nan=True)
     yield "fill", [numbers((3,))], op("fill", 2)
     yield "zero", [numbers((3,), dtype="int64")], op("zero")
-    for name in ("erf", "erfc", "erfinv"):
+    for name in ("erf", "erfc", "erfinv", "lgamma", "digamma"):
         for dtype in ("float32", "float64", "float16", "int64"):
             yield f"{name} {dtype}", [numbers((5, 4), -0.9, 0.9, dtype)], op(name)
     yield "erf large", [numbers((9,), -30, 30, "float64")], op("erf")
@@ -191,6 +191,12 @@ def searches():
         lambda F, x, w: F.bincount(x, w.detach()))  # fmt: skip
     for how in ((5,), (5, -4, 4)):
         yield f"histc {how}", [numbers((3, 4))], lambda F, x, how=how: F.histc(x.detach(), *how)
+    for how in (5, np.array([-1, 0, 0.5, 2], "float32")):
+        yield f"histogram {how}", [numbers((3, 4)), np.asarray(how)], (
+            lambda F, x, e: F.histogram(x.detach(), e.detach() if e.ndim else 5))  # fmt: skip
+    for name in ("trapezoid", "trapz", "cumulative_trapezoid"):
+        yield name, [numbers((3, 4))], op(name, dx=0.5)
+        yield f"{name} x", [numbers((3, 4)), numbers((4,))], op(name)
     for name, kind in itertools.product(("unique", "unique_consecutive"), test_unique.INPUTS):
         x = test_unique.INPUTS[kind]
         yield f"{name} {kind}", [x], op(name, return_inverse=True, return_counts=True)
@@ -293,7 +299,7 @@ def test_other_layouts(fake_cuda):
 # Their results, or the sizes of these, are told by numbers on the GPU.
 WAITING = {
     "masked_select", "nonzero", "argwhere", "where", "repeat_interleave", "index_put", "is_nonzero",
-    "tensor_split", "unique", "unique_consecutive", "bincount", "histc", "allclose", "equal",
+    "tensor_split", "unique", "unique_consecutive", "bincount", "histc", "histogram", "allclose", "equal",
 }  # fmt: skip
 
 

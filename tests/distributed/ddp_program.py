@@ -259,6 +259,37 @@ def own_hook():
     return {name: grad / world() for name, grad in grads_of(model).items()} | {"seen": seen}
 
 
+def images(step=0):
+    x = np.random.default_rng(step).standard_normal((world() * 2 + 1, 3, 4, 2)).astype(np.float32) + 1
+    return mytorch.tensor(x[rank() :: world()].copy(), requires_grad=True)
+
+
+def norm():
+    mytorch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm2d(3, momentum=None), nn.Sequential(nn.Tanh(), nn.BatchNorm2d(3)))
+    with mytorch.no_grad():
+        for p in model.parameters():
+            p.normal_()
+    return model
+
+
+def sync_batch_norm():
+    """The sum of all samples' losses on one process: PyTorch's, too, leaves averaging to DDP."""
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(norm())
+    for step in range(2):
+        model.zero_grad()
+        x = images(step)
+        (model(x) ** 3).sum().backward()
+    grads = {f"{name}.grad": p.grad for name, p in model.named_parameters()}
+    for grad in grads.values():
+        dist.all_reduce(grad)
+    with mytorch.no_grad():
+        evaluated = model.eval()(images())
+    state = {name: value.numpy() for name, value in model.state_dict().items()}
+    here = {"x.grad": x.grad.numpy(), "evaluated": evaluated.numpy()}
+    return {**here, **state, **{name: grad.numpy() for name, grad in grads.items()}}
+
+
 def refused(name):
     return error_of(REFUSED[name]())
 
@@ -266,7 +297,7 @@ def refused(name):
 CASES = {
     "gradients": gradients, "gradients_in_the_optimizers_vector": gradients_in_the_optimizers_vector,
     "gradients_assigned_before": gradients_assigned_before, "training": training,
-    "scaler_alone": scaler_alone,
+    "scaler_alone": scaler_alone, "sync_batch_norm": sync_batch_norm,
     "no_sync": no_sync, "unused": unused, "unused_everywhere": lambda: unused(True),
     "unfinished": unfinished, "twice": twice, "different_models": different_models,
     "different_values": different_values, "tied": tied, "buffers": buffers,

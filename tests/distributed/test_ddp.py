@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import mytorch
 import mytorch.distributed as dist
@@ -26,6 +27,32 @@ def folder(tmp_path_factory):
 def results(request, folder):
     """What the cases returned on that many ranks."""
     return results_of(Path(program.__file__), request.param, folder)
+
+
+def test_sync_batch_norm_has_the_statistics_of_all_ranks(results, monkeypatch):
+    found = results["sync_batch_norm"]
+    ranks = len(found)
+    monkeypatch.setattr(program, "world", lambda: ranks)
+    steps = []
+    for step in range(2):  # the whole batch on one process, in PyTorch
+        shares = []
+        for rank in range(ranks):
+            monkeypatch.setattr(program, "rank", lambda rank=rank: rank)
+            shares.append(program.images(step).detach().numpy())
+        steps.append(torch.tensor(np.concatenate(shares), requires_grad=True))
+    model = torch.nn.Sequential(
+        torch.nn.BatchNorm2d(3, momentum=None), torch.nn.Sequential(torch.nn.Tanh(), torch.nn.BatchNorm2d(3))
+    )
+    model.load_state_dict({k: torch.tensor(v.numpy()) for k, v in program.norm().state_dict().items()})
+    for x in steps:
+        model.zero_grad()
+        (model(x) ** 3).sum().backward()
+    want = {f"{name}.grad": p.grad for name, p in model.named_parameters()} | model.state_dict()
+    want["evaluated"], want["x.grad"] = model.eval()(steps[0]), steps[1].grad
+    for name, value in want.items():
+        split = name in ("evaluated", "x.grad")
+        got = np.concatenate([one[name] for one in found]) if split else found[0][name]
+        np.testing.assert_allclose(got, value.detach().numpy(), rtol=2e-4, atol=2e-5, err_msg=name)
 
 
 def single(make=training.network):

@@ -42,6 +42,24 @@ LAYERS = {
         (lambda t: t.nn.Embedding(6, 3, padding_idx=-1), [TOKENS]),
         (lambda t: t.nn.Embedding(6, 3, 2, 1.5, 1.0, True), [TOKENS]),
     ],
+    "EmbeddingBag": [
+        (lambda t: t.nn.EmbeddingBag(6, 3), [TOKENS]),
+        (lambda t: t.nn.EmbeddingBag(6, 3, 1.5, 1.0, False, "max", padding_idx=-1), [TOKENS]),
+        (
+            lambda t: t.nn.EmbeddingBag(6, 3, mode="sum", include_last_offset=True, dtype=t.float64),
+            [TOKENS.reshape(-1), np.array([0, 5, 5, 12])],
+        ),
+        (
+            lambda t: t.nn.EmbeddingBag(6, 3, mode="sum"),
+            [TOKENS.reshape(-1), np.array([0, 5]), normal(12)],
+        ),
+    ],
+    "CTCLoss": [
+        (
+            lambda t: t.nn.CTCLoss(3, "sum", True),
+            [normal(6, 2, 5), CLASSES[:2].reshape(2, 1) % 3, np.array([6, 5]), np.array([1, 1])],
+        ),
+    ],
     "Dropout": [
         (lambda t: t.nn.Dropout(0.2).eval(), [normal(3)]), (lambda t: t.nn.Dropout(0.0, True), [normal(3)]),
     ],
@@ -377,6 +395,7 @@ OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and te
     "SlidingWindowAttention",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
+LAZY = {name for name in layers.__all__ if name.startswith("Lazy")}  # and test_lazy.py about these
 EVERY_LAYER = pytest.mark.parametrize(
     ("make", "inputs"),
     [pytest.param(*case, id=f"{name}-{i}") for name, cases in LAYERS.items() for i, case in enumerate(cases)],
@@ -384,11 +403,11 @@ EVERY_LAYER = pytest.mark.parametrize(
 
 
 def test_every_layer_has_a_case():
-    assert LAYERS.keys() | RECURRENT | OURS == set(layers.__all__)
+    assert LAYERS.keys() | RECURRENT | OURS | LAZY == set(layers.__all__)
 
 
 # The module database (tests/database/test_modules.py) runs all layers but these, and nothing in place.
-LACKED = {"Identity", "Flatten", "Unflatten", "Hardsigmoid", "TripletMarginLoss"}
+LACKED = {"Identity", "Flatten", "Unflatten", "Hardsigmoid", "TripletMarginLoss", "EmbeddingBag"}
 
 
 @pytest.mark.parametrize(

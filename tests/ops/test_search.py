@@ -8,7 +8,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor
-from tests.oracle import check, fails_alike
+from tests.oracle import check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
 nan, inf = np.nan, np.inf
@@ -135,3 +135,48 @@ def test_names_of_arguments():
     ):
         check(lambda a, c=call: c(mytorch, a), lambda a, c=call: c(torch, a), VECTOR)
     assert list(itertools.islice(mytorch.bincount(input=Tensor(COUNTED), weights=None).tolist(), 2)) == [1, 2]
+
+
+SAMPLES = rng.standard_normal((3, 4))
+HISTOGRAMS = {
+    "bins": ((5,), {}),
+    "one bin": ((1,), {}),
+    "range": ((4,), {"range": (-1.0, 0.5)}),
+    "density": ((4,), {"density": True}),
+    "edges": ((np.array([-1.0, -0.5, 0.1, 2]),), {}),
+    "edges, density": ((np.array([-1.0, -0.5, 0.1, 2]),), {"density": True}),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("what", HISTOGRAMS)
+def test_histogram(what, dtype, weighted):
+    (bins,), how = HISTOGRAMS[what]
+    bins = bins.astype(dtype) if isinstance(bins, np.ndarray) else bins
+    for x in (SAMPLES.astype(dtype), np.array([], dtype), np.full(3, 2, dtype), np.array([0, 1, nan], dtype)):
+        if np.isnan(x).any() and what != "edges":
+            continue
+        weights = [rng.uniform(0, 1, x.shape).astype(dtype)] if weighted else []
+
+        def call(t, x, *weight, bins=bins):
+            edges = t.tensor(bins) if isinstance(bins, np.ndarray) else bins
+            return tuple(t.histogram(x, edges, weight=weight[0] if weight else None, **how))
+
+        check(*in_both(call), x, *weights, grad=False)
+
+
+def test_histogram_refuses():
+    ones = np.ones(3, "float32")
+    for match, args, how in (
+        ("expected float32 or float64, got int64", (np.ones(3, int), 3), {}),
+        ("bins must be > 0, got 0", (ones, 0), {}),
+        ("finite range", (np.array([1, inf], "float32"), 3), {}),
+        ("finite range .* 2.0 to 1.0", (ones, 3), {"range": (2.0, 1.0)}),
+        ("edges of float32", (ones, np.ones(3)), {}),
+        ("2 or more edges", (ones, np.ones(1, "float32")), {}),
+        ("edges of float32 in a vector", (ones, np.ones((2, 2), "float32")), {}),
+    ):
+        fails_alike(mytorch.histogram, torch.histogram, *args, match=match, **how)
+    with pytest.raises(RuntimeError, match="expected a weight of float32"):
+        mytorch.histogram(Tensor(ones), 3, weight=mytorch.ones(2))

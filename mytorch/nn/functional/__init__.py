@@ -27,6 +27,7 @@ from .convolution import (
     conv_transpose3d,
 )
 from .cross_entropy import cross_entropy, nll_loss
+from .ctc_loss import ctc_loss
 from .distance import cosine_similarity, pairwise_distance
 from .dropout import (
     alpha_dropout,
@@ -38,6 +39,7 @@ from .dropout import (
 )
 from .elu import celu, celu_, elu, elu_, selu, selu_
 from .embedding import embedding, one_hot
+from .embedding_bag import embedding_bag
 from .embedding_loss import (
     cosine_embedding_loss,
     hinge_embedding_loss,
@@ -46,7 +48,9 @@ from .embedding_loss import (
 )
 from .gated import geglu, glu, swiglu
 from .gelu import gelu
+from .grid_sample import affine_grid, grid_sample
 from .group_norm import group_norm, instance_norm
+from .gumbel_softmax import gumbel_softmax
 from .interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from .likelihood_loss import gaussian_nll_loss, kl_div, poisson_nll_loss
 from .linear import bilinear, linear, linear_activation
@@ -117,7 +121,8 @@ __all__ = [
     "add_layer_norm",
     "batch_norm", "group_norm", "instance_norm", "local_response_norm", "normalize", "rms_norm",
     "embedding", "gelu", "layer_norm", "linear", "linear_activation",
-    "linear_cross_entropy", 
+    "linear_cross_entropy",
+    "affine_grid", "ctc_loss", "embedding_bag", "grid_sample", "gumbel_softmax",
     "log_softmax", "mse_loss", "nll_loss", "pad", "relu", "scaled_dot_product_attention", "sigmoid", "silu",
     "softmax", "tanh", "use_fused",
     "celu", "elu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid",

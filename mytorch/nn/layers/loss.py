@@ -6,6 +6,7 @@ Those with a margin are in `margin_loss`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...core.tensor import Tensor
 from .. import functional as F
@@ -144,6 +145,27 @@ class CrossEntropyLoss(_ClassLoss):
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )  # fmt: skip
+
+
+class CTCLoss(_Loss):
+    """- log of the probability of labels whose positions are unknown: see `F.ctc_loss`.
+
+    Args:
+        blank: the class of a step without a label.
+        zero_infinity: 0 for an infinite loss.
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
+    ) -> Tensor:  # fmt: skip
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):

@@ -79,7 +79,7 @@ def work(connection: Connection, job: Job) -> None:
 def _parent() -> int:
     """Returns the id of the process whose death ends this one: that which `os.getppid()` names until then.
 
-    It may have died already, so `os.getppid()` can't be asked; only a server that forks is not known otherwise.
+    It may have died already, so `os.getppid()` can't be asked, but for a server that forks.
     """
     is_served = type(multiprocessing.current_process()).__name__ == "ForkServerProcess"
     return os.getppid() if is_served else multiprocessing.parent_process().pid

@@ -4,6 +4,8 @@ CASES[name] is a list of (positional arguments, keyword arguments). NumPy arrays
 are cast to the dtype that is tested, and those among the positional arguments get gradients.
 """
 
+import itertools
+
 import numpy as np
 
 from mytorch.nn import LinearCrossEntropyOptions
@@ -312,6 +314,62 @@ def interpolate():
     yield case(normal(0, 3, 4), 2)
 
 
+def grid_sample():
+    paddings = "zeros", "border", "reflection"
+    for mode, padding in itertools.product(("bilinear", "nearest", "bicubic"), paddings):
+        for align in (False, True):
+            how = {"mode": mode, "padding_mode": padding, "align_corners": align}
+            far = 0.4 if mode == "bicubic" else 1.1  # far outside, the weights' derivatives sum to 0
+            yield case(normal(2, 3, 4, 5), np.float32(far) * normal(2, 3, 2, 2), **how)
+            if mode != "bicubic":
+                yield case(normal(2, 2, 3, 4, 5), 1.1 * normal(2, 2, 3, 2, 3), **how)
+    yield case(normal(2, 3, 1, 1), normal(2, 3, 2, 2), padding_mode="reflection", align_corners=True)
+    yield case(normal(2, 3, 1, 4), normal(2, 3, 2, 2), padding_mode="border", align_corners=False)
+    for shape in ((0, 3, 4, 5), (2, 0, 4, 5)):
+        yield case(normal(*shape), normal(shape[0], 3, 2, 2), align_corners=False)
+    yield case(normal(2, 3, 4, 5), normal(2, 0, 2, 2), align_corners=False)
+
+
+def embedding_bag():
+    rows, bags, index = normal(7, 5), np.array([0, 2, 2, 5]), np.array([3, 1, 6, 1, 1, 0])
+    for mode in ("sum", "mean", "max"):
+        yield case(integers(7, 3, 4), rows, mode=mode)
+        yield case(index, rows, bags, mode=mode)
+        yield case(index, rows, np.array([0, 0, 6]), mode=mode)
+        yield case(index, rows, np.append(bags, 6), mode=mode, include_last_offset=True)
+        yield case(index, rows, bags, mode=mode, padding_idx=1)
+        yield case(index.astype("int32"), rows, bags.astype("int32"), mode=mode, padding_idx=-1)
+        yield case(index[:0], rows, bags[:0], mode=mode)
+        yield case(index[:0], rows, bags[:1], mode=mode)
+    last = np.array([0, 1, 6, 6, 6, 3])  # PyTorch takes the frequencies of other rows unless it is the last
+    for mode in ("sum", "mean"):
+        yield case(last, rows, bags, mode=mode, scale_grad_by_freq=True)
+    factors = None, 2, False, "sum", False
+    yield case(index, rows, bags, *factors, normal(6))
+    yield case(index, rows, bags, *factors, normal(6), False, 1)
+    yield case(integers(7, 3, 4), rows, None, *factors, normal(3, 4))
+
+
+def log_probs(*shape):
+    x = normal(*shape)
+    return (x - np.log(np.exp(x).sum(-1, keepdims=True))).astype("float32")
+
+
+def ctc_loss():
+    targets = np.array([[1, 2, 2], [3, 1, 4], [4, 4, 1]])
+    for how in ({}, {"reduction": "sum"}, {"reduction": "none"}):
+        yield case(log_probs(8, 3, 5), targets, np.array([8, 8, 8]), np.array([3, 3, 3]), **how)
+        yield case(log_probs(8, 3, 5), targets, (8, 6, 7), (3, 1, 2), **how)
+        yield case(log_probs(8, 5), np.array([1, 2, 2]), np.array([7]), np.array([3]), **how)
+    yield case(log_probs(8, 3, 5), np.array([1, 3, 1, 4, 2, 4]), (8, 6, 7), (1, 3, 2))
+    yield case(log_probs(8, 2, 5), np.array([[0, 1], [3, 3]]), (8, 5), (2, 2), blank=2)
+    yield case(log_probs(4, 3, 5), targets, (4, 3, 4), (0, 0, 2), reduction="none")
+    for zero in (False, True):  # 1, 2, 2 needs four steps
+        yield case(log_probs(4, 3, 5), targets, (3, 4, 4), (3, 3, 3), reduction="none", zero_infinity=zero)
+    yield case(log_probs(4, 2, 5), targets[:2], (0, 3), (0, 2), reduction="none")
+    yield case(log_probs(3, 1, 2), np.array([[1]]), (1,), (1,))
+
+
 CASES = {
     "rnn_steps": rnn_steps(),
     "lstm_steps": lstm_steps(),
@@ -439,6 +497,7 @@ CASES = {
     "cross_entropy": cross_entropy(),
     "scaled_dot_product_attention": attention(), "cached_attention": cached_attention(),
     "self_attention": self_attention(),
+    "grid_sample": grid_sample(), "embedding_bag": embedding_bag(), "ctc_loss": ctc_loss(),
 }  # fmt: skip
 CASES["log_softmax"] = CASES["softmax"]
 CASES = {name: list(cases) for name, cases in CASES.items()}
