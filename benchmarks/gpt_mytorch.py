@@ -45,7 +45,8 @@ class Trainer:
 
     def capture(self, x: Tensor, y: Tensor) -> None:
         """Makes a CUDA graph of forward and backward; the scale is an input, as it changes."""
-        self.graphed = mytorch.cuda.make_graphed_step(self.forward_backward, (x, y, self.scaler.scale(self.one)))
+        inputs = x, y, self.scaler.scale(self.one)
+        self.graphed = mytorch.cuda.make_graphed_step(self.forward_backward, inputs)
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """Takes a training step; returns the loss, without waiting for a GPU."""
