@@ -59,6 +59,7 @@ def without_launcher():
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("MYTORCH_")]:
             patch.delenv(name)
+        patch.setenv("MYTORCH_COMPILE", "wait")
         yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

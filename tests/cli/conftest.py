@@ -12,5 +12,6 @@ def home(tmp_path, monkeypatch):
     folder.mkdir()
     for name in [name for name in os.environ if name.startswith("MYTORCH_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("MYTORCH_COMPILE", "wait")
     monkeypatch.setenv("HOME", str(folder))
     return folder

@@ -81,7 +81,7 @@ def test_nothing_is_said_while_a_text_is_generated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "environment", [{"MYTORCH_COMPILE": "wait"}, {"MYTORCH_COMPILE": "background", "WORLD_SIZE": "2"}]
+    "environment", [{"MYTORCH_COMPILE": "wait"}, {"MYTORCH_COMPILE": "background", "RANK": "0"}]
 )
 def test_who_waits(environment):
     code = "from mytorch.nn.fused_ops import background; print(background.waits())"

@@ -75,7 +75,7 @@ CASES = {
 def kernels(fake_cuda, monkeypatch):
     """There are kernels for the GPU: those above."""
     monkeypatch.setattr(registry, "why_not", lambda kind: "")
-    monkeypatch.setattr(registry, "load", lambda kind, file: KERNELS[file])
+    monkeypatch.setattr(registry, "load", lambda kind, file, demanded=False: KERNELS[file])
 
 
 class Pair:

@@ -44,7 +44,7 @@ def surroundings(**variables):
     names = {
         name: value
         for name, value in os.environ.items()
-        if name not in NOT_INHERITED and not name.startswith("MYTORCH_")
+        if name not in NOT_INHERITED and (name == "MYTORCH_COMPILE" or not name.startswith("MYTORCH_"))
     }
     names |= {"HOME": HOME.name, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **PLAIN}
     return {**names, **variables}

@@ -234,6 +234,7 @@ def here(tmp_path, monkeypatch):
     with mock.patch.dict(os.environ, HOME=str(tmp_path)):
         for name in [name for name in os.environ if name.startswith("MYTORCH_")]:
             del os.environ[name]
+        os.environ["MYTORCH_COMPILE"] = "wait"
         yield
 
 

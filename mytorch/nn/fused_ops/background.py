@@ -4,10 +4,10 @@ Compiles the kernels of the CPU in the background, while NumPy computes.
 Numba takes a second or more for a kernel, once per machine: it is cached on disk. So that the first step
 need not wait, `registry` asks `is_compiled` before it loads a file of kernels. At the first question a
 process begins to compile that file (see `mytorch.cli.compile`; one process a core); until it has,
-composites run their manual variants. These differ in the last digits, and dropout draws other numbers, so a
-run that must repeat another bit by bit sets MYTORCH_COMPILE=wait: kernels are then compiled where they are
-first called. The same is true of several ranks, which must compute alike, and of the workers of a
-DataLoader.
+composites run their manual variants. These differ in the last digits, and dropout draws other numbers, so
+a run that must repeat another bit by bit sets MYTORCH_COMPILE=wait: kernels are then compiled where they
+are first called. The same is true of what mytorchrun launches, as ranks must compute alike, and of the
+workers of a DataLoader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import multiprocessing
 import os
 import platform
 import re
@@ -76,8 +75,9 @@ def waits() -> bool:
     mode = os.environ.get("MYTORCH_COMPILE", MODES[0])
     if mode not in MODES:
         raise ValueError(f"MYTORCH_COMPILE is one of {', '.join(MODES)}; got {mode!r}")
-    in_rank = os.environ.get("WORLD_SIZE", "1") != "1" or "OMPI_COMM_WORLD_SIZE" in os.environ
-    return mode == "wait" or in_rank or multiprocessing.parent_process() is not None
+    is_launched = "RANK" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ
+    multiprocessing = sys.modules.get("multiprocessing")  # a worker has imported it
+    return mode == "wait" or is_launched or bool(multiprocessing and multiprocessing.parent_process())
 
 
 def stamp(file: str) -> Path:
