@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -30,15 +31,15 @@ class _GradMode:
         self.mode = bool(mode)
         self.previous: list[bool] = []
 
-    def __enter__(self):
+    def __enter__(self) -> _GradMode:
         self.previous.append(_state.recording)
         _state.recording = self.mode
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         _state.recording = self.previous.pop()
 
-    def __call__(self, function):
+    def __call__(self, function: Callable) -> Any:
         mode = self.mode
         if inspect.isgeneratorfunction(function):
             return _generator(function, mode)
@@ -56,14 +57,14 @@ class _Named(_GradMode):
 
     fixed: bool
 
-    def __new__(cls, function=None):
+    def __new__(cls, function: Callable | None = None) -> Any:
         self = super().__new__(cls)
         if function is None:
             return self
         self.__init__()
         return self(function)
 
-    def __init__(self):
+    def __init__(self, function: Callable | None = None):
         super().__init__(self.fixed)
 
 
@@ -97,7 +98,7 @@ class set_grad_enabled(_GradMode):  # noqa: N801
         super().__init__(mode)
         self.before, _state.recording = _state.recording, self.mode
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.previous.pop()
         _state.recording = self.before
 
