@@ -138,7 +138,11 @@ ALIASES = {
 
 
 def copy_(x: Tensor, source, non_blocking: bool = False) -> Tensor:
-    """Overwrite `x` with `source`, broadcast and cast."""
+    """Overwrite `x` with `source`, broadcast and cast.
+
+    >>> mytorch.zeros(2).copy_(mytorch.tensor([1, 2]))
+    tensor([1.00000 2.00000])
+    """
     return write(x, source)
 
 

@@ -20,7 +20,11 @@ _state = _State()
 
 
 def is_grad_enabled() -> bool:
-    """Returns whether operations are recorded for the backward pass in this thread."""
+    """Returns whether operations are recorded for the backward pass in this thread.
+
+    >>> mytorch.is_grad_enabled()
+    True
+    """
     return _state.recording
 
 
@@ -69,19 +73,40 @@ class _Named(_GradMode):
 
 
 class no_grad(_Named):  # noqa: N801 - PyTorch's names
-    """Disables recording: `with no_grad(): …` or `@no_grad()`."""
+    """Disables recording: `with no_grad(): …` or `@no_grad()`.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> with mytorch.no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
 
     fixed = False
 
 
 class enable_grad(_Named):  # noqa: N801
-    """Enables recording, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`."""
+    """Enables recording, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> with mytorch.no_grad(), mytorch.enable_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    True
+    """
 
     fixed = True
 
 
 class inference_mode(_GradMode):  # noqa: N801
-    """The same as `no_grad`; views and version counters cost too little here to be worth a third mode."""
+    """The same as `no_grad`; views and version counters cost too little here to be worth a third mode.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> with mytorch.inference_mode():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
 
     def __init__(self, mode: bool = True):
         super().__init__(not mode)
@@ -92,6 +117,10 @@ class set_grad_enabled(_GradMode):  # noqa: N801
 
     Args:
         mode: True to record.
+
+    >>> with mytorch.set_grad_enabled(False):
+    ...     mytorch.is_grad_enabled()
+    False
     """
 
     def __init__(self, mode: bool):

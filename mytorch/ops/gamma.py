@@ -12,14 +12,19 @@ __all__ = ["digamma", "lgamma"]
 
 # Arguments are shifted up by SHIFT, where the asymptotic series in 1 / x have the digits of float64, and
 # negative ones are reflected first. Source: Abramowitz & Stegun, "Handbook of Mathematical Functions", 1964,
-# 6.1.15, 6.1.17, 6.1.40 (lgamma), 6.3.6, 6.3.7, 6.3.18 (digamma), 6.4.6, 6.4.7, 6.4.11 (the others).
+# 6.1.15, 6.1.17, 6.1.40 (lgamma), 6.3.6, 6.3.7, 6.3.18 (digamma), 6.4.6, 6.4.7, 6.4.11 (the others),
+# https://personal.math.ubc.ca/~cbm/aands/
 SHIFT = 10
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 
 
 @op(promote="float")
 def lgamma(x):
-    """log|Γ(x)|; inf at 0 and at the negative integers."""
+    """log|Γ(x)|; inf at 0 and at the negative integers.
+
+    >>> mytorch.tensor([3.0, 4.0]).lgamma()
+    tensor([0.69315 1.79176])
+    """
     z = x.astype(np.float64)
     up = np.where(z < 0.5, 1 - z, z)
     y = _lgamma(up)
@@ -31,7 +36,11 @@ def lgamma(x):
 
 @op(promote="float")
 def digamma(x):
-    """The derivative of log Γ(x); -inf at 0, NaN at the negative integers."""
+    """The derivative of log Γ(x); -inf at 0, NaN at the negative integers.
+
+    >>> mytorch.tensor([1.0, 2.0]).digamma()
+    tensor([-0.57722  0.42278])
+    """
     z = x.astype(np.float64)
     up = np.where(z < 0.5, 1 - z, z)
     y = _digamma(up)
