@@ -38,7 +38,7 @@ class LBFGS(Optimizer):
         ValueError: a negative lr, or several groups.
         RuntimeError: another line search; when `step` is called.
 
-    Source: Nocedal & Wright, "Numerical Optimization", 2006, algorithm 7.4, equation 7.20,
+    Source: Nocedal & Wright, "Numerical Optimization", 2006, algorithm 7.4, equation 7.20.
     https://doi.org/10.1007/978-0-387-40065-5
 
     >>> w = mytorch.ones(2, requires_grad=True)
