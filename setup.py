@@ -5,6 +5,15 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 README = ROOT / "README.md"
+URL = "https://github.com/mytorch/mytorch"  # all links of the metadata begin with it
+
+
+def long_description() -> str:
+    """Returns the README with absolute links, for pages elsewhere: PyPI shows its pictures, too."""
+    text = README.read_text(encoding="utf-8") if README.exists() else ""
+    text = re.sub(r"(!\[[^\]]*\]\()(?!\w+:)", rf"\1{URL}/raw/main/", text)
+    return re.sub(r"((?<!!)\[[^\]]*\]\()(?!\w+:|#)", rf"\1{URL}/blob/main/", text)
+
 
 PLOT = ["matplotlib"]
 EXAMPLES = ["scikit-learn"]
@@ -18,10 +27,28 @@ setup(
     name="mytorch",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "mytorch" / "version.py").read_text()).group(1),
     description="A deep-learning framework to read and to train a real GPT with.",
-    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description=long_description(),
     long_description_content_type="text/markdown",
+    author="The mytorch authors",
+    license="MIT",
+    license_files=["LICENSE"],
+    url=URL,
+    project_urls={"Documentation": f"{URL}/tree/main/docs", "Source": URL, "Issues": f"{URL}/issues"},
+    keywords="deep learning, neural networks, automatic differentiation, GPT, NumPy, CuPy, PyTorch",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Education",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: 3{minor}" for minor in ("", ".10", ".11", ".12", ".13")),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10",
     packages=find_packages(include=["mytorch", "mytorch.*"]),
+    package_data={"mytorch": ["py.typed"], "": ["*.pyi"]},
     install_requires=["numpy>=2.0", "safetensors", "tqdm"],
     entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={
@@ -41,7 +68,7 @@ setup(
         # PyTorch is the oracle of the tests; the package itself never imports it.
         "test": [
             "torch==2.13.0", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff",
-            "setuptools", *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
+            "mypy", "setuptools", *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },
 )

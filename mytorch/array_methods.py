@@ -133,12 +133,12 @@ def _itself(self: Array) -> Array:
     return self
 
 
-Array.size = property(_size)
+Array.size = property(_size, doc="The number of elements; called, the shape, or the size of a dim.")
 Array.data = property(_itself, _set_data)
-Array.requires_grad = property(lambda self: False, _requires_grad_)
+Array.requires_grad = property(lambda self: False, _requires_grad_, doc="False: it records nothing.")
 Array.requires_grad_ = _requires_grad_
 Array.detach_ = _itself
-Array.grad = Array.grad_fn = property(lambda self: None)
-Array.is_leaf = property(lambda self: True)
-Array.is_cuda = property(lambda self: self.device is not CPU)
-Array.itemsize = property(lambda self: self._array.itemsize)
+Array.grad = Array.grad_fn = property(lambda self: None, doc="None: an Array has no history.")
+Array.is_leaf = property(lambda self: True, doc="True: no recorded operation made it.")
+Array.is_cuda = property(lambda self: self.device is not CPU, doc="Whether a GPU holds the data.")
+Array.itemsize = property(lambda self: self._array.itemsize, doc="The size of an element in bytes.")

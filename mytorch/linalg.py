@@ -27,6 +27,9 @@ def norm(
 
     Raises:
         RuntimeError: with `ord`, neither one dim nor two; errors of the two norms.
+
+    >>> mytorch.linalg.norm(mytorch.tensor([3.0, 4.0]))
+    tensor(5.00000)
     """
     if ord is None:
         return vector_norm(x, 2, dim, keepdim, dtype=dtype)

@@ -5,6 +5,8 @@ An Array gets the methods too (see `array_methods.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .array_methods import attach_to_array
 from .autograd.gradients import tensor_backward
 from .autograd.manual import _add_parents
@@ -136,7 +138,11 @@ ALIASES = {
 
 
 def copy_(x: Tensor, source, non_blocking: bool = False) -> Tensor:
-    """Overwrite `x` with `source`, broadcast and cast."""
+    """Overwrite `x` with `source`, broadcast and cast.
+
+    >>> mytorch.zeros(2).copy_(mytorch.tensor([1, 2]))
+    tensor([1.00000 2.00000])
+    """
     return write(x, source)
 
 
@@ -147,7 +153,12 @@ def float_power_(x: Tensor, exponent) -> Tensor:
     return inplace(elementwise.float_power)(x, exponent)
 
 
-def _iterate(x: Tensor):
+def where(x: Tensor, condition, other) -> Tensor:
+    """Returns `x` where the condition is true, and `other` elsewhere."""
+    return mask.where(condition, x, other)
+
+
+def _iterate(x: Tensor) -> Iterator[Tensor]:
     if x.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(unbind(x))
@@ -189,7 +200,7 @@ def _attach_all() -> None:
     attach("copy_", copy_)
     attach("index_put_", index.index_put_)
     attach("float_power_", float_power_)
-    attach("where", lambda x, condition, other: mask.where(condition, x, other))
+    attach("where", where)
     attach("__getitem__", index.getitem)
     attach("__setitem__", index.setitem)
     attach("__iter__", _iterate)

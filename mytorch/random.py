@@ -27,6 +27,10 @@ class Generator:
 
     Args:
         device: where the numbers are made.
+
+    >>> generator = mytorch.Generator().manual_seed(0)
+    >>> mytorch.rand(2, generator=generator).shape
+    Size([2])
     """
 
     def __init__(self, device: DeviceLike = "cpu"):
@@ -164,7 +168,14 @@ def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seeds the default generators of all devices, also of those that are used later; returns the CPU's."""
+    """Seeds the default generators of all devices, also of those that are used later; returns the CPU's.
+
+    >>> _ = mytorch.manual_seed(1)
+    >>> x = mytorch.rand(2)
+    >>> _ = mytorch.manual_seed(1)
+    >>> mytorch.equal(x, mytorch.rand(2))
+    True
+    """
     global _seed
     default_generator().manual_seed(seed)
     _seed = default_generator().initial_seed()
@@ -184,12 +195,22 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: DeviceLike = "cpu") -> Tensor:
-    """The state of a device's default generator, as a uint8 tensor."""
+    """The state of a device's default generator, as a uint8 tensor.
+
+    >>> state = mytorch.get_rng_state()
+    >>> x = mytorch.rand(2)
+    >>> mytorch.set_rng_state(state)
+    >>> mytorch.equal(x, mytorch.rand(2))
+    True
+    """
     return default_generator(device).get_state()
 
 
 def set_rng_state(new_state: Tensor, device: DeviceLike = "cpu") -> None:
-    """Restores the state of a device's default generator that `get_rng_state` returned."""
+    """Restores the state of a device's default generator that `get_rng_state` returned.
+
+    >>> mytorch.set_rng_state(mytorch.get_rng_state())
+    """
     default_generator(device).set_state(new_state)
 
 
@@ -209,7 +230,13 @@ def replayed(states: dict[str, Tensor]) -> Iterator[None]:
 
 @contextmanager
 def fork_rng() -> Iterator[None]:
-    """Restores the states of the default generators at the end."""
+    """Restores the states of the default generators at the end.
+
+    >>> with mytorch.fork_rng():
+    ...     x = mytorch.rand(1)
+    >>> mytorch.equal(x, mytorch.rand(1))
+    True
+    """
     global _seed
     seed = _seed
     before = rng_states()

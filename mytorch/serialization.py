@@ -58,6 +58,12 @@ def save(obj: Any, f: str | os.PathLike) -> None:
         FileNotFoundError: the folder does not exist.
         IsADirectoryError: `f` is a folder.
         OSError: writing failed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mytorch.save({"x": mytorch.ones(2)}, f"{folder}/x.pt")
+    ...     print(mytorch.load(f"{folder}/x.pt"))
+    {'x': tensor([1.00000 1.00000])}
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file

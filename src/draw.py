@@ -3,7 +3,7 @@ Draws the pictures of the README and the docs.
 
     python src/draw.py [--metrics work_dir/gpt2-small-shakespeare/metrics.jsonl]
 
-The loss curve is drawn only with --metrics. Requires matplotlib.
+The loss curve is drawn only with --metrics. Requires mytorch and matplotlib.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 from canvas import AMBER, BLACK, BLUE, GRAY, GREEN, LIGHT, LIGHT_GRAY, RED, WHITE, Canvas
+from mytorch.nn.fused_ops.registry import FOLDERS, KERNELS
 
 # The backward pass of loss = h.square() + h with h = x * w, at x = 2 and w = 3.
 
@@ -123,27 +124,31 @@ STAGES = [  # of a call: name, two lines of description
     ("call", "the function", "above"), ("record", "a node with", "the vjp"),
     ("fit", "undo broadcast", "and cast"), ("add up", "many paths,", "one gradient"),
 ]  # fmt: skip
+FILES = " and ".join(f"{folder}/{KERNELS['silu']}.py" for folder in FOLDERS.values())
+KINDS = f"Numba on the CPU, Triton on the GPU: {len(KERNELS)} functions have one"
 VARIANTS = [  # option, name, description, color, linestyle, height, code
     ("auto=True", "the reference", "readable Tensor code: it defines the result", BLUE, "-", 108, [
         [("@composite", BLUE)],
         [("def ", BLUE), ("silu(input):", BLACK)],
-        [("    return ", BLUE), ("input / (1 + (-input).exp())", BLACK)],
+        [("    return ", BLUE), ("input * sigmoid(input)", BLACK)],
     ]),
-    ("default", "manual backward", "the gradient derived on paper, as an op", GREEN, "-", 128, [
+    ("fused=False", "manual backward", "the gradient derived on paper, as an op", GREEN, "-", 128, [
         [("@silu.manual", BLUE)],
-        [("def ", BLUE), ("_silu(x):", BLACK)],
-        [("    s, _ = sigmoid.forward(x);  y = x * s", BLACK)],
+        [("def ", BLUE), ("_silu(x, inplace):", BLACK)],
+        [("    s = raw_sigmoid(x);  y = x * s", BLACK)],
         [("    return ", BLUE), ("y", GREEN), (", ", BLACK), ("lambda g: g * (s + y * (1 - s))", AMBER)],
     ]),
-    ("fused=True", "a kernel", "Numba on the CPU, Triton on the GPU", GRAY, "--", 88, [
-        [('@silu.fused("cpu")', GRAY)],
-        [("def _silu_cpu(x): …", GRAY)],
+    ("default", "a kernel", KINDS, AMBER, "-", 128, [
+        [('@silu.fused("cpu")', AMBER)],
+        [("def ", BLUE), ("_(x, inplace):", BLACK)],
+        [("    return ", BLUE), ("unary(x, _silu, _silu_backward)", BLACK)],
+        [(f"# in {FILES}", GRAY)],
     ]),
 ]  # fmt: skip
 
 
 def draw_ops() -> None:
-    canvas = Canvas(728)
+    canvas = Canvas(768)
     _draw_op(canvas, 36)
     canvas.line((26, 300), (774, 300), linewidth=1)
     canvas.text(26, 330, "A composite has one meaning and up to three implementations", 13, bold=True)

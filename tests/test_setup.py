@@ -1,4 +1,5 @@
 import os
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -22,6 +23,20 @@ def arguments(monkeypatch):
 def test_the_core_needs_three_packages(arguments):
     assert arguments["install_requires"] == ["numpy>=2.0", "safetensors", "tqdm"]
     assert arguments["python_requires"] == ">=3.10"
+
+
+def test_metadata_names_licence_and_place(arguments):
+    assert arguments["license"] == "MIT" and (ROOT / arguments["license_files"][0]).exists()
+    assert all(link.startswith(arguments["url"]) for link in arguments["project_urls"].values())
+    assert (ROOT / "mytorch/py.typed").exists() and "*.pyi" in arguments["package_data"][""]
+
+
+def test_every_link_of_the_description_works_elsewhere(arguments):
+    text = arguments["long_description"]
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert links and all(link.startswith("https://") for link in links)
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert pictures and all("/raw/main/src/" in picture for picture in pictures)
 
 
 def test_version_is_the_packages_own(arguments):

@@ -38,6 +38,10 @@ def gradcheck(
     Raises:
         RuntimeError: they differ (the message has both numbers), or an output depends on no input.
         ValueError: no input requires grad, or one that does is not float64.
+
+    >>> x = mytorch.ones(2, dtype=mytorch.float64, requires_grad=True)
+    >>> mytorch.autograd.gradcheck(mytorch.exp, [x])
+    True
     """
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]

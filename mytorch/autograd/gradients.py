@@ -41,6 +41,10 @@ def grad(
     Raises:
         RuntimeError: an input needs no gradient or is unused; for the rest see `Tensor.backward`.
         ValueError: materialize_grads, but allow_unused is False.
+
+    >>> x = mytorch.tensor([2.0, 3.0], requires_grad=True)
+    >>> mytorch.autograd.grad((x**3).sum(), x)
+    (tensor([12.00000 27.00000]),)
     """
     if not only_inputs or is_grads_batched:
         raise ValueError("grad(): only_inputs=False and is_grads_batched=True are not supported")
@@ -111,6 +115,11 @@ def backward(
 
     Raises:
         RuntimeError: create_graph, because a `.grad` has no graph; for the rest see `Tensor.backward`.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> mytorch.autograd.backward((x * 2).sum())
+    >>> x.grad
+    Array([2.00000 2.00000], dtype=float32, device='cpu')
     """
     _refuse_graph(create_graph)
     engine.backward(_roots(tensors, grad_tensors), bool(retain_graph), *_only(inputs))
@@ -133,6 +142,11 @@ def tensor_backward(
     Raises:
         RuntimeError: nothing was recorded; not a scalar and no gradient; wrong shape; the graph was
             freed; an array that it needs was modified in place; create_graph, because a `.grad` has no graph.
+
+    >>> x = mytorch.tensor([2.0, 3.0], requires_grad=True)
+    >>> (x**2).sum().backward()
+    >>> x.grad
+    Array([4.00000 6.00000], dtype=float32, device='cpu')
     """
     _refuse_graph(create_graph)
     engine.backward([_root(x, gradient)], bool(retain_graph), *_only(inputs))

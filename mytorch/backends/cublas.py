@@ -63,6 +63,8 @@ def set_float32_matmul_precision(precision: str) -> None:
 
     Raises:
         ValueError: another value.
+
+    >>> mytorch.set_float32_matmul_precision("highest")
     """
     global _precision
     if precision not in ("highest", "high", "medium"):
@@ -71,7 +73,11 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """Returns the precision of float32 products on a GPU."""
+    """Returns the precision of float32 products on a GPU.
+
+    >>> mytorch.get_float32_matmul_precision()
+    'highest'
+    """
     return _precision
 
 

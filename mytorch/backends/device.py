@@ -20,6 +20,9 @@ class device(str):  # noqa: N801 - PyTorch's name
     Args:
         name: "cpu", "cuda" (the current GPU), "cuda:N", another device, or the number of a GPU.
         index: the number of the GPU, if the name has none.
+
+    >>> mytorch.device("cpu").type
+    'cpu'
     """
 
     __slots__ = ("type", "index")
@@ -166,7 +169,11 @@ def set_default_device(name: Any) -> None:
 
 
 def get_default_device() -> device:
-    """Returns the device of new tensors."""
+    """Returns the device of new tensors.
+
+    >>> mytorch.get_default_device()
+    device('cpu')
+    """
     return thread.default_device or CPU
 
 

@@ -67,12 +67,22 @@ def __getattr__(name: str) -> np.dtype:
 
 
 def get_default_dtype() -> np.dtype:
-    """The dtype that Python floats and float factories get."""
+    """The dtype that Python floats and float factories get.
+
+    >>> mytorch.get_default_dtype()
+    dtype('float32')
+    """
     return _default
 
 
 def set_default_dtype(dtype: Any) -> None:
-    """Set the dtype that Python floats and float factories get; it must be a real floating-point one."""
+    """Set the dtype that Python floats and float factories get; it must be a real floating-point one.
+
+    >>> mytorch.set_default_dtype(mytorch.float64)
+    >>> mytorch.ones(1).dtype
+    dtype('float64')
+    >>> mytorch.set_default_dtype(mytorch.float32)
+    """
     global _default
     dtype = as_dtype(dtype)
     if not is_floating_point(dtype):
@@ -137,7 +147,11 @@ def kind(dtype: np.dtype) -> builtins.int:
 
 
 def promote_types(type1: Any, type2: Any) -> np.dtype:
-    """The smallest dtype that PyTorch lets hold both: the higher kind wins, within a kind NumPy's rule."""
+    """The smallest dtype that PyTorch lets hold both: the higher kind wins, within a kind NumPy's rule.
+
+    >>> mytorch.promote_types(mytorch.int64, mytorch.float16)
+    dtype('float16')
+    """
     a, b = as_dtype(type1), as_dtype(type2)
     if a == b:
         return a
@@ -155,7 +169,11 @@ def promote_types(type1: Any, type2: Any) -> np.dtype:
 
 def can_cast(from_: Any, to: Any) -> builtins.bool:
     """Whether a result of dtype `from_` may be written into a tensor of dtype `to`: down within a kind, as
-    int64 to int8, but not to a lower kind, nor from a number to bool."""
+    int64 to int8, but not to a lower kind, nor from a number to bool.
+
+    >>> mytorch.can_cast(mytorch.float32, mytorch.int64)
+    False
+    """
     return kind(as_dtype(from_)) <= kind(as_dtype(to))
 
 
@@ -183,7 +201,11 @@ def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
 
 
 def finfo(dtype: Any) -> np.finfo:
-    """Limits of a floating-point dtype: `max`, `min`, `eps`, `tiny`, `bits`."""
+    """Limits of a floating-point dtype: `max`, `min`, `eps`, `tiny`, `bits`.
+
+    >>> mytorch.finfo(mytorch.float32).max
+    np.float32(3.4028235e+38)
+    """
     dtype = as_dtype(dtype)
     if is_bfloat16(dtype):
         from ml_dtypes import finfo as limits
@@ -193,5 +215,9 @@ def finfo(dtype: Any) -> np.finfo:
 
 
 def iinfo(dtype: Any) -> np.iinfo:
-    """Limits of an integer dtype: `max`, `min`, `bits`."""
+    """Limits of an integer dtype: `max`, `min`, `bits`.
+
+    >>> mytorch.iinfo(mytorch.int8).max
+    127
+    """
     return np.iinfo(as_dtype(dtype))

@@ -14,12 +14,15 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns the exit code."""
+    """Runs a command; returns the exit code. Without a command it prints the help and returns 1."""
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))
     options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help()
+        return 1
     return COMMANDS[options.command].run(options)
 
 

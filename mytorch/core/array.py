@@ -36,6 +36,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     Raises:
         TypeError: `data` is not numeric.
         RuntimeError: the device does not exist.
+
+    >>> np.exp(mytorch.Array([0.0, 1.0]))
+    Array([1.00000 2.71828], dtype=float32, device='cpu')
+    >>> mytorch.Array([1, 2]) + 1
+    Array([2 3], dtype=int64, device='cpu')
     """
 
     __slots__ = ("_array", "__weakref__")
@@ -75,10 +80,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     dtype = property(operator.attrgetter("_array.dtype"))
     ndim = property(operator.attrgetter("_array.ndim"))
     nbytes = property(operator.attrgetter("_array.nbytes"))
-    T = property(lambda self: _wrap(self._array.T))
+    T = property(lambda self: _wrap(self._array.T), doc="The Array with its dims in reverse order.")
 
     @property
     def device(self) -> device:
+        """The device that holds the data.
+
+        >>> mytorch.Array([1.0]).device
+        device('cpu')
+        """
         return device_of(self._array)
 
     def numpy(self) -> np.ndarray:
@@ -98,6 +108,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._array.item()
 
     def tolist(self) -> Any:
+        """Returns the elements as nested lists of Python numbers; a number for 0 dims.
+
+        >>> mytorch.ones(2).data.tolist()
+        [1.0, 1.0]
+        """
         return self._array.tolist()
 
     def __len__(self) -> int:
@@ -147,6 +162,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     def detach(self) -> Array:
+        """Returns the Array: it has no history."""
         return self
 
 
@@ -162,6 +178,7 @@ def _method(name):
         return _dispatch(getattr(type(self._array), name), (self, *args), kwargs, None, name in _COMPUTING)
 
     method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"Returns the result of NumPy's method `{name}`."
     return method
 
 

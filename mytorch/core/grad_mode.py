@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -19,7 +20,11 @@ _state = _State()
 
 
 def is_grad_enabled() -> bool:
-    """Returns whether operations are recorded for the backward pass in this thread."""
+    """Returns whether operations are recorded for the backward pass in this thread.
+
+    >>> mytorch.is_grad_enabled()
+    True
+    """
     return _state.recording
 
 
@@ -30,15 +35,15 @@ class _GradMode:
         self.mode = bool(mode)
         self.previous: list[bool] = []
 
-    def __enter__(self):
+    def __enter__(self) -> _GradMode:
         self.previous.append(_state.recording)
         _state.recording = self.mode
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         _state.recording = self.previous.pop()
 
-    def __call__(self, function):
+    def __call__(self, function: Callable) -> Any:
         mode = self.mode
         if inspect.isgeneratorfunction(function):
             return _generator(function, mode)
@@ -56,31 +61,52 @@ class _Named(_GradMode):
 
     fixed: bool
 
-    def __new__(cls, function=None):
+    def __new__(cls, function: Callable | None = None) -> Any:
         self = super().__new__(cls)
         if function is None:
             return self
         self.__init__()
         return self(function)
 
-    def __init__(self):
+    def __init__(self, function: Callable | None = None):
         super().__init__(self.fixed)
 
 
 class no_grad(_Named):  # noqa: N801 - PyTorch's names
-    """Disables recording: `with no_grad(): …` or `@no_grad()`."""
+    """Disables recording: `with no_grad(): …` or `@no_grad()`.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> with mytorch.no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
 
     fixed = False
 
 
 class enable_grad(_Named):  # noqa: N801
-    """Enables recording, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`."""
+    """Enables recording, also within `no_grad`: `with enable_grad(): …` or `@enable_grad()`.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> with mytorch.no_grad(), mytorch.enable_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    True
+    """
 
     fixed = True
 
 
 class inference_mode(_GradMode):  # noqa: N801
-    """The same as `no_grad`; views and version counters cost too little here to be worth a third mode."""
+    """The same as `no_grad`; views and version counters cost too little here to be worth a third mode.
+
+    >>> x = mytorch.ones(2, requires_grad=True)
+    >>> with mytorch.inference_mode():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
 
     def __init__(self, mode: bool = True):
         super().__init__(not mode)
@@ -91,13 +117,17 @@ class set_grad_enabled(_GradMode):  # noqa: N801
 
     Args:
         mode: True to record.
+
+    >>> with mytorch.set_grad_enabled(False):
+    ...     mytorch.is_grad_enabled()
+    False
     """
 
     def __init__(self, mode: bool):
         super().__init__(mode)
         self.before, _state.recording = _state.recording, self.mode
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.previous.pop()
         _state.recording = self.before
 

@@ -35,6 +35,11 @@ def set_printoptions(
 
     Raises:
         ValueError: another profile.
+
+    >>> mytorch.set_printoptions(precision=2)
+    >>> mytorch.tensor([mytorch.pi])
+    tensor([3.14])
+    >>> mytorch.set_printoptions(profile="default")
     """
     global _sci_mode
     if profile is not None:

@@ -6,7 +6,11 @@ import math
 
 
 class Size(tuple):
-    """The shape of a tensor: a tuple that also knows its number of elements."""
+    """The shape of a tensor: a tuple that also knows its number of elements.
+
+    >>> mytorch.ones(2, 3).shape
+    Size([2, 3])
+    """
 
     __slots__ = ()
 

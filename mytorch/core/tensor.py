@@ -45,9 +45,18 @@ class Tensor:
     Attributes:
         data: the Array (`.data._array` is the raw NumPy or CuPy array).
         grad: the gradient, an Array of the same shape, or None.
+
+    >>> x = mytorch.Tensor([1, 2], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    Array([2.00000 4.00000], dtype=float32, device='cpu')
     """
 
-    __slots__ = ("data", "_grad", "_node", "_version", "_view", "grad_slot", "_post_hooks", "__weakref__")
+    __slots__ = {
+        "data": "The Array of the values, without history.",
+        "grad_slot": "The section of a flat buffer in which backward writes a new gradient, or None.",
+        **dict.fromkeys(("_grad", "_node", "_version", "_view", "_post_hooks", "__weakref__")),
+    }
     __array_priority__ = 200
 
     def __init__(
@@ -73,16 +82,23 @@ class Tensor:
         self._grad = self._node = self._view = self.grad_slot = self._post_hooks = None
         self._version = Version()
 
-    shape = property(lambda self: Size(self.data._array.shape))
+    shape = property(lambda self: Size(self.data._array.shape), doc="The number of elements along each dim.")
     dtype = property(attrgetter("data._array.dtype"))
     ndim = property(attrgetter("data._array.ndim"))
     itemsize = property(attrgetter("data._array.dtype.itemsize"))
     nbytes = property(attrgetter("data._array.nbytes"))
-    is_leaf = property(lambda self: self.node is None or not self.node.parents)
-    is_cuda = property(lambda self: self.device is not CPU)
+    is_leaf = property(
+        lambda self: self.node is None or not self.node.parents, doc="Whether no recorded operation made it."
+    )
+    is_cuda = property(lambda self: self.device is not CPU, doc="Whether a GPU holds the data.")
 
     @property
     def device(self) -> device:
+        """The device that holds the data.
+
+        >>> mytorch.ones(2).device
+        device('cpu')
+        """
         return device_of(self.data._array)
 
     # The graph.
@@ -100,7 +116,10 @@ class Tensor:
                 self._watch(replayed._node)
         return self._node
 
-    grad_fn = property(lambda self: self.node if self.node is not None and self.node.parents else None)
+    grad_fn = property(
+        lambda self: self.node if self.node is not None and self.node.parents else None,
+        doc="The node of the operation that made the tensor; None for a leaf.",
+    )
 
     def _watch(self, node: Node | None) -> None:
         self._node = node
@@ -109,6 +128,11 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
+        """Whether operations on the tensor are recorded.
+
+        >>> (mytorch.ones(2, requires_grad=True) * 2).requires_grad
+        True
+        """
         return self.node is not None
 
     @requires_grad.setter
@@ -120,6 +144,9 @@ class Tensor:
 
         Raises:
             RuntimeError: the dtype has no gradient; `mode` is False and the tensor is an operation's result.
+
+        >>> mytorch.ones(2).requires_grad_()
+        tensor([1.00000 1.00000], requires_grad=True)
         """
         if not mode:
             if not self.is_leaf:
@@ -145,13 +172,25 @@ class Tensor:
     grad = property(attrgetter("_grad"), _set_grad)
 
     def retain_grad(self) -> None:
-        """Keeps the `.grad` of this tensor although it is the result of an operation."""
+        """Keeps the `.grad` of this tensor although it is the result of an operation.
+
+        >>> x = mytorch.ones(2, requires_grad=True)
+        >>> y = x * 3
+        >>> y.retain_grad()
+        >>> (y * y).sum().backward()
+        >>> y.grad
+        Array([6.00000 6.00000], dtype=float32, device='cpu')
+        """
         if self.node is None:
             raise RuntimeError("can't retain_grad() on a tensor that has requires_grad=False")
         self.node.retain = True
 
     def detach(self) -> Tensor:
-        """Returns a tensor that shares the memory, without history; in-place writes to either change both."""
+        """Returns a tensor that shares the memory, without history; in-place writes to either change both.
+
+        >>> (mytorch.ones(2, requires_grad=True) * 2).detach()
+        tensor([2.00000 2.00000])
+        """
         out = from_raw(self.data._array)
         out._version = self._version
         return out
@@ -164,7 +203,14 @@ class Tensor:
         return self
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-        """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it."""
+        """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it.
+
+        >>> x = mytorch.ones(2, requires_grad=True)
+        >>> _ = x.register_hook(lambda g: g * 10)
+        >>> x.sum().backward()
+        >>> x.grad
+        Array([10.00000 10.00000], dtype=float32, device='cpu')
+        """
         if self.node is None:
             raise RuntimeError("can't register a hook on a tensor that doesn't require gradient")
         if self.node.hooks is None:
@@ -198,6 +244,9 @@ class Tensor:
         Raises:
             RuntimeError: it requires grad (use `detach()`), unless `force`.
             TypeError: it is on a GPU (use `cpu()`), unless `force`.
+
+        >>> mytorch.arange(3).numpy()
+        array([0, 1, 2])
         """
         if force:
             return move(self.data._array, CPU)
@@ -209,13 +258,22 @@ class Tensor:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def item(self) -> int | float | bool | complex:
-        """Returns the only element as a Python number."""
+        """Returns the only element as a Python number.
+
+        >>> mytorch.tensor([2.5]).item()
+        2.5
+        """
         if self.data._array.size != 1:
             count, shape = self.data._array.size, self.data.shape
             raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
         return self.data.item()
 
     def tolist(self) -> Any:
+        """Returns the elements as nested lists of Python numbers; a number for 0 dims.
+
+        >>> mytorch.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         return self.data.tolist()
 
     def __len__(self) -> int:

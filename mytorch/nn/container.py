@@ -96,6 +96,10 @@ class Sequential(_Ordered):
 
     Args:
         modules: the modules, or one dict of them by name.
+
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> model(mytorch.ones(4, 2)).shape
+    Size([4, 1])
     """
 
     def __init__(self, *modules: Module | Mapping[str, Module]):
@@ -131,6 +135,9 @@ class ModuleList(_Ordered):
 
     Args:
         modules: an iterable of modules.
+
+    >>> len(nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]))
+    3
     """
 
     def __init__(self, modules: Iterable[Module] | None = None):
@@ -158,6 +165,9 @@ class ModuleDict(Module):
 
     Args:
         modules: a mapping, or an iterable of (key, module) pairs.
+
+    >>> nn.ModuleDict({"relu": nn.ReLU(), "tanh": nn.Tanh()})["tanh"]
+    Tanh()
     """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):

@@ -51,6 +51,9 @@ class Convertible:
 
         Raises:
             TypeError: a dtype that is not floating-point.
+
+        >>> nn.Linear(2, 3).to(mytorch.float64).bias.dtype
+        dtype('float64')
         """
         dtype, device = read_target(args, dtype, device)
         if dtype is not None and not dtypes.is_inexact(dtypes.as_dtype(dtype)):
@@ -58,19 +61,31 @@ class Convertible:
         return self._apply(lambda t: t.to(device=device, dtype=dtype if dtypes.is_inexact(t.dtype) else None))
 
     def float(self) -> Self:
+        """Casts floating-point parameters and buffers to float32, in place; returns the module.
+
+        """
         return self.to(dtypes.float32)
 
     def double(self) -> Self:
+        """Casts floating-point parameters and buffers to float64, in place; returns the module.
+
+        >>> nn.Linear(2, 3).double().weight.dtype
+        dtype('float64')
+        """
         return self.to(dtypes.float64)
 
     def half(self) -> Self:
+        """Casts floating-point parameters and buffers to float16, in place; returns the module."""
         return self.to(dtypes.float16)
 
     def bfloat16(self) -> Self:
+        """Casts floating-point parameters and buffers to bfloat16, in place; returns the module."""
         return self.to(dtypes.bfloat16)
 
     def cpu(self) -> Self:
+        """Moves parameters and buffers to the CPU, in place; returns the module."""
         return self.to(device="cpu")
 
     def cuda(self, device: int | None = None) -> Self:
+        """Moves parameters and buffers to a GPU, in place; returns the module."""
         return self.to(device="cuda" if device is None else device)

@@ -76,6 +76,11 @@ class Hooked:
         Args:
             prepend: call it before the existing hooks.
             with_kwargs: call `hook(module, args, kwargs)`; it may return both.
+
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_forward_pre_hook(lambda module, args: (args[0] * 3,))
+        >>> layer(mytorch.ones(2))
+        tensor([3.00000 3.00000])
         """
         return add(self._with_hooks().before, (hook, with_kwargs), prepend)
 
@@ -87,6 +92,12 @@ class Hooked:
         Args:
             prepend: call it before the existing hooks.
             with_kwargs: call `hook(module, args, kwargs, result)`.
+
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_forward_hook(lambda module, args, output: output + 1)
+        >>> layer(mytorch.ones(2))
+        tensor([2.00000 2.00000])
+        >>> handle.remove()
         """
         return add(self._with_hooks().after, (hook, with_kwargs), prepend)
 

@@ -42,6 +42,9 @@ class Module(Hooked, Convertible):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes the result of a call; every subclass defines it.
+
+        """
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
@@ -110,14 +113,26 @@ class Module(Hooked, Convertible):
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Adds a parameter; None registers the name of an optional one."""
+        """Adds a parameter; None registers the name of an optional one.
+
+        >>> layer = nn.ReLU()
+        >>> layer.register_parameter("scale", nn.Parameter(mytorch.ones(1)))
+        >>> [name for name, _ in layer.named_parameters()]
+        ['scale']
+        """
         self._check_name(name, "_parameters", "parameter")
         if param is not None and not isinstance(param, Parameter):
             raise _wrong_type(param, "parameter", name, "Parameter")
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Adds a buffer, a tensor of the state that is not trained; saved if `persistent`."""
+        """Adds a buffer, a tensor of the state that is not trained; saved if `persistent`.
+
+        >>> layer = nn.ReLU()
+        >>> layer.register_buffer("count", mytorch.zeros(1))
+        >>> layer.count
+        tensor([0.00000])
+        """
         self._check_name(name, "_buffers", "buffer")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise _wrong_type(tensor, "buffer", name, "Tensor")
@@ -127,7 +142,15 @@ class Module(Hooked, Convertible):
         )
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Adds a child module."""
+        """Adds a child module.
+
+        >>> model = nn.Sequential()
+        >>> model.add_module("last", nn.ReLU())
+        >>> model
+        Sequential(
+          (last): ReLU()
+        )
+        """
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "_modules", "module")
@@ -152,7 +175,11 @@ class Module(Hooked, Convertible):
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """Yields this module, named `prefix`, and all below it, each once, with dotted names."""
+        """Yields this module, named `prefix`, and all below it, each once, with dotted names.
+
+        >>> [name for name, _ in nn.Sequential(nn.ReLU(), nn.Tanh()).named_modules()]
+        ['', '0', '1']
+        """
         memo, stack = set() if memo is None else memo, [(prefix, self)]
         while stack:
             path, module = stack.pop()
@@ -179,34 +206,69 @@ class Module(Hooked, Convertible):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Yields the parameters with dotted names; a tied one with its first name."""
+        """Yields the parameters with dotted names; a tied one with its first name.
+
+        >>> [name for name, _ in nn.Linear(2, 3).named_parameters()]
+        ['weight', 'bias']
+        """
         return self._named_entries("_parameters", prefix, recurse, remove_duplicate)
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yields the buffers with dotted names."""
+        """Yields the buffers with dotted names.
+
+        >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
+        """
         return self._named_entries("_buffers", prefix, recurse, remove_duplicate)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yields the modules directly below this one, each once."""
+        """Yields the modules directly below this one, each once.
+
+        >>> dict(nn.Sequential(nn.ReLU(), nn.Tanh()).named_children())
+        {'0': ReLU(), '1': Tanh()}
+        """
         return self._named_entries("_modules", "", False, True)
 
     def modules(self) -> Iterator[Module]:
+        """Yields the module and all below it, each once.
+
+        >>> [type(m).__name__ for m in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).modules()]
+        ['Sequential', 'Linear', 'ReLU']
+        """
         return (module for _, module in self.named_modules())
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Yields all parameters, each once."""
+        """Yields all parameters, each once.
+
+        >>> sum(p.numel() for p in nn.Linear(2, 3).parameters())
+        9
+        """
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yields the buffers, of the modules below, too, unless `recurse` is False.
+
+        >>> len(list(nn.BatchNorm1d(2).buffers()))
+        3
+        """
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def children(self) -> Iterator[Module]:
+        """Yields the modules directly below.
+
+        >>> list(nn.Sequential(nn.ReLU(), nn.Tanh()).children())
+        [ReLU(), Tanh()]
+        """
         return (child for _, child in self.named_children())
 
     def get_submodule(self, target: str) -> Module:
-        """Returns the module with this dotted name."""
+        """Returns the module with this dotted name.
+
+        >>> nn.Sequential(nn.ReLU(), nn.Tanh()).get_submodule("1")
+        Tanh()
+        """
         module = self
         for name in target.split(".") if target else ():
             module = getattr(module, name, None)
@@ -217,11 +279,19 @@ class Module(Hooked, Convertible):
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """Returns the parameter with this dotted name."""
+        """Returns the parameter with this dotted name.
+
+        >>> nn.Sequential(nn.Linear(2, 3)).get_parameter("0.bias").shape
+        Size([3])
+        """
         return self._get(target, "_parameters", "parameter")
 
     def get_buffer(self, target: str) -> Tensor:
-        """Returns the buffer with this dotted name."""
+        """Returns the buffer with this dotted name.
+
+        >>> nn.BatchNorm1d(2).get_buffer("running_mean")
+        tensor([0.00000 0.00000])
+        """
         return self._get(target, "_buffers", "buffer")
 
     def _get(self, target: str, registry: str, what: str) -> Tensor:
@@ -243,6 +313,9 @@ class Module(Hooked, Convertible):
             destination: a dict to add them to.
             prefix: put before each name.
             keep_vars: return the parameters themselves, not detached.
+
+        >>> list(nn.Linear(2, 3).state_dict())
+        ['weight', 'bias']
         """
         destination = {} if destination is None else destination
         for name, tensor in entries(self):
@@ -264,18 +337,33 @@ class Module(Hooked, Convertible):
 
         Raises:
             RuntimeError: shapes, or with `strict` names, do not match; then nothing is changed.
+
+        >>> a, b = nn.Linear(2, 3), nn.Linear(2, 3)
+        >>> _ = b.load_state_dict(a.state_dict())
+        >>> mytorch.equal(a.weight, b.weight)
+        True
         """
         return load(self, state_dict, strict, assign)
 
     def apply(self, function: Callable[[Module], None]) -> Module:
-        """Calls `function` with each module of the tree, this one last; for initialization."""
+        """Calls `function` with each module of the tree, this one last; for initialization.
+
+        >>> _ = nn.Sequential(nn.ReLU(), nn.Tanh()).apply(lambda module: print(type(module).__name__))
+        ReLU
+        Tanh
+        Sequential
+        """
         for child in self.children():
             child.apply(function)
         function(self)
         return self
 
     def train(self, mode: bool = True) -> Module:
-        """Sets training mode or evaluation mode, in the whole tree."""
+        """Sets training mode or evaluation mode, in the whole tree.
+
+        >>> nn.ReLU().train(False).training
+        False
+        """
         if not isinstance(mode, bool):
             raise ValueError(f"training mode is expected to be boolean, got {mode!r}")
         self.training = mode
@@ -284,16 +372,32 @@ class Module(Hooked, Convertible):
         return self
 
     def eval(self) -> Module:
+        """Sets evaluation mode, in which dropout does nothing, as `train(False)`; returns the module.
+
+        >>> nn.Dropout(0.5).eval()(mytorch.ones(2))
+        tensor([1.00000 1.00000])
+        """
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
-        """Sets `requires_grad` of all parameters."""
+        """Sets `requires_grad` of all parameters.
+
+        >>> [p.requires_grad for p in nn.Linear(2, 3).requires_grad_(False).parameters()]
+        [False, False]
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Sets the gradients of all parameters to None or zeros."""
+        """Sets the gradients of all parameters to None or zeros.
+
+        >>> layer = nn.Linear(2, 1)
+        >>> layer(mytorch.ones(1, 2)).sum().backward()
+        >>> layer.zero_grad()
+        >>> layer.weight.grad is None
+        True
+        """
         for parameter in self.parameters():
             if set_to_none:
                 parameter.grad = None
@@ -303,7 +407,11 @@ class Module(Hooked, Convertible):
     # Printing.
 
     def extra_repr(self) -> str:
-        """Returns what `repr` shows of this module itself: its arguments."""
+        """Returns what `repr` shows of this module itself: its arguments.
+
+        >>> nn.Linear(2, 3).extra_repr()
+        'in_features=2, out_features=3, bias=True'
+        """
         return ""
 
     def _get_name(self) -> str:

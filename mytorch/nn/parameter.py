@@ -14,6 +14,9 @@ class Parameter(Tensor):
     Args:
         data: see `Tensor`; the memory of a tensor or an array is shared.
         requires_grad: whether it is trained.
+
+    >>> nn.Parameter(mytorch.ones(2)).requires_grad
+    True
     """
 
     __slots__ = ()
@@ -41,6 +44,9 @@ class Buffer(Tensor):
     Args:
         data: see `Tensor`; the memory of a tensor or an array is shared.
         persistent: whether the state_dict contains it.
+
+    >>> nn.Buffer(mytorch.ones(2)).requires_grad
+    False
     """
 
     __slots__ = ("persistent",)

@@ -45,6 +45,9 @@ class ParameterList(_Parameters):
     Raises:
         TypeError: `values` is not iterable.
         IndexError: an index out of range.
+
+    >>> len(nn.ParameterList([mytorch.ones(2), mytorch.ones(3)]))
+    2
     """
 
     def __init__(self, values: Iterable[Any] | None = None):
@@ -105,6 +108,9 @@ class ParameterDict(_Parameters):
     Raises:
         AttributeError: no such key.
         TypeError, ValueError: neither a mapping nor pairs; a key that is not a string.
+
+    >>> list(nn.ParameterDict({"scale": mytorch.ones(2)}))
+    ['scale']
     """
 
     def __init__(self, parameters: Mapping | Iterable | None = None):

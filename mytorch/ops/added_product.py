@@ -25,19 +25,32 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
 
     Raises:
         RuntimeError: the shapes don't fit; the dtypes differ.
+
+    >>> mytorch.ones(2, 2).addmm(mytorch.ones(2, 3), mytorch.ones(3, 2))
+    tensor([[4.00000 4.00000]
+            [4.00000 4.00000]])
     """
     expect_dims("addmm", mat1, 2, mat2, 2)
     return _add_product("addmm", input, mm, mat1, mat2, beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * input + alpha * mat @ vec: as `addmm`, for a matrix (m, k) and a vector (k,)."""
+    """beta * input + alpha * mat @ vec: as `addmm`, for a matrix (m, k) and a vector (k,).
+
+    >>> mytorch.ones(2).addmv(mytorch.ones(2, 3), mytorch.ones(3))
+    tensor([4.00000 4.00000])
+    """
     expect_dims("addmv", mat, 2, vec, 1)
     return _add_product("addmv", input, mv, mat, vec, beta, alpha)
 
 
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * input + alpha * sum_b batch1[b] @ batch2[b]: as `addmm`, for batches (b, m, k) and (b, k, n)."""
+    """beta * input + alpha * sum_b batch1[b] @ batch2[b]: as `addmm`, for batches (b, m, k) and (b, k, n).
+
+    >>> mytorch.ones(2, 2).addbmm(mytorch.ones(5, 2, 3), mytorch.ones(5, 3, 2))
+    tensor([[16.00000 16.00000]
+            [16.00000 16.00000]])
+    """
     expect_dims("addbmm", batch1, 3, batch2, 3)
     (b, m, k), (c, inner, n) = batch1.shape, batch2.shape
     if (b, k) != (c, inner):
@@ -49,7 +62,11 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * input + alpha * batch1 @ batch2: as `addmm`, for batches (b, m, k) and (b, k, n)."""
+    """beta * input + alpha * batch1 @ batch2: as `addmm`, for batches (b, m, k) and (b, k, n).
+
+    >>> mytorch.ones(5, 2, 2).baddbmm(mytorch.ones(5, 2, 3), mytorch.ones(5, 3, 2)).shape
+    Size([5, 2, 2])
+    """
     expect_dims("baddbmm", batch1, 3, batch2, 3)
     return _add_product("baddbmm", input, bmm, batch1, batch2, beta, alpha)
 
@@ -59,6 +76,10 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 
     Raises:
         RuntimeError: as `addmm`, but for the dtypes; a float `beta` or `alpha` of integers.
+
+    >>> mytorch.ones(2, 2).addr(mytorch.ones(2), mytorch.ones(2))
+    tensor([[2.00000 2.00000]
+            [2.00000 2.00000]])
     """
     expect_dims("addr", vec1, 1, vec2, 1)
     if all(t.dtype.kind in "iub" for t in (input, vec1, vec2)):

@@ -23,6 +23,10 @@ def expand(x, *sizes, size=None):
 
     Raises:
         RuntimeError: a dim of another size than 1 would change.
+
+    >>> mytorch.tensor([[1], [2]]).expand(2, 3)
+    tensor([[1 1 1]
+            [2 2 2]])
     """
     sizes = as_sizes(sizes if size is None else size, "expand")
     return _expanded(x, sizes), lambda g: g  # the engine sums over stretched dims
@@ -30,12 +34,21 @@ def expand(x, *sizes, size=None):
 
 @op(view=True)
 def broadcast_to(x, size):
-    """`x` expanded to `size`."""
+    """`x` expanded to `size`.
+
+    >>> mytorch.broadcast_to(mytorch.arange(2), (2, 2))
+    tensor([[0 1]
+            [0 1]])
+    """
     return _expanded(x, as_sizes(size, "broadcast_to")), lambda g: g
 
 
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` expanded to the shape of `other`."""
+    """`x` expanded to the shape of `other`.
+
+    >>> mytorch.ones(1).expand_as(mytorch.ones(2, 3)).shape
+    Size([2, 3])
+    """
     return expand(x, other.shape)
 
 
@@ -60,6 +73,9 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> Size:
 
     Raises:
         RuntimeError: they can't be, or a size is negative.
+
+    >>> mytorch.broadcast_shapes((2, 1), (3,))
+    Size([2, 3])
     """
     shapes = tuple([as_sizes((shape,), "broadcast_shapes") for shape in shapes])
     if any(n < 0 for shape in shapes for n in shape):
@@ -75,6 +91,10 @@ def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]
 
     Raises:
         RuntimeError: their shapes can't be broadcast.
+
+    >>> a, b = mytorch.broadcast_tensors(mytorch.ones(2, 1), mytorch.ones(3))
+    >>> a.shape, b.shape
+    (Size([2, 3]), Size([2, 3]))
     """
     tensors = _one_list(tensors, "broadcast_tensors")
     shape = broadcast_shapes(*[x.shape for x in tensors])
@@ -90,6 +110,11 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
 
     Raises:
         RuntimeError: no tensors, one with more dims, different dtypes, or another `indexing`.
+
+    >>> rows, columns = mytorch.meshgrid(mytorch.arange(2), mytorch.arange(3))
+    >>> columns
+    tensor([[0 1 2]
+            [0 1 2]])
     """
     tensors = _one_list(tensors, "meshgrid")
     if not tensors:

@@ -51,7 +51,10 @@ def typed(device: str) -> dict[str, TensorType]:
     """Returns the classes of tensors on "cpu" or "cuda", by name."""
     prefix = "" if device == "cpu" else f"{device}."
     return {
-        name: TensorType(name, (), {"dtype": dtype, "device": device, "__qualname__": prefix + name})
+        name: TensorType(name, (), {
+            "dtype": dtype, "device": device, "__qualname__": prefix + name,
+            "__doc__": f"The tensors of dtype {dtype} on {device}; called with sizes or values, a new one.",
+        })  # fmt: skip
         for dtype, name in OLD_NAMES.items()
         if not name.startswith(("UInt", "Complex"))
     }
@@ -64,7 +67,14 @@ def _cast(x, dtype):
 
 @op(half=True)
 def clone(x, *, memory_format=None):
-    """A copy with memory of its own; the gradient passes."""
+    """A copy with memory of its own; the gradient passes.
+
+    >>> x = mytorch.ones(2)
+    >>> y = x.clone()
+    >>> x[0] = 5
+    >>> y
+    tensor([1.00000 1.00000])
+    """
     return x.copy(), lambda g: g
 
 
@@ -90,6 +100,9 @@ def to(
 
     Raises:
         TypeError: an argument that is neither a dtype nor a device nor a tensor; two of a kind.
+
+    >>> mytorch.ones(2).to(mytorch.int64)
+    tensor([1 1])
     """
     flags = [a for a in args if isinstance(a, bool)]
     if len(flags) > 2:
@@ -148,6 +161,11 @@ def astype(x: Tensor, dtype: DTypeLike, copy: bool = False) -> Tensor:
 
 
 def type_as(x: Tensor, other: Tensor) -> Tensor:
+    """Returns `x` in the dtype of `other`.
+
+    >>> mytorch.ones(2).type_as(mytorch.arange(3))
+    tensor([1 1])
+    """
     return to(x, other.dtype)
 
 
@@ -183,8 +201,10 @@ def caster(dtype: DTypeLike):
 
 
 def cpu(x: Tensor) -> Tensor:
+    """Returns `x` on the CPU; itself if it is there."""
     return to(x, device="cpu")
 
 
 def cuda(x: Tensor, device: DeviceLike = None) -> Tensor:
+    """Returns `x` on a GPU, the current one unless a device is given; itself if it is there."""
     return to(x, device="cuda" if device is None else device)

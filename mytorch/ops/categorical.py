@@ -35,6 +35,9 @@ def multinomial(
     Raises:
         RuntimeError: wrong shape or dtype, negative or infinite probabilities, a row of zeros; without
             replacement, more samples than categories with a probability above 0.
+
+    >>> mytorch.multinomial(mytorch.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
+    tensor([1 1])
     """
     num_samples = integer(num_samples, "multinomial")
     p = raw_of(tensor_argument(input, "multinomial"))

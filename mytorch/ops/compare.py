@@ -20,37 +20,63 @@ __all__ = [
 
 @op(promote="common", tensors=1, half="float16")
 def eq(x, y):
-    """x == y"""
+    """x == y
+
+    >>> mytorch.tensor([1, 2]).eq(2)
+    tensor([False  True])
+    >>> mytorch.tensor([1, 2]) == 2
+    tensor([False  True])
+    """
     return np.equal(x, y), None
 
 
 @op(promote="common", tensors=1, half="float16")
 def ne(x, y):
-    """x != y"""
+    """x != y
+
+    >>> mytorch.tensor([1, 2]).ne(2)
+    tensor([ True False])
+    """
     return np.not_equal(x, y), None
 
 
 @op(promote="common", tensors=1, half="float16")
 def lt(x, y):
-    """x < y"""
+    """x < y
+
+    >>> mytorch.tensor([1, 2]).lt(2)
+    tensor([ True False])
+    """
     return np.less(x, y), None
 
 
 @op(promote="common", tensors=1, half="float16")
 def le(x, y):
-    """x <= y"""
+    """x <= y
+
+    >>> mytorch.tensor([1, 2]).le(2)
+    tensor([ True  True])
+    """
     return np.less_equal(x, y), None
 
 
 @op(promote="common", tensors=1, half="float16")
 def gt(x, y):
-    """x > y"""
+    """x > y
+
+    >>> mytorch.tensor([1, 2]).gt(1)
+    tensor([False  True])
+    """
     return np.greater(x, y), None
 
 
 @op(promote="common", tensors=1, half="float16")
 def ge(x, y):
-    """x >= y"""
+    """x >= y
+
+    >>> mytorch.tensor([1, 2]).ge(2)
+    tensor([False  True])
+    """
     return np.greater_equal(x, y), None
 
 
@@ -59,21 +85,41 @@ def ge(x, y):
 
 @op
 def logical_not(x):
+    """Returns whether x is zero.
+
+    >>> mytorch.tensor([0, 2]).logical_not()
+    tensor([ True False])
+    """
     return np.logical_not(x), None
 
 
 @op(promote="common", tensors=2)
 def logical_and(x, y):
+    """Returns whether neither of both is zero.
+
+    >>> mytorch.tensor([0, 2]).logical_and(mytorch.tensor([1, 1]))
+    tensor([False  True])
+    """
     return np.logical_and(x, y), None
 
 
 @op(promote="common", tensors=2)
 def logical_or(x, y):
+    """Returns whether one of both is not zero.
+
+    >>> mytorch.tensor([0, 2]).logical_or(mytorch.tensor([0, 1]))
+    tensor([False  True])
+    """
     return np.logical_or(x, y), None
 
 
 @op(promote="common", tensors=2)
 def logical_xor(x, y):
+    """Returns whether exactly one of both is not zero.
+
+    >>> mytorch.tensor([0, 2]).logical_xor(mytorch.tensor([1, 1]))
+    tensor([ True False])
+    """
     return np.logical_xor(x, y), None
 
 
@@ -89,37 +135,61 @@ def _bits(function, name, *operands, refused="f"):
 
 @op
 def bitwise_not(x):
-    """~x: the bits turned; for bool, not."""
+    """~x: the bits turned; for bool, not.
+
+    >>> mytorch.tensor([6]).bitwise_not()
+    tensor([-7])
+    """
     return _bits(np.invert, "bitwise_not", x)
 
 
 @op(promote="common")
 def bitwise_and(x, y):
-    """x & y"""
+    """x & y
+
+    >>> mytorch.tensor([6]).bitwise_and(3)
+    tensor([2])
+    """
     return _bits(np.bitwise_and, "bitwise_and", x, y)
 
 
 @op(promote="common")
 def bitwise_or(x, y):
-    """x | y"""
+    """x | y
+
+    >>> mytorch.tensor([6]).bitwise_or(3)
+    tensor([7])
+    """
     return _bits(np.bitwise_or, "bitwise_or", x, y)
 
 
 @op(promote="common")
 def bitwise_xor(x, y):
-    """x ^ y"""
+    """x ^ y
+
+    >>> mytorch.tensor([6]).bitwise_xor(3)
+    tensor([5])
+    """
     return _bits(np.bitwise_xor, "bitwise_xor", x, y)
 
 
 @op(promote="common")
 def bitwise_left_shift(x, y):
-    """x << y"""
+    """x << y
+
+    >>> mytorch.tensor([3]).bitwise_left_shift(2)
+    tensor([12])
+    """
     return _bits(np.left_shift, "bitwise_left_shift", x, y, refused="fb")
 
 
 @op(promote="common")
 def bitwise_right_shift(x, y):
-    """x >> y, which keeps the sign."""
+    """x >> y, which keeps the sign.
+
+    >>> mytorch.tensor([12]).bitwise_right_shift(2)
+    tensor([3])
+    """
     return _bits(np.right_shift, "bitwise_right_shift", x, y, refused="fb")
 
 
@@ -135,32 +205,61 @@ def invert(x: Tensor) -> Tensor:
 
 @op(half="float16")
 def isnan(x):
+    """Returns whether x is NaN.
+
+    >>> mytorch.tensor([1.0, float("nan")]).isnan()
+    tensor([False  True])
+    """
     return np.isnan(x), None
 
 
 @op(half="float16")
 def isinf(x):
+    """Returns whether x is infinite, of either sign.
+
+    >>> mytorch.tensor([1.0, float("-inf")]).isinf()
+    tensor([False  True])
+    """
     return np.isinf(x), None
 
 
 @op(half="float16")
 def isfinite(x):
+    """Returns whether x is neither infinite nor NaN.
+
+    >>> mytorch.tensor([1.0, float("inf")]).isfinite()
+    tensor([ True False])
+    """
     return np.isfinite(x), None
 
 
 @op(half="float16")
 def isposinf(x):
+    """Returns whether x is inf.
+
+    >>> mytorch.tensor([float("inf"), float("-inf")]).isposinf()
+    tensor([ True False])
+    """
     return np.equal(x, math.inf), None
 
 
 @op(half="float16")
 def isneginf(x):
+    """Returns whether x is -inf.
+
+    >>> mytorch.tensor([float("inf"), float("-inf")]).isneginf()
+    tensor([False  True])
+    """
     return np.equal(x, -math.inf), None
 
 
 @op
 def isreal(x):
-    """Tests whether the imaginary part is 0; True in a tensor that isn't complex."""
+    """Tests whether the imaginary part is 0; True in a tensor that isn't complex.
+
+    >>> mytorch.tensor([1.0, 2.0]).isreal()
+    tensor([ True  True])
+    """
     return np.equal(x.imag, 0) if x.dtype.kind == "c" else np.ones_like(x, dtype=np.bool), None
 
 
@@ -190,6 +289,9 @@ def isclose(
 
     Raises:
         RuntimeError: the dtypes differ; rtol or atol is negative.
+
+    >>> mytorch.tensor([1.0, 2.0]).isclose(mytorch.tensor([1.0, 2.1]))
+    tensor([ True False])
     """
     for x in (input, other):
         require_tensor(x, "isclose")
@@ -204,12 +306,20 @@ def isclose(
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: builtins.bool = False
 ) -> builtins.bool:
-    """Tests whether all elements of `input` are close to those of `other`, see `isclose`."""
+    """Tests whether all elements of `input` are close to those of `other`, see `isclose`.
+
+    >>> mytorch.ones(2).allclose(mytorch.ones(2) + 1e-7)
+    True
+    """
     return bool(isclose(input, other, rtol, atol, equal_nan).data.all())
 
 
 def equal(input: Tensor, other: Tensor) -> builtins.bool:
-    """Tests whether both have the same shape and equal elements."""
+    """Tests whether both have the same shape and equal elements.
+
+    >>> mytorch.equal(mytorch.ones(2), mytorch.ones(2))
+    True
+    """
     for x in (input, other):
         require_tensor(x, "equal")
     return tuple(input.shape) == tuple(other.shape) and bool(eq(input, other).data.all())

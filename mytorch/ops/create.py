@@ -86,10 +86,17 @@ def _constant(name: str, what: str) -> tuple:
 
     for function, own_name in ((make, name), (like, f"{name}_like"), (new, f"new_{name}")):
         function.__name__ = function.__qualname__ = own_name
-    make.__doc__ = f"{what}: `{name}(2, 3)` or `{name}((2, 3))`; float32 by default."
-    like.__doc__ = f"{what} in the shape, dtype and on the device of `input`."
+    make.__doc__ = f"{what}: `{name}(2, 3)` or `{name}((2, 3))`; float32 by default.\n\n" + _shape_of(name)
+    like.__doc__ = f"{what} in the shape, dtype and on the device of `input`.\n\n" + _shape_of(
+        f"{name}_like", "mytorch.ones(2, 3)"
+    )
     new.__doc__ = f"{what} with the dtype and on the device of this tensor."
     return make, like, new
+
+
+def _shape_of(name: str, arguments: str = "2, 3") -> str:
+    """Returns the example of a factory."""
+    return f">>> mytorch.{name}({arguments}).shape\nSize([2, 3])\n"
 
 
 def same_kind(input: Any, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
@@ -124,6 +131,9 @@ def full(
 
     Raises:
         RuntimeError: the dtype can't hold the value.
+
+    >>> mytorch.full((2,), 7)
+    tensor([7 7])
     """
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"full(): the size must be a tuple of integers, got {size!r}")
@@ -143,13 +153,21 @@ def full_like(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor filled with `fill_value`, in the shape, dtype and on the device of `input`."""
+    """A tensor filled with `fill_value`, in the shape, dtype and on the device of `input`.
+
+    >>> mytorch.full_like(mytorch.arange(3), 7)
+    tensor([7 7 7])
+    """
     kind = same_kind(input, dtype, device, "full_like")
     return full(input.shape, fill_value, **kind, requires_grad=requires_grad)
 
 
 def new_full(self: Tensor, size: Sequence[int], fill_value: Tensor | Number, **keywords: Any) -> Tensor:
-    """A tensor filled with `fill_value`, with the dtype and on the device of this tensor."""
+    """A tensor filled with `fill_value`, with the dtype and on the device of this tensor.
+
+    >>> mytorch.arange(2).new_full((3,), 7)
+    tensor([7 7 7])
+    """
     return full(size, fill_value, **_same_kind(self, keywords))
 
 
@@ -161,7 +179,12 @@ def eye(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The (n, m) matrix with ones on its diagonal; m = n if it isn't given."""
+    """The (n, m) matrix with ones on its diagonal; m = n if it isn't given.
+
+    >>> mytorch.eye(2)
+    tensor([[1.00000 0.00000]
+            [0.00000 1.00000]])
+    """
     size = size_of((n, n if m is None else m), "eye")
     return new_array("eye", *size, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -174,6 +197,12 @@ def tensor(
     Args:
         data: a number, nested lists of numbers, an array or a tensor.
         dtype: defaults to that of `data`; Python floats get the default dtype, Python ints int64.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]])
+    tensor([[1 2]
+            [3 4]])
+    >>> mytorch.tensor([1.0, 2.0], requires_grad=True)
+    tensor([1.00000 2.00000], requires_grad=True)
     """
     source = data.data if isinstance(data, Tensor) else data
     made = Array(source, dtype, thread.default_device if device is None else device)
@@ -182,12 +211,20 @@ def tensor(
 
 
 def new_tensor(self: Tensor, data: Any, **keywords: Any) -> Tensor:
-    """A copy of `data` with the dtype and on the device of this tensor."""
+    """A copy of `data` with the dtype and on the device of this tensor.
+
+    >>> mytorch.ones(2).new_tensor([1, 2])
+    tensor([1.00000 2.00000])
+    """
     return tensor(data, **_same_kind(self, keywords))
 
 
 def as_tensor(data: Any, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
-    """`data` as a tensor, copied only if it must be: a tensor keeps its history, an array its memory."""
+    """`data` as a tensor, copied only if it must be: a tensor keeps its history, an array its memory.
+
+    >>> mytorch.as_tensor(np.ones(2))
+    tensor([1.00000 1.00000], dtype=float64)
+    """
     device = thread.default_device if device is None else device
     if isinstance(data, Tensor):
         return to(data, dtype=dtype, device=device)
@@ -199,6 +236,9 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
     Raises:
         TypeError: not a NumPy array, or of a dtype that tensors don't have.
+
+    >>> mytorch.from_numpy(np.arange(3))
+    tensor([0 1 2])
     """
     if type(array) is np.ndarray and array.dtype in dtypes._KNOWN:
         return from_raw(array)
@@ -220,6 +260,9 @@ def frombuffer(
         ValueError: the buffer is too small, or its size is no multiple of the dtype's.
 
     Example: `mytorch.frombuffer(bytearray(b"abcd"), dtype=mytorch.uint8)`
+
+    >>> mytorch.frombuffer(bytearray([1, 2]), dtype=mytorch.uint8)
+    tensor([1 2], dtype=uint8)
     """
     out = from_raw(np.frombuffer(buffer, dtypes.as_dtype(dtype), count, offset))
     return out.requires_grad_() if requires_grad else out
@@ -232,6 +275,9 @@ def from_dlpack(x: Any) -> Tensor:
         TypeError: `x` doesn't have DLPack, requires grad, or has a dtype that tensors don't have.
         RuntimeError: its memory is neither the CPU's nor a CUDA GPU's.
     Source: https://dmlc.github.io/dlpack/latest/python_spec.html
+
+    >>> mytorch.from_dlpack(np.arange(3))
+    tensor([0 1 2])
     """
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(f"from_dlpack(): expected an array with __dlpack__, got {type(x).__name__}")

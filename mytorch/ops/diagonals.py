@@ -32,6 +32,9 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: both are one dim.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).diagonal()
+    tensor([1 4])
     """
     a, b = _two_dims("diagonal", input, dim1, dim2)
     shape = input.shape
@@ -66,6 +69,9 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     Raises:
         IndexError: the dim is out of range, or the input is 0-d.
         RuntimeError: both are one dim.
+
+    >>> mytorch.ones(2, 3).diag_embed().shape
+    Size([2, 3, 3])
     """
     require_tensor(input, "diag_embed")
     if input.ndim == 0:
@@ -83,6 +89,10 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Raises:
         RuntimeError: the input is neither a vector nor a matrix.
+
+    >>> mytorch.tensor([1, 2]).diag()
+    tensor([[1 0]
+            [0 2]])
     """
     require_tensor(input, "diag")
     if input.ndim not in (1, 2):
@@ -91,7 +101,12 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """The square matrix with the flattened input as its diagonal."""
+    """The square matrix with the flattened input as its diagonal.
+
+    >>> mytorch.tensor([[1, 2]]).diagflat()
+    tensor([[1 0]
+            [0 2]])
+    """
     return diag_embed(reshape(input, -1), offset)
 
 
@@ -107,6 +122,9 @@ def trace(input: Tensor) -> Tensor:
     Raises:
         RuntimeError: the input is no matrix.
         NotImplementedError: it is of bools.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).trace()
+    tensor(5)
     """
     require_tensor(input, "trace")
     if input.dtype == np.bool:
@@ -136,7 +154,12 @@ def _also_of_ones(triangle: Callable) -> Callable:
 @_also_of_ones
 @op(half="float16")
 def tril(input, diagonal=0):
-    """The matrices of the input with zeros above the `diagonal`-th diagonal; `tril((3, 3))`: of ones."""
+    """The matrices of the input with zeros above the `diagonal`-th diagonal; `tril((3, 3))`: of ones.
+
+    >>> mytorch.ones(2, 2).tril()
+    tensor([[1.00000 0.00000]
+            [1.00000 1.00000]])
+    """
     _check_matrix(input, "tril")
     return np.tril(input, diagonal), lambda g: np.tril(g, diagonal)
 
@@ -144,7 +167,12 @@ def tril(input, diagonal=0):
 @_also_of_ones
 @op(half="float16")
 def triu(input, diagonal=0):
-    """The matrices of the input with zeros below the `diagonal`-th diagonal; `triu((3, 3))`: of ones."""
+    """The matrices of the input with zeros below the `diagonal`-th diagonal; `triu((3, 3))`: of ones.
+
+    >>> mytorch.ones(2, 2).triu()
+    tensor([[1.00000 1.00000]
+            [0.00000 1.00000]])
+    """
     _check_matrix(input, "triu")
     return np.triu(input, diagonal), lambda g: np.triu(g, diagonal)
 
@@ -167,6 +195,10 @@ def tril_indices(
 
     Raises:
         RuntimeError: a size is negative.
+
+    >>> mytorch.tril_indices(2, 2)
+    tensor([[0 1 1]
+            [0 0 1]])
     """
     return _indices("tril", row, col, offset, dtype, device)
 
@@ -174,7 +206,12 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None
 ) -> Tensor:
-    """As `tril_indices`, from a diagonal on."""
+    """As `tril_indices`, from a diagonal on.
+
+    >>> mytorch.triu_indices(2, 2)
+    tensor([[0 0 1]
+            [0 1 1]])
+    """
     return _indices("triu", row, col, offset, dtype, device)
 
 

@@ -42,6 +42,9 @@ def cdist(
         RuntimeError: not matrices, other numbers of columns, other dtypes, a negative p.
         NotImplementedError: half precision.
         ValueError: another compute_mode.
+
+    >>> mytorch.cdist(mytorch.zeros(1, 2), mytorch.tensor([[3.0, 4.0]]))
+    tensor([[5.00000]])
     """
     _check(x1, x2, p)
     if compute_mode not in BY_PRODUCT:

@@ -40,6 +40,9 @@ def einsum(*args: str | Tensor | Sequence) -> Tensor:
     Raises:
         RuntimeError: the equation is wrong, or does not fit the operands; their dtypes differ.
         ValueError: no operands; a number that isn't in 0 … 51.
+
+    >>> mytorch.einsum("ij,jk->ik", mytorch.ones(2, 3), mytorch.ones(3, 4)).shape
+    Size([2, 4])
     """
     if len(args) < 2:
         raise ValueError("einsum(): expected an equation, or lists of subscripts, and at least one operand")
@@ -64,6 +67,9 @@ def tensordot(
     Raises:
         RuntimeError: the sizes of the dims differ (1 broadcasts), or their numbers; dtypes that differ.
         IndexError: the dim is out of range.
+
+    >>> mytorch.tensordot(mytorch.ones(2, 3), mytorch.ones(3, 4), dims=1).shape
+    Size([2, 4])
     """
     require_tensor(a, "tensordot")
     require_tensor(b, "tensordot")
@@ -105,6 +111,9 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the last dims have other sizes; the dtypes differ.
+
+    >>> mytorch.tensor([1, 2]).inner(mytorch.tensor([3, 4]))
+    tensor(11)
     """
     require_tensor(input, "inner")
     require_tensor(other, "inner")

@@ -20,7 +20,11 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 
 
 @op(promote="float")
 def lgamma(x):
-    """log|Γ(x)|; inf at 0 and at the negative integers."""
+    """log|Γ(x)|; inf at 0 and at the negative integers.
+
+    >>> mytorch.tensor([3.0, 4.0]).lgamma()
+    tensor([0.69315 1.79176])
+    """
     z = x.astype(np.float64)
     up = np.where(z < 0.5, 1 - z, z)
     y = _lgamma(up)
@@ -32,7 +36,11 @@ def lgamma(x):
 
 @op(promote="float")
 def digamma(x):
-    """The derivative of log Γ(x); -inf at 0, NaN at the negative integers."""
+    """The derivative of log Γ(x); -inf at 0, NaN at the negative integers.
+
+    >>> mytorch.tensor([1.0, 2.0]).digamma()
+    tensor([-0.57722  0.42278])
+    """
     z = x.astype(np.float64)
     up = np.where(z < 0.5, 1 - z, z)
     y = _digamma(up)

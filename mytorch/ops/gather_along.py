@@ -33,6 +33,10 @@ def gather(input, dim, index, *, sparse_grad=False):
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds, or of a shape or dtype that doesn't fit.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).gather(1, mytorch.tensor([[1], [0]]))
+    tensor([[2]
+            [3]])
     """
     require_tensor(input, "gather")
     x, shape = at_least_1d(input), input.shape
@@ -47,6 +51,11 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds, not int64, or of a shape that doesn't fit.
+
+    >>> x = mytorch.tensor([[2, 1], [3, 4]])
+    >>> x.take_along_dim(x.argsort(1), 1)
+    tensor([[1 2]
+            [3 4]])
     """
     require_tensor(input, "take_along_dim")
     check_integers("take_along_dim", indices, ("int64",))

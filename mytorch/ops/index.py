@@ -80,6 +80,9 @@ def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumula
     Raises:
         IndexError, RuntimeError: as for x[indices] = values.
         TypeError: arguments that aren't tensors.
+
+    >>> mytorch.zeros(3).index_put((mytorch.tensor([2]),), mytorch.tensor(1.0))
+    tensor([0.00000 0.00000 1.00000])
     """
     require_tensor(input, "index_put")
     return index_put_(clone(input), indices, values, accumulate)
@@ -137,7 +140,11 @@ def mask_at(x, mask, dim):
 
 @op(view=True)
 def select(input, dim, index):
-    """x[:, …, index] with `index` at `dim`: a view without that dim."""
+    """x[:, …, index] with `index` at `dim`: a view without that dim.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).select(1, 0)
+    tensor([1 3])
+    """
     if input.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-d tensor")
     dim, index = canonical_dim(dim, input.ndim), operator.index(index)
@@ -151,7 +158,11 @@ def select(input, dim, index):
 
 @op(view=True)
 def narrow(input, dim, start, length):
-    """x[:, …, start : start + length] with the slice at `dim`: a view."""
+    """x[:, …, start : start + length] with the slice at `dim`: a view.
+
+    >>> mytorch.arange(5).narrow(0, 1, 3)
+    tensor([1 2 3])
+    """
     if input.ndim == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-d tensor")
     if is_raw(start) and (start.ndim or start.dtype.kind not in "iu"):

@@ -27,6 +27,10 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Raises:
         IndexError: the dim is out of range; an index is out of bounds; `index` is not a vector.
         RuntimeError: `index` is neither int64 nor int32; not one index into a 0-d tensor.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).index_select(0, mytorch.tensor([1, 1]))
+    tensor([[3 4]
+            [3 4]])
     """
     require_tensor(input, "index_select")
     check_integers("index_select", index)
@@ -53,6 +57,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     Raises:
         IndexError: the dim is out of range; `index` is not a vector.
         RuntimeError: an index is out of bounds; dtypes or shapes don't fit.
+
+    >>> mytorch.zeros(2).index_add(0, mytorch.tensor([1, 1]), mytorch.ones(2))
+    tensor([0.00000 2.00000])
     """
     dim = _check_slices("index_add", input, dim, index, source, RuntimeError)
     if input.ndim == 0:
@@ -78,6 +85,9 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     Raises:
         IndexError: the dim is out of range; an index is out of bounds; `index` is not a vector.
         RuntimeError: `index` is not int64; dtypes or shapes don't fit.
+
+    >>> mytorch.zeros(3).index_copy(0, mytorch.tensor([2]), mytorch.ones(1))
+    tensor([0.00000 0.00000 1.00000])
     """
     check_integers("index_copy", index, ("int64",))
     dim = _check_slices("index_copy", input, dim, index, source, IndexError)
@@ -132,6 +142,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     Raises:
         IndexError: the dim is out of range; an index is out of bounds, or not of int64.
         RuntimeError: `index` is not a vector; `value` has dims, or doesn't fit the input's dtype.
+
+    >>> mytorch.arange(3).index_fill(0, mytorch.tensor([1]), 9)
+    tensor([0 9 2])
     """
     require_tensor(input, "index_fill")
     require_tensor(index, "index of index_fill")
@@ -158,6 +171,9 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     Raises:
         IndexError: an index is out of bounds.
         RuntimeError: `index` is not int64.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).take(mytorch.tensor([0, 3]))
+    tensor([1 4])
     """
     check_integers("take", index, ("int64",))
     return gather_nd(reshape(input, -1), index, dims=(0,))
@@ -172,6 +188,10 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     Raises:
         IndexError: an index is out of bounds; not as many elements as indices.
         RuntimeError: `index` is not int64; dtypes differ.
+
+    >>> mytorch.zeros(2, 2).put(mytorch.tensor([3]), mytorch.tensor([5.0]))
+    tensor([[0.00000 0.00000]
+            [0.00000 5.00000]])
     """
     check_integers("put", index, ("int64",))
     require_tensor(input, "put")

@@ -25,6 +25,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     Raises:
         ValueError: the list is empty.
         RuntimeError: the shapes don't fit.
+
+    >>> mytorch.cat([mytorch.zeros(1, 2), mytorch.ones(2, 2)])
+    tensor([[0.00000 0.00000]
+            [1.00000 1.00000]
+            [1.00000 1.00000]])
     """
     tensors = _require_list(tensors, "cat")
     if not tensors:
@@ -81,6 +86,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
     Raises:
         RuntimeError: the list is empty, or the shapes differ.
+
+    >>> mytorch.stack([mytorch.zeros(2), mytorch.ones(2)], dim=1)
+    tensor([[0.00000 1.00000]
+            [0.00000 1.00000]])
     """
     tensors = _require_list(tensors, "stack")
     if not tensors:
@@ -101,13 +110,22 @@ def _stack(*xs, dim):
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors side by side: along dim 1, or along dim 0 if they have one dim (or none)."""
+    """The tensors side by side: along dim 1, or along dim 0 if they have one dim (or none).
+
+    >>> mytorch.hstack([mytorch.tensor([1]), mytorch.tensor([2, 3])])
+    tensor([1 2 3])
+    """
     tensors = atleast_1d(_not_empty(tensors, "hstack"))
     return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors below each other: along dim 0, a 1-d tensor being one row."""
+    """The tensors below each other: along dim 0, a 1-d tensor being one row.
+
+    >>> mytorch.vstack([mytorch.tensor([1, 2]), mytorch.tensor([3, 4])])
+    tensor([[1 2]
+            [3 4]])
+    """
     return cat(atleast_2d(_not_empty(tensors, "vstack")), 0)
 
 
@@ -115,12 +133,21 @@ row_stack = vstack
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors behind each other, along dim 2, after `atleast_3d`."""
+    """The tensors behind each other, along dim 2, after `atleast_3d`.
+
+    >>> mytorch.dstack([mytorch.ones(2), mytorch.zeros(2)]).shape
+    Size([1, 2, 2])
+    """
     return cat(atleast_3d(_not_empty(tensors, "dstack")), 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors side by side, along dim 1, a 0-d or 1-d tensor being one column."""
+    """The tensors side by side, along dim 1, a 0-d or 1-d tensor being one column.
+
+    >>> mytorch.column_stack([mytorch.tensor([1, 2]), mytorch.tensor([3, 4])])
+    tensor([[1 3]
+            [2 4]])
+    """
     tensors = _not_empty(tensors, "column_stack")
     return cat([reshape(x, -1, 1) if x.ndim < 2 else x for x in tensors], 1)
 
@@ -133,17 +160,29 @@ def _not_empty(tensors: Any, name: str) -> Sequence[Tensor]:
 
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """0-d tensors with one dim, others as they are; of several tensors, or a list, a tuple."""
+    """0-d tensors with one dim, others as they are; of several tensors, or a list, a tuple.
+
+    >>> mytorch.atleast_1d(mytorch.tensor(1))
+    tensor([1])
+    """
     return _each(tensors, "atleast_1d", lambda x: x if x.ndim else reshape(x, 1))
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """As `atleast_1d`, with at least two dims: a vector becomes a row."""
+    """As `atleast_1d`, with at least two dims: a vector becomes a row.
+
+    >>> mytorch.atleast_2d(mytorch.tensor([1, 2]))
+    tensor([[1 2]])
+    """
     return _each(tensors, "atleast_2d", lambda x: x if x.ndim > 1 else reshape(x, 1, -1))
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """As `atleast_1d`, with at least three dims: behind a matrix, on both sides of a vector."""
+    """As `atleast_1d`, with at least three dims: behind a matrix, on both sides of a vector.
+
+    >>> mytorch.atleast_3d(mytorch.tensor([1, 2])).shape
+    Size([1, 2, 1])
+    """
     return _each(
         tensors, "atleast_3d",
         lambda x: x if x.ndim > 2 else unsqueeze(x, -1) if x.ndim == 2 else reshape(x, 1, -1, 1),

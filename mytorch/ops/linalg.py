@@ -27,6 +27,11 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         RuntimeError: the shapes don't fit, or the dtypes differ.
         NotImplementedError: the dtype is bool.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]) @ mytorch.tensor([1, 1])
+    tensor([3 7])
+    >>> mytorch.ones(5, 2, 3).matmul(mytorch.ones(3, 4)).shape
+    Size([5, 2, 4])
     """
     return _matmul(input, other)
 
@@ -59,13 +64,21 @@ _matmul.__name__ = "matmul"
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices; nothing is broadcast."""
+    """The product of two matrices; nothing is broadcast.
+
+    >>> mytorch.mm(mytorch.ones(2, 3), mytorch.ones(3, 4)).shape
+    Size([2, 4])
+    """
     expect_dims("mm", input, 2, mat2, 2)
     return matmul(input, mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The products of two batches of as many matrices: (b, m, k) and (b, k, n); nothing is broadcast."""
+    """The products of two batches of as many matrices: (b, m, k) and (b, k, n); nothing is broadcast.
+
+    >>> mytorch.bmm(mytorch.ones(5, 2, 3), mytorch.ones(5, 3, 4)).shape
+    Size([5, 2, 4])
+    """
     expect_dims("bmm", input, 3, mat2, 3)
     if input.shape[0] != mat2.shape[0]:
         raise RuntimeError(
@@ -75,25 +88,42 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """The product of a matrix and a vector."""
+    """The product of a matrix and a vector.
+
+    >>> mytorch.ones(2, 3).mv(mytorch.ones(3))
+    tensor([3.00000 3.00000])
+    """
     expect_dims("mv", input, 2, vec, 1)
     return matmul(input, vec)
 
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The inner product of two vectors, sum_i x[i] * y[i]."""
+    """The inner product of two vectors, sum_i x[i] * y[i].
+
+    >>> mytorch.tensor([1, 2]).dot(mytorch.tensor([3, 4]))
+    tensor(11)
+    """
     expect_dims("dot", input, 1, tensor, 1)
     return matmul(input, tensor)
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
-    """The inner product of two real vectors: `dot`."""
+    """The inner product of two real vectors: `dot`.
+
+    >>> mytorch.vdot(mytorch.tensor([1, 2]), mytorch.tensor([3, 4]))
+    tensor(11)
+    """
     expect_dims("vdot", input, 1, other, 1)
     return matmul(input, other)
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """The outer product of two vectors, z[i, j] = x[i] * y[j], in the dtype of their promotion."""
+    """The outer product of two vectors, z[i, j] = x[i] * y[j], in the dtype of their promotion.
+
+    >>> mytorch.tensor([1, 2]).outer(mytorch.tensor([3, 4]))
+    tensor([[3 4]
+            [6 8]])
+    """
     expect_dims("outer", input, 1, vec2, 1)
     return _outer(input, vec2)
 
@@ -119,6 +149,10 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         input, other: of any dims, those with fewer get leading ones: (m, n) and (p, q) make (m p, n q).
+
+    >>> mytorch.kron(mytorch.eye(2), mytorch.ones(1, 2))
+    tensor([[1.00000 1.00000 0.00000 0.00000]
+            [0.00000 0.00000 1.00000 1.00000]])
     """
     require_tensor(input, "kron")
     require_tensor(other, "kron")

@@ -27,6 +27,10 @@ def where(
     Raises:
         RuntimeError: the condition is neither bool nor uint8, or the shapes can't be broadcast.
         TypeError: one of input and other is missing.
+
+    >>> x = mytorch.tensor([-1, 2])
+    >>> mytorch.where(x > 0, x, 0)
+    tensor([0 2])
     """
     require_tensor(condition, "where")
     if input is None and other is None:
@@ -55,6 +59,9 @@ def masked_fill(x, mask, value):
 
     Raises:
         RuntimeError: the mask is not bool; the shapes can't be broadcast; the value doesn't fit x's dtype.
+
+    >>> mytorch.tensor([1.0, 2.0]).masked_fill(mytorch.tensor([True, False]), 0)
+    tensor([0.00000 2.00000])
     """
     require_tensor(x, "masked_fill")
     _check_mask("masked_fill", mask)
@@ -71,6 +78,10 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the mask is not bool, or the shapes can't be broadcast.
+
+    >>> x = mytorch.tensor([1, -2, 3])
+    >>> x.masked_select(x > 0)
+    tensor([1 3])
     """
     require_tensor(input, "masked_select")
     _check_mask("masked_select", mask)
@@ -88,6 +99,9 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Raises:
         RuntimeError: the mask is not bool; dtypes differ; the shapes can't be broadcast; `source` has too few
             elements (not checked on a GPU).
+
+    >>> mytorch.zeros(3).masked_scatter(mytorch.tensor([True, False, True]), mytorch.tensor([1.0, 2.0]))
+    tensor([1.00000 0.00000 2.00000])
     """
     require_tensor(input, "masked_scatter")
     require_tensor(source, "source of masked_scatter")
@@ -117,6 +131,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
 
     Args:
         as_tuple: return a tensor for each dim instead, for use as an index; a 0-d tensor counts as 1-d.
+
+    >>> mytorch.tensor([0, 3, 4]).nonzero()
+    tensor([[1]
+            [2]])
     """
     if as_tuple:
         return _nonzero_each_dim(reshape(input, 1) if input.ndim == 0 else input)
@@ -155,6 +173,9 @@ def isin(
     Raises:
         RuntimeError: they are bools.
         TypeError: both are numbers.
+
+    >>> mytorch.isin(mytorch.tensor([1, 2, 3]), mytorch.tensor([2, 5]))
+    tensor([False  True False])
     """
     return _isin(elements, test_elements, bool(invert))
 

@@ -52,6 +52,12 @@ def max(
     Raises:
         RuntimeError: `x` has no elements.
         IndexError: the dim is out of range, or it has size 0.
+
+    >>> x = mytorch.tensor([[1, 5], [4, 2]])
+    >>> x.max()
+    tensor(5)
+    >>> x.max(1)
+    ValuesIndices(values=tensor([5 4]), indices=tensor([1 0]))
     """
     require_tensor(x, "max")
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
@@ -68,6 +74,9 @@ def min(
     """The smallest element; with `dim` (values, indices) along it; of two tensors the elementwise minimum.
 
     As `max`, with NaN smaller than any number.
+
+    >>> mytorch.tensor([[1, 5], [4, 2]]).min(1).indices
+    tensor([0 1])
     """
     require_tensor(x, "min")
     if other is not None or isinstance(dim, (Tensor, Array)) or is_raw(dim):
@@ -80,7 +89,11 @@ def min(
 @numpy_names
 @op
 def amax(x, dim=None, keepdim=False):
-    """The largest element over one dim, several or all; equal ones share the gradient evenly."""
+    """The largest element over one dim, several or all; equal ones share the gradient evenly.
+
+    >>> mytorch.tensor([[1, 5], [4, 2]]).amax(0)
+    tensor([4 5])
+    """
     _check_not_empty("amax", x, dim, RuntimeError)
     return _minmax(np.max, np.equal, x, dim, keepdim)
 
@@ -88,14 +101,22 @@ def amax(x, dim=None, keepdim=False):
 @numpy_names
 @op
 def amin(x, dim=None, keepdim=False):
-    """The smallest element over one dim, several or all; equal ones share the gradient evenly."""
+    """The smallest element over one dim, several or all; equal ones share the gradient evenly.
+
+    >>> mytorch.tensor([[1, 5], [4, 2]]).amin(0)
+    tensor([1 2])
+    """
     _check_not_empty("amin", x, dim, RuntimeError)
     return _minmax(np.min, np.equal, x, dim, keepdim)
 
 
 @numpy_names
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
-    """`amin` and `amax` over one dim or all, as (min, max)."""
+    """`amin` and `amax` over one dim or all, as (min, max).
+
+    >>> mytorch.tensor([3, 1, 2]).aminmax()
+    MinMax(min=tensor(1), max=tensor(3))
+    """
     dim = None if dim is None else canonical_dim(dim, x.ndim)
     return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
 
@@ -127,14 +148,22 @@ def _min_along(x, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def argmax(x, dim=None, keepdim=False):
-    """The index of the largest element, along `dim` or in `x` flattened; int64, of equal ones the first."""
+    """The index of the largest element, along `dim` or in `x` flattened; int64, of equal ones the first.
+
+    >>> mytorch.tensor([[1, 5], [4, 2]]).argmax(1)
+    tensor([1 0])
+    """
     return _argminmax("argmax", np.argmax, x, dim, keepdim), None
 
 
 @numpy_names
 @op(half="float16")
 def argmin(x, dim=None, keepdim=False):
-    """The index of the smallest element, along `dim` or in `x` flattened; int64, of equal ones the first."""
+    """The index of the smallest element, along `dim` or in `x` flattened; int64, of equal ones the first.
+
+    >>> mytorch.tensor([[1, 5], [4, 2]]).argmin(1)
+    tensor([0 1])
+    """
     return _argminmax("argmin", np.argmin, x, dim, keepdim), None
 
 

@@ -29,6 +29,9 @@ def norm(
     Args:
         p: a number: `linalg.vector_norm` of this order; "fro" or None: of order 2; "nuc": the nuclear norm
             `linalg.matrix_norm`, over two dims, all by default.
+
+    >>> mytorch.tensor([3.0, 4.0]).norm()
+    tensor(5.00000)
     """
     if not isinstance(p, str):
         return vector_norm(x, 2 if p is None else p, dim, keepdim, dtype=dtype)

@@ -37,6 +37,9 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor |
     Raises:
         IndexError: the dim is out of range, or it has size 0.
         NotImplementedError: `x` is bool.
+
+    >>> mytorch.tensor([3, 1, 2, 4]).median()
+    tensor(2)
     """
     if dim is None:
         return _median_of_all(x, skip_nan=False)
@@ -45,7 +48,11 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor |
 
 @numpy_names
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
-    """The median of all that is not NaN; otherwise as `median`."""
+    """The median of all that is not NaN; otherwise as `median`.
+
+    >>> mytorch.tensor([1.0, float("nan"), 3.0]).nanmedian()
+    tensor(1.00000)
+    """
     if dim is None:
         return _median_of_all(x, skip_nan=True)
     return ValuesIndices(*_median(x, dim=dim, keepdim=keepdim, skip_nan=True))
@@ -89,6 +96,9 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
         RuntimeError: k is less than 1 or more than the size of the dim.
         IndexError: the dim is out of range, or it has size 0.
         NotImplementedError: `x` is bool.
+
+    >>> mytorch.tensor([3, 1, 2]).kthvalue(2)
+    ValuesIndices(values=tensor(2), indices=tensor(2))
     """
     return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
 
@@ -112,6 +122,9 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
 
     Raises:
         IndexError: the dim is out of range, or it has size 0.
+
+    >>> mytorch.tensor([1, 2, 2]).mode()
+    ValuesIndices(values=tensor(2), indices=tensor(2))
     """
     return ValuesIndices(*_mode(x, dim=dim, keepdim=keepdim))
 
@@ -159,6 +172,9 @@ def quantile(
     Raises:
         RuntimeError: `x` is neither float32 nor float64, or empty; `q` has another dtype than `x`, or more
             than one dim, or is not between 0 and 1; another `interpolation`.
+
+    >>> mytorch.tensor([0.0, 1.0, 2.0]).quantile(0.25)
+    tensor(0.50000)
     """
     return _quantile("quantile", x, q, dim, keepdim, interpolation)
 
@@ -168,7 +184,11 @@ def nanquantile(
     x: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> Tensor:  # fmt: skip
-    """The quantile of all that is not NaN; otherwise as `quantile`."""
+    """The quantile of all that is not NaN; otherwise as `quantile`.
+
+    >>> mytorch.tensor([0.0, float("nan"), 2.0]).nanquantile(0.5)
+    tensor(1.00000)
+    """
     return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
 
 

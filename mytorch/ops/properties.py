@@ -19,19 +19,38 @@ __all__ = [
 
 
 def is_tensor(obj: Any) -> bool:
+    """Returns whether it is a Tensor.
+
+    >>> mytorch.is_tensor(mytorch.ones(2)), mytorch.is_tensor([1.0])
+    (True, False)
+    """
     return isinstance(obj, Tensor)
 
 
 def is_floating_point(input: Tensor) -> bool:
+    """Returns whether the dtype is a floating-point one.
+
+    >>> mytorch.ones(2).is_floating_point()
+    True
+    """
     return dtypes.is_floating_point(input.dtype)
 
 
 def is_complex(input: Tensor) -> bool:
+    """Returns whether the dtype is a complex one.
+
+    >>> mytorch.ones(2).is_complex()
+    False
+    """
     return input.dtype.kind == "c"
 
 
 def is_signed(input: Tensor) -> bool:
-    """Tests whether the dtype has negative numbers."""
+    """Tests whether the dtype has negative numbers.
+
+    >>> mytorch.ones(2, dtype=mytorch.uint8).is_signed()
+    False
+    """
     return input.dtype.kind in "ifcV"
 
 
@@ -40,36 +59,64 @@ def is_nonzero(input: Tensor) -> bool:
 
     Raises:
         RuntimeError: `input` doesn't have one element.
+
+    >>> mytorch.tensor([0.0]).is_nonzero()
+    False
     """
     return bool(input)
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Returns whether both have one shape.
+
+    >>> mytorch.ones(2).is_same_size(mytorch.ones(3))
+    False
+    """
     return input.shape == other.shape
 
 
 def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> np.dtype:
-    """The dtype of an arithmetic operation on two tensors or numbers; see `mytorch.dtypes` for the rules."""
+    """The dtype of an arithmetic operation on two tensors or numbers; see `mytorch.dtypes` for the rules.
+
+    >>> mytorch.result_type(mytorch.ones(2), 1)
+    dtype('float32')
+    """
     return common_dtype([tensor1, tensor2])
 
 
 def numel(input: Tensor) -> int:
-    """The number of elements."""
+    """The number of elements.
+
+    >>> mytorch.ones(2, 3).numel()
+    6
+    """
     return input.data.size
 
 
 def dim(x: Tensor) -> int:
-    """The number of dimensions."""
+    """The number of dimensions.
+
+    >>> mytorch.ones(2, 3).dim()
+    2
+    """
     return x.ndim
 
 
 def size(x: Tensor, dim: int | None = None) -> int | tuple[int, ...]:
-    """The shape, or the size of one dim."""
+    """The shape, or the size of one dim.
+
+    >>> mytorch.ones(2, 3).size(), mytorch.ones(2, 3).size(0)
+    (Size([2, 3]), 2)
+    """
     return x.shape if dim is None else _entry(x.shape, dim)
 
 
 def stride(x: Tensor, dim: int | None = None) -> int | tuple[int, ...]:
-    """The steps between neighbours along each dim, in elements."""
+    """The steps between neighbours along each dim, in elements.
+
+    >>> mytorch.ones(2, 3).stride()
+    (3, 1)
+    """
     steps = tuple(step // x.itemsize for step in raw_of(x).strides)
     return steps if dim is None else _entry(steps, dim)
 
@@ -94,5 +141,9 @@ def data_ptr(x: Tensor) -> int:
 
 
 def is_contiguous(x: Tensor) -> bool:
-    """Tests whether the elements are in memory in the order of the indices, without gaps."""
+    """Tests whether the elements are in memory in the order of the indices, without gaps.
+
+    >>> mytorch.ones(2, 3).T.is_contiguous()
+    False
+    """
     return bool(raw_of(x).flags.c_contiguous)

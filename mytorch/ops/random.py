@@ -116,7 +116,11 @@ def rand(
     *size: int | Sequence[int], generator: Generator | None = None, dtype: DTypeLike = None,
     device: DeviceLike = None, requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
-    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 by default."""
+    """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 by default.
+
+    >>> mytorch.rand(2, 3).shape
+    Size([2, 3])
+    """
     size = size_argument(size, keywords, "rand")
     return _new(uniform, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
 
@@ -125,7 +129,11 @@ def randn(
     *size: int | Sequence[int], generator: Generator | None = None, dtype: DTypeLike = None,
     device: DeviceLike = None, requires_grad: bool = False, **keywords: Any,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers of mean 0 and variance 1: `randn(2, 3)` or `randn((2, 3))`; float32 by default."""
+    """Normal numbers of mean 0 and variance 1: `randn(2, 3)` or `randn((2, 3))`; float32 by default.
+
+    >>> mytorch.randn(2, 3).shape
+    Size([2, 3])
+    """
     size = size_argument(size, keywords, "randn")
     return _new(standard_normal, size, dtype or dtypes.get_default_dtype(), device, generator, requires_grad)
 
@@ -143,6 +151,9 @@ def randint(
 
     Raises:
         RuntimeError: low >= high, or the dtype can't hold them.
+
+    >>> mytorch.randint(0, 10, (2, 3)).shape
+    Size([2, 3])
     """
     bounds = list(bounds)
     size = bounds.pop() if size is None and bounds else size
@@ -166,7 +177,11 @@ def _integers(low, high, size, dtype, device, generator, requires_grad) -> Tenso
 def rand_like(
     input: Tensor, *, generator=None, dtype=None, device=None, requires_grad: bool = False
 ) -> Tensor:
-    """Uniform numbers in [0, 1), in the shape, dtype and on the device of `input`."""
+    """Uniform numbers in [0, 1), in the shape, dtype and on the device of `input`.
+
+    >>> mytorch.rand_like(mytorch.ones(2)).shape
+    Size([2])
+    """
     kind = same_kind(input, dtype, device, "rand_like")
     return rand(input.shape, generator=generator, **kind, requires_grad=requires_grad)
 
@@ -174,7 +189,11 @@ def rand_like(
 def randn_like(
     input: Tensor, *, generator=None, dtype=None, device=None, requires_grad: bool = False
 ) -> Tensor:
-    """Normal numbers of mean 0 and variance 1, in the shape, dtype and on the device of `input`."""
+    """Normal numbers of mean 0 and variance 1, in the shape, dtype and on the device of `input`.
+
+    >>> mytorch.randn_like(mytorch.ones(2)).shape
+    Size([2])
+    """
     kind = same_kind(input, dtype, device, "randn_like")
     return randn(input.shape, generator=generator, **kind, requires_grad=requires_grad)
 
@@ -183,7 +202,11 @@ def randint_like(
     input: Tensor, *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
     generator=None, dtype=None, device=None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Integers from `low` (or 0) to `high - 1`, in the shape, dtype and on the device of `input`."""
+    """Integers from `low` (or 0) to `high - 1`, in the shape, dtype and on the device of `input`.
+
+    >>> mytorch.randint_like(mytorch.ones(2), 10).shape
+    Size([2])
+    """
     kind = same_kind(input, dtype, device, "randint_like")
     size = tuple(input.shape)
     return randint(
@@ -195,7 +218,11 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The integers from 0 to n - 1 in random order; int64 by default."""
+    """The integers from 0 to n - 1 in random order; int64 by default.
+
+    >>> mytorch.randperm(4).sort().values
+    tensor([0 1 2 3])
+    """
     (n,) = size_of((n,), "randperm")
 
     def draw(shape, dtype, rng):
@@ -234,6 +261,9 @@ def normal(
 
     Raises:
         RuntimeError: a negative standard deviation.
+
+    >>> mytorch.normal(0.0, 1.0, (2, 3)).shape
+    Size([2, 3])
     """
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
     if tensors:
@@ -274,6 +304,9 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 
     Raises:
         RuntimeError: a probability outside [0, 1].
+
+    >>> mytorch.bernoulli(mytorch.tensor([0.0, 1.0]))
+    tensor([0.00000 1.00000])
     """
     rng = generator_on(tensor_argument(input, "bernoulli").device, generator).rng
     if p is None:

@@ -28,6 +28,11 @@ def arange(
 
     Raises:
         RuntimeError: `step` is 0, or leads away from `end`; a bound isn't finite.
+
+    >>> mytorch.arange(3)
+    tensor([0 1 2])
+    >>> mytorch.arange(1.0, 2.0, 0.25)
+    tensor([1.00000 1.25000 1.50000 1.75000])
     """
     start, end, step = _range_arguments(bounds, {"start": start, "end": end, "step": step})
     values = (start, end, step)
@@ -99,6 +104,9 @@ def linspace(
 
     Raises:
         RuntimeError: `steps` is negative; a bound doesn't fit the dtype, or has dims.
+
+    >>> mytorch.linspace(0, 1, 5)
+    tensor([0.00000 0.25000 0.50000 0.75000 1.00000])
     """
     dtype, steps = _check_steps("linspace", steps, dtype)
     start, end = (as_number(_bound(x, "linspace"), dtype, "linspace") for x in (start, end))
@@ -113,6 +121,9 @@ def logspace(
 
     Raises:
         RuntimeError: as for `linspace`.
+
+    >>> mytorch.logspace(0, 2, 3)
+    tensor([  1.00000  10.00000 100.00000])
     """
     dtype, steps = _check_steps("logspace", steps, dtype)
     start, end = (_bound(x, "logspace") for x in (start, end))

@@ -28,7 +28,12 @@ __all__ = [
 
 @op(half="float16")
 def repeat(x, *sizes, repeats=None):
-    """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims make new leading dims."""
+    """Dim i repeated `sizes[i]` times, as by NumPy's `tile`; more sizes than dims make new leading dims.
+
+    >>> mytorch.tensor([1, 2]).repeat(2, 2)
+    tensor([[1 2 1 2]
+            [1 2 1 2]])
+    """
     counts = as_sizes(sizes if repeats is None else repeats, "repeat")
     if len(counts) < x.ndim:
         raise RuntimeError(f"repeat(): {len(counts)} counts {list(counts)} for a {x.ndim}-d tensor")
@@ -37,7 +42,11 @@ def repeat(x, *sizes, repeats=None):
 
 @op(half="float16")
 def tile(input, *sizes, dims=None):
-    """As `repeat`, but counts may be missing in front: these dims stay."""
+    """As `repeat`, but counts may be missing in front: these dims stay.
+
+    >>> mytorch.tensor([1, 2]).tile(2)
+    tensor([1 2 1 2])
+    """
     counts = as_sizes(sizes if dims is None else dims, "tile")
     return _tile(input, (1,) * (input.ndim - len(counts)) + counts)
 
@@ -70,6 +79,9 @@ def repeat_interleave(
         IndexError: the dim is out of range.
         RuntimeError: repeats are negative, not as many as slices, or don't sum to `output_size`.
         NotImplementedError: repeats are no integers.
+
+    >>> mytorch.tensor([1, 2]).repeat_interleave(2)
+    tensor([1 1 2 2])
     """
     require_tensor(input, "repeat_interleave")
     if repeats is None:
@@ -110,19 +122,34 @@ def _repeat_each(x, repeats, dim):
 
 @op(half="float16")
 def flip(x, *sizes, dims=None):
-    """The order of the elements along `dims` reversed, a copy."""
+    """The order of the elements along `dims` reversed, a copy.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).flip(1)
+    tensor([[2 1]
+            [4 3]])
+    """
     dims = dims_in_order(as_sizes(sizes if dims is None else dims, "flip"), x.ndim, "flip")[: x.ndim]
     return np.flip(x, dims).copy(), lambda g: np.flip(g, dims)
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """Dim 1 reversed."""
+    """Dim 1 reversed.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).fliplr()
+    tensor([[2 1]
+            [4 3]])
+    """
     _require_dims("fliplr", input, 2)
     return flip(input, 1)
 
 
 def flipud(input: Tensor) -> Tensor:
-    """Dim 0 reversed."""
+    """Dim 0 reversed.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).flipud()
+    tensor([[3 4]
+            [1 2]])
+    """
     _require_dims("flipud", input, 1)
     return flip(input, 0)
 
@@ -139,6 +166,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: not two different dims, or the input has fewer.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).rot90()
+    tensor([[2 4]
+            [1 3]])
     """
     require_tensor(input, "rot90")
     dims = as_sizes((dims,), "rot90")
@@ -156,7 +187,11 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 @op(half="float16")
 def roll(x, shifts, dims=None):
-    """Elements moved by `shifts` along `dims` (None: flattened), and from one end to the other."""
+    """Elements moved by `shifts` along `dims` (None: flattened), and from one end to the other.
+
+    >>> mytorch.arange(4).roll(1)
+    tensor([3 0 1 2])
+    """
     shifts = as_sizes((shifts,), "roll")
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         if len(shifts) != 1:
@@ -183,6 +218,9 @@ def diff(
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: `n` is negative; the input is 0-d; the shapes don't fit.
+
+    >>> mytorch.tensor([1, 3, 6]).diff()
+    tensor([2 3])
     """
     _require_dims("diff", input, 1)
     n, dim = operator.index(n), canonical_dim(dim, input.ndim)

@@ -71,6 +71,15 @@ def sum(x, dim=None, keepdim=False, *, dtype=None):
 
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
+
+    >>> x = mytorch.tensor([[1, 2], [3, 4]])
+    >>> x.sum()
+    tensor(10)
+    >>> x.sum(0)
+    tensor([4 6])
+    >>> x.sum(1, keepdim=True)
+    tensor([[3]
+            [7]])
     """
     axes, shape, dtype = reduction_axes(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     y = total(x, axes, keepdim, None if dtype == x.dtype else dtype)
@@ -84,6 +93,9 @@ def mean(x, dim=None, keepdim=False, *, dtype=None):
 
     Raises:
         RuntimeError: neither `x` nor `dtype` is floating-point.
+
+    >>> mytorch.tensor([[1.0, 2.0], [3.0, 4.0]]).mean(0)
+    tensor([2.00000 3.00000])
     """
     shape, dtype, axes = x.shape, float_dtype("mean", x, dtype), reduction_axes(dim, x.ndim)
     n = count(shape, axes)
@@ -94,7 +106,11 @@ def mean(x, dim=None, keepdim=False, *, dtype=None):
 @numpy_names
 @op(half="float16")
 def nansum(x, dim=None, keepdim=False, *, dtype=None):
-    """The sum of all that is not NaN; arguments as for `sum`."""
+    """The sum of all that is not NaN; arguments as for `sum`.
+
+    >>> mytorch.tensor([1.0, float("nan")]).nansum()
+    tensor(1.00000)
+    """
     known = np.equal(x, x)
     y, vjp = sum.forward(np.where(known, x, 0), dim, keepdim, dtype=dtype)
     return y, lambda g: vjp(g) * known
@@ -102,7 +118,11 @@ def nansum(x, dim=None, keepdim=False, *, dtype=None):
 
 @numpy_names
 def nanmean(x: Tensor, dim=None, keepdim=False, *, dtype=None) -> Tensor:
-    """The mean of all that is not NaN; arguments and errors as for `mean`."""
+    """The mean of all that is not NaN; arguments and errors as for `mean`.
+
+    >>> mytorch.tensor([1.0, float("nan"), 3.0]).nanmean()
+    tensor(2.00000)
+    """
     require_tensor(x, "nanmean")
     float_dtype("nanmean", x)
     float_dtype("nanmean", x, dtype)
@@ -116,6 +136,9 @@ def prod(x, dim=None, keepdim=False, *, dtype=None):
 
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
+
+    >>> mytorch.tensor([2, 3, 4]).prod()
+    tensor(24)
     """
     dtype, shape = sum_dtype(x, dtype), x.shape
     axes = None if dim is None else reduction_axes(canonical_dim(dim, x.ndim), x.ndim)
@@ -145,6 +168,9 @@ def logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Ten
     """log(sum(exp(x))) over one dim or several, without overflow; integers count as the default float dtype.
 
     The largest element m is taken out first: m + log(sum(exp(x - m))).
+
+    >>> mytorch.zeros(2, 3).logsumexp(1)
+    tensor([1.09861 1.09861])
     """
     return _logsumexp(x, dim=dim, keepdim=keepdim)
 
@@ -170,14 +196,22 @@ def _logsumexp(x, *, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def any(x, dim=None, keepdim=False):
-    """Tests whether any element over one dim, several or all is not zero. bool; uint8 for uint8."""
+    """Tests whether any element over one dim, several or all is not zero. bool; uint8 for uint8.
+
+    >>> mytorch.tensor([[True, False], [False, False]]).any(1)
+    tensor([ True False])
+    """
     return _any_or_all(np.any, x, dim, keepdim)
 
 
 @numpy_names
 @op(half="float16")
 def all(x, dim=None, keepdim=False):
-    """Tests whether all elements over one dim, several or all are not zero. bool; uint8 for uint8."""
+    """Tests whether all elements over one dim, several or all are not zero. bool; uint8 for uint8.
+
+    >>> mytorch.tensor([[True, False], [True, True]]).all(1)
+    tensor([False  True])
+    """
     return _any_or_all(np.all, x, dim, keepdim)
 
 
@@ -190,5 +224,9 @@ def _any_or_all(function, x, dim, keepdim):
 @numpy_names
 @op(half="float16")
 def count_nonzero(x, dim=None):
-    """The number of elements over one dim, several or all that are not zero; int64."""
+    """The number of elements over one dim, several or all that are not zero; int64.
+
+    >>> mytorch.tensor([0, 3, 0, 1]).count_nonzero()
+    tensor(2)
+    """
     return total(np.not_equal(x, 0), reduction_axes(dim, x.ndim), dtype=dtypes.int64), None

@@ -25,6 +25,9 @@ def cumsum(x, dim, *, dtype=None):
 
     Args:
         dtype: of the result; `x` is cast to it first. Default: that of `x`, int64 for integers and bools.
+
+    >>> mytorch.tensor([1, 2, 3]).cumsum(0)
+    tensor([1 3 6])
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     y = np.cumsum(np.reshape(x, shape or 1), axis, dtype=dtype)
@@ -43,6 +46,9 @@ def cumprod(x, dim, *, dtype=None):
 
     The gradient needs no division, so zeros do no harm: it is x[0] ⋯ x[k-1] times the sum of
     g[i] x[k+1] ⋯ x[i] over i >= k, which `_weighted_sums` finds.
+
+    >>> mytorch.tensor([1, 2, 3]).cumprod(0)
+    tensor([1 2 6])
     """
     axis, shape, dtype = canonical_dim(dim, x.ndim), x.shape, sum_dtype(x, dtype)
     x = np.reshape(x, shape or 1)
@@ -65,6 +71,9 @@ def logcumsumexp(x, dim):
 
     Raises:
         NotImplementedError: `x` isn't floating-point.
+
+    >>> mytorch.zeros(3).logcumsumexp(0)
+    tensor([0.00000 0.69315 1.09861])
     """
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     if not is_floating_point(x.dtype):
@@ -85,13 +94,20 @@ def cummax(x: Tensor, dim: int) -> ValuesIndices:
     """The cumulative maximum along `dim`, and its index, as (values, indices); of equal ones the last.
 
     NaN is larger than any number.
+
+    >>> mytorch.tensor([1, 3, 2]).cummax(0)
+    ValuesIndices(values=tensor([1 3 3]), indices=tensor([0 1 1]))
     """
     return ValuesIndices(*_running_minmax(x, np.maximum, dim))
 
 
 @numpy_names
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
-    """The cumulative minimum along `dim`, and its index; as `cummax`, with NaN smaller than all."""
+    """The cumulative minimum along `dim`, and its index; as `cummax`, with NaN smaller than all.
+
+    >>> mytorch.tensor([3, 1, 2]).cummin(0)
+    ValuesIndices(values=tensor([3 1 1]), indices=tensor([0 1 1]))
+    """
     return ValuesIndices(*_running_minmax(x, np.minimum, dim))
 
 

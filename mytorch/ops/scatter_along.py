@@ -43,6 +43,10 @@ def scatter(
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds; dtypes or shapes don't fit; another `reduce`.
+
+    >>> mytorch.zeros(2, 2).scatter(1, mytorch.tensor([[1], [0]]), 5.0)
+    tensor([[0.00000 5.00000]
+            [5.00000 0.00000]])
     """
     if (src is None) == (value is None):
         raise TypeError("scatter(): expects either src or value")
@@ -83,6 +87,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     Raises:
         IndexError, RuntimeError: as for `scatter`.
         TypeError: `src` is a number.
+
+    >>> mytorch.zeros(2).scatter_add(0, mytorch.tensor([1, 1]), mytorch.ones(2))
+    tensor([0.00000 2.00000])
     """
     require_tensor(src, "src of scatter_add")
     return _scatter_add(input, dim, index, scatter_source("scatter_add", input, index, src))
@@ -115,6 +122,9 @@ def scatter_reduce(
         IndexError: the dim is out of range.
         RuntimeError: an index is out of bounds; dtypes or shapes don't fit; another `reduce`.
         NotImplementedError: the mean of bools.
+
+    >>> mytorch.zeros(2).scatter_reduce(0, mytorch.tensor([1, 1]), mytorch.tensor([3.0, 2.0]), "amax")
+    tensor([0.00000 3.00000])
     """
     require_tensor(src, "src of scatter_reduce")
     src = scatter_source("scatter_reduce", input, index, src)

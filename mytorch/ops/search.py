@@ -34,6 +34,9 @@ def searchsorted(
     Raises:
         RuntimeError: shapes don't fit; the sorter is not int64 or out of bounds; `side` contradicts `right`,
             or is another word.
+
+    >>> mytorch.searchsorted(mytorch.tensor([1, 3, 5]), mytorch.tensor([2, 3]))
+    tensor([1 1])
     """
     require_tensor(sorted_sequence, "searchsorted")
     if side not in (None, "left", "right") or (side == "left" and right):
@@ -60,6 +63,9 @@ def bucketize(
 
     Raises:
         RuntimeError: `boundaries` is no vector.
+
+    >>> mytorch.bucketize(mytorch.tensor([2, 6]), mytorch.tensor([1, 3, 5]))
+    tensor([1 3])
     """
     require_tensor(boundaries, "bucketize")
     if boundaries.ndim != 1:
@@ -115,6 +121,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     Raises:
         NotImplementedError: no integers.
         RuntimeError: not such a vector; weights of another shape; a negative `minlength`.
+
+    >>> mytorch.tensor([0, 2, 2]).bincount()
+    tensor([1 0 2])
     """
     require_tensor(input, "bincount")
     if input.dtype.kind not in "iu":
@@ -149,6 +158,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     Raises:
         NotImplementedError: `input` isn't floating-point.
         RuntimeError: no bins; `max` is less than `min`; an infinite range.
+
+    >>> mytorch.tensor([0.0, 1.0, 2.0, 2.0]).histc(bins=2)
+    tensor([1.00000 3.00000])
     """
     require_tensor(input, "histc")
     if not is_floating_point(input.dtype):
@@ -198,6 +210,9 @@ def histogram(
     Raises:
         NotImplementedError: another dtype.
         RuntimeError: no bins, edges that are no vector, an infinite range, a weight that doesn't fit.
+
+    >>> mytorch.histogram(mytorch.tensor([0.0, 1.0, 2.0, 2.0]), bins=2)
+    Histogram(hist=tensor([1.00000 3.00000]), bin_edges=tensor([0.00000 1.00000 2.00000]))
     """
     require_tensor(input, "histogram")
     if input.dtype not in (np.float32, np.float64):

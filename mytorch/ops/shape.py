@@ -28,6 +28,10 @@ def reshape(x, *sizes, shape=None):
 
     Raises:
         RuntimeError: the shape doesn't have as many elements, or has more than one -1.
+
+    >>> mytorch.arange(6).reshape(2, -1)
+    tensor([[0 1 2]
+            [3 4 5]])
     """
     return _reshaped(x, _infer(as_sizes(sizes if shape is None else shape, "reshape"), math.prod(x.shape)))
 
@@ -38,6 +42,11 @@ def view(x, *sizes, size=None, dtype=None):
 
     Raises:
         RuntimeError: as for `reshape`; or no strides show the memory in this shape, or as this dtype.
+
+    >>> x = mytorch.arange(4)
+    >>> x.view(2, 2)[0, 0] = 9
+    >>> x
+    tensor([9 1 2 3])
     """
     if dtype is not None or (len(sizes) == 1 and isinstance(sizes[0], (np.dtype, str, type))):
         return _bits(x, dtypes.as_dtype(sizes[0] if dtype is None else dtype)), None
@@ -64,18 +73,30 @@ def _bits(x, dtype):
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
-    """The input in the shape of `other`."""
+    """The input in the shape of `other`.
+
+    >>> mytorch.arange(4).reshape_as(mytorch.ones(2, 2)).shape
+    Size([2, 2])
+    """
     return reshape(input, other.shape)
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
-    """The input viewed in the shape of `other`."""
+    """The input viewed in the shape of `other`.
+
+    >>> mytorch.arange(4).view_as(mytorch.ones(2, 2)).shape
+    Size([2, 2])
+    """
     return view(input, other.shape)
 
 
 @op(view=True)
 def flatten(x, start_dim=0, end_dim=-1):
-    """The dims from `start_dim` to `end_dim` made one; a 0-d tensor gets one dim."""
+    """The dims from `start_dim` to `end_dim` made one; a 0-d tensor gets one dim.
+
+    >>> mytorch.ones(2, 3, 4).flatten(1).shape
+    Size([2, 12])
+    """
     start, end = canonical_dim(start_dim, x.ndim), canonical_dim(end_dim, x.ndim)
     if start > end:
         raise RuntimeError(f"flatten(): start_dim {start_dim} can't come after end_dim {end_dim}")
@@ -84,13 +105,21 @@ def flatten(x, start_dim=0, end_dim=-1):
 
 
 def ravel(input: Tensor) -> Tensor:
-    """The input with one dim."""
+    """The input with one dim.
+
+    >>> mytorch.ones(2, 3).ravel().shape
+    Size([6])
+    """
     return reshape(input, -1)
 
 
 @op(view=True)
 def unflatten(x, dim, sizes):
-    """Dim `dim` split into dims of these sizes, one of which may be -1."""
+    """Dim `dim` split into dims of these sizes, one of which may be -1.
+
+    >>> mytorch.ones(2, 12).unflatten(1, (3, 4)).shape
+    Size([2, 3, 4])
+    """
     dim, before, sizes = canonical_dim(dim, x.ndim), x.shape, as_sizes((sizes,), "unflatten")
     if not before or not sizes:
         raise RuntimeError(f"unflatten(): can't split dim {dim} of shape {list(before)} into {list(sizes)}")
@@ -106,7 +135,11 @@ def unflatten(x, dim, sizes):
 @numpy_names
 @op(view=True)
 def squeeze(x, dim=None):
-    """Without the dims of size 1: all of them, or those among `dim` (an int or several)."""
+    """Without the dims of size 1: all of them, or those among `dim` (an int or several).
+
+    >>> mytorch.ones(2, 1, 3).squeeze(1).shape
+    Size([2, 3])
+    """
     dims = range(x.ndim) if dim is None else dims_in_order(dim, x.ndim, "squeeze")
     return _reshaped(x, tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in dims]))
 
@@ -114,7 +147,11 @@ def squeeze(x, dim=None):
 @numpy_names
 @op(view=True)
 def unsqueeze(x, dim):
-    """With a new dim of size 1 at `dim`."""
+    """With a new dim of size 1 at `dim`.
+
+    >>> mytorch.ones(2, 3).unsqueeze(1).shape
+    Size([2, 1, 3])
+    """
     dim = canonical_dim(dim, x.ndim + 1)
     return _reshaped(x, (*x.shape[:dim], 1, *x.shape[dim:]))
 
@@ -129,7 +166,11 @@ def _reshaped(x, shape):
 
 @op(view=True)
 def transpose(x, dim0, dim1):
-    """Dims `dim0` and `dim1` exchanged, a view."""
+    """Dims `dim0` and `dim1` exchanged, a view.
+
+    >>> mytorch.ones(2, 3, 4).transpose(0, 2).shape
+    Size([4, 3, 2])
+    """
     a, b = canonical_dim(dim0, x.ndim), canonical_dim(dim1, x.ndim)
     return _swapaxes(x, a, b), lambda g: _swapaxes(g, a, b)
 
@@ -143,7 +184,11 @@ def _swapaxes(x, a, b):
 
 @op(view=True)
 def t(x):
-    """The transpose of a matrix; a vector or a number stays as it is."""
+    """The transpose of a matrix; a vector or a number stays as it is.
+
+    >>> mytorch.ones(2, 3).t().shape
+    Size([3, 2])
+    """
     if x.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but got {x.ndim}; use mT")
     return np.transpose(x), lambda g: np.transpose(g)
@@ -151,7 +196,11 @@ def t(x):
 
 @op(view=True)
 def permute(x, *sizes, dims=None):
-    """The dims in another order: dim i of the result is dim `dims[i]` of `x`; a view."""
+    """The dims in another order: dim i of the result is dim `dims[i]` of `x`; a view.
+
+    >>> mytorch.ones(2, 3, 4).permute(2, 0, 1).shape
+    Size([4, 2, 3])
+    """
     dims = dims_in_order(as_sizes(sizes if dims is None else dims, "permute"), x.ndim, "permute")
     if len(dims) != x.ndim:
         raise RuntimeError(f"permute(): {len(dims)} dims {list(dims)} for a tensor with {x.ndim} dimensions")
@@ -160,7 +209,11 @@ def permute(x, *sizes, dims=None):
 
 @op(view=True)
 def movedim(x, source, destination):
-    """Dims `source` (an int or several) moved to the places `destination`, the others in order; a view."""
+    """Dims `source` (an int or several) moved to the places `destination`, the others in order; a view.
+
+    >>> mytorch.ones(2, 3, 4).movedim(0, -1).shape
+    Size([3, 4, 2])
+    """
     source = dims_in_order(source, x.ndim, "movedim")
     destination = dims_in_order(destination, x.ndim, "movedim")
     if len(source) != len(destination):
@@ -207,6 +260,10 @@ def unfold(x, dimension, size, step):
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: `size` is negative or larger than the dim, or `step` isn't positive.
+
+    >>> mytorch.arange(5).unfold(0, 3, 2)
+    tensor([[0 1 2]
+            [2 3 4]])
     """
     axis, shape = canonical_dim(dimension, x.ndim), x.shape
     n = shape[axis] if shape else 1
@@ -239,7 +296,11 @@ def _contiguous(x):
 
 
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
-    """The input itself if its elements lie in memory in order, else a copy of which that is true."""
+    """The input itself if its elements lie in memory in order, else a copy of which that is true.
+
+    >>> mytorch.ones(2, 3).T.contiguous().is_contiguous()
+    True
+    """
     require_tensor(input, "contiguous")
     return input if input.is_contiguous() else _contiguous(input)
 

@@ -20,6 +20,9 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = Fals
     """The elements in order along `dim`, and their indices, as (values, indices).
 
     NaN is larger than any number. Equal elements keep their order, whatever `stable` is.
+
+    >>> mytorch.tensor([3, 1, 2]).sort()
+    ValuesIndices(values=tensor([1 2 3]), indices=tensor([1 2 0]))
     """
     return ValuesIndices(*_sort(x, dim=dim, descending=descending))
 
@@ -27,14 +30,22 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = Fals
 @numpy_names
 @op(half="float16")
 def argsort(x, dim=-1, descending=False, stable=False):
-    """The indices that put `x` in order along `dim`, see `sort`."""
+    """The indices that put `x` in order along `dim`, see `sort`.
+
+    >>> mytorch.tensor([3, 1, 2]).argsort()
+    tensor([1 2 0])
+    """
     axis, shape = canonical_dim(dim, x.ndim), x.shape
     return np.reshape(_order(np.reshape(x, shape or 1), axis, descending), shape), None
 
 
 @numpy_names
 def msort(x: Tensor) -> Tensor:
-    """The elements in order along the first dim."""
+    """The elements in order along the first dim.
+
+    >>> mytorch.tensor([3, 1, 2]).msort()
+    tensor([1 2 3])
+    """
     return sort(x, 0).values
 
 
@@ -46,6 +57,10 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
     Raises:
         RuntimeError: there are fewer than k elements, k is negative, or `x` is bool.
+
+    >>> values, indices = mytorch.tensor([1, 5, 3]).topk(2)
+    >>> values, indices
+    (tensor([5 3]), tensor([1 2]))
     """
     return ValuesIndices(*_topk(x, k=operator.index(k), dim=dim, largest=largest, ordered=sorted))
 

@@ -40,13 +40,21 @@ _FAR = (
 
 @op(promote="float")
 def erf(x):
-    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+
+    >>> mytorch.tensor([0.0, 1.0]).erf()
+    tensor([0.00000 0.84270])
+    """
     return by_blocks.dual(x, _erf), lambda g: g * (2 / math.sqrt(math.pi) * np.exp(-x * x))
 
 
 @op(promote="float")
 def erfc(x):
-    """1 - erf(x), without losing the digits where erf(x) is almost 1."""
+    """1 - erf(x), without losing the digits where erf(x) is almost 1.
+
+    >>> mytorch.tensor([0.0, 1.0]).erfc()
+    tensor([1.00000 0.15730])
+    """
     return by_blocks.dual(x, _erfc), lambda g: g * (-2 / math.sqrt(math.pi) * np.exp(-x * x))
 
 
@@ -56,6 +64,9 @@ def erfinv(x):
 
     A closed form that is good to three digits (S. Winitzki, "A handy approximation for the error function and
     its inverse", 2008), then Halley's iteration with the error function itself.
+
+    >>> mytorch.tensor([0.0, 0.5]).erfinv()
+    tensor([0.00000 0.47694])
     """
     return by_blocks.dual(x, _erfinv), lambda g: _erfinv_vjp(g, x)
 

@@ -34,6 +34,9 @@ def split(
     Raises:
         RuntimeError: the sizes don't sum up to that of the dim, or one is negative; it is 0-d.
         TypeError: no size, or one under both names.
+
+    >>> mytorch.arange(5).split(2)
+    (tensor([0 1]), tensor([2 3]), tensor([4]))
     """
     if (split_size_or_sections is None) == (split_size is None):
         raise TypeError(
@@ -63,13 +66,21 @@ def _equal_sizes(total, each):
 
 @numpy_names
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """The input split along `dim` into parts of these sizes; see `split`."""
+    """The input split along `dim` into parts of these sizes; see `split`.
+
+    >>> mytorch.arange(3).split_with_sizes([1, 2])
+    (tensor([0]), tensor([1 2]))
+    """
     return split(input, list(as_sizes((split_sizes,), "split_with_sizes")), dim)
 
 
 @numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """The input split along `dim` into at most `chunks` parts, all but the last of one size; views."""
+    """The input split along `dim` into at most `chunks` parts, all but the last of one size; views.
+
+    >>> mytorch.arange(4).chunk(2)
+    (tensor([0 1]), tensor([2 3]))
+    """
     dim, size = _dim_and_size(input, dim, "chunk")
     if chunks <= 0:
         raise RuntimeError(f"chunk(): expects `chunks` to be greater than 0, got {chunks}")
@@ -95,6 +106,9 @@ def tensor_split(
         IndexError: the dim is out of range.
         RuntimeError: the number of parts isn't positive; a tensor of another dtype than int64, or with more
             dims, or on a GPU; the input is 0-d.
+
+    >>> mytorch.arange(5).tensor_split(2)
+    (tensor([0 1 2]), tensor([3 4]))
     """
     given = [x for x in (indices_or_sections, indices, sections) if x is not None]
     if len(given) != 1:
@@ -121,17 +135,29 @@ def _as_ints(x: Tensor) -> int | list[int]:
 
 
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 1, of a vector along dim 0; a number of parts must divide the size."""
+    """`tensor_split` along dim 1, of a vector along dim 0; a number of parts must divide the size.
+
+    >>> mytorch.arange(4).hsplit(2)
+    (tensor([0 1]), tensor([2 3]))
+    """
     return _split_evenly("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0, 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 0 of at least a matrix; a number of parts must divide the size."""
+    """`tensor_split` along dim 0 of at least a matrix; a number of parts must divide the size.
+
+    >>> [part.shape for part in mytorch.ones(4, 2).vsplit(2)]
+    [Size([2, 2]), Size([2, 2])]
+    """
     return _split_evenly("vsplit", input, indices_or_sections, 0, 2)
 
 
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> tuple[Tensor, ...]:
-    """`tensor_split` along dim 2; a number of parts must divide the size."""
+    """`tensor_split` along dim 2; a number of parts must divide the size.
+
+    >>> [part.shape for part in mytorch.ones(1, 2, 4).dsplit(2)]
+    [Size([1, 2, 2]), Size([1, 2, 2])]
+    """
     return _split_evenly("dsplit", input, indices_or_sections, 2, 3)
 
 
@@ -207,6 +233,9 @@ def unbind(x, dim=0):
 
     Raises:
         IndexError: the dim is out of range.
+
+    >>> mytorch.tensor([[1, 2], [3, 4]]).unbind()
+    (tensor([1 2]), tensor([3 4]))
     """
     if x.ndim == 0:
         raise IndexError(f"unbind(): there is no dimension {dim} in a 0-d tensor")

@@ -28,6 +28,9 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
     Raises:
         RuntimeError: bools; a vector `x` that hasn't one element a sample.
         IndexError: no such dim.
+
+    >>> mytorch.trapezoid(mytorch.tensor([1.0, 2.0, 3.0]))
+    tensor(4.00000)
     """
     dim = _checked("trapezoid", y, x, dim)
     if not y.shape[dim]:
@@ -41,6 +44,9 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, d
     """Returns the integrals from the first sample to each other one by the trapezoidal rule.
 
     The arguments and errors are those of `trapezoid`; the dim has one element less.
+
+    >>> mytorch.cumulative_trapezoid(mytorch.tensor([1.0, 2.0, 3.0]))
+    tensor([1.50000 4.00000])
     """
     dim = _checked("cumulative_trapezoid", y, x, dim)
     if x is None:

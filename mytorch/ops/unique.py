@@ -29,6 +29,9 @@ def unique(
     Raises:
         IndexError: the dim is out of range.
         RuntimeError: slices without elements.
+
+    >>> mytorch.tensor([3, 1, 3]).unique(return_counts=True)
+    (tensor([1 3]), tensor([1 2]))
     """
     outs = _unique(x, name="unique", dim=dim, ordered=True)
     return _requested(outs, return_inverse, return_counts)
@@ -38,7 +41,11 @@ def unique(
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """The first of each run of equal elements, or along `dim` of equal slices; arguments as for `unique`."""
+    """The first of each run of equal elements, or along `dim` of equal slices; arguments as for `unique`.
+
+    >>> mytorch.tensor([1, 1, 2, 1]).unique_consecutive()
+    tensor([1 2 1])
+    """
     outs = _unique(x, name="unique_consecutive", dim=dim, ordered=False)
     return _requested(outs, return_inverse, return_counts)
 

@@ -22,26 +22,43 @@ def var(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, cor
 
     Raises:
         RuntimeError: `x` isn't floating-point.
+
+    >>> mytorch.tensor([1.0, 2.0, 3.0]).var()
+    tensor(1.00000)
     """
     return _with_correction(_var, x, dim, unbiased, keepdim, correction)
 
 
 @numpy_names
 def std(x: Tensor, dim=None, unbiased: bool | None = None, keepdim=False, *, correction=None) -> Tensor:
-    """The standard deviation, the root of `var`; where it is 0 its gradient is 0."""
+    """The standard deviation, the root of `var`; where it is 0 its gradient is 0.
+
+    >>> mytorch.tensor([1.0, 2.0, 3.0]).std()
+    tensor(1.00000)
+    >>> mytorch.tensor([1.0, 2.0, 3.0]).std(correction=0)
+    tensor(0.81650)
+    """
     return _with_correction(_std, x, dim, unbiased, keepdim, correction)
 
 
 @numpy_names
 def var_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple[Tensor, Tensor]:
-    """(var, mean)"""
+    """(var, mean)
+
+    >>> mytorch.var_mean(mytorch.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.00000), tensor(2.00000))
+    """
     every = None if isinstance(dim, bool) else dim
     return var(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
 
 
 @numpy_names
 def std_mean(x: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple[Tensor, Tensor]:
-    """(std, mean)"""
+    """(std, mean)
+
+    >>> mytorch.std_mean(mytorch.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.00000), tensor(2.00000))
+    """
     every = None if isinstance(dim, bool) else dim
     return std(x, dim, unbiased, keepdim, correction=correction), mean(x, every, keepdim)
 

@@ -30,6 +30,13 @@ class Adadelta(Optimizer):
         ValueError: a negative option, or a rho above 1.
 
     Source: Zeiler, 2012. https://arxiv.org/abs/1212.5701
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.Adadelta([w])
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.99684 0.99684], requires_grad=True)
     """
 
     def __init__(

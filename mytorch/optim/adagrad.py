@@ -31,6 +31,13 @@ class Adagrad(Optimizer):
         ValueError: a negative option.
 
     Source: Duchi, Hazan & Singer, 2011. https://jmlr.org/papers/v12/duchi11a.html
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.Adagrad([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.90000 0.90000], requires_grad=True)
     """
 
     def __init__(

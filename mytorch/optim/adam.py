@@ -35,6 +35,13 @@ class Adam(Optimizer):
 
     Source: Kingma & Ba, 2015. https://arxiv.org/abs/1412.6980; amsgrad: Reddi, Kale & Kumar, 2018.
     https://openreview.net/forum?id=ryQu7f-RZ
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.Adam([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.90000 0.90000], requires_grad=True)
     """
 
     kernel = "adam"

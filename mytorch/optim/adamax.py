@@ -28,6 +28,13 @@ class Adamax(Optimizer):
         ValueError: a negative option, or a beta outside [0, 1).
 
     Source: Kingma & Ba, 2015, section 7.1. https://arxiv.org/abs/1412.6980
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.Adamax([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.90000 0.90000], requires_grad=True)
     """
 
     def __init__(

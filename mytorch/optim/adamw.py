@@ -15,6 +15,13 @@ class AdamW(Adam):
     It is `Adam` with `decoupled_weight_decay=True`; see it for arguments, state and errors.
 
     Source: Loshchilov & Hutter, 2019, algorithm 2. https://arxiv.org/abs/1711.05101
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.AdamW([w], lr=0.1, weight_decay=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.89000 0.89000], requires_grad=True)
     """
 
     def __init__(

@@ -30,6 +30,13 @@ class ASGD(Optimizer):
         ValueError: a negative lr or weight_decay.
 
     Source: Polyak & Juditsky, 1992. https://epubs.siam.org/doi/10.1137/0330046
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.ASGD([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.89999 0.89999], requires_grad=True)
     """
 
     def __init__(

@@ -40,6 +40,16 @@ class LBFGS(Optimizer):
 
     Source: Nocedal & Wright, "Numerical Optimization", 2006, algorithm 7.4, equation 7.20.
     https://doi.org/10.1007/978-0-387-40065-5
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.LBFGS([w])
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = (w**2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> optimizer.step(closure)
+    tensor(2.00000, grad_fn=<sum>)
     """
 
     def __init__(

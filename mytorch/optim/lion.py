@@ -30,6 +30,13 @@ class Lion(Optimizer):
         RuntimeError: fused=True without a kernel for these parameters.
 
     Source: Chen et al., 2023, algorithm 2. https://arxiv.org/abs/2302.06675
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.Lion([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.90000 0.90000], requires_grad=True)
     """
 
     kernel = "lion"

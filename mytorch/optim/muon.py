@@ -39,6 +39,11 @@ class Muon(Optimizer):
 
     Source: Jordan, 2024. https://kellerjordan.github.io/posts/muon/; match_rms_adamw: Liu et al., 2025.
     https://arxiv.org/abs/2502.16982
+
+    >>> layer = nn.Linear(2, 2, bias=False)
+    >>> optimizer = optim.Muon(layer.parameters(), lr=0.1)
+    >>> layer(mytorch.ones(4, 2)).sum().backward()
+    >>> optimizer.step()
     """
 
     by_parameter = True

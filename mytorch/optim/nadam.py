@@ -33,6 +33,13 @@ class NAdam(Optimizer):
         ValueError: a negative option, or a beta outside [0, 1).
 
     Source: Dozat, 2016. https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.NAdam([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.89435 0.89435], requires_grad=True)
     """
 
     def __init__(

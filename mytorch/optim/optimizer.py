@@ -70,6 +70,11 @@ class Optimizer(SavedState):
     Raises:
         TypeError: something in `params` is no Tensor, or they are in a set, which has no order.
         ValueError: there are no parameters, one is in two groups, or one is the result of an operation.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> optimizer = optim.SGD([{"params": [layer.weight], "lr": 0.1}, {"params": [layer.bias]}])
+    >>> [group["lr"] for group in optimizer.param_groups]
+    [0.1, 0.001]
     """
 
     by_parameter = False  # update() gets each parameter in its shape, rather than chunks of one long vector

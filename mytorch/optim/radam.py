@@ -33,6 +33,13 @@ class RAdam(Optimizer):
         ValueError: a negative option, or a beta outside [0, 1).
 
     Source: Liu et al., 2020. https://arxiv.org/abs/1908.03265; with eps added as in PyTorch, sqrt(v) + eps.
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.RAdam([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.90000 0.90000], requires_grad=True)
     """
 
     def __init__(

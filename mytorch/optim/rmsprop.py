@@ -32,6 +32,13 @@ class RMSprop(Optimizer):
 
     Source: Tieleman & Hinton, 2012, lecture 6.5. https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf;
     centered: Graves, 2013. https://arxiv.org/abs/1308.0850
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.RMSprop([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([5.96046e-08 5.96046e-08], requires_grad=True)
     """
 
     def __init__(

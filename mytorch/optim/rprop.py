@@ -32,6 +32,13 @@ class Rprop(Optimizer):
 
     Source: Riedmiller & Braun, 1993, in the variant iRprop- of Igel & Hüsken, 2000.
     https://ieeexplore.ieee.org/document/298623
+
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.Rprop([w], lr=0.1)
+    >>> w.sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.90000 0.90000], requires_grad=True)
     """
 
     def __init__(

@@ -30,6 +30,12 @@ class SGD(Optimizer):
 
     Source: Sutskever, Martens, Dahl & Hinton, 2013, in PyTorch's form, where lr is outside b.
     https://proceedings.mlr.press/v28/sutskever13.html
+
+    >>> layer = nn.Linear(2, 1)
+    >>> optimizer = optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    >>> layer(mytorch.ones(4, 2)).sum().backward()
+    >>> optimizer.step()
+    >>> optimizer.zero_grad()
     """
 
     kernel = "sgd"

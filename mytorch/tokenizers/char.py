@@ -20,6 +20,7 @@ class CharTokenizer:
     Raises:
         ValueError: `characters` is empty, has more than 65,536 characters, or contains duplicates.
 
+    >>> from mytorch.tokenizers import CharTokenizer
     >>> tokenizer = CharTokenizer.from_text("hello")
     >>> tokenizer.characters, tokenizer.encode("hell"), tokenizer.decode([1, 0])
     ('ehlo', [1, 0, 2, 2], 'he')

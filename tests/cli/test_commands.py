@@ -31,8 +31,14 @@ def test_help(command, capsys):
     assert not missing and not re.search(r"%\(|None", out)
 
 
+def test_without_a_command_it_prints_its_help(capsys):
+    assert main([]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("usage: mytorchrun") and not printed.err
+    assert all(command in printed.out for command in COMMANDS)
+
+
 WRONG = {  # what is called: what it says
-    "no command": ([], "required: COMMAND"),
     "unknown command": (["fly"], "invalid choice: 'fly'"),
     "config: no number": (["config", "--num_processes", "two"], "invalid int value: 'two'"),
     "config: zero": (["config", "--num_processes", "0"], "num_processes must be a positive number, got 0"),

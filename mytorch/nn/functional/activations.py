@@ -13,7 +13,11 @@ from .composite import composite, floats_only
 
 @composite
 def sigmoid(input: Tensor) -> Tensor:
-    """Returns 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, without overflow; floats for integers."""
+    """Returns 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, without overflow; floats for integers.
+
+    >>> F.sigmoid(mytorch.tensor([0.0, 2.0]))
+    tensor([0.50000 0.88080])
+    """
     return 0.5 * (0.5 * input).tanh() + 0.5
 
 
@@ -34,7 +38,11 @@ def raw_sigmoid(x: RawArray) -> RawArray:
 
 @composite
 def tanh(input: Tensor) -> Tensor:
-    """Returns (exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
+    """Returns (exp(x) - exp(-x)) / (exp(x) + exp(-x)).
+
+    >>> F.tanh(mytorch.tensor([0.0, 1.0]))
+    tensor([0.00000 0.76159])
+    """
     return input.tanh()
 
 
@@ -43,6 +51,9 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """Returns x sigmoid(x), also called swish.
 
     Source: Elfwing, Uchibe & Doya, 2017, https://arxiv.org/abs/1702.03118
+
+    >>> F.silu(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.26894  1.76159])
     """
     return input * sigmoid(input, auto=True)
 
@@ -63,6 +74,9 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
     Args:
         threshold: where beta x exceeds it the result is x.
+
+    >>> F.softplus(mytorch.tensor([0.0, 2.0]))
+    tensor([0.69315 2.12693])
     """
     scaled = beta * input
     return where(scaled > threshold, input, log1p_exp(scaled) / beta)
@@ -81,7 +95,11 @@ def _softplus(x, beta, threshold):
 
 @composite
 def logsigmoid(input: Tensor) -> Tensor:
-    """Returns log(sigmoid(x)) = -log(1 + exp(-x)), finite where sigmoid(x) underflows."""
+    """Returns log(sigmoid(x)) = -log(1 + exp(-x)), finite where sigmoid(x) underflows.
+
+    >>> F.logsigmoid(mytorch.tensor([0.0, 2.0]))
+    tensor([-0.69315 -0.12693])
+    """
     return -log1p_exp(-input)
 
 
@@ -105,6 +123,9 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """Returns x tanh(log(1 + exp(x))).
 
     Source: Misra, 2019, https://arxiv.org/abs/1908.08681
+
+    >>> F.mish(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.30340  1.94396])
     """
     return input * log1p_exp(input).tanh()
 
@@ -123,7 +144,11 @@ def _mish(x, inplace):
 
 @composite
 def softsign(input: Tensor) -> Tensor:
-    """Returns x / (1 + |x|), floating-point for integers."""
+    """Returns x / (1 + |x|), floating-point for integers.
+
+    >>> F.softsign(mytorch.tensor([-1.0, 3.0]))
+    tensor([-0.50000  0.75000])
+    """
     return input / (1 + input.abs())
 
 

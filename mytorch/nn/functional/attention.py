@@ -50,6 +50,10 @@ def scaled_dot_product_attention(
     Raises:
         RuntimeError: shapes, dtypes or options do not match.
     Source: Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, 3.2.1.
+
+    >>> q = mytorch.randn(1, 2, 5, 4)
+    >>> F.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    Size([1, 2, 5, 4])
     """
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)

@@ -24,7 +24,11 @@ def avg_pool1d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Returns the mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`."""
+    """Returns the mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`.
+
+    >>> F.avg_pool1d(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    tensor([[[2.00000 1.00000]]])
+    """
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -43,6 +47,9 @@ def avg_pool2d(
     Raises:
         NotImplementedError: the dtype is neither floating-point nor int64.
         RuntimeError: an invalid shape, size, padding or divisor.
+
+    >>> F.avg_pool2d(mytorch.ones(1, 3, 8, 8), 2).shape
+    Size([1, 3, 4, 4])
     """
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -52,13 +59,21 @@ def avg_pool3d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns the mean of each window over the last three dims, with or without N: see `avg_pool2d`."""
+    """Returns the mean of each window over the last three dims, with or without N: see `avg_pool2d`.
+
+    >>> F.avg_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2).shape
+    Size([1, 3, 4, 4, 4])
+    """
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @composite
 def adaptive_avg_pool1d(input: Tensor, output_size: IntOrInts) -> Tensor:
-    """Returns the mean of each of `output_size` windows over the last dim: see `adaptive_avg_pool2d`."""
+    """Returns the mean of each of `output_size` windows over the last dim: see `adaptive_avg_pool2d`.
+
+    >>> F.adaptive_avg_pool1d(mytorch.ones(1, 3, 8), 2).shape
+    Size([1, 3, 2])
+    """
     return _adaptive_avg_pool(1, input, output_size)
 
 
@@ -74,13 +89,20 @@ def adaptive_avg_pool2d(input: Tensor, output_size: IntOrInts) -> Tensor:
     Raises:
         NotImplementedError: the dtype is not floating-point.
         RuntimeError, TypeError, ValueError: an invalid shape or size.
+
+    >>> F.adaptive_avg_pool2d(mytorch.ones(1, 3, 8, 8), 1).shape
+    Size([1, 3, 1, 1])
     """
     return _adaptive_avg_pool(2, input, output_size)
 
 
 @composite
 def adaptive_avg_pool3d(input: Tensor, output_size: IntOrInts) -> Tensor:
-    """Returns the means of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`."""
+    """Returns the means of D' × H' × W' windows over the last three dims: see `adaptive_avg_pool2d`.
+
+    >>> F.adaptive_avg_pool3d(mytorch.ones(1, 3, 8, 8, 8), 1).shape
+    Size([1, 3, 1, 1, 1])
+    """
     return _adaptive_avg_pool(3, input, output_size)
 
 
@@ -88,7 +110,11 @@ def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d`."""
+    """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d`.
+
+    >>> F.lp_pool1d(mytorch.tensor([[[3.0, 4.0]]]), 2, kernel_size=2)
+    tensor([[[5.00000]]])
+    """
     return _lp_pool(avg_pool1d, 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -96,7 +122,11 @@ def lp_pool2d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Returns (sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`."""
+    """Returns (sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`.
+
+    >>> F.lp_pool2d(mytorch.ones(1, 3, 8, 8), 2, kernel_size=2).shape
+    Size([1, 3, 4, 4])
+    """
     return _lp_pool(avg_pool2d, 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -104,7 +134,11 @@ def lp_pool3d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Returns (sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`."""
+    """Returns (sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`.
+
+    >>> F.lp_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2, kernel_size=2).shape
+    Size([1, 3, 4, 4, 4])
+    """
     return _lp_pool(avg_pool3d, 3, input, norm_type, kernel_size, stride, ceil_mode)
 
 

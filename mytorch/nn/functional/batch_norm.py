@@ -51,6 +51,10 @@ def batch_norm(
         ValueError: one value per channel in training; eps is not positive; only one running statistic.
         RuntimeError: shapes or dtypes do not match; no running statistics without training.
     Source: Ioffe & Szegedy, "Batch Normalization", 2015, https://arxiv.org/abs/1502.03167
+
+    >>> F.batch_norm(mytorch.tensor([[1.0], [3.0]]), None, None, training=True)
+    tensor([[-0.99999]
+            [ 0.99999]])
     """
     dims, each = (0, *range(2, input.ndim)), (-1, *[1] * (input.ndim - 2))
     if training:

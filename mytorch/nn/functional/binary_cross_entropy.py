@@ -29,6 +29,9 @@ def binary_cross_entropy(
         ValueError: the shapes differ; an unknown reduction.
         RuntimeError: dtypes; an input or target outside [0, 1] (unchecked on a GPU, which would have to
             synchronize).
+
+    >>> F.binary_cross_entropy(mytorch.tensor([0.9]), mytorch.tensor([1.0]))
+    tensor(0.10536)
     """
     name = "binary_cross_entropy"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -91,6 +94,9 @@ def binary_cross_entropy_with_logits(
     Raises:
         ValueError: the shapes differ; an unknown reduction.
         RuntimeError: integer dtypes, or weights that can't be broadcast.
+
+    >>> F.binary_cross_entropy_with_logits(mytorch.tensor([2.0]), mytorch.tensor([1.0]))
+    tensor(0.12693)
     """
     name = "binary_cross_entropy_with_logits"
     reduction = read_reduction(name, reduction, size_average, reduce)

@@ -303,6 +303,10 @@ class use_fused:  # noqa: N801 - used like a function
 
     Args:
         mode: True to enable them.
+
+    >>> with F.use_fused(False):
+    ...     F.relu(mytorch.tensor([-1.0, 2.0]))
+    tensor([0.00000 2.00000])
     """
 
     default: bool

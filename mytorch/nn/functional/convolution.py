@@ -19,7 +19,11 @@ def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
     padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the convolution over one dim: see `conv2d`, without the heights."""
+    """Returns the convolution over one dim: see `conv2d`, without the heights.
+
+    >>> F.conv1d(mytorch.tensor([[[1.0, 2.0, 3.0]]]), mytorch.tensor([[[1.0, 1.0]]]))
+    tensor([[[3.00000 5.00000]]])
+    """
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -50,6 +54,9 @@ def conv2d(
 
     Raises:
         RuntimeError: shapes, dtypes or arguments do not match.
+
+    >>> F.conv2d(mytorch.ones(1, 3, 8, 8), mytorch.ones(4, 3, 3, 3), padding=1).shape
+    Size([1, 4, 8, 8])
     """
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
@@ -60,7 +67,11 @@ def conv3d(
     padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Returns the convolution over three dims: see `conv2d`, with a depth before the height. It has no
-    kernel: `fused=True` raises a RuntimeError."""
+    kernel: `fused=True` raises a RuntimeError.
+
+    >>> F.conv3d(mytorch.ones(1, 2, 8, 8, 8), mytorch.ones(4, 2, 3, 3, 3)).shape
+    Size([1, 4, 6, 6, 6])
+    """
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -68,7 +79,11 @@ def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the transposed convolution over one dim: see `conv_transpose2d`, without the heights."""
+    """Returns the transposed convolution over one dim: see `conv_transpose2d`, without the heights.
+
+    >>> F.conv_transpose1d(mytorch.tensor([[[1.0, 2.0]]]), mytorch.tensor([[[1.0, 1.0]]]))
+    tensor([[[1.00000 3.00000 2.00000]]])
+    """
     args = input, weight, bias, stride, padding, output_padding, groups, dilation
     return _convolve_transposed("conv_transpose1d", 1, *args)
 
@@ -95,6 +110,9 @@ def conv_transpose2d(
         RuntimeError: shapes, dtypes or arguments do not match.
     Source: Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2016,
         https://arxiv.org/abs/1603.07285, section 4
+
+    >>> F.conv_transpose2d(mytorch.ones(1, 2, 8, 8), mytorch.ones(2, 4, 2, 2), stride=2).shape
+    Size([1, 4, 16, 16])
     """
     args = input, weight, bias, stride, padding, output_padding, groups, dilation
     return _convolve_transposed("conv_transpose2d", 2, *args)
@@ -104,7 +122,11 @@ def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the transposed convolution over three dims: see `conv_transpose2d`, with a depth."""
+    """Returns the transposed convolution over three dims: see `conv_transpose2d`, with a depth.
+
+    >>> F.conv_transpose3d(mytorch.ones(1, 2, 4, 4, 4), mytorch.ones(2, 4, 2, 2, 2), stride=2).shape
+    Size([1, 4, 8, 8, 8])
+    """
     args = input, weight, bias, stride, padding, output_padding, groups, dilation
     return _convolve_transposed("conv_transpose3d", 3, *args)
 

@@ -39,6 +39,9 @@ def nll_loss(
     Raises:
         IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
         ValueError, RuntimeError: invalid shapes, dtypes or reduction.
+
+    >>> F.nll_loss(mytorch.tensor([[-0.1, -2.4]]), mytorch.tensor([0]))
+    tensor(0.10000)
     """
     dim = class_dim(input)
     counts, target, scale = weigh(input, target, weight, ignore_index)
@@ -221,6 +224,9 @@ def cross_entropy(
         IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
         ValueError, RuntimeError: invalid shapes, dtypes, reduction or smoothing.
     Source: label smoothing: Szegedy et al., 2015, https://arxiv.org/abs/1512.00567, section 7.
+
+    >>> F.cross_entropy(mytorch.tensor([[2.0, 0.0]]), mytorch.tensor([0]))
+    tensor(0.12693)
     """
     dim = class_dim(input)
     classes = input.shape[dim]

@@ -48,6 +48,10 @@ def ctc_loss(
         ValueError: invalid reduction.
     Source: Graves et al., "Connectionist Temporal Classification", 2006, equations 6 to 16,
         https://www.cs.toronto.edu/~graves/icml_2006.pdf
+
+    >>> log_probs = mytorch.zeros(4, 1, 3).log_softmax(2)
+    >>> F.ctc_loss(log_probs, mytorch.tensor([[1, 2]]), mytorch.tensor([4]), mytorch.tensor([2]))
+    tensor(0.84320)
     """
     steps, batch, classes = log_probs.shape[0], log_probs.shape[1:-1], log_probs.shape[-1]
     log_probs = log_probs.reshape(steps, math.prod(batch), classes)

@@ -18,6 +18,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Raises:
         RuntimeError: integer dtypes, or shapes that cannot be broadcast.
         IndexError: no such dim.
+
+    >>> F.cosine_similarity(mytorch.tensor([[1.0, 0.0]]), mytorch.tensor([[1.0, 1.0]]))
+    tensor([0.70711])
     """
     check_broadcast("cosine_similarity", x1=x1, x2=x2)
     dtype = promote_types(x1.dtype, x2.dtype)
@@ -35,6 +38,9 @@ def pairwise_distance(
 
     Raises:
         RuntimeError: shapes that cannot be broadcast.
+
+    >>> F.pairwise_distance(mytorch.tensor([[0.0, 0.0]]), mytorch.tensor([[3.0, 4.0]]))
+    tensor([5.00000])
     """
     check_broadcast("pairwise_distance", x1=x1, x2=x2)
     return norm(x1 - x2 + float(eps), p, -1, keepdim)

@@ -31,6 +31,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         ValueError: p is not in [0, 1].
     Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014,
         https://jmlr.org/papers/v15/srivastava14a.html
+
+    >>> F.dropout(mytorch.ones(2), training=False)
+    tensor([1.00000 1.00000])
+    >>> F.dropout(mytorch.ones(2), 1.0)
+    tensor([0.00000 0.00000])
     """
     draw = training  # the checker replaces it by a `Draw`
     return input * (from_raw(draw.kept(raw_of(input), p)).to(input.dtype) * scale_of_kept(p))
@@ -92,6 +97,9 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
     Raises:
         RuntimeError: the input has not 2 or 3 dims.
+
+    >>> F.dropout1d(mytorch.ones(2, 3, 4), training=False).shape
+    Size([2, 3, 4])
     """
     if input.ndim not in (2, 3):
         raise RuntimeError(f"dropout1d(): expected a 2D or 3D input, got shape {tuple(input.shape)}")
@@ -108,6 +116,9 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         ValueError: p is not in [0, 1].
     Source: Tompson et al., "Efficient Object Localization Using Convolutional Networks", 2015,
         https://arxiv.org/abs/1411.4280
+
+    >>> F.dropout2d(mytorch.ones(2, 3, 4, 4), training=False).shape
+    Size([2, 3, 4, 4])
     """
     if input.ndim != 4:
         warnings.warn(f"dropout2d(): expected a 4D input (N, C, H, W), got {input.ndim}D", stacklevel=3)
@@ -115,7 +126,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p: see `dropout2d`."""
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p: see `dropout2d`.
+
+    >>> F.dropout3d(mytorch.ones(2, 3, 4, 4, 4), training=False).shape
+    Size([2, 3, 4, 4, 4])
+    """
     if input.ndim not in (4, 5):
         warnings.warn(f"dropout3d(): expected a 4D or 5D input, got {input.ndim}D", stacklevel=3)
     return _channel_dropout("dropout3d", input, p, training, inplace, 2 if input.ndim == 5 else 1)
@@ -131,6 +146,9 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
         RuntimeError: the input is not floating-point.
         ValueError: p is not in [0, 1].
     Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017, https://arxiv.org/abs/1706.02515
+
+    >>> F.alpha_dropout(mytorch.ones(2), training=False)
+    tensor([1.00000 1.00000])
     """
     return _alpha_dropout("alpha_dropout", input, p, training, inplace, input.shape)
 
@@ -143,6 +161,9 @@ def feature_alpha_dropout(
     Raises:
         RuntimeError: the input has fewer than 2 dims, or is not floating-point.
         ValueError: p is not in [0, 1].
+
+    >>> F.feature_alpha_dropout(mytorch.ones(1, 2), training=False)
+    tensor([[1.00000 1.00000]])
     """
     shape = (*input.shape[:2], *[1] * (input.ndim - 2))
     return _alpha_dropout("feature_alpha_dropout", input, p, training, inplace, shape)

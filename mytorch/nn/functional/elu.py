@@ -22,6 +22,9 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Returns x where x > 0, else alpha (exp(x) - 1).
 
     Source: Clevert, Unterthiner & Hochreiter, 2015, https://arxiv.org/abs/1511.07289
+
+    >>> F.elu(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.63212  2.00000])
     """
     return _unit(input, alpha)
 
@@ -36,6 +39,9 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Returns scale * elu(x, alpha) with constants that keep the mean and variance of the activations.
 
     Source: Klambauer, Unterthiner, Mayr & Hochreiter, 2017, https://arxiv.org/abs/1706.02515
+
+    >>> F.selu(mytorch.tensor([-1.0, 2.0]))
+    tensor([-1.11133  2.10140])
     """
     return SELU_SCALE * _unit(input, SELU_ALPHA)
 
@@ -52,6 +58,9 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     Raises:
         RuntimeError: alpha is 0.
     Source: Barron, 2017, https://arxiv.org/abs/1704.07483
+
+    >>> F.celu(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.63212  2.00000])
     """
     return _unit(input, alpha, 1 / alpha)
 

@@ -41,6 +41,10 @@ def embedding(
         IndexError: an index out of range (unchecked on a GPU, which would have to synchronize).
         RuntimeError: an invalid dtype of `input`, or a weight that is not a matrix.
         AssertionError: `padding_idx` is out of range.
+
+    >>> F.embedding(mytorch.tensor([1, 0]), mytorch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[3.00000 4.00000]
+            [1.00000 2.00000]])
     """
     y = weight[input]
     if scale_grad_by_freq:
@@ -120,6 +124,10 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Raises:
         RuntimeError: another dtype; classes outside of 0 to num_classes - 1 (unchecked on a GPU, which would
             have to synchronize); no elements and no `num_classes`.
+
+    >>> F.one_hot(mytorch.tensor([0, 2]), 3)
+    tensor([[1 0 0]
+            [0 0 1]])
     """
     require_tensor(tensor, "one_hot")
     if tensor.dtype != np.int64:

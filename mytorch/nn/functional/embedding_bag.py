@@ -48,6 +48,9 @@ def embedding_bag(
         NotImplementedError: `per_sample_weights` for another mode than "sum"; `sparse` with a gradient.
         RuntimeError: offsets that don't begin at 0 or exceed the input; an index out of range (both unchecked
             on a GPU, which would have to synchronize); an invalid dtype or padding_idx.
+
+    >>> F.embedding_bag(mytorch.tensor([[1, 0]]), mytorch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[2.00000 3.00000]])
     """
     bags = offsets.shape[0] - include_last_offset
     bag = searchsorted(offsets, arange(input.shape[0], device=input.device), right=True) - 1

@@ -29,6 +29,9 @@ def cosine_embedding_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: shapes do not match.
+
+    >>> F.cosine_embedding_loss(mytorch.ones(1, 2), mytorch.ones(1, 2), mytorch.tensor([-1]))
+    tensor(1.00000)
     """
     name = "cosine_embedding_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -66,6 +69,9 @@ def hinge_embedding_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: shapes that cannot be broadcast.
+
+    >>> F.hinge_embedding_loss(mytorch.tensor([0.5]), mytorch.tensor([-1]))
+    tensor(0.50000)
     """
     reduction = read_reduction("hinge_embedding_loss", reduction, size_average, reduce)
     check_broadcast("hinge_embedding_loss", input=input, target=target)
@@ -99,6 +105,9 @@ def triplet_margin_loss(
         RuntimeError: numbers of dims that differ.
     Source: Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional neural
         networks", 2016, https://doi.org/10.5244/C.30.119
+
+    >>> F.triplet_margin_loss(mytorch.zeros(1, 2), mytorch.zeros(1, 2), mytorch.ones(1, 2) * 0.3)
+    tensor(0.57574)
     """
     reduction = read_reduction("triplet_margin_loss", reduction, size_average, reduce)
     _check_triplet("triplet_margin_loss", anchor, positive, negative, margin)

@@ -21,6 +21,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         RuntimeError: the dim is of odd size, or the input 0-d.
         IndexError: no such dim.
     Source: Dauphin, Fan, Auli & Grangier, 2016, https://arxiv.org/abs/1612.08083
+
+    >>> F.glu(mytorch.tensor([2.0, 0.0]))
+    tensor([1.00000])
     """
     a, b = chunk(input, 2, dim)
     return a * sigmoid(b)
@@ -38,6 +41,9 @@ def swiglu(input: Tensor, dim: int = -1) -> Tensor:
     Raises:
         RuntimeError, IndexError: as `glu`.
     Source: Shazeer, "GLU Variants Improve Transformer", 2020, https://arxiv.org/abs/2002.05202
+
+    >>> F.swiglu(mytorch.ones(2, 6)).shape
+    Size([2, 3])
     """
     a, b = chunk(input, 2, dim)
     return silu(a, auto=True) * b
@@ -75,6 +81,9 @@ def geglu(input: Tensor, dim: int = -1, approximate: str = "none") -> Tensor:
     Raises:
         RuntimeError, IndexError: as `glu`; `approximate` has another value.
     Source: Shazeer, "GLU Variants Improve Transformer", 2020, https://arxiv.org/abs/2002.05202
+
+    >>> F.geglu(mytorch.ones(2, 6)).shape
+    Size([2, 3])
     """
     a, b = chunk(input, 2, dim)
     return gelu(a, approximate, auto=True) * b

@@ -33,6 +33,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     Raises:
         RuntimeError: `approximate` has another value.
     Source: Hendrycks & Gimpel, "Gaussian Error Linear Units", 2016, https://arxiv.org/abs/1606.08415
+
+    >>> F.gelu(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.15866  1.95450])
     """
     if approximate == "tanh":
         return 0.5 * input * (1 + (math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)).tanh())

@@ -45,6 +45,10 @@ def grid_sample(
         RuntimeError: shapes or dtypes do not match, a dim without pixels, "bicubic" in 5 dims.
     Source: Jaderberg et al., "Spatial Transformer Networks", 2015, section 3.3,
         https://arxiv.org/abs/1506.02025; "bicubic": Keys, 1981, as in `interpolate`.
+
+    >>> grid = F.affine_grid(mytorch.eye(2, 3).unsqueeze(0), (1, 1, 2, 2))
+    >>> F.grid_sample(mytorch.ones(1, 1, 4, 4), grid).shape
+    Size([1, 1, 2, 2])
     """
     sizes = input.shape[2:]
     batch, channels, kind = *input.shape[:2], grid.shape[1:-1]
@@ -167,6 +171,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         ValueError: a `theta` of another shape or of integers, or a size that is not positive.
         NotImplementedError: a size of another length.
     Source: Jaderberg et al., 2015, equation 1, https://arxiv.org/abs/1506.02025
+
+    >>> F.affine_grid(mytorch.eye(2, 3).unsqueeze(0), (1, 1, 2, 2)).shape
+    Size([1, 2, 2, 2])
     """
     size = tuple(size)
     if align_corners is None:

@@ -34,6 +34,9 @@ def group_norm(
         ValueError: one value per group.
         RuntimeError: num_groups doesn't divide C; shapes or dtypes do not match.
     Source: Wu & He, "Group Normalization", 2018, https://arxiv.org/abs/1803.08494
+
+    >>> F.group_norm(mytorch.ones(1, 4, 5), 2).shape
+    Size([1, 4, 5])
     """
     shape, each = input.shape, (-1, *[1] * (input.ndim - 2))
     x = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
@@ -102,6 +105,9 @@ def instance_norm(
         ValueError: one value per channel; only one running statistic.
         RuntimeError: shapes or dtypes do not match; no running statistics without `use_input_stats`.
     Source: Ulyanov, Vedaldi & Lempitsky, "Instance Normalization", 2016, https://arxiv.org/abs/1607.08022
+
+    >>> F.instance_norm(mytorch.ones(4, 2, 5)).shape
+    Size([4, 2, 5])
     """
     choice = {"auto": auto, "fused": fused}
     check_instances("instance_norm", input, running_mean, running_var, weight, bias, use_input_stats)

@@ -24,6 +24,9 @@ def gumbel_softmax(
 
     Source: Jang, Gu & Poole, 2017, https://arxiv.org/abs/1611.01144;
         Maddison, Mnih & Teh, 2017, https://arxiv.org/abs/1611.00712
+
+    >>> F.gumbel_softmax(mytorch.zeros(2, 3), hard=True).sum(1)
+    tensor([1.00000 1.00000])
     """
     if eps != 1e-10:
         warnings.warn("gumbel_softmax(): eps is deprecated and has no effect", stacklevel=2)

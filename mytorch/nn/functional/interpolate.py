@@ -54,6 +54,9 @@ def interpolate(
     Source: Keys, "Cubic convolution interpolation for digital image processing", 1981,
         https://doi.org/10.1109/TASSP.1981.1163711; a is -3/4, with
         `antialias` -1/2.
+
+    >>> F.interpolate(mytorch.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1.00000 1.00000 2.00000 2.00000]]])
     """
     dtype = input.dtype
     for dim in range(input.ndim - 1, 1, -1):
@@ -178,7 +181,11 @@ def upsample(
     input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Deprecated name of `interpolate`."""
+    """Deprecated name of `interpolate`.
+
+    >>> F.upsample(mytorch.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1.00000 1.00000 2.00000 2.00000]]])
+    """
     warnings.warn("upsample is deprecated; use interpolate", stacklevel=3)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
@@ -186,7 +193,11 @@ def upsample(
 def upsample_nearest(
     input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
-    """Deprecated name of `interpolate(mode="nearest")`."""
+    """Deprecated name of `interpolate(mode="nearest")`.
+
+    >>> F.upsample_nearest(mytorch.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1.00000 1.00000 2.00000 2.00000]]])
+    """
     warnings.warn("upsample_nearest is deprecated; use interpolate", stacklevel=3)
     return interpolate(input, size, scale_factor)
 
@@ -194,6 +205,10 @@ def upsample_nearest(
 def upsample_bilinear(
     input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
-    """Deprecated name of `interpolate(mode="bilinear", align_corners=True)`."""
+    """Deprecated name of `interpolate(mode="bilinear", align_corners=True)`.
+
+    >>> F.upsample_bilinear(mytorch.ones(1, 1, 2, 2), scale_factor=2).shape
+    Size([1, 1, 4, 4])
+    """
     warnings.warn("upsample_bilinear is deprecated; use interpolate", stacklevel=3)
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -33,6 +33,9 @@ def kl_div(
         RuntimeError: integer dtypes; shapes that cannot be broadcast.
     Source: Kullback & Leibler, "On Information and Sufficiency", 1951,
         https://doi.org/10.1214/aoms/1177729694
+
+    >>> F.kl_div(mytorch.tensor([0.5, 0.5]).log(), mytorch.tensor([0.9, 0.1]), reduction="sum")
+    tensor(0.36806)
     """
     if reduction == "mean" and size_average is None and reduce is None:
         warnings.warn(
@@ -75,6 +78,9 @@ def gaussian_nll_loss(
             synchronize); an unknown reduction.
     Source: Nix & Weigend, "Estimating the mean and variance of the target probability distribution", 1994,
         https://doi.org/10.1109/ICNN.1994.374138
+
+    >>> F.gaussian_nll_loss(mytorch.zeros(2), mytorch.ones(2), mytorch.ones(2))
+    tensor(0.50000)
     """
     name = "gaussian_nll_loss"
     reduction = read_reduction(name, reduction, None, None)
@@ -123,6 +129,9 @@ def poisson_nll_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: shapes that cannot be broadcast.
+
+    >>> F.poisson_nll_loss(mytorch.tensor([0.0]), mytorch.tensor([2.0]))
+    tensor(1.00000)
     """
     reduction = read_reduction("poisson_nll_loss", reduction, size_average, reduce)
     check_broadcast("poisson_nll_loss", input=input, target=target)

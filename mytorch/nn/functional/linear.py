@@ -30,6 +30,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: shapes do not match, or dtypes differ.
+
+    >>> F.linear(mytorch.ones(4, 2), mytorch.ones(3, 2), mytorch.zeros(3)).shape
+    Size([4, 3])
     """
     y = input @ weight.T
     return y if bias is None else y + bias
@@ -118,6 +121,9 @@ def linear_activation(
     Raises:
         ValueError: an unknown activation.
         RuntimeError: shapes do not match, or dtypes differ.
+
+    >>> F.linear_activation(mytorch.ones(4, 2), mytorch.ones(3, 2), None, "relu").shape
+    Size([4, 3])
     """
     return ACTIVATIONS[activation](linear(input, weight, bias))
 
@@ -147,6 +153,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Raises:
         NotImplementedError: bool tensors.
         RuntimeError: shapes do not match, or dtypes differ.
+
+    >>> F.bilinear(mytorch.ones(5, 2), mytorch.ones(5, 3), mytorch.ones(4, 2, 3)).shape
+    Size([5, 4])
     """
     features, first, second = weight.shape
     matrix = reshape(permute(weight, (1, 0, 2)), (first, features * second))

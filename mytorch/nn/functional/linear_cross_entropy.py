@@ -122,6 +122,9 @@ def linear_cross_entropy(
         RuntimeError, TypeError, ValueError: invalid shapes, dtypes or options.
     Source: gradients together with the loss, in chunks: Hsu et al., "Liger Kernel: Efficient Triton Kernels
         for LLM Training", 2024, https://arxiv.org/abs/2410.10989, section 3.2.
+
+    >>> F.linear_cross_entropy(mytorch.ones(1, 2), mytorch.eye(2), mytorch.tensor([0]))
+    tensor(0.69315)
     """
     *outputs, features = linear_weight.shape
     logits = input @ linear_weight.reshape(math.prod(outputs), features).T

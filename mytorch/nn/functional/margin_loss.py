@@ -29,6 +29,9 @@ def margin_ranking_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: numbers of dims that differ.
+
+    >>> F.margin_ranking_loss(mytorch.tensor([1.0]), mytorch.tensor([3.0]), mytorch.tensor([1]))
+    tensor(2.00000)
     """
     name = "margin_ranking_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -57,6 +60,9 @@ def soft_margin_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: shapes that cannot be broadcast; integer dtypes.
+
+    >>> F.soft_margin_loss(mytorch.tensor([0.0]), mytorch.tensor([1.0]))
+    tensor(0.69315)
     """
     reduction = read_reduction("soft_margin_loss", reduction, size_average, reduce)
     require_float(input.dtype, "soft_margin_loss")
@@ -83,6 +89,9 @@ def multilabel_soft_margin_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: shapes that cannot be broadcast; integer dtypes.
+
+    >>> F.multilabel_soft_margin_loss(mytorch.zeros(1, 2), mytorch.ones(1, 2))
+    tensor(0.69315)
     """
     name = "multilabel_soft_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -120,6 +129,9 @@ def multi_margin_loss(
     Raises:
         ValueError: an unknown p or reduction.
         RuntimeError: shapes; a target out of range (unchecked on a GPU).
+
+    >>> F.multi_margin_loss(mytorch.tensor([[1.0, 0.5]]), mytorch.tensor([0]))
+    tensor(0.25000)
     """
     name = "multi_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)
@@ -159,6 +171,9 @@ def multilabel_margin_loss(
     Raises:
         ValueError: an unknown reduction.
         RuntimeError: shapes; a target out of range (unchecked on a GPU).
+
+    >>> F.multilabel_margin_loss(mytorch.tensor([[0.1, 0.9]]), mytorch.tensor([[1, -1]]))
+    tensor(0.10000)
     """
     name = "multilabel_margin_loss"
     reduction = read_reduction(name, reduction, size_average, reduce)

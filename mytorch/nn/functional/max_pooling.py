@@ -26,7 +26,11 @@ def max_pool1d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns the maximum of each window over the last dim, (N, C, L) or (C, L): see `max_pool2d`."""
+    """Returns the maximum of each window over the last dim, (N, C, L) or (C, L): see `max_pool2d`.
+
+    >>> F.max_pool1d(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    tensor([[[3.00000 2.00000]]])
+    """
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -47,6 +51,9 @@ def max_pool2d(
     Raises:
         NotImplementedError: the dtype is bool (for one dim, not floating-point).
         RuntimeError: an invalid shape, size or padding.
+
+    >>> F.max_pool2d(mytorch.ones(1, 3, 8, 8), 2).shape
+    Size([1, 3, 4, 4])
     """
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -55,14 +62,22 @@ def max_pool3d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns the maximum of each window over the last three dims, with or without N: see `max_pool2d`."""
+    """Returns the maximum of each window over the last three dims, with or without N: see `max_pool2d`.
+
+    >>> F.max_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2).shape
+    Size([1, 3, 4, 4, 4])
+    """
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def adaptive_max_pool1d(
     input: Tensor, output_size: IntOrInts, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Returns the maximum of each of `output_size` windows over the last dim: see `adaptive_max_pool2d`."""
+    """Returns the maximum of each of `output_size` windows over the last dim: see `adaptive_max_pool2d`.
+
+    >>> F.adaptive_max_pool1d(mytorch.ones(1, 3, 8), 2).shape
+    Size([1, 3, 2])
+    """
     return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
@@ -78,6 +93,9 @@ def adaptive_max_pool2d(
     Raises:
         NotImplementedError: the dtype is not floating-point.
         RuntimeError, TypeError, ValueError: an invalid shape or size.
+
+    >>> F.adaptive_max_pool2d(mytorch.ones(1, 3, 8, 8), 1).shape
+    Size([1, 3, 1, 1])
     """
     return _adaptive_max_pool(2, input, output_size, return_indices)
 
@@ -85,7 +103,11 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     input: Tensor, output_size: IntOrInts, return_indices: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Returns the maxima of D' × H' × W' windows over the last three dims: see `adaptive_max_pool2d`."""
+    """Returns the maxima of D' × H' × W' windows over the last three dims: see `adaptive_max_pool2d`.
+
+    >>> F.adaptive_max_pool3d(mytorch.ones(1, 3, 8, 8, 8), 1).shape
+    Size([1, 3, 1, 1, 1])
+    """
     return _adaptive_max_pool(3, input, output_size, return_indices)
 
 

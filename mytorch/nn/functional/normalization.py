@@ -125,6 +125,9 @@ def layer_norm(
     Raises:
         RuntimeError: shapes or dtypes do not match.
     Source: Ba, Kiros & Hinton, "Layer Normalization", 2016, https://arxiv.org/abs/1607.06450
+
+    >>> F.layer_norm(mytorch.tensor([[1.0, 2.0, 3.0]]), (3,))
+    tensor([[-1.22474  0.00000  1.22474]])
     """
     dims = tuple(range(-len(normalized_shape), 0))
     centred = input - input.mean(dims, True)
@@ -195,6 +198,9 @@ def rms_norm(
     Raises:
         RuntimeError: shapes do not match; integers.
     Source: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, https://arxiv.org/abs/1910.07467
+
+    >>> F.rms_norm(mytorch.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.84853 1.13137]])
     """
     dims = tuple(range(-len(normalized_shape), 0))
     y = input * (input.square().mean(dims, True) + eps).rsqrt()
@@ -244,6 +250,11 @@ def add_layer_norm(
         RuntimeError: shapes or dtypes do not match.
     Source: Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, figure 1 (b),
         https://arxiv.org/abs/2002.04745
+
+    >>> total, normalized = F.add_layer_norm(mytorch.ones(2, 3), mytorch.ones(2, 3), (3,))
+    >>> total
+    tensor([[0.00000 0.00000 0.00000]
+            [0.00000 0.00000 0.00000]])
     """
     total = input + residual
     return layer_norm.reference(total, normalized_shape, weight, bias, eps), total
@@ -290,6 +301,9 @@ def local_response_norm(
         RuntimeError: size is not positive.
     Source: Krizhevsky, Sutskever & Hinton, "ImageNet Classification with Deep Convolutional Neural Networks",
         2012, section 3.3, https://papers.nips.cc/paper/4824
+
+    >>> F.local_response_norm(mytorch.ones(1, 4, 5), 2).shape
+    Size([1, 4, 5])
     """
     if input.ndim < 3:
         raise ValueError(
@@ -318,5 +332,8 @@ def normalize(
     Raises:
         RuntimeError: integers.
         IndexError: no such dim.
+
+    >>> F.normalize(mytorch.tensor([[3.0, 4.0]]))
+    tensor([[0.60000 0.80000]])
     """
     return input / norm(input, p, dim, True).clamp(min=eps)

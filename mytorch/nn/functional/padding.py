@@ -36,6 +36,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         NotImplementedError: an unknown mode; a number of dims or a dtype that the mode does not support.
         RuntimeError: sizes that do not match the input, an odd number of them, or an invalid value.
         TypeError: `input` is not a Tensor, or sizes are not ints.
+
+    >>> F.pad(mytorch.tensor([[1, 2]]), (1, 0), value=9)
+    tensor([[9 1 2]])
     """
     require_tensor(input, "pad")
     sizes = _read(pad, input.ndim)

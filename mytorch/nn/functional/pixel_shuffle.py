@@ -16,6 +16,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         RuntimeError: fewer than 3 dims, a factor below 1, or channels not divisible by r².
     Source: Shi et al., "Real-Time Single Image and Video Super-Resolution Using an Efficient Sub-Pixel
         Convolutional Neural Network", 2016, https://arxiv.org/abs/1609.05158
+
+    >>> F.pixel_shuffle(mytorch.ones(1, 4, 3, 3), 2).shape
+    Size([1, 1, 6, 6])
     """
     r = _factor(input, upscale_factor, "pixel_shuffle", "upscale_factor")
     *lead, channels, height, width = input.shape
@@ -34,6 +37,9 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
     Raises:
         RuntimeError: fewer than 3 dims, a factor below 1, or a height or width not divisible by r.
+
+    >>> F.pixel_unshuffle(mytorch.ones(1, 1, 6, 6), 2).shape
+    Size([1, 4, 3, 3])
     """
     r = _factor(input, downscale_factor, "pixel_unshuffle", "downscale_factor")
     *lead, channels, height, width = input.shape
@@ -54,6 +60,9 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         RuntimeError: fewer than 3 dims, or channels not divisible by `groups`.
     Source: Zhang et al., "ShuffleNet: An Extremely Efficient Convolutional Neural Network for Mobile
         Devices", 2017, https://arxiv.org/abs/1707.01083
+
+    >>> F.channel_shuffle(mytorch.arange(4).view(1, 4, 1), 2).flatten()
+    tensor([0 2 1 3])
     """
     require_tensor(input, "channel_shuffle")
     groups = operator.index(groups)

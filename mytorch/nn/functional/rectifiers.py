@@ -18,6 +18,9 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
     Source: Nair & Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines", 2010,
         https://icml.cc/Conferences/2010/papers/432.pdf
+
+    >>> F.relu(mytorch.tensor([-1.0, 2.0]))
+    tensor([0.00000 2.00000])
     """
     return where(input <= 0, 0, input)
 
@@ -38,6 +41,9 @@ def squared_relu(input: Tensor, inplace: bool = False) -> Tensor:
 
     Source: So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021,
         https://arxiv.org/abs/2109.08668
+
+    >>> F.squared_relu(mytorch.tensor([-1.0, 3.0]))
+    tensor([0.00000 9.00000])
     """
     return relu(input, auto=True).square()
 
@@ -57,6 +63,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
     Source: Maas, Hannun & Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models", 2013,
         https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf
+
+    >>> F.leaky_relu(mytorch.tensor([-1.0, 2.0]), 0.1)
+    tensor([-0.10000  2.00000])
     """
     return where(input > 0, input, negative_slope * input)
 
@@ -80,6 +89,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Raises:
         RuntimeError: another number of slopes, another dtype, a 0-d input with several.
     Source: He, Zhang, Ren & Sun, "Delving Deep into Rectifiers", 2015, https://arxiv.org/abs/1502.01852
+
+    >>> F.prelu(mytorch.tensor([-1.0, 2.0]), mytorch.tensor([0.25]))
+    tensor([-0.25000  2.00000])
     """
     count = weight.numel()
     weight = reshape(weight, () if count == 1 else (count, *(1,) * (input.ndim - 2)))
@@ -117,6 +129,9 @@ def rrelu(
     Raises:
         RuntimeError: lower is above upper, or one of them is infinite.
     Source: Xu, Wang, Chen & Li, 2015, https://arxiv.org/abs/1505.00853
+
+    >>> F.rrelu(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.22917  2.00000])
     """
     slope = lower + (upper - lower) * rand_like(input) if training else (lower + upper) / 2
     return where(input > 0, input, slope * input)
@@ -133,7 +148,11 @@ def _check_rrelu(input, lower, upper, training, inplace):
 
 @composite
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """Returns x where x > threshold, else `value`."""
+    """Returns x where x > threshold, else `value`.
+
+    >>> F.threshold(mytorch.tensor([0.0, 1.0]), 0.5, 9.0)
+    tensor([9.00000 1.00000])
+    """
     return where(input <= threshold, value, input)
 
 
@@ -151,6 +170,9 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     Raises:
         ValueError: min_val is above max_val.
         RuntimeError: a bool tensor; a negative bound of an unsigned one.
+
+    >>> F.hardtanh(mytorch.tensor([-3.0, 0.5]))
+    tensor([-1.00000  0.50000])
     """
     return where(input <= min_val, min_val, where(input >= max_val, max_val, input))
 
@@ -176,13 +198,20 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """Returns min(max(x, 0), 6).
 
     Source: Howard et al., "MobileNets", 2017, https://arxiv.org/abs/1704.04861
+
+    >>> F.relu6(mytorch.tensor([-1.0, 9.0]))
+    tensor([0.00000 6.00000])
     """
     return hardtanh(input, 0, 6)
 
 
 @composite
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """Returns x / 6 + 1/2 clamped to [0, 1]: a piecewise linear `sigmoid`."""
+    """Returns x / 6 + 1/2 clamped to [0, 1]: a piecewise linear `sigmoid`.
+
+    >>> F.hardsigmoid(mytorch.tensor([-3.0, 0.0]))
+    tensor([0.00000 0.50000])
+    """
     return hardtanh(input, -3, 3) / 6 + 0.5
 
 
@@ -194,6 +223,9 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """Returns x hardsigmoid(x): a piecewise quadratic `silu`.
 
     Source: Howard et al., "Searching for MobileNetV3", 2019, https://arxiv.org/abs/1905.02244
+
+    >>> F.hardswish(mytorch.tensor([-3.0, 3.0]))
+    tensor([-0.00000  3.00000])
     """
     return input * hardsigmoid(input)
 

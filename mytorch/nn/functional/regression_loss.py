@@ -31,6 +31,9 @@ def mse_loss(
     Raises:
         ValueError: an unknown reduction, or a weight of another shape.
         RuntimeError: the shapes can't be broadcast; integer dtypes.
+
+    >>> F.mse_loss(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(2.00000)
     """
     return weighted((input - target).square(), weight, reduction)
 
@@ -47,6 +50,9 @@ def l1_loss(
     """Returns |input - target|, or its mean or sum; where they are equal the gradient is 0.
 
     Args, Raises: as `mse_loss`; integer dtypes have no mean.
+
+    >>> F.l1_loss(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(1.00000)
     """
     return weighted((input - target).abs(), weight, reduction)
 
@@ -67,6 +73,9 @@ def smooth_l1_loss(
 
     Args, Raises: as `mse_loss`. With beta = 0 it is `l1_loss`.
     Source: Girshick, "Fast R-CNN", 2015, https://arxiv.org/abs/1504.08083
+
+    >>> F.smooth_l1_loss(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(0.75000)
     """
     if beta == 0:
         return reduced((input - target).abs(), reduction)
@@ -89,6 +98,9 @@ def huber_loss(
     Args, Raises: as `mse_loss`, but the mean is over all elements also with a weight. The result has the
         input's dtype.
     Source: Huber, "Robust Estimation of a Location Parameter", 1964, https://doi.org/10.1214/aoms/1177703732
+
+    >>> F.huber_loss(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(0.75000)
     """
     loss = quadratic_then_linear(input - target, delta)
     return reduced(loss if weight is None else loss * weight, reduction)

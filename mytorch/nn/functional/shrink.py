@@ -13,6 +13,9 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
     Raises:
         RuntimeError: lambd is negative.
+
+    >>> F.softshrink(mytorch.tensor([-1.0, 0.2]))
+    tensor([-0.50000  0.00000])
     """
     return input - input.clamp(-lambd, lambd)
 
@@ -26,7 +29,11 @@ def _check_softshrink(input, lambd):
 
 @composite
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Returns x where |x| > lambd, else 0."""
+    """Returns x where |x| > lambd, else 0.
+
+    >>> F.hardshrink(mytorch.tensor([-1.0, 0.2]))
+    tensor([-1.00000  0.00000])
+    """
     return where(input.abs() <= lambd, 0, input)
 
 
@@ -35,5 +42,9 @@ floats_only(hardshrink)
 
 @composite
 def tanhshrink(input: Tensor) -> Tensor:
-    """Returns x - tanh(x), floating-point for integers."""
+    """Returns x - tanh(x), floating-point for integers.
+
+    >>> F.tanhshrink(mytorch.tensor([0.0, 1.0]))
+    tensor([0.00000 0.23841])
+    """
     return input - input.tanh()

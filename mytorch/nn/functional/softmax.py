@@ -24,6 +24,9 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
     Raises:
         IndexError: no such dim.
+
+    >>> F.softmax(mytorch.tensor([1.0, 1.0, 2.0]), dim=0)
+    tensor([0.21194 0.21194 0.57612])
     """
     if not input.numel():
         return input.exp()
@@ -42,6 +45,9 @@ def log_softmax(
 
     Raises:
         IndexError: no such dim.
+
+    >>> F.log_softmax(mytorch.tensor([1.0, 1.0]), dim=0)
+    tensor([-0.69315 -0.69315])
     """
     if not input.numel():
         return input.exp()
@@ -50,7 +56,11 @@ def log_softmax(
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None) -> Tensor:
-    """Returns softmax(-x): exp(-x_i) / sum_j exp(-x_j) along a dim; the arguments are those of `softmax`."""
+    """Returns softmax(-x): exp(-x_i) / sum_j exp(-x_j) along a dim; the arguments are those of `softmax`.
+
+    >>> F.softmin(mytorch.tensor([1.0, 1.0, 2.0]), dim=0)
+    tensor([0.42232 0.42232 0.15536])
+    """
     return softmax(-input, dim, _stacklevel + 2, dtype)  # `takes_arrays` has a frame too
 
 

@@ -21,23 +21,39 @@ __all__ = [
 
 @numpy_names
 def softmax(input: Tensor, dim: int, dtype: DTypeLike = None) -> Tensor:
-    """Returns exp(x_i) / sum_j exp(x_j) along a dim: see `nn.functional.softmax`."""
+    """Returns exp(x_i) / sum_j exp(x_j) along a dim: see `nn.functional.softmax`.
+
+    >>> mytorch.tensor([1.0, 1.0, 2.0]).softmax(0)
+    tensor([0.21194 0.21194 0.57612])
+    """
     return _softmax(input, dim, 3, dtype)
 
 
 @numpy_names
 def log_softmax(input: Tensor, dim: int, dtype: DTypeLike = None) -> Tensor:
-    """Returns log(softmax(x)) along a dim: see `nn.functional.log_softmax`."""
+    """Returns log(softmax(x)) along a dim: see `nn.functional.log_softmax`.
+
+    >>> mytorch.tensor([1.0, 1.0]).log_softmax(0)
+    tensor([-0.69315 -0.69315])
+    """
     return _log_softmax(input, dim, 3, dtype)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """Returns x where x > 0, else weight * x: see `nn.functional.prelu`."""
+    """Returns x where x > 0, else weight * x: see `nn.functional.prelu`.
+
+    >>> mytorch.tensor([-1.0, 2.0]).prelu(mytorch.tensor([0.25]))
+    tensor([-0.25000  2.00000])
+    """
     return _prelu(input, weight)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Returns x where |x| > lambd, else 0: see `nn.functional.hardshrink`."""
+    """Returns x where |x| > lambd, else 0: see `nn.functional.hardshrink`.
+
+    >>> mytorch.tensor([-1.0, 0.2]).hardshrink()
+    tensor([-1.00000  0.00000])
+    """
     return shrink.hardshrink(input, lambd)
 
 

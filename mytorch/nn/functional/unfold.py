@@ -53,6 +53,9 @@ def unfold(
     Raises:
         NotImplementedError: an integer dtype.
         RuntimeError: shapes or arguments do not match.
+
+    >>> F.unfold(mytorch.ones(1, 1, 3, 3), kernel_size=2).shape
+    Size([1, 4, 4])
     """
     require_tensor(input, "unfold")
     _check_dtype("unfold", input)
@@ -87,6 +90,9 @@ def fold(
     Raises:
         NotImplementedError: an integer dtype.
         RuntimeError: shapes or arguments do not match.
+
+    >>> F.fold(mytorch.ones(1, 4, 4), (4, 4), kernel_size=2, stride=2).shape
+    Size([1, 1, 4, 4])
     """
     require_tensor(input, "fold")
     _check_dtype("fold", input)

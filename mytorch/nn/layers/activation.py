@@ -54,79 +54,131 @@ class _Inplace(_Activation):
 
 
 class Sigmoid(_Plain):
-    """1 / (1 + exp(-x))"""
+    """1 / (1 + exp(-x))
+
+    >>> nn.Sigmoid()(mytorch.tensor([0.0, 2.0]))
+    tensor([0.50000 0.88080])
+    """
 
     function = F.sigmoid
 
 
 class Tanh(_Plain):
-    """tanh(x)"""
+    """tanh(x)
+
+    >>> nn.Tanh()(mytorch.tensor([0.0, 1.0]))
+    tensor([0.00000 0.76159])
+    """
 
     function = F.tanh
 
 
 class LogSigmoid(_Plain):
-    """log(sigmoid(x))"""
+    """log(sigmoid(x))
+
+    >>> nn.LogSigmoid()(mytorch.tensor([0.0, 2.0]))
+    tensor([-0.69315 -0.12693])
+    """
 
     function = F.logsigmoid
 
 
 class Softsign(_Plain):
-    """x / (1 + |x|)"""
+    """x / (1 + |x|)
+
+    >>> nn.Softsign()(mytorch.tensor([-1.0, 3.0]))
+    tensor([-0.50000  0.75000])
+    """
 
     function = F.softsign
 
 
 class Tanhshrink(_Plain):
-    """x - tanh(x)"""
+    """x - tanh(x)
+
+    >>> nn.Tanhshrink()(mytorch.tensor([0.0, 1.0]))
+    tensor([0.00000 0.23841])
+    """
 
     function = F.tanhshrink
 
 
 class ReLU(_Inplace):
-    """max(x, 0)"""
+    """max(x, 0)
+
+    >>> nn.ReLU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([0.00000 2.00000])
+    """
 
     function = F.relu
 
 
 class SquaredReLU(_Inplace):
-    """max(x, 0)^2; not in PyTorch."""
+    """max(x, 0)^2; not in PyTorch.
+
+    >>> nn.SquaredReLU()(mytorch.tensor([-1.0, 3.0]))
+    tensor([0.00000 9.00000])
+    """
 
     function = F.squared_relu
 
 
 class ReLU6(_Inplace):
-    """min(max(x, 0), 6)"""
+    """min(max(x, 0), 6)
+
+    >>> nn.ReLU6()(mytorch.tensor([-1.0, 9.0]))
+    tensor([0.00000 6.00000])
+    """
 
     function = F.relu6
 
 
 class SELU(_Inplace):
-    """`ELU` with constants that keep the mean and variance of the activations."""
+    """`ELU` with constants that keep the mean and variance of the activations.
+
+    >>> nn.SELU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-1.11133  2.10140])
+    """
 
     function = F.selu
 
 
 class SiLU(_Inplace):
-    """x sigmoid(x)"""
+    """x sigmoid(x)
+
+    >>> nn.SiLU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.26894  1.76159])
+    """
 
     function = F.silu
 
 
 class Mish(_Inplace):
-    """x tanh(softplus(x))"""
+    """x tanh(softplus(x))
+
+    >>> nn.Mish()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.30340  1.94396])
+    """
 
     function = F.mish
 
 
 class Hardsigmoid(_Inplace):
-    """x / 6 + 1/2 clamped to [0, 1]"""
+    """x / 6 + 1/2 clamped to [0, 1]
+
+    >>> nn.Hardsigmoid()(mytorch.tensor([-3.0, 0.0]))
+    tensor([0.00000 0.50000])
+    """
 
     function = F.hardsigmoid
 
 
 class Hardswish(_Inplace):
-    """x hardsigmoid(x)"""
+    """x hardsigmoid(x)
+
+    >>> nn.Hardswish()(mytorch.tensor([-3.0, 3.0]))
+    tensor([-0.00000  3.00000])
+    """
 
     function = F.hardswish
 
@@ -136,6 +188,9 @@ class GELU(_Activation):
 
     Args:
         approximate: "none" or "tanh".
+
+    >>> nn.GELU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.15866  1.95450])
     """
 
     function = F.gelu
@@ -145,7 +200,11 @@ class GELU(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """x where x > 0, else negative_slope * x"""
+    """x where x > 0, else negative_slope * x
+
+    >>> nn.LeakyReLU(0.1)(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.10000  2.00000])
+    """
 
     function = F.leaky_relu
 
@@ -154,7 +213,11 @@ class LeakyReLU(_Activation):
 
 
 class RReLU(_Activation):
-    """x where x > 0, else a * x with a drawn from U(lower, upper) in training, else their mean."""
+    """x where x > 0, else a * x with a drawn from U(lower, upper) in training, else their mean.
+
+    >>> nn.RReLU().eval()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.22917  2.00000])
+    """
 
     function = F.rrelu
 
@@ -175,6 +238,9 @@ class PReLU(Module):
 
     Attributes:
         weight: (num_parameters,).
+
+    >>> nn.PReLU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.25000  2.00000], grad_fn=<_where>)
     """
 
     def __init__(
@@ -196,7 +262,11 @@ class PReLU(Module):
 
 
 class ELU(_Activation):
-    """x where x > 0, else alpha (exp(x) - 1)"""
+    """x where x > 0, else alpha (exp(x) - 1)
+
+    >>> nn.ELU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.63212  2.00000])
+    """
 
     function = F.elu
 
@@ -205,7 +275,11 @@ class ELU(_Activation):
 
 
 class CELU(_Activation):
-    """x where x > 0, else alpha (exp(x / alpha) - 1)"""
+    """x where x > 0, else alpha (exp(x / alpha) - 1)
+
+    >>> nn.CELU()(mytorch.tensor([-1.0, 2.0]))
+    tensor([-0.63212  2.00000])
+    """
 
     function = F.celu
 
@@ -214,7 +288,11 @@ class CELU(_Activation):
 
 
 class Softplus(_Activation):
-    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold.
+
+    >>> nn.Softplus()(mytorch.tensor([0.0, 2.0]))
+    tensor([0.69315 2.12693])
+    """
 
     function = F.softplus
 
@@ -230,6 +308,9 @@ class Hardtanh(_Activation):
 
     Raises:
         AssertionError: max_val is not above min_val.
+
+    >>> nn.Hardtanh()(mytorch.tensor([-3.0, 0.5]))
+    tensor([-1.00000  0.50000])
     """
 
     function = F.hardtanh
@@ -252,7 +333,11 @@ class Hardtanh(_Activation):
 
 
 class Threshold(_Activation):
-    """x where x > threshold, else `value`."""
+    """x where x > threshold, else `value`.
+
+    >>> nn.Threshold(0.5, 9.0)(mytorch.tensor([0.0, 1.0]))
+    tensor([9.00000 1.00000])
+    """
 
     function = F.threshold
 
@@ -261,7 +346,11 @@ class Threshold(_Activation):
 
 
 class Softshrink(_Activation):
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd.
+
+    >>> nn.Softshrink()(mytorch.tensor([-1.0, 0.2]))
+    tensor([-0.50000  0.00000])
+    """
 
     function = F.softshrink
 
@@ -273,13 +362,21 @@ class Softshrink(_Activation):
 
 
 class Hardshrink(Softshrink):
-    """x where |x| > lambd, else 0"""
+    """x where |x| > lambd, else 0
+
+    >>> nn.Hardshrink()(mytorch.tensor([-1.0, 0.2]))
+    tensor([-1.00000  0.00000])
+    """
 
     function = F.hardshrink
 
 
 class GLU(_Activation):
-    """a sigmoid(b) of the two halves of the input along a dim."""
+    """a sigmoid(b) of the two halves of the input along a dim.
+
+    >>> nn.GLU()(mytorch.tensor([2.0, 0.0]))
+    tensor([1.00000])
+    """
 
     function = F.glu
 
@@ -288,7 +385,11 @@ class GLU(_Activation):
 
 
 class SwiGLU(_Activation):
-    """silu(a) b of the two halves of the input along a dim; not in PyTorch."""
+    """silu(a) b of the two halves of the input along a dim; not in PyTorch.
+
+    >>> nn.SwiGLU()(mytorch.ones(2, 6)).shape
+    Size([2, 3])
+    """
 
     function = F.swiglu
 
@@ -297,7 +398,11 @@ class SwiGLU(_Activation):
 
 
 class GeGLU(_Activation):
-    """gelu(a) b of the two halves of the input along a dim; not in PyTorch."""
+    """gelu(a) b of the two halves of the input along a dim; not in PyTorch.
+
+    >>> nn.GeGLU()(mytorch.ones(2, 6)).shape
+    Size([2, 3])
+    """
 
     function = F.geglu
 

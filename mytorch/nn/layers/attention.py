@@ -36,6 +36,12 @@ class MultiheadAttention(Module):
     Raises:
         AssertionError: `num_heads` doesn't divide E.
         ValueError: one of them isn't positive.
+
+    >>> attention = nn.MultiheadAttention(8, num_heads=2, batch_first=True)
+    >>> x = mytorch.randn(4, 5, 8)
+    >>> output, weights = attention(x, x, x)
+    >>> output.shape, weights.shape
+    (Size([4, 5, 8]), Size([4, 5, 5]))
     """
 
     def __init__(

@@ -85,19 +85,31 @@ class _BatchNorm(_RunningNorm):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalizes each channel of (N, C) or (N, C, L) over the batch: see `F.batch_norm`."""
+    """Normalizes each channel of (N, C) or (N, C, L) over the batch: see `F.batch_norm`.
+
+    >>> nn.BatchNorm1d(2)(mytorch.ones(4, 2)).shape
+    Size([4, 2])
+    """
 
     dims = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalizes each channel of (N, C, H, W) over the batch: see `F.batch_norm`."""
+    """Normalizes each channel of (N, C, H, W) over the batch: see `F.batch_norm`.
+
+    >>> nn.BatchNorm2d(2)(mytorch.ones(4, 2, 5, 5)).shape
+    Size([4, 2, 5, 5])
+    """
 
     dims = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalizes each channel of (N, C, D, H, W) over the batch: see `F.batch_norm`."""
+    """Normalizes each channel of (N, C, D, H, W) over the batch: see `F.batch_norm`.
+
+    >>> nn.BatchNorm3d(2)(mytorch.ones(4, 2, 5, 5, 5)).shape
+    Size([4, 2, 5, 5, 5])
+    """
 
     dims = (5,)
 
@@ -127,18 +139,30 @@ class _InstanceNorm(_RunningNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalizes each channel of each sample of (N, C, L) or (C, L): see `F.instance_norm`."""
+    """Normalizes each channel of each sample of (N, C, L) or (C, L): see `F.instance_norm`.
+
+    >>> nn.InstanceNorm1d(2)(mytorch.ones(4, 2, 5)).shape
+    Size([4, 2, 5])
+    """
 
     dims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalizes each channel of each sample of (N, C, H, W) or (C, H, W): see `F.instance_norm`."""
+    """Normalizes each channel of each sample of (N, C, H, W) or (C, H, W): see `F.instance_norm`.
+
+    >>> nn.InstanceNorm2d(2)(mytorch.ones(4, 2, 5, 5)).shape
+    Size([4, 2, 5, 5])
+    """
 
     dims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalizes each channel of each sample of (N, C, D, H, W) or (C, D, H, W): see `F.instance_norm`."""
+    """Normalizes each channel of each sample of (N, C, D, H, W) or (C, D, H, W): see `F.instance_norm`.
+
+    >>> nn.InstanceNorm3d(2)(mytorch.ones(4, 2, 5, 5, 5)).shape
+    Size([4, 2, 5, 5, 5])
+    """
 
     dims = (4, 5)

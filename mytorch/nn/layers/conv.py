@@ -154,7 +154,11 @@ class _ConvTranspose(_ConvNd):
 
 
 class Conv1d(_Conv):
-    """Convolution over one dim, from (N, C, L) to (N, out_channels, L'): see `Conv2d`."""
+    """Convolution over one dim, from (N, C, L) to (N, out_channels, L'): see `Conv2d`.
+
+    >>> nn.Conv1d(2, 4, kernel_size=3)(mytorch.ones(1, 2, 8)).shape
+    Size([1, 4, 6])
+    """
 
     dims = 1
 
@@ -176,19 +180,30 @@ class Conv2d(_Conv):
 
     Raises:
         ValueError: groups don't divide the channels; unknown or impossible padding.
+
+    >>> nn.Conv2d(3, 4, kernel_size=3, padding=1)(mytorch.ones(1, 3, 8, 8)).shape
+    Size([1, 4, 8, 8])
     """
 
     dims = 2
 
 
 class Conv3d(_Conv):
-    """Convolution over three dims, from (N, C, D, H, W) to (N, out_channels, D', H', W'): see `Conv2d`."""
+    """Convolution over three dims, from (N, C, D, H, W) to (N, out_channels, D', H', W'): see `Conv2d`.
+
+    >>> nn.Conv3d(2, 4, kernel_size=3)(mytorch.ones(1, 2, 8, 8, 8)).shape
+    Size([1, 4, 6, 6, 6])
+    """
 
     dims = 3
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """Transposed convolution over one dim, from (N, C, L) to (N, out_channels, L'): see `ConvTranspose2d`."""
+    """Transposed convolution over one dim, from (N, C, L) to (N, out_channels, L'): see `ConvTranspose2d`.
+
+    >>> nn.ConvTranspose1d(2, 4, kernel_size=2, stride=2)(mytorch.ones(1, 2, 8)).shape
+    Size([1, 4, 16])
+    """
 
     dims = 1
 
@@ -210,19 +225,30 @@ class ConvTranspose2d(_ConvTranspose):
 
     Raises:
         ValueError: groups don't divide the channels; another padding_mode.
+
+    >>> nn.ConvTranspose2d(2, 4, kernel_size=2, stride=2)(mytorch.ones(1, 2, 8, 8)).shape
+    Size([1, 4, 16, 16])
     """
 
     dims = 2
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """Transposed convolution over three dims: see `ConvTranspose2d`, with a depth before the height."""
+    """Transposed convolution over three dims: see `ConvTranspose2d`, with a depth before the height.
+
+    >>> nn.ConvTranspose3d(2, 4, kernel_size=2, stride=2)(mytorch.ones(1, 2, 4, 4, 4)).shape
+    Size([1, 4, 8, 8, 8])
+    """
 
     dims = 3
 
 
 class Unfold(Module):
-    """Windows of images as columns, (N, C, H, W) to (N, C kernel, windows): see `F.unfold`."""
+    """Windows of images as columns, (N, C, H, W) to (N, C kernel, windows): see `F.unfold`.
+
+    >>> nn.Unfold(kernel_size=2)(mytorch.ones(1, 1, 3, 3)).shape
+    Size([1, 4, 4])
+    """
 
     def __init__(
         self, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0, stride: IntOrInts = 1
@@ -241,7 +267,11 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Sums of windows to images, (N, C kernel, windows) to (N, C, H, W): see `F.fold`."""
+    """Sums of windows to images, (N, C kernel, windows) to (N, C, H, W): see `F.fold`.
+
+    >>> nn.Fold((4, 4), kernel_size=2, stride=2)(mytorch.ones(1, 4, 4)).shape
+    Size([1, 1, 4, 4])
+    """
 
     def __init__(
         self, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,

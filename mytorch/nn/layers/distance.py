@@ -8,7 +8,11 @@ from ..module import Module
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between two vectors along a dim: see `F.cosine_similarity`."""
+    """The cosine of the angle between two vectors along a dim: see `F.cosine_similarity`.
+
+    >>> nn.CosineSimilarity()(mytorch.tensor([[1.0, 0.0]]), mytorch.tensor([[1.0, 1.0]]))
+    tensor([0.70711])
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8):
         super().__init__()
@@ -19,7 +23,11 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of the difference of two vectors along the last dim: see `F.pairwise_distance`."""
+    """The p-norm of the difference of two vectors along the last dim: see `F.pairwise_distance`.
+
+    >>> nn.PairwiseDistance()(mytorch.tensor([[0.0, 0.0]]), mytorch.tensor([[3.0, 4.0]]))
+    tensor([5.00000])
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
         super().__init__()

@@ -45,6 +45,11 @@ class Dropout(_Dropout):
 
     Raises:
         ValueError: p is not in [0, 1].
+
+    >>> nn.Dropout(1.0)(mytorch.ones(2))
+    tensor([0.00000 0.00000])
+    >>> nn.Dropout(0.5).eval()(mytorch.ones(2))
+    tensor([1.00000 1.00000])
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -54,30 +59,50 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Zeroes whole channels of (N, C, L) or (C, L): see `F.dropout1d`."""
+    """Zeroes whole channels of (N, C, L) or (C, L): see `F.dropout1d`.
+
+    >>> nn.Dropout1d(0.5).eval()(mytorch.ones(2, 3, 4)).shape
+    Size([2, 3, 4])
+    """
 
     function = staticmethod(F.dropout1d)
 
 
 class Dropout2d(_Dropout):
-    """Zeroes whole channels of (N, C, H, W): see `F.dropout2d`."""
+    """Zeroes whole channels of (N, C, H, W): see `F.dropout2d`.
+
+    >>> nn.Dropout2d(0.5).eval()(mytorch.ones(2, 3, 4, 4)).shape
+    Size([2, 3, 4, 4])
+    """
 
     function = staticmethod(F.dropout2d)
 
 
 class Dropout3d(_Dropout):
-    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W): see `F.dropout3d`."""
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W): see `F.dropout3d`.
+
+    >>> nn.Dropout3d(0.5).eval()(mytorch.ones(2, 3, 4, 4, 4)).shape
+    Size([2, 3, 4, 4, 4])
+    """
 
     function = staticmethod(F.dropout3d)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that preserves mean 0 and variance 1, for SELU: see `F.alpha_dropout`."""
+    """Dropout that preserves mean 0 and variance 1, for SELU: see `F.alpha_dropout`.
+
+    >>> nn.AlphaDropout(0.5).eval()(mytorch.ones(2))
+    tensor([1.00000 1.00000])
+    """
 
     function = staticmethod(F.alpha_dropout)
 
 
 class FeatureAlphaDropout(_Dropout):
-    """`AlphaDropout` of whole channels, (N, C, …): see `F.feature_alpha_dropout`."""
+    """`AlphaDropout` of whole channels, (N, C, …): see `F.feature_alpha_dropout`.
+
+    >>> nn.FeatureAlphaDropout(0.5).eval()(mytorch.ones(1, 2))
+    tensor([[1.00000 1.00000]])
+    """
 
     function = staticmethod(F.feature_alpha_dropout)

@@ -21,6 +21,9 @@ class Embedding(Module):
 
     Attributes:
         weight: (num_embeddings, embedding_dim), from the normal distribution of mean 0 and variance 1.
+
+    >>> nn.Embedding(10, 4)(mytorch.tensor([[1, 2, 3]])).shape
+    Size([1, 3, 4])
     """
 
     def __init__(
@@ -106,6 +109,9 @@ class EmbeddingBag(Module):
 
     Attributes:
         weight: (num_embeddings, embedding_dim), from the normal distribution of mean 0 and variance 1.
+
+    >>> nn.EmbeddingBag(10, 4)(mytorch.tensor([[1, 2, 3]])).shape
+    Size([1, 4])
     """
 
     def __init__(

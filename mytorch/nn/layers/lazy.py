@@ -68,7 +68,14 @@ class LazyModuleMixin:
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """A `Linear` whose `in_features` is the size of the last dim of its first input."""
+    """A `Linear` whose `in_features` is the size of the last dim of its first input.
+
+    >>> layer = nn.LazyLinear(3)
+    >>> layer(mytorch.ones(4, 2)).shape
+    Size([4, 3])
+    >>> layer
+    Linear(in_features=2, out_features=3, bias=True)
+    """
 
     cls_to_become = Linear
 

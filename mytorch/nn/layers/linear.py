@@ -15,7 +15,11 @@ from ..parameter import Parameter
 
 
 class Identity(Module):
-    """y = x, whatever the arguments."""
+    """y = x, whatever the arguments.
+
+    >>> nn.Identity()(mytorch.ones(2))
+    tensor([1.00000 1.00000])
+    """
 
     def __init__(self, *args: object, **kwargs: object):
         super().__init__()
@@ -25,7 +29,11 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """Make one dim of the dims `start_dim` to `end_dim`; by default of all but the first."""
+    """Make one dim of the dims `start_dim` to `end_dim`; by default of all but the first.
+
+    >>> nn.Flatten()(mytorch.ones(2, 3, 4)).shape
+    Size([2, 12])
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         super().__init__()
@@ -47,6 +55,9 @@ class Unflatten(Module):
 
     Raises:
         TypeError: sizes that aren't a tuple or list of ints.
+
+    >>> nn.Unflatten(1, (3, 4))(mytorch.ones(2, 12)).shape
+    Size([2, 3, 4])
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]):
@@ -73,6 +84,9 @@ class Linear(Module):
     Attributes:
         weight: (out_features, in_features), from the uniform distribution between ± 1 / sqrt(in_features).
         bias: (out_features,), from the same, or None.
+
+    >>> nn.Linear(2, 3)(mytorch.ones(4, 2)).shape
+    Size([4, 3])
     """
 
     def __init__(
@@ -109,6 +123,9 @@ class LinearActivation(Linear):
     Args:
         bias: whether to add b.
         activation: f, "gelu", "gelu_tanh", "relu" or "silu".
+
+    >>> nn.LinearActivation(2, 3)(mytorch.ones(4, 2)).shape
+    Size([4, 3])
     """
 
     def __init__(
@@ -138,6 +155,9 @@ class Bilinear(Module):
 
     Raises:
         ValueError: in1_features isn't positive.
+
+    >>> nn.Bilinear(2, 3, 4)(mytorch.ones(5, 2), mytorch.ones(5, 3)).shape
+    Size([5, 4])
     """
 
     def __init__(

@@ -47,14 +47,22 @@ class _WeightedLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """(input - target)^2: see `F.mse_loss`."""
+    """(input - target)^2: see `F.mse_loss`.
+
+    >>> nn.MSELoss()(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(2.00000)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
-    """|input - target|: see `F.l1_loss`."""
+    """|input - target|: see `F.l1_loss`.
+
+    >>> nn.L1Loss()(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(1.00000)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, reduction=self.reduction)
@@ -65,6 +73,9 @@ class SmoothL1Loss(_Loss):
 
     Args:
         beta: the error up to which it is quadratic.
+
+    >>> nn.SmoothL1Loss()(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(0.75000)
     """
 
     def __init__(
@@ -86,6 +97,9 @@ class HuberLoss(_Loss):
 
     Raises:
         TypeError: delta is no number.
+
+    >>> nn.HuberLoss()(mytorch.tensor([1.0, 2.0]), mytorch.tensor([1.0, 4.0]))
+    tensor(0.75000)
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
@@ -118,7 +132,11 @@ class _ClassLoss(_WeightedLoss):
 
 
 class NLLLoss(_ClassLoss):
-    """- weight[t] * input[t], for log-probabilities: see `F.nll_loss`."""
+    """- weight[t] * input[t], for log-probabilities: see `F.nll_loss`.
+
+    >>> nn.NLLLoss()(mytorch.tensor([[-0.1, -2.4]]), mytorch.tensor([0]))
+    tensor(0.10000)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(
@@ -131,6 +149,9 @@ class CrossEntropyLoss(_ClassLoss):
 
     Args:
         label_smoothing: the share of a target's probability that all classes divide.
+
+    >>> nn.CrossEntropyLoss()(mytorch.tensor([[2.0, 0.0]]), mytorch.tensor([0]))
+    tensor(0.12693)
     """
 
     def __init__(
@@ -153,6 +174,10 @@ class CTCLoss(_Loss):
     Args:
         blank: the class of a step without a label.
         zero_infinity: 0 for an infinite loss.
+
+    >>> log_probs = mytorch.zeros(4, 1, 3).log_softmax(2)
+    >>> nn.CTCLoss()(log_probs, mytorch.tensor([[1, 2]]), mytorch.tensor([4]), mytorch.tensor([2]))
+    tensor(0.84320)
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
@@ -182,6 +207,9 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
     Raises:
         RuntimeError: the weight's shape is wrong, or the smoothing isn't from 0 to 1.
+
+    >>> nn.LinearCrossEntropyLoss(2, 3)(mytorch.ones(4, 2), mytorch.tensor([0, 1, 2, 0])).shape
+    Size([])
     """
 
     def __init__(
@@ -218,7 +246,11 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss):
-    """The binary cross entropy of probabilities: see `F.binary_cross_entropy`."""
+    """The binary cross entropy of probabilities: see `F.binary_cross_entropy`.
+
+    >>> nn.BCELoss()(mytorch.tensor([0.9]), mytorch.tensor([1.0]))
+    tensor(0.10536)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
@@ -230,6 +262,9 @@ class BCEWithLogitsLoss(_WeightedLoss):
     Args:
         weight: of each element.
         pos_weight: of the positive targets.
+
+    >>> nn.BCEWithLogitsLoss()(mytorch.tensor([2.0]), mytorch.tensor([1.0]))
+    tensor(0.12693)
     """
 
     def __init__(
@@ -254,6 +289,9 @@ class KLDivLoss(_Loss):
     Args:
         reduction: "batchmean", too.
         log_target: the targets are logarithms.
+
+    >>> nn.KLDivLoss(reduction="sum")(mytorch.tensor([0.5, 0.5]).log(), mytorch.tensor([0.9, 0.1]))
+    tensor(0.36806)
     """
 
     reductions = (*REDUCTIONS, "batchmean")
@@ -275,6 +313,9 @@ class GaussianNLLLoss(_Loss):
     Args:
         full: add the constant term.
         eps: lower bound of the variance.
+
+    >>> nn.GaussianNLLLoss()(mytorch.zeros(2), mytorch.ones(2), mytorch.ones(2))
+    tensor(0.50000)
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
@@ -292,6 +333,9 @@ class PoissonNLLLoss(_Loss):
         log_input: the input is the logarithm of the expected count.
         full: add an approximation of the term of the target alone.
         eps: added before the logarithm without `log_input`.
+
+    >>> nn.PoissonNLLLoss()(mytorch.tensor([0.0]), mytorch.tensor([2.0]))
+    tensor(1.00000)
     """
 
     def __init__(

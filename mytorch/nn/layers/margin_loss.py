@@ -22,21 +22,33 @@ class _MarginLoss(_Loss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """max(0, -target (input1 - input2) + margin): see `F.margin_ranking_loss`."""
+    """max(0, -target (input1 - input2) + margin): see `F.margin_ranking_loss`.
+
+    >>> nn.MarginRankingLoss()(mytorch.tensor([1.0]), mytorch.tensor([3.0]), mytorch.tensor([1]))
+    tensor(2.00000)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """1 - cos, or max(0, cos - margin): see `F.cosine_embedding_loss`."""
+    """1 - cos, or max(0, cos - margin): see `F.cosine_embedding_loss`.
+
+    >>> nn.CosineEmbeddingLoss()(mytorch.ones(1, 2), mytorch.ones(1, 2), mytorch.tensor([-1]))
+    tensor(1.00000)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """The distance, or max(0, margin - distance): see `F.hinge_embedding_loss`."""
+    """The distance, or max(0, margin - distance): see `F.hinge_embedding_loss`.
+
+    >>> nn.HingeEmbeddingLoss()(mytorch.tensor([0.5]), mytorch.tensor([-1]))
+    tensor(0.50000)
+    """
 
     def __init__(
         self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -49,7 +61,11 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target input)): see `F.soft_margin_loss`."""
+    """log(1 + exp(-target input)): see `F.soft_margin_loss`.
+
+    >>> nn.SoftMarginLoss()(mytorch.tensor([0.0]), mytorch.tensor([1.0]))
+    tensor(0.69315)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
@@ -60,6 +76,9 @@ class MultiMarginLoss(_WeightedLoss):
 
     Raises:
         ValueError: p is not 1 or 2; the weight is not 1-D.
+
+    >>> nn.MultiMarginLoss()(mytorch.tensor([[1.0, 0.5]]), mytorch.tensor([0]))
+    tensor(0.25000)
     """
 
     def __init__(
@@ -78,14 +97,22 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """max(0, 1 - (input[t] - input[j])) for all targets t and others j: see `F.multilabel_margin_loss`."""
+    """max(0, 1 - (input[t] - input[j])) for all targets t and others j: see `F.multilabel_margin_loss`.
+
+    >>> nn.MultiLabelMarginLoss()(mytorch.tensor([[0.1, 0.9]]), mytorch.tensor([[1, -1]]))
+    tensor(0.10000)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """The binary cross entropy of each class: see `F.multilabel_soft_margin_loss`."""
+    """The binary cross entropy of each class: see `F.multilabel_soft_margin_loss`.
+
+    >>> nn.MultiLabelSoftMarginLoss()(mytorch.zeros(1, 2), mytorch.ones(1, 2))
+    tensor(0.69315)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
@@ -102,6 +129,9 @@ class TripletMarginLoss(_Loss):
 
     Raises:
         ValueError: the margin is not positive.
+
+    >>> nn.TripletMarginLoss()(mytorch.zeros(1, 2), mytorch.zeros(1, 2), mytorch.ones(1, 2) * 0.3)
+    tensor(0.57574)
     """
 
     def __init__(
@@ -123,6 +153,9 @@ class TripletMarginWithDistanceLoss(_Loss):
 
     Raises:
         ValueError: the margin is not positive.
+
+    >>> nn.TripletMarginWithDistanceLoss()(mytorch.zeros(1, 2), mytorch.zeros(1, 2), mytorch.ones(1, 2) * 0.3)
+    tensor(0.57574)
     """
 
     def __init__(

@@ -45,6 +45,9 @@ class LayerNorm(_Affine):
         eps: added to the variance.
         elementwise_affine: whether to learn a weight (initially ones).
         bias: whether to learn a bias (initially zeros), too.
+
+    >>> nn.LayerNorm(3)(mytorch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[-1.22474  0.00000  1.22474]], grad_fn=<layer_norm>)
     """
 
     def __init__(
@@ -73,6 +76,11 @@ class AddLayerNorm(LayerNorm):
         y, sum = norm(input, residual)
 
     PyTorch has no such layer; arguments and parameters are those of `LayerNorm`.
+
+    >>> total, normalized = nn.AddLayerNorm(3)(mytorch.ones(2, 3), mytorch.ones(2, 3))
+    >>> total
+    tensor([[0.00000 0.00000 0.00000]
+            [0.00000 0.00000 0.00000]], grad_fn=<add_layer_norm[0]>)
     """
 
     def forward(self, input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,6 +95,9 @@ class RMSNorm(Module):
         normalized_shape: the sizes of these dims; an int for the last dim.
         eps: added to the mean square; by default the epsilon of the input's dtype.
         elementwise_affine: whether to learn a weight (initially ones).
+
+    >>> nn.RMSNorm(2)(mytorch.tensor([[3.0, 4.0]]))
+    tensor([[0.84853 1.13137]], grad_fn=<rms_norm>)
     """
 
     def __init__(
@@ -123,6 +134,9 @@ class GroupNorm(_Affine):
 
     Raises:
         ValueError: num_channels is not divisible by num_groups.
+
+    >>> nn.GroupNorm(2, 4)(mytorch.ones(1, 4, 5)).shape
+    Size([1, 4, 5])
     """
 
     def __init__(
@@ -150,6 +164,9 @@ class LocalResponseNorm(Module):
     Args:
         size: the number of neighbouring channels.
         alpha, beta, k: y = x / (k + alpha mean)^beta
+
+    >>> nn.LocalResponseNorm(2)(mytorch.ones(1, 4, 5)).shape
+    Size([1, 4, 5])
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):

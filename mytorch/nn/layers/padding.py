@@ -77,92 +77,154 @@ class _CircularPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """Pads with a value at both ends of the last dim, (N, C, W) or (C, W): ConstantPad1d(padding, value)."""
+    """Pads with a value at both ends of the last dim, (N, C, W) or (C, W): ConstantPad1d(padding, value).
+
+    >>> nn.ConstantPad1d(1, 5.0)(mytorch.ones(1, 2))
+    tensor([[5.00000 1.00000 1.00000 5.00000]])
+    """
 
     dims = 1
 
 
 class ConstantPad2d(_ConstantPad):
     """Pads with a value around the last two dims, (N, C, H, W) or (C, H, W): ConstantPad2d(padding,
-    value)."""
+    value).
+
+    >>> nn.ConstantPad2d(1, 5.0)(mytorch.ones(1, 1, 2, 2)).shape
+    Size([1, 1, 4, 4])
+    """
 
     dims = 2
 
 
 class ConstantPad3d(_ConstantPad):
     """Pads with a value around the last three dims, (N, C, D, H, W) or (C, D, H, W):
-    ConstantPad3d(padding, value)."""
+    ConstantPad3d(padding, value).
+
+    >>> nn.ConstantPad3d(1, 5.0)(mytorch.ones(1, 1, 2, 2, 2)).shape
+    Size([1, 1, 4, 4, 4])
+    """
 
     dims = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """Pads with zeros at both ends of the last dim, (N, C, W) or (C, W)."""
+    """Pads with zeros at both ends of the last dim, (N, C, W) or (C, W).
+
+    >>> nn.ZeroPad1d(1)(mytorch.ones(1, 2))
+    tensor([[0.00000 1.00000 1.00000 0.00000]])
+    """
 
     dims = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """Pads with zeros around the last two dims, (N, C, H, W) or (C, H, W)."""
+    """Pads with zeros around the last two dims, (N, C, H, W) or (C, H, W).
+
+    >>> nn.ZeroPad2d(1)(mytorch.ones(1, 1, 1, 1))
+    tensor([[[[0.00000 0.00000 0.00000]
+              [0.00000 1.00000 0.00000]
+              [0.00000 0.00000 0.00000]]]])
+    """
 
     dims = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """Pads with zeros around the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
+    """Pads with zeros around the last three dims, (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ZeroPad3d(1)(mytorch.ones(1, 1, 2, 2, 2)).shape
+    Size([1, 1, 4, 4, 4])
+    """
 
     dims = 3
 
 
 class ReflectionPad1d(_Pad):
-    """Reflects the last dim at both ends, (N, C, W) or (C, W)."""
+    """Reflects the last dim at both ends, (N, C, W) or (C, W).
+
+    >>> nn.ReflectionPad1d(1)(mytorch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[2.00000 1.00000 2.00000 3.00000 2.00000]])
+    """
 
     dims, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """Reflects the last two dims at their ends, (N, C, H, W) or (C, H, W)."""
+    """Reflects the last two dims at their ends, (N, C, H, W) or (C, H, W).
+
+    >>> nn.ReflectionPad2d(1)(mytorch.ones(1, 1, 2, 2)).shape
+    Size([1, 1, 4, 4])
+    """
 
     dims, mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """Reflects the last three dims at their ends, (N, C, D, H, W) or (C, D, H, W)."""
+    """Reflects the last three dims at their ends, (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ReflectionPad3d(1)(mytorch.ones(1, 1, 2, 2, 2)).shape
+    Size([1, 1, 4, 4, 4])
+    """
 
     dims, mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """Replicates the ends of the last dim, (N, C, W) or (C, W)."""
+    """Replicates the ends of the last dim, (N, C, W) or (C, W).
+
+    >>> nn.ReplicationPad1d(1)(mytorch.tensor([[1.0, 2.0]]))
+    tensor([[1.00000 1.00000 2.00000 2.00000]])
+    """
 
     dims, mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """Replicates the border of the last two dims, (N, C, H, W) or (C, H, W)."""
+    """Replicates the border of the last two dims, (N, C, H, W) or (C, H, W).
+
+    >>> nn.ReplicationPad2d(1)(mytorch.ones(1, 1, 2, 2)).shape
+    Size([1, 1, 4, 4])
+    """
 
     dims, mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """Replicates the border of the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
+    """Replicates the border of the last three dims, (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ReplicationPad3d(1)(mytorch.ones(1, 1, 2, 2, 2)).shape
+    Size([1, 1, 4, 4, 4])
+    """
 
     dims, mode = 3, "replicate"
 
 
 class CircularPad1d(_CircularPad):
-    """Pads the last dim circularly, (N, C, W) or (C, W)."""
+    """Pads the last dim circularly, (N, C, W) or (C, W).
+
+    >>> nn.CircularPad1d(1)(mytorch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[3.00000 1.00000 2.00000 3.00000 1.00000]])
+    """
 
     dims = 1
 
 
 class CircularPad2d(_CircularPad):
-    """Pads the last two dims circularly, (N, C, H, W) or (C, H, W)."""
+    """Pads the last two dims circularly, (N, C, H, W) or (C, H, W).
+
+    >>> nn.CircularPad2d(1)(mytorch.ones(1, 1, 2, 2)).shape
+    Size([1, 1, 4, 4])
+    """
 
     dims = 2
 
 
 class CircularPad3d(_CircularPad):
-    """Pads the last three dims circularly, (N, C, D, H, W) or (C, D, H, W)."""
+    """Pads the last three dims circularly, (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.CircularPad3d(1)(mytorch.ones(1, 1, 2, 2, 2)).shape
+    Size([1, 1, 4, 4, 4])
+    """
 
     dims = 3

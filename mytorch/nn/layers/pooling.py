@@ -43,19 +43,31 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The maximum of each window over the last dim, (N, C, L) or (C, L): see `F.max_pool1d`."""
+    """The maximum of each window over the last dim, (N, C, L) or (C, L): see `F.max_pool1d`.
+
+    >>> nn.MaxPool1d(2)(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]))
+    tensor([[[3.00000 2.00000]]])
+    """
 
     function = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    """The maximum of each window over the last two dims, (N, C, H, W) or (C, H, W): see `F.max_pool2d`."""
+    """The maximum of each window over the last two dims, (N, C, H, W) or (C, H, W): see `F.max_pool2d`.
+
+    >>> nn.MaxPool2d(2)(mytorch.ones(1, 3, 8, 8)).shape
+    Size([1, 3, 4, 4])
+    """
 
     function = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
-    """The maximum of each window over the last three dims: see `F.max_pool3d`."""
+    """The maximum of each window over the last three dims: see `F.max_pool3d`.
+
+    >>> nn.MaxPool3d(2)(mytorch.ones(1, 3, 8, 8, 8)).shape
+    Size([1, 3, 4, 4, 4])
+    """
 
     function = staticmethod(F.max_pool3d)
 
@@ -65,6 +77,9 @@ class AvgPool1d(Module):
 
     Args:
         kernel_size, stride, padding, ceil_mode, count_include_pad: see `F.avg_pool2d`.
+
+    >>> nn.AvgPool1d(2)(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]))
+    tensor([[[2.00000 1.00000]]])
     """
 
     def __init__(
@@ -91,6 +106,9 @@ class AvgPool2d(Module):
 
     Args:
         kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: see `F.avg_pool2d`.
+
+    >>> nn.AvgPool2d(2)(mytorch.ones(1, 3, 8, 8)).shape
+    Size([1, 3, 4, 4])
     """
 
     function: Callable = staticmethod(F.avg_pool2d)
@@ -114,7 +132,11 @@ class AvgPool2d(Module):
 
 
 class AvgPool3d(AvgPool2d):
-    """The mean of each window over the last three dims; the arguments are those of `AvgPool2d`."""
+    """The mean of each window over the last three dims; the arguments are those of `AvgPool2d`.
+
+    >>> nn.AvgPool3d(2)(mytorch.ones(1, 3, 8, 8, 8)).shape
+    Size([1, 3, 4, 4, 4])
+    """
 
     function = staticmethod(F.avg_pool3d)
 
@@ -148,19 +170,31 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """(sum x^p)^(1/p) over each window of the last dim, (N, C, L) or (C, L)."""
+    """(sum x^p)^(1/p) over each window of the last dim, (N, C, L) or (C, L).
+
+    >>> nn.LPPool1d(2, kernel_size=2)(mytorch.tensor([[[3.0, 4.0]]]))
+    tensor([[[5.00000]]])
+    """
 
     function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """(sum x^p)^(1/p) over each window of the last two dims, (N, C, H, W) or (C, H, W)."""
+    """(sum x^p)^(1/p) over each window of the last two dims, (N, C, H, W) or (C, H, W).
+
+    >>> nn.LPPool2d(2, kernel_size=2)(mytorch.ones(1, 3, 8, 8)).shape
+    Size([1, 3, 4, 4])
+    """
 
     function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """(sum x^p)^(1/p) over each window of the last three dims, (N, C, D, H, W) or (C, D, H, W)."""
+    """(sum x^p)^(1/p) over each window of the last three dims, (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.LPPool3d(2, kernel_size=2)(mytorch.ones(1, 3, 8, 8, 8)).shape
+    Size([1, 3, 4, 4, 4])
+    """
 
     function = staticmethod(F.lp_pool3d)
 
@@ -186,19 +220,31 @@ class _AdaptiveAvgPool(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """The means of `output_size` windows over the last dim: see `F.adaptive_avg_pool1d`."""
+    """The means of `output_size` windows over the last dim: see `F.adaptive_avg_pool1d`.
+
+    >>> nn.AdaptiveAvgPool1d(2)(mytorch.ones(1, 3, 8)).shape
+    Size([1, 3, 2])
+    """
 
     function = staticmethod(F.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """The means of `output_size` windows over the last two dims: see `F.adaptive_avg_pool2d`."""
+    """The means of `output_size` windows over the last two dims: see `F.adaptive_avg_pool2d`.
+
+    >>> nn.AdaptiveAvgPool2d(1)(mytorch.ones(1, 3, 8, 8)).shape
+    Size([1, 3, 1, 1])
+    """
 
     function = staticmethod(F.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """The means of `output_size` windows over the last three dims: see `F.adaptive_avg_pool3d`."""
+    """The means of `output_size` windows over the last three dims: see `F.adaptive_avg_pool3d`.
+
+    >>> nn.AdaptiveAvgPool3d(1)(mytorch.ones(1, 3, 8, 8, 8)).shape
+    Size([1, 3, 1, 1, 1])
+    """
 
     function = staticmethod(F.adaptive_avg_pool3d)
 
@@ -220,18 +266,30 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The maxima of `output_size` windows over the last dim: see `F.adaptive_max_pool1d`."""
+    """The maxima of `output_size` windows over the last dim: see `F.adaptive_max_pool1d`.
+
+    >>> nn.AdaptiveMaxPool1d(2)(mytorch.ones(1, 3, 8)).shape
+    Size([1, 3, 2])
+    """
 
     function = staticmethod(F.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The maxima of `output_size` windows over the last two dims: see `F.adaptive_max_pool2d`."""
+    """The maxima of `output_size` windows over the last two dims: see `F.adaptive_max_pool2d`.
+
+    >>> nn.AdaptiveMaxPool2d(1)(mytorch.ones(1, 3, 8, 8)).shape
+    Size([1, 3, 1, 1])
+    """
 
     function = staticmethod(F.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The maxima of `output_size` windows over the last three dims: see `F.adaptive_max_pool3d`."""
+    """The maxima of `output_size` windows over the last three dims: see `F.adaptive_max_pool3d`.
+
+    >>> nn.AdaptiveMaxPool3d(1)(mytorch.ones(1, 3, 8, 8, 8)).shape
+    Size([1, 3, 1, 1, 1])
+    """
 
     function = staticmethod(F.adaptive_max_pool3d)

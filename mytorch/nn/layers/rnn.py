@@ -245,6 +245,10 @@ class RNN(RNNBase):
         nonlinearity: "tanh" or "relu".
 
     Source: Elman, 1990. https://doi.org/10.1207/s15516709cog1402_1
+
+    >>> output, h = nn.RNN(2, 4, batch_first=True)(mytorch.ones(3, 5, 2))
+    >>> output.shape, h.shape
+    (Size([3, 5, 4]), Size([1, 3, 4]))
     """
 
     def __init__(
@@ -295,6 +299,10 @@ class LSTM(RNNBase):
         RuntimeError, ValueError: shapes or dtypes do not match.
 
     Source: Hochreiter & Schmidhuber, 1997. https://doi.org/10.1162/neco.1997.9.8.1735
+
+    >>> output, (h, c) = nn.LSTM(2, 4, batch_first=True)(mytorch.ones(3, 5, 2))
+    >>> output.shape, h.shape, c.shape
+    (Size([3, 5, 4]), Size([1, 3, 4]), Size([1, 3, 4]))
     """
 
     def __init__(
@@ -324,6 +332,10 @@ class GRU(RNNBase):
     Arguments, shapes and attributes are those of `LSTM`, without cell states and projection.
 
     Source: Cho et al., 2014. https://arxiv.org/abs/1406.1078
+
+    >>> output, h = nn.GRU(2, 4, batch_first=True)(mytorch.ones(3, 5, 2))
+    >>> output.shape, h.shape
+    (Size([3, 5, 4]), Size([1, 3, 4]))
     """
 
     def __init__(

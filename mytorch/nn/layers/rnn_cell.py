@@ -96,6 +96,9 @@ class RNNCell(RNNCellBase):
     Args:
         input: (batch, input_size), or (input_size,).
         hx: (batch, hidden_size), or (hidden_size,); default zeros.
+
+    >>> nn.RNNCell(2, 4)(mytorch.ones(3, 2)).shape
+    Size([3, 4])
     """
 
     def __init__(
@@ -121,6 +124,10 @@ class LSTMCell(RNNCellBase):
     Args:
         input: (batch, input_size), or (input_size,).
         hx: h and c, each (batch, hidden_size), or (hidden_size,); default zeros.
+
+    >>> h, c = nn.LSTMCell(2, 4)(mytorch.ones(3, 2))
+    >>> h.shape, c.shape
+    (Size([3, 4]), Size([3, 4]))
     """
 
     mode = "LSTM"
@@ -141,6 +148,9 @@ class GRUCell(RNNCellBase):
     Args:
         input: (batch, input_size), or (input_size,).
         hx: (batch, hidden_size), or (hidden_size,); default zeros.
+
+    >>> nn.GRUCell(2, 4)(mytorch.ones(3, 2)).shape
+    Size([3, 4])
     """
 
     mode = "GRU"

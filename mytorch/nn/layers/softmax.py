@@ -15,6 +15,9 @@ class Softmax(_Activation):
 
     Args:
         dim: along which the results sum to 1.
+
+    >>> nn.Softmax(dim=0)(mytorch.tensor([1.0, 1.0, 2.0]))
+    tensor([0.21194 0.21194 0.57612])
     """
 
     function = F.softmax
@@ -27,13 +30,21 @@ class Softmax(_Activation):
 
 
 class LogSoftmax(Softmax):
-    """log(softmax(x)) along a dim; the arguments are those of `Softmax`."""
+    """log(softmax(x)) along a dim; the arguments are those of `Softmax`.
+
+    >>> nn.LogSoftmax(dim=0)(mytorch.tensor([1.0, 1.0]))
+    tensor([-0.69315 -0.69315])
+    """
 
     function = F.log_softmax
 
 
 class Softmin(_Activation):
-    """softmax(-x) along a dim."""
+    """softmax(-x) along a dim.
+
+    >>> nn.Softmin(dim=0)(mytorch.tensor([1.0, 1.0, 2.0]))
+    tensor([0.42232 0.42232 0.15536])
+    """
 
     def __init__(self, dim: int | None = None):
         super().__init__(dim=dim)
@@ -47,6 +58,9 @@ class Softmax2d(Module):
 
     Raises (when called):
         ValueError: the input has other than 3 or 4 dims.
+
+    >>> nn.Softmax2d()(mytorch.ones(1, 2, 3, 3)).shape
+    Size([1, 2, 3, 3])
     """
 
     def forward(self, input: Tensor) -> Tensor:

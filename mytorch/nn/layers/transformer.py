@@ -44,6 +44,9 @@ class TransformerEncoderLayer(Module):
 
     Raises:
         RuntimeError: an unknown activation.
+
+    >>> nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(mytorch.ones(4, 5, 8)).shape
+    Size([4, 5, 8])
     """
 
     def __init__(
@@ -90,6 +93,10 @@ class TransformerDecoderLayer(Module):
 
     Args:
         d_model, nhead, …: those of `TransformerEncoderLayer`.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(mytorch.ones(4, 3, 8), mytorch.ones(4, 5, 8)).shape
+    Size([4, 3, 8])
     """
 
     def __init__(
@@ -148,6 +155,10 @@ class TransformerEncoder(Module):
         encoder_layer: copied `num_layers` times.
         norm: a last layer.
         enable_nested_tensor, mask_check: without effect.
+
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> nn.TransformerEncoder(layer, 2)(mytorch.ones(4, 5, 8)).shape
+    Size([4, 5, 8])
     """
 
     def __init__(
@@ -176,6 +187,10 @@ class TransformerDecoder(Module):
     Args:
         decoder_layer: copied `num_layers` times.
         norm: a last layer.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> nn.TransformerDecoder(layer, 2)(mytorch.ones(4, 3, 8), mytorch.ones(4, 5, 8)).shape
+    Size([4, 3, 8])
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
@@ -206,6 +221,10 @@ class Transformer(Module):
         d_model, nhead, …: those of `TransformerEncoderLayer`.
         num_encoder_layers, num_decoder_layers: the number of layers of each.
         custom_encoder, custom_decoder: modules to use instead.
+
+    >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    >>> model(mytorch.ones(4, 5, 8), mytorch.ones(4, 3, 8)).shape
+    Size([4, 3, 8])
     """
 
     def __init__(

@@ -15,6 +15,9 @@ class Upsample(Module):
 
     Args:
         size, scale_factor, mode, align_corners, recompute_scale_factor: those of `F.interpolate`.
+
+    >>> nn.Upsample(scale_factor=2)(mytorch.tensor([[[1.0, 2.0]]]))
+    tensor([[[1.00000 1.00000 2.00000 2.00000]]])
     """
 
     def __init__(
@@ -40,21 +43,33 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Resizes (N, C, H, W) to the nearest pixel: `Upsample(mode="nearest")`."""
+    """Resizes (N, C, H, W) to the nearest pixel: `Upsample(mode="nearest")`.
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(mytorch.ones(1, 1, 2, 2)).shape
+    Size([1, 1, 4, 4])
+    """
 
     def __init__(self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None):
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Resizes (N, C, H, W) bilinearly: `Upsample(mode="bilinear", align_corners=True)`."""
+    """Resizes (N, C, H, W) bilinearly: `Upsample(mode="bilinear", align_corners=True)`.
+
+    >>> nn.UpsamplingBilinear2d(scale_factor=2)(mytorch.ones(1, 1, 2, 2)).shape
+    Size([1, 1, 4, 4])
+    """
 
     def __init__(self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
 class PixelShuffle(Module):
-    """(..., C r², H, W) to (..., C, H r, W r), r = `upscale_factor`: see `F.pixel_shuffle`."""
+    """(..., C r², H, W) to (..., C, H r, W r), r = `upscale_factor`: see `F.pixel_shuffle`.
+
+    >>> nn.PixelShuffle(2)(mytorch.ones(1, 4, 3, 3)).shape
+    Size([1, 1, 6, 6])
+    """
 
     def __init__(self, upscale_factor: int):
         super().__init__()
@@ -68,7 +83,11 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(..., C, H r, W r) to (..., C r², H, W), r = `downscale_factor`: see `F.pixel_unshuffle`."""
+    """(..., C, H r, W r) to (..., C r², H, W), r = `downscale_factor`: see `F.pixel_unshuffle`.
+
+    >>> nn.PixelUnshuffle(2)(mytorch.ones(1, 1, 6, 6)).shape
+    Size([1, 4, 3, 3])
+    """
 
     def __init__(self, downscale_factor: int):
         super().__init__()
@@ -82,7 +101,11 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Interleaves the channels of `groups` groups: see `F.channel_shuffle`."""
+    """Interleaves the channels of `groups` groups: see `F.channel_shuffle`.
+
+    >>> nn.ChannelShuffle(2)(mytorch.ones(1, 4, 3, 3)).shape
+    Size([1, 4, 3, 3])
+    """
 
     def __init__(self, groups: int):
         super().__init__()

@@ -39,6 +39,13 @@ def clip_grad_norm_(
 
     Raises:
         RuntimeError: see `error_if_nonfinite`.
+
+    >>> w = mytorch.zeros(2, requires_grad=True)
+    >>> (w * mytorch.tensor([3.0, 4.0])).sum().backward()
+    >>> nn.utils.clip_grad_norm_([w], 1.0)
+    tensor(5.00000)
+    >>> w.grad
+    Array([0.60000 0.80000], dtype=float32, device='cpu')
     """
     parameters = _listed(parameters)
     joined = float(norm_type) > 0

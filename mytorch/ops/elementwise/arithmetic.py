@@ -30,6 +30,11 @@ def add(x, y, *, alpha=1):
 
     Raises:
         RuntimeError: alpha doesn't fit the result's dtype, as a fraction doesn't fit integers.
+
+    >>> mytorch.add(mytorch.tensor([1, 2]), 10)
+    tensor([11 12])
+    >>> mytorch.tensor([1, 2]).add(mytorch.tensor([1, 1]), alpha=3)
+    tensor([4 5])
     """
     if _is_one(alpha):
         return x + y, (lambda g: g, lambda g: g)
@@ -50,6 +55,9 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
 
     Raises:
         RuntimeError: an operand is bool; alpha doesn't fit the result's dtype.
+
+    >>> mytorch.tensor([1, 2]).sub(mytorch.tensor([1, 1]), alpha=2)
+    tensor([-1  0])
     """
     for x in (input, other):
         if isinstance(x, bool) or getattr(x, "dtype", None) == np.bool:
@@ -60,27 +68,44 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
 
 
 def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
-    """other - alpha * input"""
+    """other - alpha * input
+
+    >>> mytorch.rsub(mytorch.tensor([1, 2]), 10)
+    tensor([9 8])
+    """
     require_tensor(input, "rsub")
     return sub(other, input, alpha=alpha)
 
 
 @op(promote="common", numbers=True, half="float16")
 def mul(x, y):
-    """x * y"""
+    """x * y
+
+    >>> mytorch.tensor([[1], [2]]).mul(mytorch.tensor([10, 20]))
+    tensor([[10 20]
+            [20 40]])
+    """
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
 @op(half="float16")
 def square(x):
-    """x ** 2"""
+    """x ** 2
+
+    >>> mytorch.tensor([2, 3]).square()
+    tensor([4 9])
+    """
     x = x.astype(np.int64) if x.dtype == np.bool else x
     return np.square(x), lambda g: g * (2 * x)
 
 
 @op(promote="common", tensors=3)
 def addcmul(x, tensor1, tensor2, *, value=1):
-    """x + value * tensor1 * tensor2"""
+    """x + value * tensor1 * tensor2
+
+    >>> mytorch.zeros(2).addcmul(mytorch.tensor([1.0, 2.0]), mytorch.tensor([3.0, 4.0]), value=2)
+    tensor([ 6.00000 16.00000])
+    """
     refuse("b", "addcmul", x)
     value = factor(value, x.dtype, "addcmul", "value")
     scaled = tensor1 if _is_one(value) else value * tensor1
@@ -116,6 +141,11 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
 
     Raises:
         RuntimeError: another rounding_mode; integers are divided by zero, with a rounding_mode.
+
+    >>> mytorch.tensor([7, -7]).div(2)
+    tensor([ 3.50000 -3.50000])
+    >>> mytorch.tensor([7, -7]).div(2, rounding_mode="trunc")
+    tensor([ 3 -3])
     """
     quotients = {None: _true_divide, "floor": _floor_divide, "trunc": _trunc_divide}
     if rounding_mode not in quotients:
@@ -125,7 +155,11 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
 
 @op(promote="common", numbers=True, half="float16")
 def floor_divide(x, y):
-    """floor(x / y); it has no derivative."""
+    """floor(x / y); it has no derivative.
+
+    >>> mytorch.tensor([7, -7]).floor_divide(2)
+    tensor([ 3 -4])
+    """
     check_divisor(x, y, "floor_divide")
     refuse("b", "floor_divide", x, y)
     return x // y, None
@@ -133,7 +167,11 @@ def floor_divide(x, y):
 
 @op(promote="common", half="float16")
 def remainder(x, y):
-    """x - y * floor(x / y): it has the sign of y."""
+    """x - y * floor(x / y): it has the sign of y.
+
+    >>> mytorch.tensor([7, -7]).remainder(4)
+    tensor([3 1])
+    """
     check_divisor(x, y, "remainder")
     refuse("b", "remainder", x, y)
     return np.remainder(x, y), (lambda g: g, lambda g: -g * np.floor_divide(x, y))
@@ -141,7 +179,11 @@ def remainder(x, y):
 
 @op(promote="common", tensors=1, half="float16")
 def fmod(x, y):
-    """x - y * trunc(x / y): it has the sign of x."""
+    """x - y * trunc(x / y): it has the sign of x.
+
+    >>> mytorch.tensor([7, -7]).fmod(4)
+    tensor([ 3 -3])
+    """
     check_divisor(x, y, "fmod")
     refuse("b", "fmod", x, y)
     return np.fmod(x, y), (lambda g: g, lambda g: -g * np.trunc(x / y))
@@ -149,7 +191,11 @@ def fmod(x, y):
 
 @op(promote="float", half="float16")
 def reciprocal(x):
-    """1 / x"""
+    """1 / x
+
+    >>> mytorch.tensor([2.0, 4.0]).reciprocal()
+    tensor([0.50000 0.25000])
+    """
     y = 1 / x
     return y, lambda g: -g * y * y
 
@@ -166,6 +212,9 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
     Raises:
         RuntimeError: tensor1 and tensor2 are both integers.
+
+    >>> mytorch.zeros(2).addcdiv(mytorch.tensor([1.0, 2.0]), mytorch.tensor([2.0, 4.0]))
+    tensor([0.50000 0.50000])
     """
     for x in (input, tensor1, tensor2):
         require_tensor(x, "addcdiv")
@@ -208,6 +257,9 @@ def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 
     Raises:
         RuntimeError: integers to a negative number, or to one that their dtype can't hold.
+
+    >>> mytorch.tensor([2.0, 3.0]).pow(2)
+    tensor([4.00000 9.00000])
     """
     if isinstance(exponent, NUMBERS) and hasattr(input, "dtype"):
         dtype = common_dtype([input, exponent])
@@ -219,7 +271,11 @@ def pow(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 
 
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
-    """input ** exponent in float64"""
+    """input ** exponent in float64
+
+    >>> mytorch.tensor([2, 3]).float_power(2)
+    tensor([4.00000 9.00000], dtype=float64)
+    """
     return pow(_to_float64(input), _to_float64(exponent))
 
 
@@ -249,6 +305,9 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     Raises:
         RuntimeError: `end` or `weight` has another dtype than `input`.
         NotImplementedError: the tensors aren't floating-point.
+
+    >>> mytorch.zeros(2).lerp(mytorch.tensor([10.0, 20.0]), 0.5)
+    tensor([ 5.00000 10.00000])
     """
     require_tensor(input, "lerp")
     require_tensor(end, "lerp")

@@ -19,21 +19,33 @@ def _split_ties(g, mine, other, lost):
 
 @op(promote="common", tensors=2, half="float16")
 def maximum(x, y):
-    """The larger of the two; NaN wins. Where they are equal, each gets half of the gradient."""
+    """The larger of the two; NaN wins. Where they are equal, each gets half of the gradient.
+
+    >>> mytorch.tensor([1, 4]).maximum(mytorch.tensor([2, 3]))
+    tensor([2 4])
+    """
     z = np.maximum(x, y)
     return z, (lambda g: _split_ties(g, x, y, np.less), lambda g: _split_ties(g, y, x, np.less))
 
 
 @op(promote="common", tensors=2, half="float16")
 def minimum(x, y):
-    """The smaller of the two; NaN wins. Where they are equal, each gets half of the gradient."""
+    """The smaller of the two; NaN wins. Where they are equal, each gets half of the gradient.
+
+    >>> mytorch.tensor([1, 4]).minimum(mytorch.tensor([2, 3]))
+    tensor([1 3])
+    """
     z = np.minimum(x, y)
     return z, (lambda g: _split_ties(g, x, y, np.greater), lambda g: _split_ties(g, y, x, np.greater))
 
 
 @op(promote="common", tensors=2, half="float16")
 def fmax(x, y):
-    """The larger of the two; NaN loses. Where they are equal, x gets the gradient."""
+    """The larger of the two; NaN loses. Where they are equal, x gets the gradient.
+
+    >>> mytorch.tensor([1.0, float("nan")]).fmax(mytorch.tensor([2.0, 3.0]))
+    tensor([2.00000 3.00000])
+    """
 
     def first():
         return np.greater_equal(x, y) | np.isnan(y)
@@ -43,7 +55,11 @@ def fmax(x, y):
 
 @op(promote="common", tensors=2, half="float16")
 def fmin(x, y):
-    """The smaller of the two; NaN loses. Where they are equal, x gets the gradient."""
+    """The smaller of the two; NaN loses. Where they are equal, x gets the gradient.
+
+    >>> mytorch.tensor([1.0, float("nan")]).fmin(mytorch.tensor([2.0, 3.0]))
+    tensor([1.00000 3.00000])
+    """
 
     def first():
         return np.less_equal(x, y) | np.isnan(y)
@@ -82,6 +98,9 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
     Raises:
         RuntimeError: no bound at all; one that an integer dtype can't hold.
+
+    >>> mytorch.tensor([-2, 0, 2]).clamp(-1, 1)
+    tensor([-1  0  1])
     """
     if min is None and max is None:
         raise RuntimeError("clamp(): at least one of min and max must not be None")
@@ -89,14 +108,22 @@ def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Numbe
 
 
 def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
-    """max(input, min); see `clamp`."""
+    """max(input, min); see `clamp`.
+
+    >>> mytorch.tensor([-2, 0, 2]).clamp_min(0)
+    tensor([0 0 2])
+    """
     if min is None:
         raise TypeError("clamp_min(): min must be a number or a tensor, got None")
     return _clamp_by("clamp_min", input, min, None)
 
 
 def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
-    """min(input, max); see `clamp`."""
+    """min(input, max); see `clamp`.
+
+    >>> mytorch.tensor([-2, 0, 2]).clamp_max(0)
+    tensor([-2  0  0])
+    """
     if max is None:
         raise TypeError("clamp_max(): max must be a number or a tensor, got None")
     return _clamp_by("clamp_max", input, None, max)
@@ -116,7 +143,11 @@ def _clamp_by(name, x, low, high):
 
 @op(half="float16")
 def relu(x):
-    """max(x, 0); its gradient at 0 is 0."""
+    """max(x, 0); its gradient at 0 is 0.
+
+    >>> mytorch.tensor([-1.0, 2.0]).relu()
+    tensor([0.00000 2.00000])
+    """
     refuse("b", "relu", x)
     y = np.maximum(x, 0)
     return y, lambda g: np.where(np.less_equal(y, 0), 0, g)

@@ -23,25 +23,41 @@ def _round_with(function, x, name):
 
 @op(half="float16")
 def floor(x):
-    """The largest integer that is not above x."""
+    """The largest integer that is not above x.
+
+    >>> mytorch.tensor([1.5, -1.5]).floor()
+    tensor([ 1.00000 -2.00000])
+    """
     return _round_with(np.floor, x, "floor")
 
 
 @op(half="float16")
 def ceil(x):
-    """The smallest integer that is not below x."""
+    """The smallest integer that is not below x.
+
+    >>> mytorch.tensor([1.5, -1.5]).ceil()
+    tensor([ 2.00000 -1.00000])
+    """
     return _round_with(np.ceil, x, "ceil")
 
 
 @op(half="float16")
 def trunc(x):
-    """The integer next to x on the side of 0."""
+    """The integer next to x on the side of 0.
+
+    >>> mytorch.tensor([1.5, -1.5]).trunc()
+    tensor([ 1.00000 -1.00000])
+    """
     return _round_with(np.trunc, x, "trunc")
 
 
 @op
 def round(x, *, decimals=0):
-    """The nearest multiple of 10 ** -decimals; ties go to the even one."""
+    """The nearest multiple of 10 ** -decimals; ties go to the even one.
+
+    >>> mytorch.tensor([0.5, 1.5, 2.6]).round()
+    tensor([0.00000 2.00000 3.00000])
+    """
     if decimals and not is_floating_point(x.dtype):
         refuse("iu", "round with decimals", x)
     return _round_with(lambda x: np.round(x, decimals), x, "round")
@@ -49,7 +65,11 @@ def round(x, *, decimals=0):
 
 @op(half="float16")
 def frac(x):
-    """x - trunc(x)"""
+    """x - trunc(x)
+
+    >>> mytorch.tensor([1.5, -1.5]).frac()
+    tensor([ 0.50000 -0.50000])
+    """
     refuse("biu", "frac", x)
     return x - np.trunc(x), lambda g: g
 
@@ -67,7 +87,11 @@ def nan_to_num(
     input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """`input` with `nan` (default 0) for NaN, and `posinf` and `neginf` (default the largest finite numbers)
-    for the infinite ones; where something was replaced the gradient is 0."""
+    for the infinite ones; where something was replaced the gradient is 0.
+
+    >>> mytorch.tensor([1.0, float("nan")]).nan_to_num()
+    tensor([1.00000 0.00000])
+    """
     dtype = getattr(input, "dtype", None)
     if dtype is not None and is_floating_point(dtype):
         limits = finfo(dtype)

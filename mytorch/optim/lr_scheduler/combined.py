@@ -54,6 +54,12 @@ class SequentialLR(_Combined):
         ValueError: no schedules, not one milestone less than schedules, one of another optimizer, or one that
             needs metrics.
         TypeError: one is no schedule.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> warmup = optim.lr_scheduler.ConstantLR(optimizer, 0.1)
+    >>> decay = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    >>> optim.lr_scheduler.SequentialLR(optimizer, [warmup, decay], milestones=[2]).get_last_lr()
+    [0.1]
     """
 
     def __init__(
@@ -105,6 +111,12 @@ class ChainedScheduler(_Combined):
     Raises:
         ValueError: no schedules, one of another optimizer, or one that needs metrics.
         TypeError: one is no schedule.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> halved = optim.lr_scheduler.ConstantLR(optimizer, 0.5)
+    >>> decay = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    >>> optim.lr_scheduler.ChainedScheduler([halved, decay]).get_last_lr()
+    [0.5]
     """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):

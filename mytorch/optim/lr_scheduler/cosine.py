@@ -12,6 +12,13 @@ class CosineAnnealingLR(LRScheduler):
     """lr = eta_min + (base_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2: a cosine of period 2 T_max.
 
     Source: Loshchilov & Hutter, 2017, without the restarts. https://arxiv.org/abs/1608.03983
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
@@ -50,6 +57,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         ValueError: T_0 or T_mult isn't a positive integer, eta_min isn't a number, or an epoch is negative.
 
     Source: Loshchilov & Hutter, 2017. https://arxiv.org/abs/1608.03983
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     def __init__(
@@ -113,6 +127,11 @@ class WarmupCosineLR(LRScheduler):
         ValueError: `warmup_steps` is negative or larger than `decay_steps`; `min_lr` is negative.
 
     Source: Brown et al., 2020, appendix B, with nanoGPT's steps. https://arxiv.org/abs/2005.14165
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.WarmupCosineLR(optimizer, warmup_steps=4, decay_steps=10)
+    >>> schedule.get_last_lr()
+    [0.2]
     """
 
     def __init__(

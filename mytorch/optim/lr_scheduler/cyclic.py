@@ -60,6 +60,10 @@ class CyclicLR(_WithMomentum):
         TypeError: `optimizer` is no Optimizer.
 
     Source: Smith, 2017. https://arxiv.org/abs/1506.01186
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    >>> optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=1.0).get_last_lr()
+    [0.1]
     """
 
     _not_saved = ("optimizer", "_scale_fn_custom")
@@ -143,6 +147,10 @@ class OneCycleLR(_WithMomentum):
         TypeError: `optimizer` is no Optimizer.
 
     Source: Smith & Topin, 2018. https://arxiv.org/abs/1708.07120
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    >>> optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10).get_last_lr()
+    [0.040000000000000036]
     """
 
     def __init__(

@@ -10,7 +10,19 @@ from .base import LRScheduler
 
 
 class StepLR(LRScheduler):
-    """lr = base_lr * gamma^(epoch // step_size)."""
+    """lr = base_lr * gamma^(epoch // step_size).
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    >>> for _ in range(4):
+    ...     print(schedule.get_last_lr())
+    ...     optimizer.step()
+    ...     schedule.step()
+    [1.0]
+    [1.0]
+    [0.5]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
         self.step_size, self.gamma = step_size, gamma
@@ -27,7 +39,15 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr = base_lr * gamma^n, where n counts the milestones up to the epoch (twice, if given twice)."""
+    """lr = base_lr * gamma^n, where n counts the milestones up to the epoch (twice, if given twice).
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1], gamma=0.5)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
+    """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -46,7 +66,15 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """lr = base_lr * gamma^epoch."""
+    """lr = base_lr * gamma^epoch.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
         self.gamma = gamma
@@ -65,6 +93,10 @@ class ConstantLR(LRScheduler):
 
     Raises:
         ValueError: `factor` is not between 0 and 1.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> optim.lr_scheduler.ConstantLR(optimizer, factor=0.5).get_last_lr()
+    [0.5]
     """
 
     def __init__(
@@ -95,6 +127,13 @@ class LinearLR(LRScheduler):
 
     Raises:
         ValueError: `start_factor` is not in (0, 1], or `end_factor` not in [0, 1].
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.LinearLR(optimizer, 0.5, total_iters=2)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.75]
     """
 
     def __init__(
@@ -125,7 +164,15 @@ class LinearLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """lr = base_lr * (1 - min(epoch, total_iters) / total_iters)^power, then 0."""
+    """lr = base_lr * (1 - min(epoch, total_iters) / total_iters)^power, then 0.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.75]
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power

@@ -60,6 +60,13 @@ class LambdaLR(_OfFunctions):
 
     Raises:
         ValueError: another number of functions than of groups.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     def get_lr(self) -> list[float]:
@@ -76,6 +83,13 @@ class MultiplicativeLR(_OfFunctions):
     Raises:
         ValueError: another number of functions than of groups.
         TypeError: one isn't callable.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.MultiplicativeLR(optimizer, lambda step: 0.5)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     def get_lr(self) -> list[float]:

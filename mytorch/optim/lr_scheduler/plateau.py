@@ -25,6 +25,13 @@ class ReduceLROnPlateau(LRScheduler):
     Raises:
         ValueError: factor is 1 or more, an unknown mode, or another number of min_lrs than of groups.
         TypeError: `optimizer` is no Optimizer.
+
+    >>> optimizer = optim.SGD([mytorch.ones(1, requires_grad=True)], lr=1.0)
+    >>> schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    >>> schedule.step(1.0)
+    >>> schedule.step(2.0)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
     """
 
     def __init__(

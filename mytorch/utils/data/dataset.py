@@ -92,6 +92,9 @@ class TensorDataset(Dataset[tuple]):
 
     Raises:
         AssertionError: the tensors have different lengths.
+
+    >>> mytorch.utils.data.TensorDataset(mytorch.arange(3), mytorch.ones(3))[1]
+    (tensor(1), tensor(1.00000))
     """
 
     is_random = False
@@ -197,7 +200,11 @@ class StackDataset(Dataset[T]):
 
 
 class Subset(Dataset[T]):
-    """The samples `dataset[i]` for i in `indices`."""
+    """The samples `dataset[i]` for i in `indices`.
+
+    >>> list(mytorch.utils.data.Subset("abcd", [0, 2]))
+    ['a', 'c']
+    """
 
     def __init__(self, dataset: Dataset[T], indices: Sequence[int]):
         self.dataset, self.indices = dataset, indices
@@ -254,6 +261,9 @@ def random_split(
 
     Raises:
         ValueError: the lengths don't sum to the number of samples, or a fraction is not in [0, 1].
+
+    >>> [len(part) for part in mytorch.utils.data.random_split(range(10), [8, 2])]
+    [8, 2]
     """
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         lengths = _lengths(len(dataset), lengths)

@@ -67,6 +67,11 @@ class DataLoader(Generic[T]):
         ValueError: arguments exclude each other or are out of range.
         TypeError: `num_workers` is not an int, or `multiprocessing_context` not a context.
         RuntimeError: while iterating: a worker died, or the timeout expired.
+
+    >>> data = mytorch.utils.data.TensorDataset(mytorch.arange(6).view(3, 2))
+    >>> [batch for (batch,) in mytorch.utils.data.DataLoader(data, batch_size=2)]
+    [tensor([[0 1]
+            [2 3]]), tensor([[4 5]])]
     """
 
     _initialized = False
