@@ -32,7 +32,7 @@ class Trainer:
             self.optimizer = MixedPrecisionOptimizer(self.optimizer, values)
         self.scaler = GradScaler(enabled=dtype == "float16")
         self.one = mytorch.ones((), device=device)
-        self.run = self.forward_backward
+        self.graphed = None  # see `capture`; a bound method here would keep the trainer alive
 
     def forward_backward(self, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
         """Computes the gradients of `scale` times the loss; returns the loss, a mean in float32."""
@@ -45,14 +45,16 @@ class Trainer:
 
     def capture(self, x: Tensor, y: Tensor) -> None:
         """Makes a CUDA graph of forward and backward; the scale is an input, as it changes."""
-        self.run = mytorch.cuda.make_graphed_step(self.forward_backward, (x, y, self.scaler.scale(self.one)))
+        inputs = x, y, self.scaler.scale(self.one)
+        self.graphed = mytorch.cuda.make_graphed_step(self.forward_backward, inputs)
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """Takes a training step; returns the loss, without waiting for a GPU."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.steps)
         self.steps += 1
-        loss = self.run(x, y, self.scaler.scale(self.one)).clone()
+        run = self.graphed or self.forward_backward
+        loss = run(x, y, self.scaler.scale(self.one)).clone()
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimizer)
             self.skipped = self.skipped + self.scaler.flag_of(self.optimizer)

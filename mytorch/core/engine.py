@@ -143,11 +143,11 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = 
         vjp.recover()
         vjp = node.vjp
     if isinstance(vjp, tuple):
-        if needed is None:
-            grads = tuple([f and f(grad) for f in vjp])
-        else:
-            pairs = zip(vjp, node.parents, strict=False)
-            grads = tuple([f(grad) if f and parent in needed else None for f, parent in pairs])
+        grads = []
+        for f, parent in zip(vjp, node.parents, strict=False):
+            is_needed = f is not None and (needed is None or parent in needed)
+            grads.append(f(grad) if is_needed else None)
+        grads = tuple(grads)
     else:
         grads = vjp(grad)
         grads = grads if isinstance(grads, tuple) else (grads,)

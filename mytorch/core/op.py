@@ -336,7 +336,7 @@ def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
 def _several(
     call: Callable, args: Sequence[Any], kwargs: dict, raws: Sequence[Any], vjp: Any, view: bool
 ) -> tuple:
-    outs = tuple([from_raw(as_raw(r)) for r in raws])
+    outs = tuple(map(from_raw, map(as_raw, raws)))
     connect(call, args, kwargs, outs, vjp, several=True)
     if view:
         for i, out in enumerate(outs):

@@ -83,7 +83,8 @@ def _normalize(x, weight, bias, *, eps, group, running):
     """Returns batch norm with the statistics of all ranks.
 
     The ranks exchange (count, mean, sum of squared deviations), which add up without cancellation. Source:
-    Chan, Golub & LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+    Chan, Golub & LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979,
+    https://doi.org/10.1007/978-3-642-51461-6_3
     """
     shape, channels = x.shape, x.shape[1]
     x = np.reshape(x, (shape[0], channels, math.prod(shape[2:])))

@@ -13,6 +13,7 @@ __all__ = ["digamma", "lgamma"]
 # Arguments are shifted up by SHIFT, where the asymptotic series in 1 / x have the digits of float64, and
 # negative ones are reflected first. Source: Abramowitz & Stegun, "Handbook of Mathematical Functions", 1964,
 # 6.1.15, 6.1.17, 6.1.40 (lgamma), 6.3.6, 6.3.7, 6.3.18 (digamma), 6.4.6, 6.4.7, 6.4.11 (the others).
+# https://dlmf.nist.gov/5
 SHIFT = 10
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 

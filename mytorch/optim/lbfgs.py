@@ -39,6 +39,7 @@ class LBFGS(Optimizer):
         RuntimeError: another line search; when `step` is called.
 
     Source: Nocedal & Wright, "Numerical Optimization", 2006, algorithm 7.4, equation 7.20.
+    https://doi.org/10.1007/978-0-387-40065-5
     """
 
     def __init__(

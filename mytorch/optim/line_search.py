@@ -35,6 +35,7 @@ def strong_wolfe(
         t: the first step.
 
     Source: Nocedal & Wright, "Numerical Optimization", 2006, algorithms 3.5 and 3.6, equation 3.59.
+    https://doi.org/10.1007/978-0-387-40065-5
     """
     previous, point, count = start, evaluate(t), 0
     low = high = None

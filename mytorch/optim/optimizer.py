@@ -276,7 +276,7 @@ class Optimizer(SavedState):
         return [flat.buffer for _, flat in self._flat_states()]
 
     def _flat_states(self) -> list[tuple[ParamGroup, FlatState]]:
-        states = self._group_states
+        states, found = self._group_states, []
         del states[len(self.param_groups) :]
         for i, group in enumerate(self.param_groups):
             params, names = group["params"], self.state_names(group)
@@ -286,8 +286,9 @@ class Optimizer(SavedState):
                 states[i : i + 1] = [
                     GroupState(params, self.state, names, scalars, self.by_parameter, kernel)
                 ]
-        pairs = zip(self.param_groups, states, strict=True)
-        return [(group, flat) for group, state in pairs for flat in state.flats]
+            for flat in states[i].flats:
+                found.append((group, flat))
+        return found
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Resets the gradients.

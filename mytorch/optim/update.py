@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ CHUNK = 1 << 16  # elements: with gradient, state and scratch they stay in the c
 CHUNK_CUDA = 1 << 24  # a GPU wants long vectors; this only bounds the scratch memory
 
 
+@dataclass(slots=True)
 class Chunk:
     """A section of a FlatBuffer, for an update to work on in place.
 
@@ -25,15 +27,14 @@ class Chunk:
         data, grad: parameters and gradients, raw arrays: 1-D, or in a parameter's shape for an optimizer that
             works `by_parameter`; float32 for half-precision parameters.
         state: the optimizer's vectors by name.
-        scratch: as large as `data`, with arbitrary content.
+        scratch, spare: as large as `data`, with arbitrary content; `penalized_grad` may use the spare one.
     """
 
-    __slots__ = ("data", "grad", "state", "scratch", "_spare")
-
-    def __init__(
-        self, data: RawArray, grad: RawArray, state: dict[str, RawArray], scratch: RawArray, spare: RawArray
-    ):  # fmt: skip
-        self.data, self.grad, self.state, self.scratch, self._spare = data, grad, state, scratch, spare
+    data: RawArray
+    grad: RawArray
+    state: dict[str, RawArray]
+    scratch: RawArray
+    spare: RawArray
 
     def penalized_grad(self, group: dict[str, Any]) -> RawArray:
         """Returns grad (-grad if maximize) + weight_decay data, which is not to be written.
@@ -41,7 +42,7 @@ class Chunk:
         That is the gradient of an L2-penalized loss. If the decay is decoupled, the data shrink by themselves
         instead: data <- (1 - lr weight_decay) data.
         """
-        g, maximize, weight_decay = self._spare, group.get("maximize"), group["weight_decay"]
+        g, maximize, weight_decay = self.spare, group.get("maximize"), group["weight_decay"]
         if weight_decay != 0 and group.get("decoupled_weight_decay"):
             self.data *= 1 - group["lr"] * weight_decay
             weight_decay = 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...autograd import no_grad
 from ...core.tensor import Tensor
+from ...ops import zeros
 from ..functional.types import DeviceLike, DTypeLike, IntOrInts
 from ..uninitialized import UninitializedBuffer, UninitializedParameter, is_lazy
 from .batch_norm import (
@@ -72,10 +73,9 @@ class LazyLinear(LazyModuleMixin, Linear):
     cls_to_become = Linear
 
     def __init__(
-        self, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
-        fused: bool | None = None,
+        self, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ):  # fmt: skip
-        super().__init__(0, 0, False, device, dtype, fused)
+        super().__init__(0, 0, False, device, dtype)
         self.out_features = out_features
         self._make_uninitialized(["weight", "bias"] if bias else ["weight"], device, dtype)
 
@@ -150,7 +150,7 @@ class _LazyNorm(LazyModuleMixin):
         if track_running_stats:
             for name in ("running_mean", "running_var"):
                 setattr(self, name, UninitializedBuffer(device=device, dtype=dtype))
-            self.num_batches_tracked = Tensor(0, dtype="int64", device=device)
+            self.num_batches_tracked = zeros((), dtype="int64", device=device)
 
     def initialize_parameters(self, input: Tensor) -> None:
         single = isinstance(self, _InstanceNorms) and input.ndim == self.dims[0]
