@@ -3,6 +3,8 @@
 import importlib
 import io
 import os
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -286,3 +288,31 @@ def test_spawn_reports_what_went_wrong():
 
 def _leave(rank):
     os._exit(3)
+
+
+# TensorBoard
+
+
+def test_tensorboard_is_missed_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    monkeypatch.delitem(sys.modules, "mytorch.utils.tensorboard", raising=False)
+    with pytest.raises(ImportError, match="pip install tensorboardX"):
+        importlib.import_module("mytorch.utils.tensorboard")
+
+
+def test_a_summary_writer_gets_numpys_arrays(monkeypatch):
+    class Writer:
+        calls = []
+
+    for kind in ["audio", "embedding", "histogram", "hparams", "image", "images", "mesh", "pr_curve", "scalar", "scalars", "video"]:
+        setattr(Writer, f"add_{kind}", lambda self, *args, **kwargs: self.calls.append((args, kwargs)))
+    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.delitem(sys.modules, "mytorch.utils.tensorboard", raising=False)
+    writer = importlib.import_module("mytorch.utils.tensorboard").SummaryWriter()
+    monkeypatch.delitem(sys.modules, "mytorch.utils.tensorboard")
+    writer.add_scalar("loss", mytorch.tensor(0.5), 3)
+    writer.add_scalars("losses", {"a": mytorch.ones(1).data}, global_step=4)
+    assert Writer.calls[0] == (("loss", 0.5, 3), {}) and type(Writer.calls[0][0][1]) is np.ndarray
+    assert type(Writer.calls[1][0][1]["a"]) is np.ndarray
+    with pytest.raises(NotImplementedError, match="add_graph"):
+        writer.add_graph(nn.Linear(1, 1))
