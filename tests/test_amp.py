@@ -96,10 +96,8 @@ def trained(m, checkpointed):
     losses = []
     for _ in range(4):
         with m.autocast("cpu", dtype=m.bfloat16):
-            if checkpointed:
-                out = m.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
-            else:
-                out = model(x)
+            run = m.utils.checkpoint.checkpoint if checkpointed else lambda model, x, **kwargs: model(x)
+            out = run(model, x, use_reentrant=False)
             loss = m.nn.functional.cross_entropy(out, y)
         optimizer.zero_grad()
         scaler.scale(loss).backward()

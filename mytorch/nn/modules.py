@@ -11,6 +11,7 @@ from .parameter_container import ParameterDict, ParameterList
 
 __all__ = ["Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential", *_layers]
 
+__path__: list[str] = []  # a package, all of whose modules are made here
 MODULES = {
     "activation": "layers.activation layers.softmax layers.attention",
     "batchnorm": "layers.batch_norm layers.lazy",

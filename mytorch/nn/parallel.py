@@ -52,6 +52,7 @@ def __getattr__(name: str) -> Any:
     return importlib.import_module("mytorch.distributed").DistributedDataParallel
 
 
+__path__: list[str] = []  # a package
 distributed = data_parallel = sys.modules[__name__]  # PyTorch's modules, each with one of the two
 for _name in ("distributed", "data_parallel"):
     sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
