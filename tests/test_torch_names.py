@@ -290,6 +290,14 @@ def _leave(rank):
     os._exit(3)
 
 
+def test_einops_takes_tensors():
+    einops = pytest.importorskip("einops")
+    importlib.import_module("mytorch.utils.einops")
+    x = mytorch.ones(2, 3, requires_grad=True)
+    assert einops.rearrange(x, "a b -> (b a)").shape == (6,)
+    assert einops.reduce(x, "a b -> a", "mean").requires_grad
+
+
 # TensorBoard
 
 
