@@ -17,7 +17,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import multiprocessing
 import os
 import platform
 import re
@@ -77,7 +76,8 @@ def waits() -> bool:
     if mode not in MODES:
         raise ValueError(f"MYTORCH_COMPILE is one of {', '.join(MODES)}; got {mode!r}")
     in_rank = os.environ.get("WORLD_SIZE", "1") != "1" or "OMPI_COMM_WORLD_SIZE" in os.environ
-    return mode == "wait" or in_rank or multiprocessing.parent_process() is not None
+    multiprocessing = sys.modules.get("multiprocessing")  # which a process that it started has imported
+    return mode == "wait" or in_rank or bool(multiprocessing and multiprocessing.parent_process())
 
 
 def stamp(file: str) -> Path:
