@@ -12,16 +12,36 @@ tune.at_import()
 
 from numpy import dtype
 
-from . import autograd, cuda, func, linalg, methods, nn, numpy_protocol, ops, optim, special, utils
+from . import (
+    autograd,
+    backends,
+    cuda,
+    func,
+    linalg,
+    methods,
+    nn,
+    numpy_protocol,
+    ops,
+    optim,
+    special,
+    utils,
+    version,
+)
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backends import dtypes
 from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
 from .backends.device import device, get_default_device, set_default_device
 from .backends.dtypes import *
+from .backends.flags import (
+    are_deterministic_algorithms_enabled,
+    is_deterministic_algorithms_warn_only_enabled,
+    use_deterministic_algorithms,
+)
 from .backends.threads import get_num_threads, set_num_threads
 from .core.array import Array
 from .core.printing import set_printoptions
 from .core.tensor import Size, Tensor
+from .func import vmap
 from .nn.functional import (
     adaptive_avg_pool1d,
     avg_pool1d,
@@ -64,15 +84,20 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 
 globals().update(_cast.typed("cpu"))
 
-_LATER = {name: name for name in ("accelerate", "distributed", "distributions")}
-_LATER["Accelerator"] = "accelerate"
+_LATER = {
+    "Accelerator": "accelerate", "GradScaler": "amp", "accelerate": None, "accelerator": None, "amp": None,
+    "autocast": "amp", "compile": "jit", "compiler": None, "distributed": None, "distributions": None,
+    "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp", "jit": None,
+    "multiprocessing": None,
+}  # fmt: skip
 
 
 def __getattr__(name: str):
     """Imports what most programs don't need at its first use."""
     if name == "bfloat16":
         return dtypes.bfloat16
-    if name not in _LATER:
+    where = "foreach" if name.startswith("_foreach_") else _LATER.get(name)
+    if where is None and name not in _LATER:
         raise AttributeError(f"module 'mytorch' has no attribute {name!r}")
-    module = importlib.import_module(f".{_LATER[name]}", __name__)
-    return getattr(module, name) if name == "Accelerator" else module
+    module = importlib.import_module(f".{where or name}", __name__)
+    return getattr(module, name) if where else module

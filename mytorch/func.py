@@ -3,6 +3,7 @@
     grad(f)(x)           the gradient of a scalar function     vjp(f, x)            f(x), and v -> v^T J
     hessian(f)(x)        its second derivatives                jvp(f, (x,), (v,))   f(x), and J v
     jacobian(f)(x)       J[i, j] = d f_i / d x_j               functional_call(module, parameters, args)
+    vmap(f)(xs)          f of each sample of a batch
 
 Arguments and results may be tensors, or tuples, lists and dicts of them, for instance a model's parameters.
 """
@@ -13,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .autograd.transforms import grad, grad_and_value, hessian, jacfwd, jacobian, jacrev, jvp, vjp
+from .autograd.vmap import vmap
 from .core.tensor import Tensor
 from .nn.module import Module
 
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
+    "vmap",
 ]  # fmt: skip
 
 Tensors = Mapping[str, Tensor]

@@ -23,7 +23,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -43,14 +43,17 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def save(obj: Any, f: str | os.PathLike) -> None:
+def save(
+    obj: Any, f: str | os.PathLike | IO[bytes], pickle_module: Any = None, pickle_protocol: int = 2
+) -> None:
     """Saves an object to a file. The write is atomic: on an error, an existing file is unchanged.
 
     Args:
         obj: dicts, lists and tuples of Tensors, Arrays, NumPy arrays and scalars, numbers, strings and None.
             Keys may be strings, numbers and None. Tensors that share their memory, shape and strides are
             stored once. Devices and `requires_grad` are not stored.
-        f: path of the file.
+        f: path of the file, or a binary file that is open for writing; nothing of that is atomic.
+        pickle_module, pickle_protocol: ignored: nothing is pickled.
 
     Raises:
         TypeError: `obj` contains an object of another type; the message contains its path in `obj`.
@@ -66,9 +69,11 @@ def save(obj: Any, f: str | os.PathLike) -> None:
     {'x': tensor([1.00000 1.00000])}
     """
     from safetensors import SafetensorError
+    from safetensors.numpy import save as save_bytes
     from safetensors.numpy import save_file
 
-    path, writer = _path(f), _Writer()
+    writer, is_file = _Writer(), hasattr(f, "write")
+    path = None if is_file else _path(f)
     structure = json.dumps({"version": _VERSION, "object": writer.encode(obj, ())})
     if len(structure) > _MAX_HEADER:
         raise ValueError(
@@ -76,6 +81,9 @@ def save(obj: Any, f: str | os.PathLike) -> None:
         )
     # Hugging Face's loaders require a format; safetensors' loaders find tied tensors by the aliases.
     header = {**writer.aliases, "format": "pt", _KEY: structure}
+    if is_file:
+        f.write(save_bytes(writer.arrays, header))
+        return
     with atomic_write(path) as partial:
         try:
             save_file(writer.arrays, partial, header)
@@ -83,13 +91,17 @@ def save(obj: Any, f: str | os.PathLike) -> None:
             raise OSError(f"can't write {path}: {error}") from error
 
 
-def load(f: str | os.PathLike, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(
+    f: str | os.PathLike | IO[bytes], map_location: Any = None, pickle_module: Any = None, *,
+    weights_only: bool = True, mmap: bool | None = None,
+) -> Any:  # fmt: skip
     """Returns an object saved by `save`, or the dict of Tensors of any other safetensors file.
 
     Args:
-        f: path of the file.
+        f: path of the file, or a binary file that is open for reading: it is read from where it stands to
+            its end.
         map_location: device of the loaded tensors; the CPU if None.
-        weights_only: ignored, since files contain no code.
+        pickle_module, weights_only, mmap: ignored, since files contain no code.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -97,7 +109,15 @@ def load(f: str | os.PathLike, map_location: Any = None, *, weights_only: bool =
         ValueError: the file is no safetensors file, is truncated, or contains an unsupported dtype.
         ImportError: the file contains bfloat16 and the package ml_dtypes is not installed.
     """
-    path, device = _path(f), as_device(map_location)
+    device = as_device(map_location)
+    if hasattr(f, "read"):
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:  # safetensors reads metadata from paths only
+            path = Path(folder) / "file"
+            path.write_bytes(f.read())
+            return load(path, device)
+    path = _path(f)
     with _open(path) as file:
         reader = _Reader(file, device)
         header = file.metadata() or {}
@@ -289,7 +309,7 @@ def _format_error(path: Path, error: Exception) -> str:
 
 def _path(f: Any) -> Path:
     if not isinstance(f, (str, os.PathLike)):
-        raise TypeError(f"expected a path, got {type(f).__name__}")
+        raise TypeError(f"expected a path or a file, got {type(f).__name__}")
     return Path(f)
 
 

@@ -8,7 +8,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "mytorch"
 
 # A file belongs to the longest entry that its path begins with.
 LAYERS = [
-    ("version",),
+    ("version", "aliases"),
     ("backends",),
     ("core",),
     ("random", "ops"),
@@ -17,12 +17,13 @@ LAYERS = [
     ("nn/functional",),
     ("special",),
     ("nn/fused_ops", "nn"),
-    ("func", "distributions"),
+    ("func", "distributions", "jit", "compiler", "hub", "foreach", "multiprocessing", "accelerator"),
     ("optim",),
     ("serialization", "tokenizers", "utils"),
     ("distributed",),
     ("models",),
     ("accelerate",),
+    ("amp", "cuda/amp"),
     ("cli",),
     ("__init__",),
 ]

@@ -392,7 +392,7 @@ def test_files_that_are_not_there(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder"):
         mytorch.save(1, tmp_path)
     for call in (lambda: mytorch.save(1, 3), lambda: mytorch.load(None)):
-        with pytest.raises(TypeError, match="expected a path, got"):
+        with pytest.raises(TypeError, match="expected a path or a file, got"):
             call()
 
 

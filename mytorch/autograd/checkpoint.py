@@ -47,7 +47,7 @@ def checkpoint(
     if not is_grad_enabled():
         return function(*args, **kwargs)
     first, second = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
-    states = rng_states() if preserve_rng_state else None
+    states, autocast = rng_states() if preserve_rng_state else None, _state.autocast
     with first, _taped() as tape:
         out = function(*args, **kwargs)
 
@@ -56,6 +56,7 @@ def checkpoint(
             second,
             replayed(states) if states is not None else nullcontext(),
             enable_grad(),
+            _in_autocast(autocast),
             _taped() as new,
         ):
             function(*args, **kwargs)
@@ -102,6 +103,16 @@ def _taped() -> Iterator[list[Node]]:
         _state.tape = outer
         if outer is not None:
             outer.extend(tape)
+
+
+@contextmanager
+def _in_autocast(state: dict | None) -> Iterator[None]:
+    """The casts of the forward pass."""
+    before, _state.autocast = _state.autocast, state
+    try:
+        yield
+    finally:
+        _state.autocast = before
 
 
 class _Region:

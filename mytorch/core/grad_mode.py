@@ -13,6 +13,7 @@ class _State(threading.local):
     recording = True
     anomaly: Any = None  # what checks the forward and backward pass for NaNs; see `autograd.anomaly`
     tape: list | None = None  # the nodes made while a checkpoint runs; see `checkpoint`
+    autocast: dict | None = None  # the dtype of products by kind of device; see `amp`
     backward_pass: Any = None  # the one that runs; see `engine`
 
 

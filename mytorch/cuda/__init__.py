@@ -4,6 +4,8 @@ graphs.
 It can be imported, and asked `is_available()`, without a GPU and without CuPy.
 """
 
+import importlib
+
 from ..backends.device import device_count, is_available
 from ..ops.cast import typed as _typed
 from .devices import (
@@ -43,3 +45,10 @@ from .random import (
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
 globals().update(_typed("cuda"))
+
+
+def __getattr__(name: str):
+    """Imports `cuda.amp` at its first use."""
+    if name != "amp":
+        raise AttributeError(f"module 'mytorch.cuda' has no attribute {name!r}")
+    return importlib.import_module("mytorch.cuda.amp")

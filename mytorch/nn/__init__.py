@@ -2,15 +2,15 @@
 
 import importlib
 
-from . import functional, fused_ops, init, utils
+from . import functional, fused_ops, init, parallel, utils
 from .container import ModuleDict, ModuleList, Sequential
-from .data_parallel import DataParallel
 from .functional.linear_cross_entropy import LinearCrossEntropyOptions
 from .layers import *  # noqa: F403
 from .layers import GELU as GeLU  # as the original spells them
 from .layers import LayerNorm as Layernorm
 from .layers import __all__ as _layers
 from .module import Module
+from .parallel import DataParallel
 from .parameter import Buffer, Parameter
 from .parameter_container import ParameterDict, ParameterList
 from .uninitialized import UninitializedBuffer, UninitializedParameter
@@ -24,7 +24,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Imports at its first use the layer that needs several processes."""
+    """Imports at its first use what few programs need, and the layer that needs several processes."""
+    if name in ("attention", "modules"):
+        return importlib.import_module(f"mytorch.nn.{name}")
     if name != "SyncBatchNorm":
         raise AttributeError(f"module 'mytorch.nn' has no attribute {name!r}")
     return importlib.import_module("mytorch.distributed.sync_batch_norm").SyncBatchNorm

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..core.grad_mode import _state
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from ..core.upcast import rounds_once
+from .autocast import in_half
 from .broadcast import expand
 from .linalg import bmm, expect_dims, mm, mv, outer
 from .scalars import as_number
@@ -94,6 +96,8 @@ def _add_product(
     name: str, input: Tensor, multiply: Callable, x: Tensor, y: Tensor, beta: float, alpha: float
 ) -> Tensor:
     require_tensor(input, name)
+    if _state.autocast is not None and multiply is not outer:
+        input, x, y = in_half((input, x, y))
     product = multiply(x, y)
     if input.dtype != product.dtype and multiply is not outer:
         raise RuntimeError(f"{name}(): expected one dtype, got {input.dtype} and {product.dtype}")

@@ -13,8 +13,10 @@ import numpy as np
 from ..backends.blas import product
 from ..backends.device import RawArray
 from ..backends.dtypes import int64
+from ..core.grad_mode import _state
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .autocast import in_half
 from .cast import to
 from .dims import dims_in_order
 from .elementwise import mul
@@ -51,6 +53,8 @@ def einsum(*args: str | Tensor | Sequence) -> Tensor:
         operands = operands[0]
     if not operands:
         raise ValueError("einsum(): expected at least one operand")
+    if _state.autocast is not None:
+        operands = in_half(operands)
     return _einsum(*operands, equation=equation)
 
 

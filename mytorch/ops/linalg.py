@@ -8,8 +8,10 @@ import numpy as np
 
 from ..backends.blas import product, rows
 from ..backends.device import RawArray
+from ..core.grad_mode import _state
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .autocast import in_half
 from .elementwise import mul
 from .shape import reshape
 
@@ -33,6 +35,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     >>> mytorch.ones(5, 2, 3).matmul(mytorch.ones(3, 4)).shape
     Size([5, 2, 4])
     """
+    if _state.autocast is not None:
+        input, other = in_half((input, other))
     return _matmul(input, other)
 
 

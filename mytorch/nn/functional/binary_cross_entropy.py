@@ -6,10 +6,12 @@ import numpy as np
 
 from ...core.op import op
 from ...core.tensor import Tensor, raw_of
+from ...ops.autocast import autocasts, in_float32
 from .composite import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
 
 
+@autocasts(in_float32)
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -68,6 +70,7 @@ def _bernoulli_nll(p, y):
     )
 
 
+@autocasts(in_float32)
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,

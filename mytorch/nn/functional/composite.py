@@ -37,6 +37,7 @@ import numpy as np
 
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.array import Array
+from ...core.grad_mode import _state
 from ...core.op import op
 from ...core.tensor import Tensor
 from ...core.upcast import downcast, in_float32, upcast
@@ -61,6 +62,7 @@ class Composite:
         suppliers: functions that load the others, by kind of device (see `fused_ops.registry`).
         outputs: whether the result is a tuple of tensors.
         checker: called with the arguments before any variant (see `check`).
+        autocast: casts the arguments within `amp.autocast`; set when `amp` is imported.
     """
 
     def __init__(self, reference: Callable, outputs: bool = False):
@@ -70,6 +72,7 @@ class Composite:
         self.kernels: dict[str, Callable] = {}
         self.suppliers: dict[str, Callable[..., Any]] = {}
         self.checker: Callable | None = None
+        self.autocast: Callable | None = None
         self.signature = inspect.signature(reference)
         parameters = self.signature.parameters
         self._names = tuple(parameters)
@@ -152,6 +155,8 @@ class Composite:
                 args = (*args[:i], as_tensors(args[i]), *args[i + 1 :])
             elif args[i] is not None or kind == "Tensor":
                 raise TypeError(f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}")
+        if self.autocast is not None and _state.autocast is not None:
+            args = tuple(self.autocast(args))
         if self.checker is not None:
             answer = self.checker(*args)
             if answer is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
 from ...ops import squeeze, unsqueeze
+from ...ops.autocast import autocasts, in_half
 from .composite import composite
 from .im2col import Geometry, conv_input_gradient, convolution, geometry
 from .types import IntOrInts
@@ -75,6 +76,7 @@ def conv3d(
     return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
+@autocasts(in_half)
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
@@ -88,6 +90,7 @@ def conv_transpose1d(
     return _convolve_transposed("conv_transpose1d", 1, *args)
 
 
+@autocasts(in_half)
 def conv_transpose2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
@@ -118,6 +121,7 @@ def conv_transpose2d(
     return _convolve_transposed("conv_transpose2d", 2, *args)
 
 
+@autocasts(in_half)
 def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,

@@ -9,9 +9,11 @@ from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor, raw_of
 from ...core.upcast import rounds_once
 from ...ops import where, xlogy
+from ...ops.autocast import autocasts, in_float32
 from .loss import REDUCTIONS, at_least, check_broadcast, is_visible, read_reduction, reduced
 
 
+@autocasts(in_float32)
 def kl_div(
     input: Tensor,
     target: Tensor,

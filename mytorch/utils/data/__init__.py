@@ -1,5 +1,7 @@
 """Datasets, samplers and the DataLoader."""
 
+from ...aliases import alias
+from . import collate, dataset, loader, sampler
 from .collate import default_collate, default_convert
 from .dataset import (
     ChainDataset,
@@ -33,3 +35,6 @@ __all__ = [
     "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerInfo", "default_collate",
     "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip
+
+alias(f"{__name__}.dataloader", loader, dataset, sampler, collate)
+alias(f"{__name__}.distributed", sampler)

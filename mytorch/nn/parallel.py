@@ -1,7 +1,9 @@
-"""DataParallel: a module on one device, under PyTorch's name for a module on several."""
+"""`DataParallel`, a module on one device; and PyTorch's place of `DistributedDataParallel`."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,3 +43,16 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    """Imports at its first use what needs several processes."""
+    if name != "DistributedDataParallel":
+        raise AttributeError(f"module 'mytorch.nn.parallel' has no attribute {name!r}")
+    return importlib.import_module("mytorch.distributed").DistributedDataParallel
+
+
+__path__: list[str] = []  # a package
+distributed = data_parallel = sys.modules[__name__]  # PyTorch's modules, each with one of the two
+for _name in ("distributed", "data_parallel"):
+    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]

@@ -1,0 +1,87 @@
+"""The functions on lists of tensors that optimizers of users call: `_foreach_add_(params, updates)`.
+
+Each is a loop over the list, generated from a table: argument i is an item of every list given, and every
+other argument as it is. Tensors and Arrays mix, as in `_foreach_mul_([p.grad for p in params], 0.9)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import ops
+from .core.tensor import Tensor
+
+UNARY = (
+    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg "
+    "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+)
+BINARY = "add sub mul div pow maximum minimum clamp_max clamp_min lerp"  # of tensors and tensors or numbers
+SCALED = "addcmul addcdiv"  # with `value`, a number or one for each
+
+Tensors = Sequence[Tensor]
+
+
+def _items(tensors: Tensors, args: tuple) -> list[tuple]:
+    """Returns the arguments of each call."""
+    lists = [a if isinstance(a, (list, tuple)) else [a] * len(tensors) for a in args]
+    for other in lists:
+        if len(other) != len(tensors):
+            raise RuntimeError(
+                "Tensor lists must have the same number of tensors, "
+                f"got {len(tensors)} and {len(other)}"
+            )
+    return list(zip(tensors, *lists, strict=True))
+
+
+def _call(name: str, x: Tensor, args: Sequence, kwargs: dict[str, Any]) -> Tensor:
+    """Returns `x.name(…)`; of a method in place that doesn't exist, `maximum_`, what it would do."""
+    if hasattr(x, name):
+        return getattr(x, name)(*args, **kwargs)
+    return x.copy_(getattr(x, name[:-1])(*args, **kwargs))
+
+
+def _each(name: str) -> Callable:
+    def call(self: Tensors, *args: Any, **kwargs: Any) -> list[Tensor]:
+        args = (*args, *(kwargs.pop(key) for key in ("other", "exponent", "weight", "src") if key in kwargs))
+        return [_call(name, x, rest, kwargs) for x, *rest in _items(self, args)]
+
+    return call
+
+
+def _each_scaled(name: str) -> Callable:
+    def call(
+        self: Tensors, tensor1: Tensors, tensor2: Tensors, value: Any = 1, *, scalars: Any = None
+    ) -> list[Tensor]:
+        values = value if scalars is None else scalars
+        values = values.tolist() if hasattr(values, "tolist") else values
+        rows = _items(self, (tensor1, tensor2, values))
+        return [_call(name, x, (y, z), {"value": v}) for x, y, z, v in rows]
+
+    return call
+
+
+def _foreach_norm(self: Tensors, ord: float = 2, dtype: Any = None) -> list[Tensor]:
+    """Returns the norm of each tensor, of all its elements."""
+    return [ops.norm(x, ord, dtype=dtype) for x in self]
+
+
+def _foreach_max(self: Tensors) -> list[Tensor]:
+    """Returns the largest element of each tensor."""
+    return [ops.amax(x) for x in self]
+
+
+def _functions() -> dict[str, Callable]:
+    found = {}
+    for names, make in ((UNARY, _each), (BINARY, _each), (SCALED, _each_scaled)):
+        for name in (form for n in names.split() for form in (n, f"{n}_")):
+            found[f"_foreach_{name}"] = make(name)
+    for name in ("clone", "copy_", "zero_"):
+        found[f"_foreach_{name}"] = _each(name)
+    for name, function in found.items():
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = f"Calls `x.{name.removeprefix('_foreach_')}(…)` for each tensor."
+    return found
+
+
+globals().update(_functions())

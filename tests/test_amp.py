@@ -1,0 +1,145 @@
+"""`autocast` beside PyTorch's: the dtype of every function, training, checkpoints; `GradScaler`'s names."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import mytorch
+from mytorch import nn
+
+RNG = np.random.default_rng(0)
+X, IMAGE = RNG.standard_normal((4, 8)), RNG.standard_normal((1, 2, 5, 5))
+KERNEL, LABELS = RNG.standard_normal((2, 2, 3, 3)), np.array([1, 2, 3, 0])
+
+# x in float32 and h in half precision; i an image, k a kernel, y classes.
+FUNCTIONS = {
+    "matmul": lambda m, F, x, h, i, k, y: x @ x.T,
+    "mv": lambda m, F, x, h, i, k, y: x @ x[0],
+    "einsum": lambda m, F, x, h, i, k, y: m.einsum("ij,kj->ik", x, x),
+    "addmm": lambda m, F, x, h, i, k, y: m.addmm(x[:, :4], x, x.T),
+    "linear": lambda m, F, x, h, i, k, y: F.linear(x, x),
+    "mixed": lambda m, F, x, h, i, k, y: F.linear(h, x),
+    "double": lambda m, F, x, h, i, k, y: x.double() @ x.double().T,
+    "conv2d": lambda m, F, x, h, i, k, y: F.conv2d(i, k),
+    "conv_transpose2d": lambda m, F, x, h, i, k, y: F.conv_transpose2d(i, k),
+    "attention": lambda m, F, x, h, i, k, y: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "lstm": lambda m, F, x, h, i, k, y: m.nn.LSTM(8, 4)(x)[0],
+    "gelu": lambda m, F, x, h, i, k, y: F.gelu(h),
+    "softmax": lambda m, F, x, h, i, k, y: F.softmax(h, -1),
+    "layer_norm": lambda m, F, x, h, i, k, y: F.layer_norm(h, (8,), m.ones(8), m.zeros(8)),
+    "sum": lambda m, F, x, h, i, k, y: h.sum(),
+    "residual": lambda m, F, x, h, i, k, y: x + h,
+    "cross_entropy": lambda m, F, x, h, i, k, y: F.cross_entropy(h, y),
+    "mse_loss": lambda m, F, x, h, i, k, y: F.mse_loss(h, h),
+    "with_logits": lambda m, F, x, h, i, k, y: F.binary_cross_entropy_with_logits(h, target=h.sigmoid()),
+    "kl_div": lambda m, F, x, h, i, k, y: F.kl_div(h, h, reduction="batchmean"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_dtypes_are_pytorchs(name, dtype):
+    results = []
+    if (name, dtype) == ("lstm", "float16"):
+        pytest.skip("PyTorch has no such LSTM on this CPU")
+    for m in (mytorch, torch):
+        arrays = [m.tensor(a, dtype=m.float32) for a in (X, IMAGE, KERNEL)]
+        x, i, k = arrays
+        half, labels = x.to(getattr(m, dtype)), m.tensor(LABELS)
+        with m.autocast("cpu", dtype=half.dtype):
+            results.append(FUNCTIONS[name](m, m.nn.functional, x, half, i, k, labels))
+    ours, theirs = results
+    assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch.")
+    if name != "lstm":
+        np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), 2e-2, 2e-2)
+
+
+def test_it_nests_and_is_off_outside():
+    x = mytorch.ones(2, 2)
+    with mytorch.autocast("cpu"):
+        assert mytorch.is_autocast_enabled("cpu") and not mytorch.is_autocast_enabled("cuda")
+        with mytorch.amp.autocast("cpu", enabled=False):
+            assert (x @ x).dtype == "float32"
+        with mytorch.autocast("cpu", dtype=mytorch.float16):
+            assert (x @ x).dtype == "float16" == mytorch.get_autocast_dtype("cpu")
+        assert (x @ x).dtype == "bfloat16"
+        with mytorch.autocast("cuda", dtype=mytorch.float16):
+            assert (x @ x).dtype == "bfloat16"
+    assert (x @ x).dtype == "float32" and not mytorch.is_autocast_enabled("cpu")
+    with mytorch.cuda.amp.autocast():  # the tensors are on the CPU
+        assert (x @ x).dtype == "float32"
+    with pytest.raises(RuntimeError, match="float16 or bfloat16"):
+        mytorch.autocast("cpu", dtype=mytorch.float32)
+
+
+@mytorch.autocast("cpu")
+def product(x):
+    return x @ x
+
+
+def test_it_decorates():
+    assert product(mytorch.ones(2, 2)).dtype == "bfloat16"
+
+
+def trained(m, checkpointed):
+    model = m.nn.Sequential(m.nn.Linear(8, 16), m.nn.GELU(), m.nn.LayerNorm(16), m.nn.Linear(16, 4))
+    rng = np.random.default_rng(1)
+    model.load_state_dict(
+        {key: m.tensor(rng.standard_normal(tuple(v.shape)).astype("float32") / 3) for key, v in
+         model.state_dict().items()}
+    )  # fmt: skip
+    optimizer = m.optim.AdamW(model.parameters(), 1e-2)
+    scaler = m.amp.GradScaler("cpu", init_scale=1024.0)
+    x, y = m.tensor(X, dtype=m.float32), m.tensor(LABELS)
+    losses = []
+    for _ in range(4):
+        with m.autocast("cpu", dtype=m.bfloat16):
+            run = m.utils.checkpoint.checkpoint if checkpointed else lambda model, x, **kwargs: model(x)
+            out = run(model, x, use_reentrant=False)
+            loss = m.nn.functional.cross_entropy(out, y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        m.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert all(p.grad.dtype == m.float32 for p in model.parameters())
+    return losses
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_training_is_pytorchs(checkpointed):
+    import torch.utils.checkpoint
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_allclose(trained(mytorch, checkpointed), trained(torch, checkpointed), 1e-2)
+
+
+def test_the_scaler_of_older_programs():
+    scaler = mytorch.cuda.amp.GradScaler(enabled=False)
+    assert isinstance(scaler, mytorch.GradScaler) and scaler.get_scale() == 1.0
+    assert mytorch.cuda.amp.GradScaler(128.0).get_scale() == 128.0
+
+
+def test_a_function_without_autocast():
+    class Doubled(mytorch.autograd.Function):
+        @staticmethod
+        @mytorch.amp.custom_fwd(device_type="cpu", cast_inputs=mytorch.float32)
+        def forward(ctx, x):
+            assert x.dtype == "float32" and not mytorch.is_autocast_enabled("cpu")
+            return 2 * x
+
+        @staticmethod
+        @mytorch.amp.custom_bwd(device_type="cpu")
+        def backward(ctx, g):
+            return 2 * g
+
+    x = mytorch.ones(2, 2, requires_grad=True)
+    with mytorch.autocast("cpu"):
+        Doubled.apply(x @ x).sum().backward()
+    assert x.grad.tolist() == [[8.0, 8.0], [8.0, 8.0]]
+    assert nn.functional.linear(x, x).dtype == "float32"
