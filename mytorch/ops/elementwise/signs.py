@@ -37,12 +37,16 @@ def abs(x):
 
 
 def _sign(x):
+    if x.dtype.kind == "c":
+        size = np.abs(x)
+        return x / np.where(np.equal(size, 0), 1, size)
     return x if x.dtype == np.bool else np.greater(x, 0).astype(x.dtype) - np.less(x, 0).astype(x.dtype)
 
 
 @op(half="float16")
 def sign(x):
     """-1, 0 or 1, and 0 for NaN."""
+    refuse("c", "sign", x)
     return +_sign(x) if x.dtype != np.bool else x.copy(), zero_gradient
 
 
