@@ -64,7 +64,7 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 
 globals().update(_cast.typed("cpu"))
 
-_LATER = {name: name for name in ("accelerate", "distributed", "distributions")}
+_LATER = {name: name for name in ("accelerate", "distributed", "distributions", "fft")}
 _LATER["Accelerator"] = "accelerate"
 
 

@@ -120,7 +120,7 @@ NEVER_IN_PLACE = {
 INPLACE = [
     *(getattr(elementwise, name) for name in elementwise.__all__ if name not in NEVER_IN_PLACE),
     *(getattr(compare, name) for name in compare.__all__ if not name.startswith(("is", "all", "equal"))),
-    diagonals.tril, diagonals.triu, scan.cumsum, scan.cumprod,
+    complex_numbers.conj_physical, diagonals.tril, diagonals.triu, scan.cumsum, scan.cumprod,
     *(getattr(scatter_along, name) for name in scatter_along.__all__),
     index_along.index_add, index_along.index_copy, index_along.index_fill, index_along.put,
     mask.masked_fill, mask.masked_scatter,

@@ -30,13 +30,16 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     Raises:
         RuntimeError: the two differ in dtype, or it is another one.
     """
-    for x in (real, imag):
-        require_tensor(x, "complex")
-    if real.dtype not in (np.float32, np.float64) or imag.dtype != real.dtype:
-        raise RuntimeError(
-            f"complex(): Expected both inputs to be float32 or float64, got {real.dtype} and {imag.dtype}"
-        )
+    _check_parts("complex", real, imag)
     return _complex(real, imag)
+
+
+def _check_parts(name, *parts):
+    for x in parts:
+        require_tensor(x, name)
+    a, b = (x.dtype for x in parts)
+    if a not in (np.float32, np.float64) or a != b:
+        raise RuntimeError(f"{name}(): Expected both inputs to be float32 or float64, got {a} and {b}")
 
 
 @op
@@ -56,7 +59,8 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     Raises:
         RuntimeError: as `complex`.
     """
-    return complex(mul(abs, cos(angle)), mul(abs, sin(angle)))
+    _check_parts("polar", abs, angle)
+    return _complex(mul(abs, cos(angle)), mul(abs, sin(angle)))
 
 
 @op(view=True)

@@ -78,9 +78,7 @@ def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
     for length in range(2, count + 1):
         for i in range(count - length + 1):
             j = i + length
-            costs = {
-                k: cost[i, k] + cost[k, j] + sizes[i] * sizes[k] * sizes[j] for k in range(i + 1, j)
-            }
+            costs = {k: cost[i, k] + cost[k, j] + sizes[i] * sizes[k] * sizes[j] for k in range(i + 1, j)}
             split[i, j] = min(costs, key=costs.__getitem__)
             cost[i, j] = costs[split[i, j]]
     return split
