@@ -81,7 +81,7 @@ def view_as_complex(input):
         raise RuntimeError(
             "view_as_complex(): Tensor must have a last dimension with stride 1 and even strides before it"
         )
-    whole = input if input.size else np.ascontiguousarray(input)
+    whole = input if input.size else input.copy()
     return whole.view(_complex_dtype(input))[..., 0], lambda g: view_as_real.dual(np.conj(g))  # of conj(g)
 
 
@@ -101,7 +101,7 @@ def _pairs(g):
     """The complex numbers whose parts are in the last dim, which may be of any stride."""
     if isinstance(g, Tensor):
         return _complex(g[..., 0], g[..., 1])
-    return np.ascontiguousarray(g).view(_complex_dtype(g))[..., 0]
+    return g.copy().view(_complex_dtype(g))[..., 0]
 
 
 def _need_complex(name, x):
