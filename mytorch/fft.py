@@ -200,7 +200,7 @@ def _irfft(x, n, dim, norm):
     size = x.shape[dim]
 
     def vjp(g):
-        twice = np.full((n // 2 + 1, *(1,) * (g.ndim - 1 - dim)), 2, g.dtype, like=g)
+        twice = np.zeros((n // 2 + 1, *(1,) * (g.ndim - 1 - dim)), g.dtype, like=g) + 2
         twice[0] = 1
         if n % 2 == 0:
             twice[-1] = 1

@@ -154,7 +154,7 @@ def _cofactors(x, y):
     if np.all(np.not_equal(y, 0)):
         return y[..., None, None] * transposed(np.linalg.inv(x))
     u, s, vh = np.linalg.svd(x, full_matrices=False)
-    itself = np.tril(np.triu(np.full(x.shape[-2:], True, like=x)))
+    itself = np.tril(np.triu(np.ones_like(x))) == 1
     others = np.prod(np.where(itself, 1, s[..., None, :]), axis=-1)
     sign = np.linalg.det(u) * np.linalg.det(vh)
     return np.matmul(np.conj(u) * (sign[..., None] * others)[..., None, :], np.conj(vh))

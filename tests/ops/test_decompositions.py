@@ -250,7 +250,7 @@ ON_A_GPU = {
     "lstsq": lambda F, a: F.linalg.lstsq(a, a)[0], "solve": lambda F, a: F.linalg.solve(a, a),
     "triangular": lambda F, a: F.linalg.solve_triangular(a, a, upper=True),
     "hermitian": lambda F, a: F.linalg.pinv(a, hermitian=True), "angle": lambda F, a: (a * 1j).angle(),
-    "polar": lambda F, a: F.polar(a, a).abs(), "conj": lambda F, a: (a * 1j).conj().imag * 1,
+    "polar": lambda F, a: F.polar(a * a, a).abs(), "conj": lambda F, a: (a * 1j).conj().imag * 1,
     "pairs": lambda F, a: F.view_as_real(F.view_as_complex(a[:, :2].contiguous()) ** 2),
 }  # fmt: skip
 
