@@ -87,7 +87,7 @@ globals().update(_cast.typed("cpu"))
 _LATER = {
     "Accelerator": "accelerate", "GradScaler": "amp", "accelerate": None, "accelerator": None, "amp": None,
     "autocast": "amp", "compile": "jit", "compiler": None, "distributed": None, "distributions": None,
-    "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp", "jit": None,
+    "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp", "jit": None,
     "multiprocessing": None,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Linear algebra under PyTorch's names: `mytorch.linalg.vector_norm`, …"""
+"""Linear algebra under PyTorch's names: `mytorch.linalg.vector_norm`, `solve`, `svd`, …"""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from .backends.dtypes import DTypeLike
 from .core.tensor import Tensor
 from .ops.arrays import make_them_take_arrays
 from .ops.dims import Dims, numpy_names
+from .ops.factors import cholesky, eigh, eigvalsh
+from .ops.factors import linalg_qr as qr
+from .ops.linalg_checks import LinAlgError
+from .ops.matrix_chain import matrix_power, multi_dot
 from .ops.norms import matrix_norm, vector_norm
+from .ops.pseudoinverse import lstsq, matrix_rank, pinv
+from .ops.solve import det, inv, slogdet, solve, solve_triangular
+from .ops.svd import linalg_svd as svd
 from .ops.svd import svdvals
 
-__all__ = ["matrix_norm", "norm", "svdvals", "vector_norm"]
+__all__ = [
+    "LinAlgError", "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "matrix_norm", "matrix_power",
+    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd",
+    "svdvals", "vector_norm",
+]  # fmt: skip
 
 
 @numpy_names

@@ -21,19 +21,23 @@ from .ops import (
     cast,
     categorical,
     compare,
+    complex_numbers,
     create,
     diagonals,
     elementwise,
+    factors,
     gamma,
     gather_along,
     index,
     index_along,
     linalg,
     mask,
+    matrix_chain,
     minmax,
     norms,
     order_statistics,
     properties,
+    pseudoinverse,
     random,
     rearrange,
     reduce,
@@ -41,6 +45,7 @@ from .ops import (
     scatter_along,
     search,
     shape,
+    solve,
     special,
     variance,
 )
@@ -49,6 +54,7 @@ from .ops.inplace import inplace, write
 from .ops.inplace_views import inplace_view
 from .ops.sort import argsort, msort, sort, topk
 from .ops.split import chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit
+from .ops.svd import torch_svd
 from .ops.unique import unique, unique_consecutive
 
 
@@ -86,6 +92,7 @@ METHODS = [
     cast.astype, cast.type, cast.cpu, cast.cuda,
     special.erf, special.erfc, special.erfinv, gamma.lgamma, gamma.digamma,
     *(getattr(family, name) for family in (shape, rearrange) for name in family.__all__), shape.unfold,
+    *(getattr(complex_numbers, name) for name in ("angle", "conj", "conj_physical", "resolve_conj")),
     chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit, unique, unique_consecutive,
     *(getattr(index, name) for name in index.__all__),
     *(getattr(f, name) for f in (gather_along, scatter_along, index_along) for name in f.__all__),
@@ -93,6 +100,7 @@ METHODS = [
     *(getattr(diagonals, name) for name in diagonals.__all__ if not name.endswith("indices")),
     mask.masked_fill, mask.masked_select, mask.masked_scatter, mask.nonzero, mask.argwhere,
     *(getattr(family, name) for family in (linalg, added_product) for name in family.__all__),
+    *(getattr(f, n) for f in (solve, factors, matrix_chain, pseudoinverse) for n in f.__all__), torch_svd,
     *(getattr(family, name) for family in (reduce, variance, norms, scan, minmax) for name in family.__all__),
     *(getattr(order_statistics, name) for name in order_statistics.__all__),
     sort, argsort, msort, topk, search.bincount, search.histc, search.histogram, inner,
@@ -114,7 +122,7 @@ NEVER_IN_PLACE = {
 INPLACE = [
     *(getattr(elementwise, name) for name in elementwise.__all__ if name not in NEVER_IN_PLACE),
     *(getattr(compare, name) for name in compare.__all__ if not name.startswith(("is", "all", "equal"))),
-    diagonals.tril, diagonals.triu, scan.cumsum, scan.cumprod,
+    complex_numbers.conj_physical, diagonals.tril, diagonals.triu, scan.cumsum, scan.cumprod,
     *(getattr(scatter_along, name) for name in scatter_along.__all__),
     index_along.index_add, index_along.index_copy, index_along.index_fill, index_along.put,
     mask.masked_fill, mask.masked_scatter,
@@ -204,6 +212,8 @@ def _attach_all() -> None:
     attach("__getitem__", index.getitem)
     attach("__setitem__", index.setitem)
     attach("__iter__", _iterate)
+    attach("real", property(complex_numbers.real))
+    attach("imag", property(complex_numbers.imag))
     attach("T", property(shape.reverse_dims))
     attach("mT", property(shape.matrix_transpose))
 

@@ -117,7 +117,7 @@ RENAMED = {
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "arcsin": "asin",
     "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
     "arctanh": "atanh", "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
-    "fabs": "abs", "degrees": "rad2deg", "radians": "deg2rad",
+    "fabs": "abs", "conjugate": "conj", "degrees": "rad2deg", "radians": "deg2rad",
 }  # fmt: skip
 UNCHANGED = [
     "add", "floor_divide", "remainder", "maximum", "minimum", "positive", "exp", "log", "sqrt", "square",
@@ -200,9 +200,11 @@ def _dot(x, y):
 
 
 def _svd(x, full_matrices=True):
-    if full_matrices:
-        return _on_arrays(np.linalg.svd, (x,), {}, "np.linalg.svd(full_matrices=True)")
-    return svd(x)
+    return svd(x, full_matrices)
+
+
+def _solve(a, b):
+    return linalg.solve(_tensor(a), _tensor(b))
 
 
 def _clip(x, a_min=None, a_max=None, *, min=None, max=None):
@@ -229,6 +231,15 @@ FUNCTIONS: dict[Callable, Callable] = {
     np.cumprod: lambda x, axis=None, dtype=None: ops.cumprod(*_flat_or_along(x, axis), dtype=dtype),
     np.linalg.norm: lambda x, ord=None, axis=None, keepdims=False: linalg.norm(x, ord, axis, keepdims),
     np.linalg.svd: _svd,
+    np.linalg.inv: lambda a: linalg.inv(a),
+    np.linalg.solve: _solve,
+    np.linalg.det: lambda a: linalg.det(a),
+    np.linalg.slogdet: lambda a: linalg.slogdet(a),
+    np.linalg.cholesky: lambda a, upper=False: linalg.cholesky(a, upper),
+    np.linalg.qr: lambda a, mode="reduced": linalg.qr(a, mode),
+    np.linalg.eigh: lambda a, UPLO="L": linalg.eigh(a, UPLO),
+    np.linalg.eigvalsh: lambda a, UPLO="L": linalg.eigvalsh(a, UPLO),
+    np.linalg.matrix_power: lambda a, n: linalg.matrix_power(a, n),
     np.clip: _clip,
     np.round: lambda x, decimals=0: ops.round(x, decimals=decimals),
     np.where: lambda condition, *xy: ops.where(ops.to(_tensor(condition), dtype=bool), *xy),

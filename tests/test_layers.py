@@ -13,7 +13,7 @@ LAYERS = [
     ("core",),
     ("random", "ops"),
     ("autograd",),
-    ("array_methods", "linalg", "methods", "numpy_protocol", "cuda"),
+    ("array_methods", "fft", "linalg", "methods", "numpy_protocol", "cuda"),
     ("nn/functional",),
     ("special",),
     ("nn/fused_ops", "nn"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.engine import conjugated
 from ..core.grad_mode import no_grad, set_grad_enabled
 from ..core.graph import check_versions
 from ..core.op import connect
@@ -175,7 +176,9 @@ class Function:
                 )
             return tuple(p if p is None or again else raw_of(p) for p in parts[:count])
 
-        return vjp
+        if not outs or outs[0].dtype.kind != "c":
+            return vjp
+        return lambda gradients: tuple(map(conjugated, vjp(list(map(conjugated, gradients)))))  # undoes it
 
 
 def _zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:

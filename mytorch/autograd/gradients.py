@@ -201,6 +201,8 @@ def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
         if raw.size != 1:
             shape = raw.shape
             raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got shape {shape}")
+        if raw.dtype.kind == "c":
+            raise RuntimeError(f"grad can be implicitly created only for real scalars, got {raw.dtype}")
         with on(x.device):
             return node, np.ones_like(raw)
     gradient = raw_of(gradient)

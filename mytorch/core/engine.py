@@ -22,7 +22,7 @@ from ..backends.device import CPU, NO_CONTEXT, RawArray, on
 from .closure import holds
 from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
-from .graph import Deferred, Node, Version, check_versions
+from .graph import Deferred, Node, OutputGrads, Version, check_versions
 from .unbroadcast import match
 
 
@@ -129,7 +129,11 @@ def raw_input_grads(
 
 
 def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = None) -> tuple:
-    """Returns what the node's vjp, or another in its place, returns for each parent; may be shorter."""
+    """Returns what the node's vjp, or another in its place, returns for each parent; may be shorter.
+
+    Where the output is complex, the gradient is conj(derivative) * g = conj(derivative * conj(g)): the vjp is
+    called as if the numbers were real.
+    """
     if node.vjp is None:
         raise RuntimeError(
             f"{node.name}: trying to go backward through the graph a second time, but what it saved was "
@@ -138,6 +142,8 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = 
     if grad is None:
         return (None,) * len(node.parents)
     check_versions(node.saved, node, lambda version, count: _holds_written(node.vjp, version, count))
+    if node.dtype.kind == "c":
+        grad = conjugated(grad)
     vjp = vjp or node.vjp
     while type(vjp) is Deferred:  # a checkpoint may contain others
         vjp.recover()
@@ -151,10 +157,20 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = 
     else:
         grads = vjp(grad)
         grads = grads if isinstance(grads, tuple) else (grads,)
+    if node.dtype.kind == "c":
+        grads = tuple(map(conjugated, grads))
     if _state.anomaly is not None:
         grads = tuple([g.array() if type(g) is LazyGrad else g for g in grads])
         _state.anomaly.check_gradients(node, grads)
     return grads
+
+
+def conjugated(grad: Any) -> Any:
+    """Returns the complex conjugate of a gradient, raw or a Tensor; one that isn't complex as it is."""
+    if isinstance(grad, OutputGrads):
+        return OutputGrads({i: conjugated(g) for i, g in grad.items()})
+    grad = grad.array() if type(grad) is LazyGrad else grad
+    return np.conj(grad) if grad is not None and grad.dtype.kind == "c" else grad
 
 
 def _holds_written(vjp: Any, version: Version, count: int) -> bool:

@@ -8,11 +8,13 @@ from .broadcast import *
 from .cast import *
 from .categorical import *
 from .compare import *
+from .complex_numbers import *
 from .create import *
 from .diagonals import *
 from .distance import *
 from .einsum import *
 from .elementwise import *
+from .factors import *
 from .gamma import *
 from .gather_along import *
 from .index import *
@@ -20,10 +22,12 @@ from .index_along import *
 from .join import *
 from .linalg import *
 from .mask import *
+from .matrix_chain import *
 from .minmax import *
 from .norms import *
 from .order_statistics import *
 from .properties import *
+from .pseudoinverse import *
 from .random import *
 from .ranges import *
 from .rearrange import *
@@ -32,9 +36,11 @@ from .scan import *
 from .scatter_along import *
 from .search import *
 from .shape import *
+from .solve import *
 from .sort import *
 from .special import *
 from .split import *
+from .svd import torch_svd as svd
 from .trapezoid import *
 from .unique import *
 from .variance import *

@@ -40,7 +40,8 @@ def check_param(p: Any) -> None:
     if not p.is_leaf:
         raise ValueError(f"can't optimize a non-leaf Tensor (shape {p.data.shape}, made by {p.grad_fn.name})")
     if p.requires_grad and not is_floating_point(p.dtype):
-        raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones")
+        hint = ": make its view_as_real the parameter" if p.dtype.kind == "c" else ""
+        raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones{hint}")
 
 
 def check_sizes(groups: list[ParamGroup], saved: list[ParamGroup]) -> None:

@@ -36,6 +36,16 @@ FAMILIES = {
         matmul mm bmm mv dot vdot addmm addmv addbmm baddbmm addr outer inner einsum tensordot kron
         cdist __rmatmul__
     """,
+    "decompositions": """
+        linalg.inv linalg.solve linalg.qr linalg.cholesky linalg.eigh linalg.eigvalsh linalg.det
+        linalg.slogdet linalg.pinv linalg.lstsq linalg.svd linalg.svdvals linalg.matrix_rank
+        linalg.matrix_power linalg.multi_dot linalg.solve_triangular logdet cholesky qr svd pinverse
+    """,
+    "transforms": """
+        fft.fft fft.ifft fft.rfft fft.irfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 fft.fftn fft.ifftn
+        fft.rfftn fft.irfftn fft.fftshift fft.ifftshift complex polar view_as_complex angle real conj
+        conj_physical
+    """,
     "factories": """
         new_zeros new_ones new_full new_empty zeros ones full arange linspace logspace eye zeros_like
         ones_like full_like empty_like rand_like randn_like randint_like randn randint bernoulli multinomial
@@ -93,6 +103,15 @@ RANDOM = {
 
 # Which of several equal elements their indices name is not told: where `dim` is among the arguments.
 CHOOSING = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "mode": 0}
+
+# Vectors up to their signs.
+UP_TO_SIGN = {"linalg.eigh"}
+
+# Their results are complex, and compared as pairs of real numbers.
+COMPLEX = {
+    "fft.fft", "fft.ifft", "fft.rfft", "fft.fft2", "fft.ifft2", "fft.rfft2", "fft.fftn", "fft.ifftn",
+    "fft.rfftn", "complex", "polar", "view_as_complex",
+}  # fmt: skip
 
 # Softmax of float16 scores of thousands: one rounding decides which is the largest. Dtypes and shapes only.
 UNSTABLE = {("nn.functional.multi_head_attention_forward", "float16")}

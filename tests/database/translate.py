@@ -24,7 +24,7 @@ NAMESPACES = [
     (torch, mytorch),
     (torch.nn.functional, mytorch.nn.functional),
     (torch.Tensor, mytorch.Tensor),
-    *((getattr(torch, n), getattr(mytorch, n, None)) for n in ("linalg", "special")),
+    *((getattr(torch, n), getattr(mytorch, n, None)) for n in ("linalg", "special", "fft")),
 ]
 
 

@@ -49,6 +49,9 @@ def abs(x):
 
 
 def _sign(x):
+    if x.dtype.kind == "c":
+        size = np.abs(x)
+        return x / np.where(np.equal(size, 0), 1, size)
     return x if x.dtype == np.bool else np.greater(x, 0).astype(x.dtype) - np.less(x, 0).astype(x.dtype)
 
 
@@ -59,6 +62,7 @@ def sign(x):
     >>> mytorch.tensor([-3.0, 0.0, 2.0]).sign()
     tensor([-1.00000  0.00000  1.00000])
     """
+    refuse("c", "sign", x)
     return +_sign(x) if x.dtype != np.bool else x.copy(), zero_gradient
 
 
