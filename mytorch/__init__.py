@@ -84,11 +84,15 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 
 globals().update(_cast.typed("cpu"))
 
+nn.parallel.ABOVE.update(
+    DistributedDataParallel="mytorch.distributed", SyncBatchNorm="mytorch.distributed.sync_batch_norm"
+)
+
 _LATER = {
     "Accelerator": "accelerate", "GradScaler": "amp", "accelerate": None, "accelerator": None, "amp": None,
     "autocast": "amp", "compile": "jit", "compiler": None, "distributed": None, "distributions": None,
-    "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp", "jit": None,
-    "multiprocessing": None,
+    "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp",
+    "jit": None, "multiprocessing": None,
 }  # fmt: skip
 
 

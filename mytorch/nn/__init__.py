@@ -24,9 +24,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Imports at its first use what few programs need, and the layer that needs several processes."""
+    """Imports at its first use what few programs need, and what lies above (see `parallel.ABOVE`)."""
     if name in ("attention", "modules"):
         return importlib.import_module(f"mytorch.nn.{name}")
-    if name != "SyncBatchNorm":
+    if name not in parallel.ABOVE:
         raise AttributeError(f"module 'mytorch.nn' has no attribute {name!r}")
-    return importlib.import_module("mytorch.distributed.sync_batch_norm").SyncBatchNorm
+    return parallel.load_above(name)

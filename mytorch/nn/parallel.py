@@ -45,11 +45,18 @@ class DataParallel(Module):
         return self.module(*inputs, **kwargs)
 
 
+ABOVE: dict[str, str] = {}  # PyTorch's names in `nn` that need several processes, by module; from `mytorch`
+
+
+def load_above(name: str) -> Any:
+    """Returns what a module above defines, importing that."""
+    return getattr(importlib.import_module(ABOVE[name]), name)
+
+
 def __getattr__(name: str) -> Any:
-    """Imports at its first use what needs several processes."""
-    if name != "DistributedDataParallel":
+    if name not in ABOVE:
         raise AttributeError(f"module 'mytorch.nn.parallel' has no attribute {name!r}")
-    return importlib.import_module("mytorch.distributed").DistributedDataParallel
+    return load_above(name)
 
 
 __path__: list[str] = []  # a package
