@@ -155,6 +155,7 @@ def test_what_the_surface_names_is_there(name):
     places = [
         mytorch, mytorch.Tensor, mytorch.nn, mytorch.nn.functional, mytorch.nn.utils, mytorch.optim,
         mytorch.optim.lr_scheduler, mytorch.distributions, mytorch.distributions.Distribution,
+        mytorch.linalg, mytorch.fft,
     ]  # fmt: skip
     *path, last = name.split(".")
     for place in places:

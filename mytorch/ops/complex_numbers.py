@@ -29,6 +29,9 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the two differ in dtype, or it is another one.
+
+    >>> mytorch.complex(mytorch.tensor([1.0]), mytorch.tensor([2.0]))
+    tensor([1.00000+2.00000j], dtype=complex64)
     """
     _check_parts("complex", real, imag)
     return _complex(real, imag)
@@ -58,6 +61,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: as `complex`.
+
+    >>> mytorch.polar(mytorch.tensor([2.0]), mytorch.tensor([0.0]))
+    tensor([2.00000+0.00000j], dtype=complex64)
     """
     _check_parts("polar", abs, angle)
     return _complex(mul(abs, cos(angle)), mul(abs, sin(angle)))
@@ -91,6 +97,9 @@ def view_as_real(input):
 
     Raises:
         RuntimeError: the tensor isn't complex.
+
+    >>> mytorch.view_as_real(mytorch.tensor([1 + 2j]))
+    tensor([[1.00000 2.00000]])
     """
     _need_complex("view_as_real", input)
     parts = input[..., None].view(input.real.dtype)
@@ -110,7 +119,11 @@ def _need_complex(name, x):
 
 
 def real(input: Tensor) -> Tensor:
-    """The real part, a view; of a tensor that isn't complex, itself."""
+    """The real part, a view; of a tensor that isn't complex, itself.
+
+    >>> mytorch.real(mytorch.tensor([1 + 2j]))
+    tensor([1.00000])
+    """
     require_tensor(input, "real")
     return _real(input) if input.dtype.kind == "c" else input
 
@@ -125,6 +138,9 @@ def imag(input: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the tensor isn't complex.
+
+    >>> mytorch.imag(mytorch.tensor([1 + 2j]))
+    tensor([2.00000])
     """
     require_tensor(input, "imag")
     _need_complex("imag", input)
@@ -137,7 +153,11 @@ def _imag(x):
 
 
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate, real - i imag, in new memory; of a tensor that isn't complex, itself."""
+    """The complex conjugate, real - i imag, in new memory; of a tensor that isn't complex, itself.
+
+    >>> mytorch.conj(mytorch.tensor([1 + 2j]))
+    tensor([1.00000-2.00000j], dtype=complex64)
+    """
     require_tensor(input, "conj")
     return conj_physical(input) if input.dtype.kind == "c" else input
 
@@ -158,7 +178,11 @@ def resolve_conj(input: Tensor) -> Tensor:
 
 @op(promote="float")
 def angle(input):
-    """The angle in radians, in [-π, π]; of a real number 0 or, if negative, π. At 0 the gradient is 0."""
+    """The angle in radians, in [-π, π]; of a real number 0 or, if negative, π. At 0 the gradient is 0.
+
+    >>> mytorch.angle(mytorch.tensor([-1.0, 1.0]))
+    tensor([3.14159 0.00000])
+    """
     if input.dtype.kind != "c":
         y = np.where(np.less(input, 0), np.pi, np.where(np.isnan(input), np.nan, 0)).astype(input.dtype)
         return y, zero_gradient

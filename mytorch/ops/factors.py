@@ -60,6 +60,10 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     Raises:
         RuntimeError: the matrices aren't square, or of integers or half precision.
         LinAlgError: one of them is not positive-definite.
+
+    >>> mytorch.cholesky(mytorch.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2.00000 0.00000]
+            [1.00000 2.00000]])
     """
     if not upper:
         return lower_cholesky(input)

@@ -23,6 +23,10 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     Raises:
         RuntimeError: the matrices aren't square.
         LinAlgError: n is negative and a matrix is singular.
+
+    >>> mytorch.matrix_power(mytorch.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+    tensor([[1.00000 3.00000]
+            [0.00000 1.00000]])
     """
     require_tensor(A, "linalg.matrix_power")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:

@@ -47,7 +47,12 @@ def inv(x):
 
 
 def inverse(input: Tensor) -> Tensor:
-    """Alias of `linalg.inv`."""
+    """Alias of `linalg.inv`.
+
+    >>> mytorch.inverse(mytorch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.50000 0.00000]
+            [0.00000 0.25000]])
+    """
     return inv(input)
 
 
@@ -143,6 +148,9 @@ def det(x):
 
     Raises:
         RuntimeError: the matrices aren't square, or of integers or half precision.
+
+    >>> mytorch.det(mytorch.tensor([[2.0, 1.0], [0.0, 3.0]]))
+    tensor(6.00000)
     """
     check_matrices("det", x, square=True)
     y = np.linalg.det(x)

@@ -11,6 +11,7 @@ from mytorch import ops
 from tests.on_device import DEVICE, LAYOUTS, Library, check, flat, never_waiting, tensor
 from tests.ops import (
     test_create,
+    test_decompositions,
     test_einsum,
     test_elementwise,
     test_gather_scatter,
@@ -322,5 +323,6 @@ def test_every_op_has_a_case():
     """A new op needs one here; the tests of factories and random numbers have their own on a device, and
     the memory of `frombuffer` is the CPU's."""
     covered = {name.split()[0] for name in (*CASES, *test_create.CALLS, *test_random.CALLS)}
+    covered |= set(test_decompositions.OPS_ON_A_GPU)
     functions = set(ops.__all__) - set(ops.aliases.__all__)  # an alias is the function itself
     assert functions - covered == {"frombuffer"}

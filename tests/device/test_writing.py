@@ -77,7 +77,7 @@ INPLACE = {
         for name in ("rsqrt", "sin", "cos", "tan", "sign", "ceil", "logical_not", "erf", "erfc", "exp2",
                      "expm1", "log2", "log10", "log1p", "logit", "asin", "acos", "atan", "sinh", "cosh",
                      "asinh", "acosh", "atanh", "sinc", "deg2rad", "rad2deg", "trunc", "frac", "nan_to_num",
-                     "lgamma", "digamma")
+                     "lgamma", "digamma", "conj_physical")
     },
     **{
         f"{name}_": ([(3, 4)], lambda F, x, name=f"{name}_": getattr(x.long(), name)(F.tensor(3)))

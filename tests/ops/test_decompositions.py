@@ -242,7 +242,21 @@ def test_complex_gradients_that_are_missing_say_so(name):
         y.abs().sum().backward()
 
 
+OPS_ON_A_GPU = {  # by the name of the op
+    **{name: (lambda F, a, name=name: getattr(F, name)(a))
+       for name in ("cholesky", "det", "inverse", "logdet", "pinverse")},
+    "qr": lambda F, a: F.qr(a)[1], "slogdet": lambda F, a: F.slogdet(a)[1], "svd": lambda F, a: F.svd(a)[1],
+    "matrix_power": lambda F, a: F.matrix_power(a, 3),
+    "angle": lambda F, a: F.angle(a * 1j), "complex": lambda F, a: F.complex(a, a * 2).abs(),
+    "conj": lambda F, a: F.conj(a * 1j).imag * 1,
+    "conj_physical": lambda F, a: F.conj_physical(a * 1j).imag * 1,
+    "imag": lambda F, a: F.imag(a * 1j) * 1, "polar": lambda F, a: F.polar(a * a, a).abs(),
+    "real": lambda F, a: F.real(a * 1j * 1j) * 1, "resolve_conj": lambda F, a: F.resolve_conj(a * 1j).abs(),
+    "view_as_complex": lambda F, a: F.view_as_complex(a[:, :2].contiguous()).abs(),
+    "view_as_real": lambda F, a: F.view_as_real(a * 1j) * 1,
+}  # fmt: skip
 ON_A_GPU = {
+    **{f"mytorch.{name}": call for name, call in OPS_ON_A_GPU.items()},
     **{name: (lambda F, a, name=name: getattr(F.linalg, name)(a))
        for name in ("inv", "det", "cholesky", "eigvalsh", "pinv", "matrix_rank", "svdvals")},
     "det of 0": lambda F, a: F.linalg.det(a * 0), "slogdet": lambda F, a: F.linalg.slogdet(a)[1],

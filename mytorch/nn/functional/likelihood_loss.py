@@ -43,7 +43,7 @@ def kl_div(
         warnings.warn(
             "kl_div(): reduction='mean' divides by the number of elements; the divergence of a batch is "
             "'batchmean', which divides by the size of the first dim",
-            stacklevel=3,
+            stacklevel=4,
         )
     reduction = read_reduction("kl_div", reduction, size_average, reduce, (*REDUCTIONS, "batchmean"))
     check_broadcast("kl_div", input=input, target=target)
