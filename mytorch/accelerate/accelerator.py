@@ -116,7 +116,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         self._reset()
 
     def _reset(self) -> None:
-        self.gradient_state.step, self.sync_gradients = 0, True
+        self.gradient_state.reset()
         self._models: list[Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []

@@ -45,6 +45,10 @@ class GradientState:
         self._is_weighted = False
         self._correction: float | None = None
 
+    def reset(self) -> None:
+        """Forgets the position, and the loader of the batch that was counted last."""
+        self.step, self.sync_gradients, self.is_held, self._counted = 0, True, False, None
+
     @property
     def end_of_dataloader(self) -> bool:
         """Whether this is the last batch of the loader."""

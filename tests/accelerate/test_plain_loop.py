@@ -1,7 +1,9 @@
 """A training loop without `accumulate()`, as in the README of the original: it accumulates by itself."""
 
+import gc
 import json
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -126,6 +128,17 @@ def test_a_validation_pass_in_the_middle_counts_nothing():
         optimizer.zero_grad()
         ended += [i] if accelerator.sync_grad else []
     assert ended == WINDOWS[3]
+
+
+def test_free_memory_drops_the_loader_of_the_last_batch():
+    accelerator, model, optimizer, _, batches = prepared(2)
+    for x, y in batches:
+        accelerator.backward(loss_of(model, x, y))
+    dropped = weakref.ref(batches)
+    accelerator.free_memory()
+    del batches, x, y
+    gc.collect()
+    assert dropped() is None
 
 
 def test_clipping_needs_a_number():

@@ -93,6 +93,16 @@ def test_a_kernel_that_is_demanded_is_compiled_at_once(tmp_path):
     assert "compiling kernels for this CPU" in run(code, tmp_path, MYTORCH_COMPILE="background").stderr
 
 
+def test_without_a_home_kernels_are_compiled_where_they_are_called():
+    code = """
+import os
+os.path.expanduser = lambda path: path  # as for a user id that no account has
+from mytorch.nn.fused_ops import background
+print(background.waits())
+"""
+    assert run(code, MYTORCH_COMPILE="background", MYTORCH_CACHE="").stdout == "True\n"
+
+
 def test_another_mode():
     code = "import mytorch; mytorch.nn.functional.relu(mytorch.ones(3))"
     with pytest.raises(AssertionError, match="MYTORCH_COMPILE is one of background, wait; got 'later'"):

@@ -77,12 +77,21 @@ def waits() -> bool:
         raise ValueError(f"MYTORCH_COMPILE is one of {', '.join(MODES)}; got {mode!r}")
     is_launched = "RANK" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ
     multiprocessing = sys.modules.get("multiprocessing")  # a worker has imported it
-    return mode == "wait" or is_launched or bool(multiprocessing and multiprocessing.parent_process())
+    is_worker = bool(multiprocessing and multiprocessing.parent_process())
+    return mode == "wait" or is_launched or is_worker or _root() is None
+
+
+def _root() -> Path | None:
+    """Returns the folder of mytorch's cache; None for a user without a home, as in some containers."""
+    home = os.environ.get("MYTORCH_CACHE") or os.path.expanduser("~/.cache/mytorch")
+    return None if home.startswith("~") else Path(home)
 
 
 def stamp(file: str) -> Path:
     """Returns the path of the file that says that a file of kernels is compiled, for this CPU and version."""
-    root = Path(os.environ.get("MYTORCH_CACHE") or Path.home() / ".cache" / "mytorch")
+    root = _root()
+    if root is None:
+        raise RuntimeError("there is no home folder for mytorch's cache; set MYTORCH_CACHE to a folder")
     return root / "numba" / _version() / file
 
 
