@@ -203,13 +203,13 @@ def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
             raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got shape {shape}")
         if raw.dtype.kind == "c":
             raise RuntimeError(f"grad can be implicitly created only for real scalars, got {raw.dtype}")
-        with on(x.device):
+        with on(node.device):
             return node, np.ones_like(raw)
     gradient = raw_of(gradient)
     if gradient.shape != raw.shape:
         shape = gradient.shape
         raise RuntimeError(f"mismatch in shape: the gradient has shape {shape}, the tensor {raw.shape}")
-    if device_of(gradient) is not x.device:
-        raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {x.device}")
-    with on(x.device):
+    if device_of(gradient) is not node.device:
+        raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {node.device}")
+    with on(node.device):
         return node, gradient.astype(raw.dtype, copy=False)  # the caller's own: a leaf gets a copy of it

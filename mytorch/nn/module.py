@@ -245,7 +245,8 @@ class Module(Hooked, Convertible):
         >>> sum(p.numel() for p in nn.Linear(2, 3).parameters())
         9
         """
-        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Yields the buffers, of the modules below, too, unless `recurse` is False.

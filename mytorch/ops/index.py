@@ -184,7 +184,9 @@ def narrow(input, dim, start, length):
 
 def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
     """The basic part (None: all of x), and the index arrays by their dim in its result."""
-    items = index if isinstance(index, tuple) else tuple(index) if _is_like_a_tuple(index) else (index,)
+    if isinstance(index, list) and _is_like_a_tuple(index):
+        index = tuple(index)
+    items = index if isinstance(index, tuple) else (index,)
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
             _check_step(i)
@@ -202,10 +204,10 @@ def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawAr
         return basic, _masks_to_indices(arrays) if len(arrays) > 1 else arrays
 
 
-def _is_like_a_tuple(index: Any) -> bool:
+def _is_like_a_tuple(index: list) -> bool:
     """Returns whether a list is read as a tuple: PyTorch does so if it is short and has more than numbers."""
     parts = (Tensor, Array, list, tuple, range, slice, np.ndarray, type(Ellipsis), type(None))
-    if not (isinstance(index, list) and len(index) < 32 and any([isinstance(i, parts) for i in index])):
+    if len(index) >= 32 or not any([isinstance(i, parts) for i in index]):
         return False
     warnings.warn(
         "x[[a, b]] with lists or tensors a, b is taken as x[a, b], as in PyTorch; write x[a, b], or one "

@@ -51,15 +51,14 @@ def view(x, *sizes, size=None, dtype=None):
     if dtype is not None or (len(sizes) == 1 and isinstance(sizes[0], (np.dtype, str, type))):
         return _bits(x, dtypes.as_dtype(sizes[0] if dtype is None else dtype)), None
     shape = _infer(as_sizes(sizes if size is None else size, "view"), math.prod(x.shape))
-    y = x.reshape(shape)
+    y, vjp = _reshaped(x, shape)
     if x.size and not np.may_share_memory(x, y):
         steps = [s // x.itemsize for s in x.strides]
         raise RuntimeError(
             f"view size {list(shape)} is not compatible with size {list(x.shape)} and stride {steps} "
             "(at least one dimension spans across two contiguous subspaces); use reshape()"
         )
-    before = x.shape
-    return y, lambda g: g.reshape(before)
+    return y, vjp
 
 
 def _bits(x, dtype):
@@ -330,4 +329,5 @@ def _infer(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
         )
     if others <= 0 or count % others:
         raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {count}")
-    return tuple([count // others if n == -1 else n for n in sizes])
+    missing = sizes.index(-1)
+    return (*sizes[:missing], count // others, *sizes[missing + 1 :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class FlatState:
         """Returns a key for each parameter; keys are equal if all scalars are."""
         if not self.scalars:
             return list(self._initialized)
-        return list(zip(*(vector.tolist() for vector in self.scalars.values()), strict=True))
+        return np.stack(list(self.scalars.values()), axis=1).tolist()
 
     def is_initialized(self) -> bool:
         """Returns whether every parameter with a gradient has been updated before."""
@@ -219,4 +220,4 @@ class GroupState:
         """Returns whether parameters, gradients and state are still where these flat vectors have them."""
         if kernel != self._kernel or not self._group.is_current(params):
             return False
-        return all([flat.is_current(state, names) for flat in self.flats])
+        return all(map(methodcaller("is_current", state, names), self.flats))

@@ -216,7 +216,7 @@ class Optimizer(SavedState):
         )
         if not runs_ahead:
             refuse_capture("optimizer.step(), whose steps Python counts,")
-            if scaling.skips():
+            if scaling.found_inf is not None and float(scaling.found_inf) != 0:  # may wait for a GPU
                 return
         options = as_numbers(group, keep_lr=runs_ahead)
         as_floats = update is None or flat.device is CPU

@@ -110,10 +110,6 @@ class Scaling(NamedTuple):
     found_inf: float | Tensor | None = None
     clip: Clip | None = None
 
-    def skips(self) -> bool:
-        """Returns whether nothing is to be updated; waits if only a GPU knows."""
-        return self.found_inf is not None and float(self.found_inf) != 0
-
     def factors(self) -> tuple[float, float]:
         """Returns the factor that stays in the gradients and the one for this update; may wait for a GPU."""
         scale = 1.0 if self.grad_scale is None else float(self.grad_scale)

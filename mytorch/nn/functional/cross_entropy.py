@@ -193,7 +193,7 @@ def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
         d[at] = np.where(counts, slope * np.reshape(g, -1), 0)
         return class_back(d, shape)
 
-    return reduced(np.reshape(loss, kind), reduction, norm), vjp
+    return np.reshape(loss, kind) if reduction == "none" else np.sum(loss) / norm, vjp
 
 
 @composite
@@ -315,7 +315,7 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
             return class_back(z, shape)
         return class_back(z * np.where(counts, np.reshape(g, -1), 0)[:, None], shape)
 
-    return reduced(np.reshape(loss, kind), reduction, norm), vjp
+    return np.reshape(loss, kind) if reduction == "none" else np.sum(loss) / norm, vjp
 
 
 def _from_probabilities(x, target, weight, reduction, smoothing):

@@ -10,7 +10,7 @@ from ...ops import chunk
 from ...ops.dims import canonical_dim
 from .activations import raw_sigmoid, sigmoid, silu
 from .composite import composite, require_float
-from .gelu import check_approximate, gelu, gelu_manual
+from .gelu import gelu, gelu_manual
 
 
 @composite
@@ -92,7 +92,7 @@ def geglu(input: Tensor, dim: int = -1, approximate: str = "none") -> Tensor:
 @geglu.check
 def _check_geglu(input, dim, approximate):
     dim = _check_halves("geglu", input, dim)
-    check_approximate("geglu", approximate)
+    gelu.checker(input, approximate)
     return input, dim, approximate
 
 

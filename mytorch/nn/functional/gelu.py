@@ -45,12 +45,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 @gelu.check
 def _check(input, approximate):
     require_float(input.dtype, "gelu")
-    check_approximate("gelu", approximate)
-
-
-def check_approximate(name: str, approximate: str) -> None:
     if approximate not in ("none", "tanh"):
-        raise RuntimeError(f"{name}(): approximate argument must be either none or tanh, got {approximate!r}")
+        raise RuntimeError(f"gelu(): approximate argument must be either none or tanh, got {approximate!r}")
 
 
 @gelu.manual

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...backends import dtypes
+from ...backends.device import RawArray
 from ...core.op import NUMBERS, common_dtype, op, require_tensor
 from ...core.tensor import Tensor
 from ..cast import astype
@@ -17,11 +18,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _is_one(number: Number) -> bool:
-    return type(number) in (int, float) and number == 1
-
-
 # Sums and products.
+
+
+def same(g: RawArray) -> RawArray:
+    """Returns the gradient of a summand: that of the sum."""
+    return g
 
 
 @op(promote="common", numbers=True, half="float16")
@@ -36,18 +38,18 @@ def add(x, y, *, alpha=1):
     >>> mytorch.tensor([1, 2]).add(mytorch.tensor([1, 1]), alpha=3)
     tensor([4 5])
     """
-    if _is_one(alpha):
-        return x + y, (lambda g: g, lambda g: g)
+    if type(alpha) is int and alpha == 1:
+        return x + y, (same, same)
     alpha = factor(alpha, dtype_of(x, y), "add")
-    return x + alpha * y, (lambda g: g, lambda g: alpha * g)
+    return x + alpha * y, (same, lambda g: alpha * g)
 
 
 @op(promote="common", numbers=True, half="float16")
 def _sub(x, y, *, alpha=1):
-    if _is_one(alpha):
-        return x - y, (lambda g: g, lambda g: -g)
+    if type(alpha) is int and alpha == 1:
+        return x - y, (same, np.negative)
     alpha = factor(alpha, dtype_of(x, y), "sub")
-    return x - alpha * y, (lambda g: g, lambda g: -alpha * g)
+    return x - alpha * y, (same, lambda g: -alpha * g)
 
 
 def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
@@ -108,8 +110,8 @@ def addcmul(x, tensor1, tensor2, *, value=1):
     """
     refuse("b", "addcmul", x)
     value = factor(value, x.dtype, "addcmul", "value")
-    scaled = tensor1 if _is_one(value) else value * tensor1
-    return x + scaled * tensor2, (lambda g: g, lambda g: g * (value * tensor2), lambda g: g * scaled)
+    scaled = tensor1 if value == 1 else value * tensor1
+    return x + scaled * tensor2, (same, lambda g: g * (value * tensor2), lambda g: g * scaled)
 
 
 # Quotients and remainders.
@@ -203,8 +205,8 @@ def reciprocal(x):
 @op(promote="common")
 def _addcdiv(x, tensor1, tensor2, *, value):
     value = factor(value, x.dtype, "addcdiv", "value")
-    quotient = tensor1 / tensor2 if _is_one(value) else value * tensor1 / tensor2
-    return x + quotient, (lambda g: g, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
+    quotient = tensor1 / tensor2 if value == 1 else value * tensor1 / tensor2
+    return x + quotient, (same, lambda g: g * (value / tensor2), lambda g: -g * (quotient / tensor2))
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:

@@ -161,7 +161,7 @@ def test_gated_refuse(name):
 
 
 def test_geglu_refuses_other_forms():
-    with pytest.raises(RuntimeError, match=r"geglu\(\): .* none or tanh, got 'erf'"):
+    with pytest.raises(RuntimeError, match=r"gelu\(\): .* none or tanh, got 'erf'"):
         F.geglu(mytorch.ones(2), approximate="erf")
 
 
