@@ -216,6 +216,29 @@ def test_foreach_writes_into_gradients():
         mytorch._foreach_add_(grads, grads[:1])
 
 
+def test_foreach_in_place_is_a_write():
+    x = mytorch.ones(3, requires_grad=True)
+    h = x * 2
+    loss = (h * h).sum()
+    with pytest.raises(RuntimeError, match="a leaf tensor that requires grad"):
+        mytorch._foreach_mul_([x], 2.0)
+    with mytorch.no_grad():
+        mytorch._foreach_mul_([h], 2.0)
+    assert h.tolist() == [4.0, 4.0, 4.0]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("other", [np.ones(3, np.float64), np.ones((1, 3), np.float32), np.ones(3, np.int32)])
+def test_foreach_takes_what_is_not_plain(other):
+    def run(m):
+        x = m.ones(2, 3)
+        m._foreach_add_([x], [m.tensor(other)], alpha=2)
+        return x
+
+    np.testing.assert_array_equal(run(mytorch).numpy(), run(torch).numpy())
+
+
 # vmap
 
 

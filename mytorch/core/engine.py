@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.device import CPU, NO_CONTEXT, RawArray, on
+from ..backends.float_errors import IGNORE, errors
 from .closure import holds
 from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
@@ -54,7 +55,7 @@ def backward(
     for node, grad in roots:
         accumulator.add(node, grad)
     ready = [node for node in start if not waiting[node]]
-    with np.errstate(all="ignore"), _running(waiting):  # inf and NaN are values, as in the forward pass
+    with _running(waiting):
         while ready:
             node = ready.pop()
             with NO_CONTEXT if node.device is CPU else on(node.device):
@@ -230,9 +231,11 @@ def current_backward_pass() -> BackwardPass | None:
 @contextmanager
 def _running(nodes: Container[Node]) -> Iterator[None]:
     outer, _state.backward_pass = _state.backward_pass, BackwardPass(nodes, [])
+    token = errors.set(IGNORE)  # inf and NaN are values, as in the forward pass
     try:
         yield
         for call in _state.backward_pass.at_end:
             call()
     finally:
+        errors.reset(token)
         _state.backward_pass = outer

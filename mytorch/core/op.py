@@ -38,6 +38,7 @@ from .unbroadcast import shape_error
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
+_OPERANDS = (Tensor, Array, *NUMBERS)
 _PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
 
@@ -213,10 +214,10 @@ def promoted(raws: list, to_float: bool = False) -> list:
             mixed = mixed or (dtype is not None and r.dtype != dtype)
             dtype = r.dtype
         elif isinstance(r, NUMBERS):
-            mixed = mixed or dtype is None or type(r) not in (float, int)
+            mixed = mixed or type(r) not in (float, int)
         elif r is not None:
             raise TypeError(f"expected a Tensor or a number, got {type(r).__name__} {r!r}")
-    if mixed or dtype.kind != "f":
+    if mixed or dtype is None or dtype.kind != "f":
         dtype = common_dtype(raws)
         if to_float and dtype.kind in "biu":
             dtype = dtypes.get_default_dtype()
@@ -283,19 +284,22 @@ def connect(
 
 def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vjp: Any) -> Node | None:
     """The node that leads from `raw` to the tensors among `args`; None if none needs a gradient."""
-    parents, needed = [], False
     for a in args:
-        parent = None
+        if isinstance(a, Tensor) and (a._node is not None or a._view is not None):
+            break
+    else:
+        return None
+    parents, kept, versions = [], [], []
+    for a in args:
+        parent = version = None
         if isinstance(a, Tensor):
             parent = a._node if a._view is None else a.node
-            needed = needed or parent is not None
+            version = a._version, a._version.count
         parents.append(parent)
-    if not needed:
+        kept.append(a if parent is None or not parent.parents else None)
+        versions.append(version)
+    if parents.count(None) == len(parents):
         return None
-    kept, versions = [], []
-    for a, parent in zip(args, parents, strict=True):
-        kept.append(None if parent is not None and parent.parents else a)
-        versions.append((a._version, a._version.count) if isinstance(a, Tensor) else None)
     if type(vjp) is tuple and None in parents:  # drop what will not be called, and the arrays it holds
         vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])
     device = CPU if type(raw) is np.ndarray else device_of(raw)
@@ -354,7 +358,7 @@ def as_operator(call: Callable) -> Callable:
     """Returns an op as an operator, which returns NotImplemented for an operand of another class."""
 
     def operation(x, y):
-        if isinstance(y, (Tensor, Array, *NUMBERS)) or is_raw(y):
+        if isinstance(y, _OPERANDS) or is_raw(y):
             return call(x, y)
         return NotImplemented
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..backends.device import CPU, RawArray, is_raw, move, on
 from ..backends.dtypes import as_dtype, can_cast, is_inexact
+from ..backends.float_errors import IGNORE, errors
 from ..core.grad_mode import _state, is_grad_enabled
 from ..core.graph import Node, new_recompute
 from ..core.op import NUMBERS, as_raw
@@ -46,11 +47,11 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
                 f"{name}(): output with shape {list(x.data.shape)} doesn't match the broadcast shape "
                 f"{list(out.data.shape)}"
             )
-        if not can_cast(out.dtype, x.dtype):
+        if out.dtype != x.dtype and not can_cast(out.dtype, x.dtype):
             raise RuntimeError(
                 f"{name}(): result type {out.dtype} can't be cast to the tensor's type {x.dtype}"
             )
-        return write(x, out, name=name)
+        return _write(x, out, ..., name)
 
     call.__name__ = call.__qualname__ = name
     return call
@@ -66,19 +67,29 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
     Raises:
         RuntimeError: see `check_writable`; the value can't be broadcast to x[index].
     """
+    check_writable(x, name, False)
+    return _write(x, value, index, name)
+
+
+def _write(x: Tensor, value: Any, index: Any, name: str) -> Tensor:
+    """As `write`, into memory that can be written."""
     wanted = recorded((x, value)) and is_inexact(x.dtype)
-    check_writable(x, name, wanted)
+    if wanted:
+        check_history(x, name)
     target, device = raw_of(x), x.device
     source = value if isinstance(value, NUMBERS) else move(raw_of(value), device)
-    with np.errstate(all="ignore"), on(device):
-        if device is not CPU and is_raw(source) and np.may_share_memory(target, source):
-            source = source.copy()  # CuPy, unlike NumPy, copies overlapping memory as it comes
-        try:
+    token = errors.set(IGNORE)
+    try:
+        with on(device):
+            if device is not CPU and is_raw(source) and np.may_share_memory(target, source):
+                source = source.copy()  # CuPy, unlike NumPy, copies overlapping memory as it comes
             target[index] = source
-        except (ValueError, OverflowError) as error:
-            raise RuntimeError(
-                f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
-            ) from None
+    except (ValueError, OverflowError) as error:
+        raise RuntimeError(
+            f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
+        ) from None
+    finally:
+        errors.reset(token)
     increment_version(x)
     if wanted:
         _record_write(x, value, index, name)
@@ -142,7 +153,9 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
     """Raises if `x` can't be written in place: overlapping or read-only memory; under autograd a leaf that
     collects a gradient, a view of one, or one of the several views that one op returned."""
     raw = raw_of(x)
-    if raw.size and any(step == 0 and n > 1 for step, n in zip(raw.strides, raw.shape, strict=True)):
+    if 0 in raw.strides and raw.size and any(
+        step == 0 and n > 1 for step, n in zip(raw.strides, raw.shape, strict=True)
+    ):
         raise RuntimeError(
             f"{name}(): more than one element of the written-to tensor (shape {raw.shape}, strides "
             f"{x.stride()}) refers to a single memory location; clone() it first"

@@ -119,7 +119,7 @@ class FlatState:
         """Returns a key for each parameter; keys are equal if all scalars are."""
         if not self.scalars:
             return list(self._initialized)
-        return np.stack(list(self.scalars.values()), axis=1).tolist()
+        return list(zip(*map(methodcaller("tolist"), self.scalars.values()), strict=True))
 
     def is_initialized(self) -> bool:
         """Returns whether every parameter with a gradient has been updated before."""

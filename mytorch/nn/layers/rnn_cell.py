@@ -7,7 +7,6 @@ import math
 from ...core.tensor import Tensor
 from ...ops import empty, zeros
 from .. import init
-from ..functional.recurrent import split_steps
 from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
@@ -71,7 +70,8 @@ class RNNCellBase(Module):
         self._check(x, states)
         gates = input_gates(self.mode, x, self.weight_ih, self.bias_ih, self.bias_hh)
         steps = all_steps(self.mode, gates, states, self.weight_hh, self.bias_hh, None, (x.shape[0],))
-        _, *states = split_steps(steps, x.shape[0], *states)
+        steps = steps.view(1 + count, *states[0].shape)  # the only step's output, and the states
+        states = [steps[1]] if count == 1 else list(steps.unbind(0)[1:])
         return states if batched else [s.squeeze(0) for s in states]
 
     def _check(self, x: Tensor, states: list[Tensor]) -> None:

@@ -240,6 +240,8 @@ def _pow(x, y):
     z = x**y
 
     def grad_x(g):  # y = 0: the derivative is 0, also where x ** (y - 1) is infinite
+        if isinstance(y, NUMBERS) and y:
+            return g * (y * x ** (y - 1))
         return np.where(np.equal(y, 0), 0, g * (y * x ** (y - 1)))
 
     def grad_y(g):  # x = 0: 0 for y >= 0, although log(x) is infinite
