@@ -99,8 +99,8 @@ CHANGED = {"add_layer_norm": 2, "linear": 3, "linear_activation": 3, "conv1d": 3
            "linear_cross_entropy": 2}  # fmt: skip
 
 
-# Over many draws the error of attention is 0.9 to 1.3 times PyTorch's: it adds as many terms in another order.
-# In one call the largest of a few thousand errors, each of a difference of large numbers, varies by more.
+# Over many draws the error of attention is 0.9 to 1.3 times PyTorch's: it adds as many terms in another
+# order. In one call the largest of a few thousand errors, of differences of large numbers, varies by more.
 FACTOR = {"scaled_dot_product_attention": 3, "self_attention": 3}
 LEFT_OUT = {
     ("add_layer_norm", "+1e+08"): "the sum is rounded to multiples of 8, which that in float64 is not",

@@ -1,7 +1,7 @@
 """
 Sums over contiguous memory for the kernels of normalization, and how their arguments are prepared.
 
-The mean of numbers with a common offset is wrong by some roundings of it, which may be more than their standard
+The mean of numbers with a common offset is wrong by some roundings of it, maybe by more than their standard
 deviation. Their mean distance from it, summed with the squares, corrects both mean and variance.
 """
 
@@ -49,7 +49,8 @@ def distances_of(x, mean):
 def corrected(mean, distances, squares, n):
     """The mean and the variance of n numbers, from the sums of their distances from nearly the mean.
 
-    Source: Chan, Golub & LeVeque, "Algorithms for Computing the Sample Variance", 1983, equation 1.7.
+    Source: Chan, Golub & LeVeque, "Algorithms for Computing the Sample Variance", 1983, equation 1.7,
+        https://doi.org/10.1080/00031305.1983.10483115
     """
     shift = distances / n
     variance = squares / n - shift * shift
