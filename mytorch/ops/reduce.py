@@ -147,7 +147,9 @@ def prod(x, dim=None, keepdim=False, *, dtype=None):
 
     def vjp(g):
         rest = _product_of_others(x, axis) if axes else _product_of_others(np.reshape(x, -1), 0)
-        return expand_reduced(g, axes, keepdim) * np.reshape(rest, shape)
+        # Without zeros PyTorch's is y / x: NaN for an x of inf or NaN.
+        rest = np.where(np.isfinite(x) | np.any(x == 0), np.reshape(rest, shape), np.nan)
+        return expand_reduced(g, axes, keepdim) * rest.astype(x.dtype)
 
     return y, vjp
 

@@ -10,6 +10,7 @@ from mytorch.nn.functional.composite import Unsupported
 from mytorch.nn.fused_ops import registry
 from mytorch.nn.fused_ops.triton import convolution, launch, layer_norm, norm, why_not
 from tests.nn.functional.cases import CASES as SHARED
+from tests.nn.functional.cases import case, normal
 from tests.triton import interpreter
 from tests.triton.cases import CASES, COMPILED, DTYPES, EVERYTHING, FUNCTIONS, rows_of
 from tests.triton.harness import arguments, assert_close, expected, gradients, is_float, kernel
@@ -254,3 +255,38 @@ def test_the_sum_of_squares_of_almost_2_31_elements():
 def test_pytorch_is_not_imported():
     assert not why_not() and "torch" not in sys.modules
     assert interpreter.patch.cache_info().currsize, "the interpreter was used as it is"
+
+
+OFFSET = 10000
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "cross_entropy"])
+def test_an_offset_costs_no_digits(name):
+    x, *others = arguments(name, CASES[name][0], "float32")
+    check(name, [x + np.float32(OFFSET), *others], "float32")
+
+
+NORMS = {"layer_norm": ((37,),), "group_norm": (2,), "batch_norm": (None, None, None, None, True)}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("length", [37, 20000])
+def test_an_offset_costs_norms_no_more_than_its_rounding(name, length):
+    """A unit in its last place, or two with several blocks in a row; equal numbers become 0."""
+    rows = case(normal(3, 4, length), *(((length,),) if name == "layer_norm" else NORMS[name]))
+    x, *others = arguments(name, rows, "float32")
+    offset = x + np.float32(OFFSET)
+    y, _ = kernel(name)(offset, *others)
+    (want,), _, _ = expected(name, [offset, *others], "float32")
+    assert np.abs(y - want).max() < (1 if length < 1000 else 2) * np.spacing(np.float32(OFFSET))
+    y, _ = kernel(name)(np.full_like(x, 1000.1), *others)
+    np.testing.assert_array_equal(y, 0)
+
+
+def test_swiglu_multiplies_in_order():
+    """silu(a) is 0 before b or the incoming gradient is multiplied with it: nothing is inf times 0."""
+    raws = arguments("swiglu", case(np.array([[-1e30, 1e30]], "float32")), "float32")
+    y, vjp = kernel("swiglu")(*raws)
+    np.testing.assert_array_equal(y, 0)
+    (dx,) = gradients("swiglu", vjp, [np.full_like(y, 1e10)], 1)
+    assert dx[0, 1] == 0

@@ -167,4 +167,7 @@ def centre(x, inv_n):
     """Returns (x - mean, mean, variance) of the channels of (N, C, L); inv_n is 1 / (N L)."""
     mean = CHANNELS.total(x) * inv_n
     centred = x - mean
+    shift = CHANNELS.total(centred) * inv_n  # corrects the rounding of an offset in the mean
+    centred -= shift
+    mean = np.where(np.isfinite(shift), mean + shift, mean)
     return centred, mean, CHANNELS.dot(centred, centred) * inv_n

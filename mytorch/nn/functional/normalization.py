@@ -46,6 +46,8 @@ def standardize(x: RawArray, eps: float, centred: bool = True) -> tuple[RawArray
     """
     inv_n = x.dtype.type(1 / max(x.shape[1], 1))
     x_hat = x - ROWS.total(x) * inv_n if centred else x.copy()
+    if centred:  # an offset that all numbers have is rounded in their mean, but no longer in their distances
+        x_hat -= ROWS.total(x_hat) * inv_n
     rstd = 1 / np.sqrt(ROWS.dot(x_hat, x_hat) * inv_n + x.dtype.type(eps))
     x_hat *= rstd
     return x_hat, x_hat_vjp(x_hat, rstd, ROWS, inv_n, centred)

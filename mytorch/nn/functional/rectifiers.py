@@ -212,7 +212,8 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     >>> F.hardsigmoid(mytorch.tensor([-3.0, 0.0]))
     tensor([0.00000 0.50000])
     """
-    return hardtanh(input, -3, 3) / 6 + 0.5
+    inside = (input > -3) & (input < 3)
+    return where(inside, input, input.detach().clamp(-3, 3)) / 6 + 0.5  # NaN, too, has no gradient
 
 
 floats_only(hardsigmoid)
@@ -227,7 +228,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     >>> F.hardswish(mytorch.tensor([-3.0, 3.0]))
     tensor([-0.00000  3.00000])
     """
-    return input * hardsigmoid(input)
+    return input * (hardtanh(input, -3, 3) / 6 + 0.5)
 
 
 floats_only(hardswish)

@@ -14,17 +14,19 @@ import numpy as np
 
 from ....backends.jit import device, kernel, prange
 from ...functional.batch_norm import Running, batch_norm
+from .in_order import minus
 from .moments import (
     ONE,
     SINGLE,
     ZERO,
     add,
     contiguous,
+    corrected,
+    distances_of,
     input_gradient,
     parameters,
     require_single,
     scaled,
-    squares_of,
     sum_of,
     weight_gradients,
 )
@@ -43,10 +45,12 @@ def _forward(x, weight, bias, eps, training, mean, variance, rstd, y):
             for n in range(samples):
                 total += sum_of(x[n, c])
             mean[c] = total / (samples * length)
-            total = 0.0
+            total, squares = 0.0, 0.0
             for n in range(samples):
-                total += squares_of(x[n, c], mean[c])
-            variance[c] = total / (samples * length)
+                sums = distances_of(x[n, c], mean[c])
+                total += sums[0]
+                squares += sums[1]
+            mean[c], variance[c] = corrected(mean[c], total, squares, samples * length)
         rstd[c] = 1 / np.sqrt(variance[c] + eps)
         for n in range(samples):
             scaled(x[n, c], mean[c], rstd[c] * weight[c], bias[c], y[n, c])
@@ -103,7 +107,8 @@ def _forward_rows(x, weight, bias, eps, training, mean, variance, rstd, y):
 @device
 def _update_moments(x, before, mean, squares):
     """Includes the rows of x in the mean of `before` earlier rows and in their sum of squared distances."""
-    chunk_mean, distances = x[0].copy(), np.zeros(x.shape[1], SINGLE)
+    chunk_mean = x[0].copy()
+    distances, squared_distances = np.zeros(x.shape[1], SINGLE), np.zeros(x.shape[1], SINGLE)
     for i in range(1, len(x)):
         add(chunk_mean, x[i], chunk_mean)
     inv_n = ONE / np.float32(len(x))
@@ -112,8 +117,14 @@ def _update_moments(x, before, mean, squares):
     for i in range(len(x)):
         row = x[i]
         for j in range(row.size):
-            distances[j] += (row[j] - chunk_mean[j]) * (row[j] - chunk_mean[j])
-    _merge(chunk_mean, distances, len(x), mean, squares, before)
+            distance = minus(row[j], chunk_mean[j])
+            distances[j] += distance
+            squared_distances[j] += distance * distance
+    for j in range(chunk_mean.size):
+        sums = distances[j], squared_distances[j]
+        chunk_mean[j], squared_distances[j] = corrected(chunk_mean[j], *sums, len(x))
+        squared_distances[j] *= len(x)
+    _merge(chunk_mean, squared_distances, len(x), mean, squares, before)
 
 
 @device

@@ -15,6 +15,7 @@ from ....backends.jit import device, kernel, prange
 from ...functional.composite import Unsupported
 from ...functional.cross_entropy import class_back, class_last, cross_entropy
 from .approximations import ONE, ZERO, exp32
+from .in_order import minus
 from .moments import SINGLE, contiguous, require_single
 from .softmax import max_of
 
@@ -25,7 +26,7 @@ def smoothing_of(smooth, x, largest):
     total, smooth_x = ZERO, ZERO
     for i in range(smooth.size):
         total += smooth[i]
-        smooth_x += smooth[i] * (x[i] - largest)
+        smooth_x += smooth[i] * minus(x[i], largest)
     return total, smooth_x
 
 
@@ -52,9 +53,8 @@ def _forward(x, target, weight, ignore_index, smooth, losses, saved):
         scale = (weight[label] if weight.size else ONE) if counts else ZERO
         saved[0, i], saved[1, i], saved[2, i] = largest, total, scale
         sum_smooth, smooth_x = smoothing_of(smooth[1:], row, largest) if smooth.size > 1 else (ZERO, ZERO)
-        losses[i] = (
-            loss_of(smooth[0] * scale, row[label] - largest, total, sum_smooth, smooth_x) if counts else ZERO
-        )
+        z = minus(row[label], largest) if counts else ZERO
+        losses[i] = loss_of(smooth[0] * scale, z, total, sum_smooth, smooth_x) if counts else ZERO
     loss, norm = 0.0, 0.0
     for i in range(losses.size):
         loss += losses[i]

@@ -13,6 +13,7 @@ from .activations import silu_derivative
 from .approximations import sigmoid32
 from .elementwise import kernel, require_single
 from .gelu import cdf, cdf_tanh, slope, slope_tanh
+from .in_order import times
 
 _STEP = 4096  # elements of a row that a thread processes at a time
 
@@ -26,7 +27,7 @@ def _swiglu(x, y):
         a, b = x[row, 0, first : first + _STEP], x[row, 1, first : first + _STEP]
         out = y[row, first : first + _STEP]
         for i in range(out.size):
-            out[i] = a[i] * sigmoid32(a[i]) * b[i]
+            out[i] = times(a[i], sigmoid32(a[i])) * b[i]
 
 
 @kernel
@@ -41,7 +42,7 @@ def _swiglu_backward(x, dy, dx):
         for i in range(dout.size):
             s = sigmoid32(a[i])
             da[i] = dout[i] * b[i] * silu_derivative(a[i], s)
-            db[i] = dout[i] * a[i] * s
+            db[i] = dout[i] * times(a[i], s)
 
 
 @kernel
@@ -54,10 +55,10 @@ def _geglu(x, exact, y):
         out = y[row, first : first + _STEP]
         if exact:
             for i in range(out.size):
-                out[i] = a[i] * cdf(a[i]) * b[i]
+                out[i] = times(a[i], cdf(a[i])) * b[i]
         else:
             for i in range(out.size):
-                out[i] = a[i] * cdf_tanh(a[i]) * b[i]
+                out[i] = times(a[i], cdf_tanh(a[i])) * b[i]
 
 
 @kernel
@@ -73,12 +74,12 @@ def _geglu_backward(x, dy, exact, dx):
             for i in range(dout.size):
                 p = cdf(a[i])
                 da[i] = dout[i] * b[i] * slope(a[i], p)
-                db[i] = dout[i] * a[i] * p
+                db[i] = dout[i] * times(a[i], p)
         else:
             for i in range(dout.size):
                 p = cdf_tanh(a[i])
                 da[i] = dout[i] * b[i] * slope_tanh(a[i], p)
-                db[i] = dout[i] * a[i] * p
+                db[i] = dout[i] * times(a[i], p)
 
 
 @swiglu.fused("cpu")

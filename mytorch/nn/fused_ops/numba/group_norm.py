@@ -19,11 +19,12 @@ from .moments import (
     SINGLE,
     ZERO,
     contiguous,
+    corrected,
+    distances_of,
     input_gradient,
     parameters,
     require_single,
     scaled,
-    squares_of,
     sum_of,
     weight_gradients,
 )
@@ -39,7 +40,9 @@ def _forward(x, channels, weight, bias, eps, y, mean, rstd):
     for i in prange(x.shape[0]):
         row = x[i]
         m = np.float32(sum_of(row) / row.size)
-        r = np.float32(1 / np.sqrt(squares_of(row, m) / row.size + eps))
+        distances, squares = distances_of(row, m)
+        m, variance = corrected(m, distances, squares, row.size)
+        r = np.float32(1 / np.sqrt(variance + eps))
         mean[i] = m
         rstd[i] = r
         first = i * channels % weight.size

@@ -15,7 +15,18 @@ import numpy as np
 from ....backends.jit import kernel, prange
 from ..layer_norm import register
 from .approximations import wide_registers
-from .moments import ONE, SINGLE, ZERO, add, contiguous, parameters, require_single, squares_of, sum_of
+from .moments import (
+    ONE,
+    SINGLE,
+    ZERO,
+    add,
+    contiguous,
+    corrected,
+    distances_of,
+    parameters,
+    require_single,
+    sum_of,
+)
 
 _ROWS_OF_CHUNK, _MOST_CHUNKS = 32, 64
 
@@ -29,7 +40,11 @@ def _forward(x, residual, total, weight, bias, eps, centred, y, mean, rstd):
         if residual.size:
             add(x[i], residual[i], row)
         m = np.float32(sum_of(row) / row.size) if centred else ZERO
-        r = np.float32(1 / np.sqrt(squares_of(row, m) / row.size + eps))
+        distances, squares = distances_of(row, m)
+        variance = np.float32(squares / row.size)
+        if centred:
+            m, variance = corrected(m, distances, squares, row.size)
+        r = np.float32(1 / np.sqrt(variance + eps))
         mean[i] = m
         rstd[i] = r
         for j in range(row.size):

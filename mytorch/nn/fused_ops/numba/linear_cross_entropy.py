@@ -9,6 +9,7 @@ from ...functional.cross_entropy import RowWeights
 from ...functional.linear_cross_entropy import by_chunks, linear_cross_entropy
 from .approximations import ZERO, exp32
 from .cross_entropy import loss_of, max_of, smoothing_of
+from .in_order import minus
 from .moments import SINGLE, require_single
 
 _NONE = np.empty(0, SINGLE)
@@ -21,7 +22,7 @@ def _losses(z, target, target_weight, smooth, factors, losses):
         row, label = z[i], target[i]
         largest, total = max_of(row), ZERO
         sum_smooth, smooth_x = smoothing_of(smooth, row, largest)
-        at_label = ZERO if label < 0 else row[label] - largest
+        at_label = ZERO if label < 0 else minus(row[label], largest)
         for j in range(row.size):
             row[j] = exp32(row[j] - largest)
             total += row[j]

@@ -1,4 +1,9 @@
-"""Sums over contiguous memory for the kernels of normalization, and how their arguments are prepared."""
+"""
+Sums over contiguous memory for the kernels of normalization, and how their arguments are prepared.
+
+The mean of numbers with a common offset is wrong by some roundings of it, maybe by more than their standard
+deviation. Their mean distance from it, summed with the squares, corrects both mean and variance.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import numpy as np
 
 from ....backends.jit import routine
 from ...functional.composite import Unsupported
+from .in_order import minus
 
 SINGLE = np.dtype(np.float32)
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -25,15 +31,32 @@ def sum_of(x):
 
 
 @routine
-def squares_of(x, mean):
-    """The sum of the squared distances from `mean`, in float64."""
-    total = 0.0
+def distances_of(x, mean):
+    """The sums of x - mean and of its squares, in float64."""
+    total, squares = 0.0, 0.0
     for start in range(0, x.size, _BLOCK):
-        block, part = x[start : start + _BLOCK], ZERO
+        block, part, part_squares = x[start : start + _BLOCK], ZERO, ZERO
         for i in range(block.size):
-            part += (block[i] - mean) * (block[i] - mean)
+            distance = minus(block[i], mean)
+            part += distance
+            part_squares += distance * distance
         total += part
-    return total
+        squares += part_squares
+    return total, squares
+
+
+@routine
+def corrected(mean, distances, squares, n):
+    """The mean and the variance of n numbers, from the sums of their distances from nearly the mean.
+
+    Source: Chan, Golub & LeVeque, "Algorithms for Computing the Sample Variance", 1983, equation 1.7,
+        https://doi.org/10.1080/00031305.1983.10483115
+    """
+    shift = distances / n
+    variance = squares / n - shift * shift
+    if shift != shift:  # of inf, whose mean is inf
+        return mean, np.float32(variance)
+    return np.float32(mean + shift), np.float32(ZERO if variance < ZERO else variance)
 
 
 @routine

@@ -12,6 +12,7 @@ import numpy as np
 from ....backends.jit import kernel, prange, routine
 from ...functional.softmax import log_softmax, softmax
 from .approximations import INF, ONE, ZERO, exp32
+from .in_order import minus
 from .maximum import maximum32
 from .moments import contiguous, require_single
 
@@ -35,7 +36,7 @@ def _forward(x, log, y):
             total += exp32(x[j] - largest)
         shift = np.float32(np.log(total))
         for j in range(x.size):
-            y[j] = x[j] - largest - shift
+            y[j] = minus(minus(x[j], largest), shift)
         return
     for j in range(x.size):
         exp = exp32(x[j] - largest)

@@ -19,7 +19,7 @@ from ...functional.batch_norm import Running, batch_norm
 from .channels import input_gradient, row_moments, row_sums, scale
 from .elementwise import load32
 from .launch import launch, require_dtypes
-from .moments import column_sums, contiguous, dtypes_of, merge
+from .moments import centre, column_sums, contiguous, dtypes_of, merge
 
 
 @triton.jit
@@ -36,8 +36,7 @@ def _channel_moments(
         inside, at = (sample < samples) & (channel < channels), sample.to(tl.int64) * channels + channel
         count = tl.minimum(samples - start, ROWS)
         means = load32(row_mean_ptr, at, inside)
-        block_mean = tl.sum(means, axis=0, keep_dims=True) / count
-        distance = tl.where(inside, means - block_mean, 0.0)
+        block_mean, distance = centre(means, inside, count, 0)
         row_squares = load32(row_squares_ptr, at, inside) + distance * distance * length
         block_squares = tl.sum(row_squares, axis=0, keep_dims=True)
         size, block_size = start * 1.0 * length, count * 1.0 * length

@@ -36,7 +36,7 @@ def _backward(x_ptr, dy_ptr, dx_ptr, rows, n, KIND: tl.constexpr, ROWS: tl.const
         p = cdf(a, KIND == "geglu")
         da = slope(a, p, KIND == "geglu")
     store(dx_ptr, at, dy * b * da, inside)
-    store(dx_ptr, at + n, dy * a * p, inside)
+    store(dx_ptr, at + n, dy * (a * p), inside)
 
 
 @swiglu.fused("cuda")

@@ -20,7 +20,7 @@ from ....backends.device import RawArray
 from ..layer_norm import register
 from .elementwise import load32, store
 from .launch import chip, launch, require_dtypes
-from .moments import column_sums, contiguous, dtypes_of, merge, moments_of
+from .moments import centre, column_sums, contiguous, dtypes_of, merge, moments_of
 
 LONGEST, LONGEST_BACKWARD = 16384, 8192  # elements of a row that a program can hold
 _TILE, _LONG_BLOCK, _ROWS_OF_PARTIAL = 2048, 2048, 16
@@ -48,8 +48,9 @@ def _forward(
     x = load32(x_ptr, at, inside)
     if residual_ptr is not None:
         x = _add_residual(x, residual_ptr, total_ptr, at, inside, True)
-    mean = tl.sum(x, axis=1, keep_dims=True) / n if CENTRED else tl.zeros((ROWS, 1), tl.float32)
-    centred = tl.where(inside, x - mean, 0.0)
+    mean, centred = tl.zeros((ROWS, 1), tl.float32), x
+    if CENTRED:
+        mean, centred = centre(x, inside, n, 1)
     rstd = 1 / tl.sqrt(tl.sum(centred * centred, axis=1, keep_dims=True) / n + eps)
     tl.store(mean_ptr + row, mean, mask=row < count)
     tl.store(rstd_ptr + row, rstd, mask=row < count)

@@ -19,9 +19,20 @@ def contiguous(*arrays: RawArray | None) -> list[RawArray | None]:
 @triton.jit
 def moments_of(x, inside, size):
     """The means of rows with `size` elements inside, and their sums of squared distances from it."""
-    mean = tl.sum(x, axis=1, keep_dims=True) / size
-    centred = tl.where(inside, x - mean, 0.0)
+    mean, centred = centre(x, inside, size, 1)
     return mean, tl.sum(centred * centred, axis=1, keep_dims=True)
+
+
+@triton.jit
+def centre(x, inside, size, AXIS: tl.constexpr):
+    """The means along an axis with `size` elements inside, and the distances from them, 0 outside.
+
+    An offset that all elements have is rounded in their mean, but no longer in their mean distance from it.
+    """
+    mean = tl.sum(x, axis=AXIS, keep_dims=True) / size
+    centred = tl.where(inside, x - mean, 0.0)
+    shift = tl.sum(centred, axis=AXIS, keep_dims=True) / size
+    return tl.where(shift == shift, mean + shift, mean), tl.where(inside, centred - shift, 0.0)
 
 
 @triton.jit

@@ -1,0 +1,34 @@
+"""
+x - y and x y in the order written. Other sums and products may be regrouped (FASTMATH of `backends.jit`), and
+(x - largest) - shift as x - (largest + shift) loses all digits where the new group is much larger than the
+result; (a s) b as (a b) s may overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_FLAGS = ("nsz",)  # an instruction that has any flag gets no others
+
+
+def _generator(operation: Callable) -> Callable:
+    def generate(context, builder, signature, args):
+        return operation(builder, *args, flags=_FLAGS)
+
+    return generate
+
+
+@intrinsic
+def minus(typing_context, x, y):
+    """x - y"""
+    return types.float32(types.float32, types.float32), _generator(ir.IRBuilder.fsub)
+
+
+@intrinsic
+def times(typing_context, x, y):
+    """x y"""
+    return types.float32(types.float32, types.float32), _generator(ir.IRBuilder.fmul)
