@@ -44,6 +44,7 @@ class FlatState:
     ):  # fmt: skip
         self.buffer, self.device, self.by_parameter = buffer, buffer.device, by_parameter
         self.math_dtype = np.dtype(np.float32) if buffer.dtype.itemsize < 4 else buffer.dtype
+        self.is_complex = buffer.dtype.kind == "c"
         kernel = None if self.device is CPU or not scalars else kernel
         self.counts_on_device = not why_no_kernel(kernel, buffer.dtype, self.device)
         count = len(buffer.params)
@@ -65,7 +66,8 @@ class FlatState:
                 self._chunk_size = max(p.data.size for p in buffer.params)
             needed = 2 if self.math_dtype == buffer.dtype else 4
             self._work = [
-                aligned_zeros(self._chunk_size, self.math_dtype, self.device) for _ in range(needed)
+                self._reals(aligned_zeros(self._chunk_size, self.math_dtype, self.device))
+                for _ in range(needed)
             ]
         self._keys, self._updates = self._scalar_keys(), 0
 
@@ -170,11 +172,11 @@ class FlatState:
         """
         buffer = self.buffer
         for section, shape in self._chunk_sections(first, last):
-            data, grad = buffer.data[section].reshape(shape), buffer.grad[section].reshape(shape)
-            state = {name: vector[section].reshape(shape) for name, vector in buffer.moments.items()}
+            data, grad = (self._reals(x[section]).reshape(shape) for x in (buffer.data, buffer.grad))
+            state = {name: self._reals(x[section]).reshape(shape) for name, x in buffer.moments.items()}
             scratch, spare, *upcast = [work[: data.size].reshape(shape) for work in self._work]
             if unscale != 1:
-                np.multiply(grad, self.math_dtype.type(unscale), out=grad, casting="same_kind")
+                np.multiply(grad, self._work[0].dtype.type(unscale), out=grad, casting="same_kind")
             if upcast:
                 data32, grad32 = upcast
                 data32[...], grad32[...] = data, grad
@@ -189,12 +191,17 @@ class FlatState:
         buffer = self.buffer
         if self.by_parameter:
             for p, (start, _) in zip(buffer.params[first:last], buffer.spans[first:last], strict=True):
-                yield slice(start, start + p.data.size), p.data.shape
+                parts = (2,) if self.is_complex else ()
+                yield slice(start, start + p.data.size), (*p.data.shape, *parts)
             return
         section = buffer.section(first, last)
         for start in range(section.start, section.stop, self._chunk_size or 1):
             stop = min(start + self._chunk_size, section.stop)
-            yield slice(start, stop), (stop - start,)
+            yield slice(start, stop), (-1,)
+
+    def _reals(self, vector: RawArray) -> RawArray:
+        """Returns a vector itself; of a complex one the view of its real and imaginary parts."""
+        return vector.view(vector.real.dtype) if self.is_complex else vector
 
 
 class GroupState:

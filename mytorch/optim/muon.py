@@ -66,9 +66,11 @@ class Muon(Optimizer):
     def add_param_group(self, param_group: ParamGroup) -> None:
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
-            if p.ndim != 2:
+            if p.ndim != 2 or p.is_complex():
                 self.param_groups.pop()
-                raise ValueError(f"Muon only supports 2D parameters, got one of shape {tuple(p.shape)}")
+                raise ValueError(
+                    f"Muon only supports real 2D parameters, got one of shape {tuple(p.shape)}, {p.dtype}"
+                )
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("momentum_buffer",)
