@@ -19,8 +19,6 @@ class Parameter(Tensor):
     True
     """
 
-    __slots__ = ()
-
     def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(data)
         if isinstance(data, Tensor):
