@@ -12,6 +12,7 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
 from .gather_scatter import FULL, scatter_nd
+from .memory_formats import check_format
 
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",
@@ -298,10 +299,14 @@ def _contiguous(x):
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     """The input itself if its elements lie in memory in order, else a copy of which that is true.
 
+    Args:
+        memory_format: checked; the result is in row-major order.
+
     >>> mytorch.ones(2, 3).T.contiguous().is_contiguous()
     True
     """
     require_tensor(input, "contiguous")
+    check_format(memory_format, input.ndim, "contiguous")
     return input if input.is_contiguous() else _contiguous(input)
 
 
