@@ -35,7 +35,7 @@ def standard_gamma(concentration, sample):
 @op(promote="float")
 def standard_gamma_grad(concentration, sample):
     """Returns dx/da; it has no derivative of its own, as in PyTorch."""
-    a, x = (z.astype(np.float64) for z in np.broadcast_arrays(concentration, sample))
+    a, x = (z.astype(np.float64) for z in (concentration, sample))
     x = np.maximum(x, np.finfo(np.float64).tiny)
     y = np.where(x < SMALL, _by_series(a, np.minimum(x, SMALL)), _by_integral(a, np.maximum(x, SMALL)))
     return y.astype(concentration.dtype), None

@@ -166,12 +166,20 @@ def _reshaped(x, shape):
 
 
 @op(view=True)
-def transpose(x, dim0, dim1):
-    """Dims `dim0` and `dim1` exchanged, a view.
+def transpose(x, dim0, dim1=None):
+    """Dims `dim0` and `dim1` exchanged, a view; all dims in the order of a tuple `dim0`, as NumPy has it.
+
+    Raises:
+        TypeError: one dim.
+        IndexError: a dim is out of range.
 
     >>> mytorch.ones(2, 3, 4).transpose(0, 2).shape
     Size([4, 3, 2])
     """
+    if dim1 is None:
+        if not isinstance(dim0, (tuple, list)):
+            raise TypeError(f"transpose(): expected two dims, or all of them in a tuple, got {dim0!r}")
+        return permute.forward(x, dim0)
     a, b = canonical_dim(dim0, x.ndim), canonical_dim(dim1, x.ndim)
     return _swapaxes(x, a, b), lambda g: _swapaxes(g, a, b)
 
