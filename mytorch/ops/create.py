@@ -80,8 +80,8 @@ def _constant(name: str, what: str) -> tuple:
         input: Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
         memory_format: memory_format | None = None,
     ) -> Tensor:  # fmt: skip
-        check_format(memory_format, input.ndim, f"{name}_like")
         kind = same_kind(input, dtype, device, f"{name}_like")
+        check_format(memory_format, input.ndim, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
     def new(self: Tensor, *size: int | Sequence[int], **keywords: Any) -> Tensor:
