@@ -66,11 +66,12 @@ class Muon(Optimizer):
     def add_param_group(self, param_group: ParamGroup) -> None:
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
-            if p.ndim != 2 or p.is_complex():
+            if p.is_complex():
                 self.param_groups.pop()
-                raise ValueError(
-                    f"Muon only supports real 2D parameters, got one of shape {tuple(p.shape)}, {p.dtype}"
-                )
+                raise RuntimeError(f"Muon does not support complex parameters, got one of dtype {p.dtype}")
+            if p.ndim != 2:
+                self.param_groups.pop()
+                raise ValueError(f"Muon only supports 2D parameters, got one of shape {tuple(p.shape)}")
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:
         return ("momentum_buffer",)
