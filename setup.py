@@ -68,7 +68,8 @@ setup(
         # PyTorch is the oracle of the tests; the package itself never imports it.
         "test": [
             "torch==2.13.0", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff",
-            "mypy", "setuptools", *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
+            "mypy", "setuptools", "einops", "opt_einsum", "pandas",
+            *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },
 )

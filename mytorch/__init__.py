@@ -67,6 +67,7 @@ from .ops import *
 from .ops import arrays as _arrays
 from .ops import cast as _cast
 from .ops import out as _out
+from .ops.memory_formats import *
 from .random import (
     Generator,
     fork_rng,

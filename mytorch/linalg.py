@@ -12,6 +12,7 @@ from .ops.factors import cholesky, eigh, eigvalsh
 from .ops.factors import linalg_qr as qr
 from .ops.linalg_checks import LinAlgError
 from .ops.matrix_chain import matrix_power, multi_dot
+from .ops.matrix_exponential import matrix_exp
 from .ops.norms import matrix_norm, vector_norm
 from .ops.pseudoinverse import lstsq, matrix_rank, pinv
 from .ops.solve import det, inv, slogdet, solve, solve_triangular
@@ -19,9 +20,9 @@ from .ops.svd import linalg_svd as svd
 from .ops.svd import svdvals
 
 __all__ = [
-    "LinAlgError", "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "matrix_norm", "matrix_power",
-    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd",
-    "svdvals", "vector_norm",
+    "LinAlgError", "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "matrix_exp", "matrix_norm",
+    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "vector_norm",
 ]  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from .ops import (
     linalg,
     mask,
     matrix_chain,
+    matrix_exponential,
     minmax,
     norms,
     order_statistics,
@@ -101,6 +102,7 @@ METHODS = [
     mask.masked_fill, mask.masked_select, mask.masked_scatter, mask.nonzero, mask.argwhere,
     *(getattr(family, name) for family in (linalg, added_product) for name in family.__all__),
     *(getattr(f, n) for f in (solve, factors, matrix_chain, pseudoinverse) for n in f.__all__), torch_svd,
+    matrix_exponential.matrix_exp,
     *(getattr(family, name) for family in (reduce, variance, norms, scan, minmax) for name in family.__all__),
     *(getattr(order_statistics, name) for name in order_statistics.__all__),
     sort, argsort, msort, topk, search.bincount, search.histc, search.histogram, inner,
@@ -216,6 +218,8 @@ def _attach_all() -> None:
     attach("imag", property(complex_numbers.imag))
     attach("T", property(shape.reverse_dims))
     attach("mT", property(shape.matrix_transpose))
+    attach("H", property(complex_numbers.conjugate_of_matrix))
+    attach("mH", property(complex_numbers.conjugate_transpose))
 
 
 _attach_all()

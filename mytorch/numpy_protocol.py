@@ -98,7 +98,12 @@ def _unwrap(x: Any) -> Any:
 
 
 def _wrap(x: Any, inputs: list[Tensor]) -> Any:
-    """Arrays as Tensors; one that is a view of an input counts the writes with it."""
+    """Arrays as Tensors; one that is a view of an input counts the writes with it.
+
+    Objects, text and dates, which a function may have got beside a Tensor, stay in NumPy's arrays.
+    """
+    if isinstance(x, Array) and x._array.dtype.kind in "OSUMm":
+        return x._array
     if isinstance(x, Array):
         out = from_raw(x._array)
         for tensor in inputs:

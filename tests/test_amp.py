@@ -19,6 +19,24 @@ FUNCTIONS = {
     "mv": lambda m, F, x, h, i, k, y: x @ x[0],
     "einsum": lambda m, F, x, h, i, k, y: m.einsum("ij,kj->ik", x, x),
     "addmm": lambda m, F, x, h, i, k, y: m.addmm(x[:, :4], x, x.T),
+    "addmv": lambda m, F, x, h, i, k, y: m.addmv(x[0, :4], x[:, :8], x[1]),
+    "torch.mv": lambda m, F, x, h, i, k, y: x.mv(x[0]),
+    "dot": lambda m, F, x, h, i, k, y: x[0].dot(x[1]),
+    "vdot": lambda m, F, x, h, i, k, y: m.vdot(x[0], x[1]),
+    "half dot": lambda m, F, x, h, i, k, y: h[0].dot(h[1]),
+    "half mv": lambda m, F, x, h, i, k, y: h.mv(h[0]),
+    "addr": lambda m, F, x, h, i, k, y: m.addr(x, x[:, 0], x[0]),
+    "inner": lambda m, F, x, h, i, k, y: m.inner(x, x),
+    "tensordot": lambda m, F, x, h, i, k, y: m.tensordot(x, x, ([1], [1])),
+    "bilinear": lambda m, F, x, h, i, k, y: F.bilinear(x, x, m.ones(3, 8, 8)),
+    "half bilinear": lambda m, F, x, h, i, k, y: F.bilinear(h, h, h.new_ones(3, 8, 8)),
+    "multi_dot": lambda m, F, x, h, i, k, y: m.linalg.multi_dot([x, x.T, x]),
+    "baddbmm": lambda m, F, x, h, i, k, y: m.baddbmm(x[None, :, :4], x[None], x.T[None]),
+    "prod": lambda m, F, x, h, i, k, y: h.prod(),
+    "prod of a dim": lambda m, F, x, h, i, k, y: h.prod(1, keepdim=True),
+    "cumprod": lambda m, F, x, h, i, k, y: h.cumprod(1),
+    "cdist": lambda m, F, x, h, i, k, y: m.cdist(h, h),
+    "mixed cdist": lambda m, F, x, h, i, k, y: m.cdist(x, h, p=1.0),
     "linear": lambda m, F, x, h, i, k, y: F.linear(x, x),
     "mixed": lambda m, F, x, h, i, k, y: F.linear(h, x),
     "double": lambda m, F, x, h, i, k, y: x.double() @ x.double().T,
@@ -35,6 +53,14 @@ FUNCTIONS = {
     "mse_loss": lambda m, F, x, h, i, k, y: F.mse_loss(h, h),
     "with_logits": lambda m, F, x, h, i, k, y: F.binary_cross_entropy_with_logits(h, target=h.sigmoid()),
     "kl_div": lambda m, F, x, h, i, k, y: F.kl_div(h, h, reduction="batchmean"),
+    "margin_ranking": lambda m, F, x, h, i, k, y: F.margin_ranking_loss(h[0], h[1], h[2].sign()),
+    "soft_margin": lambda m, F, x, h, i, k, y: F.soft_margin_loss(h, h.sign()),
+    "multi_margin": lambda m, F, x, h, i, k, y: F.multi_margin_loss(h, y),
+    "multilabel_margin": lambda m, F, x, h, i, k, y: F.multilabel_margin_loss(h[:, :4], y.expand(4, 4)),
+    "cosine_embedding": lambda m, F, x, h, i, k, y: F.cosine_embedding_loss(h, h.flip(0), m.ones(4)),
+    "hinge_embedding": lambda m, F, x, h, i, k, y: F.hinge_embedding_loss(h, h.sign()),
+    "triplet_margin": lambda m, F, x, h, i, k, y: F.triplet_margin_loss(h, h.flip(0), h.flip(1)),
+    "poisson_nll": lambda m, F, x, h, i, k, y: F.poisson_nll_loss(h, h),
 }
 
 
@@ -54,6 +80,23 @@ def test_dtypes_are_pytorchs(name, dtype):
     assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch.")
     if name != "lstm":
         np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), 2e-2, 2e-2)
+
+
+# The dtype on a GPU, by PyTorch's lists; https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior
+ON_A_GPU = {
+    "float16": ["addmv", "torch.mv", "half mv", "addr", "addmm", "multi_dot", "half dot", "half bilinear"],
+    "float32": ["dot", "tensordot", "bilinear", "prod", "cdist", "soft_margin", "triplet_margin"],
+}
+
+
+@pytest.mark.parametrize("dtype", ON_A_GPU)
+def test_dtypes_on_a_gpu(fake_cuda, dtype):
+    x, i, k, y = (mytorch.tensor(a, device="cuda") for a in (X, IMAGE, KERNEL, LABELS))
+    x, half = x.float(), x.half()
+    with mytorch.device("cuda"), mytorch.autocast("cuda"):
+        for name in ON_A_GPU[dtype]:
+            assert FUNCTIONS[name](mytorch, nn.functional, x, half, i, k, y).dtype == dtype, name
+        assert mytorch.tensordot(x, half, ([1], [1])).dtype == mytorch.dot(x[0], half[0]).dtype == "float32"
 
 
 def test_it_nests_and_is_off_outside():

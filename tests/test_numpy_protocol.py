@@ -393,6 +393,7 @@ NOT_ON_TENSORS = {
     "broadcast_shapes",
     "promote_types",
     "multiply.outer",
+    "polynomial.legendre.leggauss",
     "from_dlpack",
     "frombuffer",
     "add.at",
@@ -428,3 +429,19 @@ def name_in_numpy(node):
 def is_function(name):
     value = operator.attrgetter(name)(np)
     return callable(value) and not isinstance(value, type)
+
+
+def test_objects_beside_a_tensor_stay_numpys():
+    x, names, nothing = np.broadcast_arrays(mytorch.ones(2), np.array(["a"]), None)
+    assert isinstance(x, mytorch.Tensor) and x.tolist() == [1, 1]
+    assert type(names) is np.ndarray and names.tolist() == ["a", "a"] and nothing.tolist() == [None, None]
+
+
+def test_transpose_takes_the_order_of_all_dims():
+    x = mytorch.ones(2, 3, 4, requires_grad=True)
+    y = mytorch.transpose(x, (2, 0, 1))
+    assert y.shape == (4, 2, 3) and y.data_ptr() == x.data_ptr()
+    y.sum().backward()
+    assert x.grad.shape == (2, 3, 4)
+    with pytest.raises(TypeError, match="expected two dims, or all of them in a tuple, got 1"):
+        x.transpose(1)

@@ -30,6 +30,12 @@ IMPORTS = [
     ("nn.modules.conv", "_ConvNd Conv2d"),
     ("nn.utils.parametrize", "register_parametrization is_parametrized remove_parametrizations cached"),
     ("nn.utils.parametrizations", "weight_norm spectral_norm orthogonal"),
+    (
+        "nn.utils.prune",
+        "BasePruningMethod PruningContainer Identity RandomUnstructured L1Unstructured RandomStructured "
+        "LnStructured CustomFromMask identity random_unstructured l1_unstructured random_structured "
+        "ln_structured global_unstructured custom_from_mask remove is_pruned",
+    ),
     ("nn.utils.rnn", "pad_sequence pack_padded_sequence"),
     ("nn.utils", "weight_norm remove_weight_norm spectral_norm remove_spectral_norm"),
     ("backends.cudnn", "benchmark deterministic enabled allow_tf32 is_available version flags"),

@@ -161,7 +161,7 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
     raws, target = [], None
     for a in args:
         if isinstance(a, Tensor):
-            raw = a.data._array
+            raw = a._data._array
         elif isinstance(a, Array):
             raw = a._array
         elif type(a) not in _PLAIN and is_raw(a):
@@ -196,7 +196,8 @@ def _mixed(args: Sequence[Any], name: str) -> tuple[list, device]:
     Raises:
         RuntimeError: any other mixture.
     """
-    raws = [a.data._array if isinstance(a, Tensor) else a._array if isinstance(a, Array) else a for a in args]
+    arrays = (a._data if isinstance(a, Tensor) else a for a in args)
+    raws = [a._array if isinstance(a, Array) else a for a in arrays]
     devices = {device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))}
     if len(devices) > 1:
         raise RuntimeError(
@@ -265,7 +266,7 @@ def connect(
     """
     if vjp is None or not _state.recording or not outs:
         return None
-    raw = outs[0].data._array
+    raw = outs[0]._data._array
     if not several and raw.dtype.kind not in "fcV":  # integers have no gradient
         return None
     node = _record(call, args, kwargs, raw, vjp)
@@ -315,7 +316,7 @@ def _connect_several(node: Node, outs: Sequence[Tensor], vjp: Callable) -> None:
     count = len(outs)
     node.shape, node.vjp = None, lambda grads: vjp(list(map(grads.get, range(count))))
     for i, out in enumerate(outs):
-        raw = out.data._array
+        raw = out._data._array
         if dtypes.is_inexact(raw.dtype):
             to_op = functools.partial(_output_grad, i)
             recompute = new_recompute((operator.itemgetter(i), (None,), {}, ()))
@@ -330,7 +331,7 @@ def _output_grad(i: int, g: RawArray) -> OutputGrads:
 
 def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
     """Makes `out` a view of `x`, with its version and base, if they share memory."""
-    if isinstance(x, Tensor) and shares_memory(out.data._array, x.data._array):
+    if isinstance(x, Tensor) and shares_memory(out._data._array, x._data._array):
         out._version = x._version
         above = x._view
         base, replay = (x, ()) if above is None else (above.base, above.replay)

@@ -53,7 +53,7 @@ class Tensor:
     """
 
     __slots__ = {
-        "data": "The Array of the values, without history.",
+        "_data": "The Array of `data`.",
         "grad_slot": "The section of a flat buffer in which backward writes a new gradient, or None.",
         **dict.fromkeys(("_grad", "_node", "_version", "_view", "_post_hooks", "__weakref__")),
     }
@@ -78,15 +78,19 @@ class Tensor:
                 self._node.name, self._node.vjp = (grad_fn_name or "grad_fn").strip("<>"), grad_fn
 
     def _set(self, data: Array) -> None:
-        self.data = data
+        self._data = data
         self._grad = self._node = self._view = self.grad_slot = self._post_hooks = None
         self._version = Version()
 
-    shape = property(lambda self: Size(self.data._array.shape), doc="The number of elements along each dim.")
-    dtype = property(attrgetter("data._array.dtype"))
-    ndim = property(attrgetter("data._array.ndim"))
-    itemsize = property(attrgetter("data._array.dtype.itemsize"))
-    nbytes = property(attrgetter("data._array.nbytes"))
+    def _set_data(self, value: Any) -> None:
+        self._data = value.data if isinstance(value, (Array, Tensor)) else Array(value)
+
+    data = property(attrgetter("_data"), _set_data, doc="The Array of the values; it may be set to a Tensor.")
+    shape = property(lambda self: Size(self._data._array.shape), doc="The number of elements along each dim.")
+    dtype = property(attrgetter("_data._array.dtype"))
+    ndim = property(attrgetter("_data._array.ndim"))
+    itemsize = property(attrgetter("_data._array.dtype.itemsize"))
+    nbytes = property(attrgetter("_data._array.nbytes"))
     is_leaf = property(
         lambda self: self.node is None or not self.node.parents, doc="Whether no recorded operation made it."
     )
@@ -99,7 +103,7 @@ class Tensor:
         >>> mytorch.ones(2).device
         device('cpu')
         """
-        return device_of(self.data._array)
+        return device_of(self._data._array)
 
     # The graph.
 
@@ -155,7 +159,7 @@ class Tensor:
         elif self.node is None:
             if not is_inexact(self.dtype):
                 raise RuntimeError(f"only floating-point tensors can require gradients, got {self.dtype}")
-            self._watch(Node("leaf", (), None, self.data._array.shape, self.dtype, self.device))
+            self._watch(Node("leaf", (), None, self._data._array.shape, self.dtype, self.device))
         return self
 
     def _set_grad(self, value: Any) -> None:
@@ -191,7 +195,7 @@ class Tensor:
         >>> (mytorch.ones(2, requires_grad=True) * 2).detach()
         tensor([2.00000 2.00000])
         """
-        out = from_raw(self.data._array)
+        out = from_raw(self._data._array)
         out._version = self._version
         return out
 
@@ -249,7 +253,7 @@ class Tensor:
         array([0, 1, 2])
         """
         if force:
-            return move(self.data._array, CPU)
+            return move(self._data._array, CPU)
         if self.requires_grad:
             raise RuntimeError("can't call numpy() on a tensor that requires grad; use detach().numpy()")
         return self.data.numpy()
@@ -263,8 +267,8 @@ class Tensor:
         >>> mytorch.tensor([2.5]).item()
         2.5
         """
-        if self.data._array.size != 1:
-            count, shape = self.data._array.size, self.data.shape
+        if self._data._array.size != 1:
+            count, shape = self._data._array.size, self.data.shape
             raise RuntimeError(f"a tensor with {count} elements, of shape {shape}, can't be one number")
         return self.data.item()
 
@@ -282,12 +286,12 @@ class Tensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        if self.data._array.size != 1:
+        if self._data._array.size != 1:
             raise RuntimeError(f"truth of a tensor of shape {self.data.shape} is ambiguous: use any(), all()")
-        return bool(self.data._array)
+        return bool(self._data._array)
 
     def _only_element(self) -> int | float | bool | complex:
-        if self.data._array.size != 1:
+        if self._data._array.size != 1:
             raise ValueError(f"only a tensor of one element can be a number, got shape {self.data.shape}")
         return self.data.item()
 
@@ -298,7 +302,7 @@ class Tensor:
         return float(self._only_element())
 
     def __index__(self) -> int:
-        if self.dtype.kind not in "iub" or self.data._array.size != 1:
+        if self.dtype.kind not in "iub" or self._data._array.size != 1:
             raise TypeError(
                 "only an integer tensor of one element can be an index, "
                 f"got {self.dtype} of shape {self.data.shape}"
@@ -368,7 +372,7 @@ def from_raw(raw: RawArray) -> Tensor:
     else:
         data = wrap(raw)
     out = _new(Tensor)
-    out.data = data  # what `_set` does, without a call
+    out._data = data  # what `_set` does, without a call
     out._grad = out._node = out._view = out.grad_slot = out._post_hooks = None
     out._version = Version()
     return out
@@ -377,7 +381,7 @@ def from_raw(raw: RawArray) -> Tensor:
 def increment_version(x: Tensor) -> None:
     """Counts an in-place write to the memory of `x`: a graph that needs the old values must raise."""
     base = x if x._view is None else x._view.base
-    x._version.bump(base.data._array)
+    x._version.bump(base._data._array)
 
 
 def version_of(x: Tensor) -> int:

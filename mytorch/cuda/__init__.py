@@ -17,6 +17,7 @@ from .devices import (
     get_device_capability,
     get_device_name,
     get_device_properties,
+    is_bf16_supported,
     set_device,
     synchronize,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..backends import device as devices
-from ..backends.device import CPU, as_device, cupy, on
+from ..backends.device import CPU, as_device, cupy, is_available, on
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -125,6 +125,15 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """Returns the compute capability of a GPU: (9, 0) for Hopper."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Returns whether the GPU has bfloat16; False without a GPU.
+
+    Args:
+        including_emulation: False for whether its tensor cores compute with it, as from Ampere on.
+    """
+    return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:

@@ -1,6 +1,7 @@
 """Gamma, beta and Dirichlet distributions.
 
-Their samples are those of gamma distributions, which are drawn by rejection; `rsample` isn't implemented.
+Their samples are those of gamma distributions, which are drawn by rejection, and differentiable all the same:
+see `ops.gamma_sample`. Samples of beta and Dirichlet distributions are ratios of them.
 """
 
 from __future__ import annotations
@@ -11,27 +12,21 @@ from ..autograd import no_grad
 from ..backends.device import on
 from ..backends.dtypes import finfo
 from ..core.tensor import Tensor, from_raw, raw_of
-from ..ops import digamma, lgamma, stack
+from ..ops import digamma, gamma_sample, lgamma, stack
 from ..random import default_generator
 from . import constraints
 from .distribution import Distribution, broadcast_all
 
 
 def standard_gamma(concentration: Tensor) -> Tensor:
-    """Returns samples of gamma distributions of rate 1, without gradient."""
+    """Returns samples of gamma distributions of rate 1, differentiable by the concentration."""
     with on(concentration.device):
         rng = default_generator(concentration.device).rng
-        return from_raw(rng.standard_gamma(raw_of(concentration).astype("float64"))).to(concentration.dtype)
+        drawn = from_raw(rng.standard_gamma(raw_of(concentration).astype("float64"))).to(concentration.dtype)
+    return gamma_sample.standard_gamma(concentration, drawn)
 
 
-class _WithoutGradient(Distribution):
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        raise NotImplementedError(
-            f"{type(self).__name__} does not implement rsample: its samples have no gradient; use sample()"
-        )
-
-
-class Gamma(_WithoutGradient):
+class Gamma(Distribution):
     """The gamma distribution, with the density rate^a x^(a-1) exp(-rate x) / Γ(a).
 
     Args:
@@ -41,6 +36,7 @@ class Gamma(_WithoutGradient):
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
+    has_rsample = True
 
     def __init__(
         self, concentration: Tensor | float, rate: Tensor | float, validate_args: bool | None = None
@@ -60,10 +56,10 @@ class Gamma(_WithoutGradient):
     def variance(self) -> Tensor:
         return self.concentration / self.rate**2
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        with no_grad():
-            drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-            return (drawn / self.rate).clamp(min=float(finfo(drawn.dtype).tiny))
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return _positive(
+            standard_gamma(self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         (value,) = broadcast_all(value)
@@ -76,7 +72,7 @@ class Gamma(_WithoutGradient):
         return a - self.rate.log() + lgamma(a) + (1.0 - a) * digamma(a)
 
 
-class Dirichlet(_WithoutGradient):
+class Dirichlet(Distribution):
     """Vectors of probabilities p, with a density proportional to the product of p_i^(a_i - 1).
 
     Args:
@@ -85,6 +81,7 @@ class Dirichlet(_WithoutGradient):
 
     arg_constraints = {"concentration": constraints.positive_vector}
     support = constraints.simplex
+    has_rsample = True
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None):
         if concentration.ndim < 1:
@@ -103,11 +100,9 @@ class Dirichlet(_WithoutGradient):
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        with no_grad():
-            drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-            drawn = drawn.clamp(min=float(finfo(drawn.dtype).tiny))
-            return drawn / drawn.sum(-1, True)
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        drawn = _positive(standard_gamma(self.concentration.expand(self._extended_shape(sample_shape))))
+        return drawn / drawn.sum(-1, True)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -121,7 +116,7 @@ class Dirichlet(_WithoutGradient):
         return lgamma(a).sum(-1) - lgamma(total) - (k - total) * digamma(total) - digammas
 
 
-class Beta(_WithoutGradient):
+class Beta(Distribution):
     """The beta distribution, with a density proportional to x^(a-1) (1 - x)^(b-1).
 
     Args:
@@ -130,6 +125,7 @@ class Beta(_WithoutGradient):
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
+    has_rsample = True
 
     def __init__(
         self, concentration1: Tensor | float, concentration0: Tensor | float,
@@ -151,8 +147,8 @@ class Beta(_WithoutGradient):
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self._dirichlet.sample(sample_shape)[..., 0]
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._dirichlet.rsample(sample_shape)[..., 0]
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -160,3 +156,10 @@ class Beta(_WithoutGradient):
 
     def entropy(self) -> Tensor:
         return self._dirichlet.entropy()
+
+
+def _positive(x: Tensor) -> Tensor:
+    """Returns x, which tiny concentrations round to 0, as at least the smallest normal number."""
+    with no_grad():
+        x.clamp_(min=float(finfo(x.dtype).tiny))
+    return x

@@ -19,20 +19,12 @@ class Parameter(Tensor):
     True
     """
 
-    __slots__ = ()
-
     def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(data)
         if isinstance(data, Tensor):
             self._version = data._version
         if requires_grad:
             self.requires_grad_()
-
-    def _set_data(self, value: Any) -> None:
-        """Sets the values; also to a Tensor, as in PyTorch, where `data` is one."""
-        Tensor.data.__set__(self, value.data if isinstance(value, (Array, Tensor)) else Array(value))
-
-    data = property(Tensor.data.__get__, _set_data)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -
     if not isinstance(state, Mapping):
         raise TypeError(f"expected state_dict to be dict-like, got {type(state).__name__}")
     current = dict(entries(module))
+    state = _renamed(state, current)
     missing = [name for name in current if name not in state]
     unexpected = [name for name in state if name not in current]
     errors = []
@@ -75,6 +77,16 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -
         for name, value in values.items():
             _put(current[name], value, assign)
     return IncompatibleKeys(missing, unexpected)
+
+
+def _renamed(state: Mapping[str, Any], current: dict[str, Tensor]) -> Mapping[str, Any]:
+    """Gives g and v of an old weight norm, `weight_g` and `weight_v`, the names they have as originals."""
+    for name in current:
+        found = name not in state and re.fullmatch(r"(.*)parametrizations\.(\w+)\.original([01])", name)
+        old = found and f"{found[1]}{found[2]}_{'gv'[int(found[3])]}"
+        if old and old in state:
+            state = {(name if key == old else key): value for key, value in state.items()}
+    return state
 
 
 def _quoted(names: list[str]) -> str:

@@ -11,7 +11,7 @@ from ..ops import empty
 from .functional.types import DeviceLike, DTypeLike
 from .parameter import Parameter, replace_data
 
-_raw_data = Tensor.data.__get__
+_raw_data = Tensor._data.__get__
 
 
 class Uninitialized:
@@ -34,7 +34,7 @@ class Uninitialized:
 
     def convert(self, function: Callable[[Tensor], Tensor]) -> None:
         """Sets dtype and device to those of `function(tensor)`."""
-        Tensor.data.__set__(self, function(Tensor(_raw_data(self))).data)
+        Tensor._data.__set__(self, function(Tensor(_raw_data(self))).data)
 
     def _refuse(self) -> Array:
         raise ValueError(
@@ -42,7 +42,7 @@ class Uninitialized:
             "which initializes it"
         )
 
-    data = property(_refuse)
+    data = _data = property(_refuse)
 
     @property
     def shape(self) -> tuple:

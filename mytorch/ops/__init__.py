@@ -23,6 +23,7 @@ from .join import *
 from .linalg import *
 from .mask import *
 from .matrix_chain import *
+from .matrix_exponential import *
 from .minmax import *
 from .norms import *
 from .order_statistics import *

@@ -8,7 +8,7 @@ from ..core.grad_mode import _state
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from ..core.upcast import rounds_once
-from .autocast import in_half
+from .autocast import in_half, in_half_on_a_gpu
 from .broadcast import expand
 from .linalg import bmm, expect_dims, mm, mv, outer
 from .scalars import as_number
@@ -96,8 +96,9 @@ def _add_product(
     name: str, input: Tensor, multiply: Callable, x: Tensor, y: Tensor, beta: float, alpha: float
 ) -> Tensor:
     require_tensor(input, name)
-    if _state.autocast is not None and multiply is not outer:
-        input, x, y = in_half((input, x, y))
+    if _state.autocast is not None:
+        casts = in_half_on_a_gpu if multiply in (mv, outer) else in_half
+        input, x, y = casts((input, x, y))
     product = multiply(x, y)
     if input.dtype != product.dtype and multiply is not outer:
         raise RuntimeError(f"{name}(): expected one dtype, got {input.dtype} and {product.dtype}")

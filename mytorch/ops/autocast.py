@@ -15,9 +15,28 @@ from .cast import to
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def in_half(args: Sequence[Any]) -> list[Any]:
-    """Returns the arguments of a product: Tensors of float32 and of half precision in autocast's dtype."""
-    return [_cast(x, _state.autocast.get(x.device.type)) if isinstance(x, Tensor) else x for x in args]
+def in_half(args: Sequence[Any], kinds: tuple[str, ...] = ("cpu", "cuda")) -> list[Any]:
+    """Returns the arguments of a product: Tensors of float32 and of half precision in autocast's dtype.
+
+    Args:
+        kinds: the devices whose tensors are cast.
+    """
+    wanted = {kind: _state.autocast.get(kind) for kind in kinds}
+    return [_cast(x, wanted.get(x.device.type)) if isinstance(x, Tensor) else x for x in args]
+
+
+def in_half_on_a_gpu(args: Sequence[Any]) -> list[Any]:
+    """Returns the arguments of a product that PyTorch's autocast leaves as it is on the CPU."""
+    return in_half(args, ("cuda",))
+
+
+def in_widest(args: Sequence[Any]) -> list[Any]:
+    """Returns the arguments of a sum of products: on a GPU half Tensors as float32, beside one of float32."""
+    if "cuda" not in _state.autocast or not any(
+        isinstance(x, Tensor) and x.is_cuda and x.dtype == np.float32 for x in args
+    ):
+        return list(args)
+    return in_float32(args)
 
 
 def in_float32(args: Sequence[Any]) -> list[Any]:

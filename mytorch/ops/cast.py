@@ -11,6 +11,7 @@ from ..backends.dtypes import DTypeLike
 from ..core.array import Array
 from ..core.op import op
 from ..core.tensor import Tensor
+from .memory_formats import check_format
 
 __all__ = ["clone", "to", "type_as"]
 
@@ -75,6 +76,7 @@ def clone(x, *, memory_format=None):
     >>> y
     tensor([1.00000 1.00000])
     """
+    check_format(memory_format, x.ndim, "clone")
     return x.copy(), lambda g: g
 
 
@@ -97,6 +99,7 @@ def to(
         args: a dtype, a device, both, or a tensor (for both of it); after them non_blocking, which has no
             effect, and copy.
         copy: copy also if nothing changes; else `x` itself is returned.
+        ignored: non_blocking and memory_format, which change nothing.
 
     Raises:
         TypeError: an argument that is neither a dtype nor a device nor a tensor; two of a kind.
@@ -111,6 +114,7 @@ def to(
     unknown = ignored.keys() - {"non_blocking", "memory_format"}
     if unknown:
         raise TypeError(f"to(): unexpected arguments {sorted(unknown)}")
+    check_format(ignored.get("memory_format"), x.ndim, "to")
     dtype, device = read_target(args, dtype, device)
     out = x
     if dtype is not None and (dtype := dtypes.as_dtype(dtype)) != x.dtype:

@@ -17,6 +17,7 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .elementwise import cos, mul, sin
 from .elementwise.operands import zero_gradient
+from .shape import matrix_transpose
 
 __all__ = [
     "angle", "complex", "conj", "conj_physical", "imag", "polar", "real", "resolve_conj", "view_as_complex",
@@ -192,3 +193,15 @@ def angle(input):
         return g * (1j * input) / np.where(np.equal(size, 0), 1, size)
 
     return np.arctan2(input.imag, input.real), vjp
+
+
+def conjugate_transpose(x: Tensor) -> Tensor:
+    """The last two dims exchanged, and conjugated: `x.mH`."""
+    return conj(matrix_transpose(x))
+
+
+def conjugate_of_matrix(x: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix, or the conjugate of a number: `x.H`."""
+    if x.ndim not in (0, 2):
+        raise RuntimeError(f"H needs a matrix, got a tensor with {x.ndim} dimensions; use mH")
+    return conjugate_transpose(x) if x.ndim else conj(x)

@@ -15,6 +15,7 @@ from ..core.array import Array
 from ..core.op import NUMBERS
 from ..core.tensor import Tensor, from_raw
 from .cast import to
+from .memory_formats import check_format, memory_format
 from .scalars import Number, as_number, number
 
 _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
@@ -76,9 +77,11 @@ def _constant(name: str, what: str) -> tuple:
         return new_array(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def like(
-        input: Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
-    ) -> Tensor:
+        input: Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
+        memory_format: memory_format | None = None,
+    ) -> Tensor:  # fmt: skip
         kind = same_kind(input, dtype, device, f"{name}_like")
+        check_format(memory_format, input.ndim, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
     def new(self: Tensor, *size: int | Sequence[int], **keywords: Any) -> Tensor:

@@ -9,6 +9,7 @@ from ..backends.device import RawArray
 from ..backends.dtypes import is_floating_point, is_half
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .autocast import autocasts, in_float32
 from .elementwise import sub
 from .norms import norm
 from .reduce import sum, total
@@ -23,6 +24,7 @@ BY_PRODUCT = {
 }
 
 
+@autocasts(in_float32)
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:

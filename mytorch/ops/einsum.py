@@ -16,7 +16,7 @@ from ..backends.dtypes import int64
 from ..core.grad_mode import _state
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .autocast import in_half
+from .autocast import in_half, in_widest
 from .cast import to
 from .dims import dims_in_order
 from .elementwise import mul
@@ -77,6 +77,8 @@ def tensordot(
     """
     require_tensor(a, "tensordot")
     require_tensor(b, "tensordot")
+    if _state.autocast is not None:
+        a, b = in_widest(in_half((a, b), ("cpu",)))
     of_a, of_b = _contracted(a, b, dims if axes is None else axes)
     names_a, names_b = list(range(a.ndim)), list(range(a.ndim, a.ndim + b.ndim))
     for i, j in zip(of_a, of_b, strict=True):
@@ -87,7 +89,8 @@ def tensordot(
             )
         names_b[j] = names_a[i]
     out = [n for i, n in enumerate(names_a) if i not in of_a] + [n for n in names_b if n not in names_a]
-    return to(einsum(a, names_a, b, names_b, out), a.dtype)  # a sum of small integers may be int64
+    equation, *operands = _by_letters((a, names_a, b, names_b, out))
+    return to(_einsum(*operands, equation=equation), a.dtype)  # a sum of small integers may be int64
 
 
 def _contracted(

@@ -11,7 +11,7 @@ from ..backends.device import RawArray
 from ..core.grad_mode import _state
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .autocast import in_half
+from .autocast import autocasts, in_half, in_half_on_a_gpu, in_widest
 from .elementwise import mul
 from .shape import reshape
 
@@ -91,6 +91,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return matmul(input, mat2)
 
 
+@autocasts(in_half_on_a_gpu)
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector.
 
@@ -98,9 +99,10 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     tensor([3.00000 3.00000])
     """
     expect_dims("mv", input, 2, vec, 1)
-    return matmul(input, vec)
+    return _matmul(input, vec)
 
 
+@autocasts(in_widest)
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The inner product of two vectors, sum_i x[i] * y[i].
 
@@ -108,7 +110,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     tensor(11)
     """
     expect_dims("dot", input, 1, tensor, 1)
-    return matmul(input, tensor)
+    return _matmul(input, tensor)
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
     tensor(11)
     """
     expect_dims("vdot", input, 1, other, 1)
-    return matmul(input, other)
+    return _matmul(input, other)
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:

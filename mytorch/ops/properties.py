@@ -10,6 +10,7 @@ from ..backends import dtypes
 from ..backends.device import CPU
 from ..core.op import common_dtype
 from ..core.tensor import Tensor, raw_of
+from .memory_formats import contiguous_format, memory_format
 from .scalars import Number
 
 __all__ = [
@@ -140,10 +141,18 @@ def data_ptr(x: Tensor) -> int:
     return raw.ctypes.data if x.device is CPU else raw.data.ptr
 
 
-def is_contiguous(x: Tensor) -> bool:
+def is_contiguous(x: Tensor, memory_format: memory_format = contiguous_format) -> bool:
     """Tests whether the elements are in memory in the order of the indices, without gaps.
+
+    Args:
+        memory_format: `channels_last` for the order of the indices with dim 1 as the last one.
 
     >>> mytorch.ones(2, 3).T.is_contiguous()
     False
     """
-    return bool(raw_of(x).flags.c_contiguous)
+    raw = raw_of(x)
+    if memory_format.ndim is not None:
+        if x.ndim != memory_format.ndim:
+            return False
+        raw = np.moveaxis(raw, 1, -1)
+    return bool(raw.flags.c_contiguous)

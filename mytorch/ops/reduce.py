@@ -12,6 +12,7 @@ from ..backends.device import RawArray
 from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .autocast import autocasts, in_float32
 from .compare import isnan, logical_not
 from .dims import canonical_dim, count, expand_reduced, numpy_names, reduction_axes, squeeze_reduced
 
@@ -129,6 +130,7 @@ def nanmean(x: Tensor, dim=None, keepdim=False, *, dtype=None) -> Tensor:
     return nansum(x, dim, keepdim, dtype=dtype) / sum(logical_not(isnan(x)), dim, keepdim)
 
 
+@autocasts(in_float32)
 @numpy_names
 @op
 def prod(x, dim=None, keepdim=False, *, dtype=None):

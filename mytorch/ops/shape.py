@@ -12,6 +12,7 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
 from .gather_scatter import FULL, scatter_nd
+from .memory_formats import check_format
 
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",
@@ -164,12 +165,20 @@ def _reshaped(x, shape):
 
 
 @op(view=True)
-def transpose(x, dim0, dim1):
-    """Dims `dim0` and `dim1` exchanged, a view.
+def transpose(x, dim0, dim1=None):
+    """Dims `dim0` and `dim1` exchanged, a view; all dims in the order of a tuple `dim0`, as NumPy has it.
+
+    Raises:
+        TypeError: one dim.
+        IndexError: a dim is out of range.
 
     >>> mytorch.ones(2, 3, 4).transpose(0, 2).shape
     Size([4, 3, 2])
     """
+    if dim1 is None:
+        if not isinstance(dim0, (tuple, list)):
+            raise TypeError(f"transpose(): expected two dims, or all of them in a tuple, got {dim0!r}")
+        return permute.forward(x, dim0)
     a, b = canonical_dim(dim0, x.ndim), canonical_dim(dim1, x.ndim)
     return _swapaxes(x, a, b), lambda g: _swapaxes(g, a, b)
 
@@ -297,10 +306,14 @@ def _contiguous(x):
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     """The input itself if its elements lie in memory in order, else a copy of which that is true.
 
+    Args:
+        memory_format: checked; the result is in row-major order.
+
     >>> mytorch.ones(2, 3).T.contiguous().is_contiguous()
     True
     """
     require_tensor(input, "contiguous")
+    check_format(memory_format, input.ndim, "contiguous")
     return input if input.is_contiguous() else _contiguous(input)
 
 

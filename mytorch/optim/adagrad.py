@@ -54,7 +54,7 @@ class Adagrad(Optimizer):
         start = as_number(self.defaults["initial_accumulator_value"])
         for p in chain.from_iterable(group["params"] for group in self.param_groups):
             if not self.state.get(p):
-                total = Tensor(np.full_like(p.data, start))
+                total = Tensor(np.full_like(p.data, complex(start, start) if p.is_complex() else start))
                 self.state[p] = {"step": Tensor(np.zeros((), np.float32)), "sum": total}
         return super()._flat_states()
 

@@ -45,6 +45,7 @@ class FlatState:
     ):  # fmt: skip
         self.buffer, self.device, self.by_parameter = buffer, buffer.device, by_parameter
         self.math_dtype = np.dtype(np.float32) if buffer.dtype.itemsize < 4 else buffer.dtype
+        self._parts = 2 if buffer.dtype.kind == "c" else 1  # real numbers in an element
         kernel = None if self.device is CPU or not scalars else kernel
         self.counts_on_device = not why_no_kernel(kernel, buffer.dtype, self.device)
         count = len(buffer.params)
@@ -65,9 +66,10 @@ class FlatState:
             if by_parameter:
                 self._chunk_size = max(p.data.size for p in buffer.params)
             needed = 2 if self.math_dtype == buffer.dtype else 4
-            self._work = [
-                aligned_zeros(self._chunk_size, self.math_dtype, self.device) for _ in range(needed)
-            ]
+            work = [aligned_zeros(self._chunk_size, self.math_dtype, self.device) for _ in range(needed)]
+        self._work = [_as_reals(vector) for vector in work]
+        self._data, self._grad = _as_reals(buffer.data), _as_reals(buffer.grad)
+        self._moments = {name: _as_reals(vector) for name, vector in buffer.moments.items()}
         self._keys, self._updates = self._scalar_keys(), 0
 
     def _load(self, state: StateDict) -> None:
@@ -169,13 +171,12 @@ class FlatState:
             unscale: the gradients are multiplied by it, and stay so.
             clip: what the gradients in the chunks are then multiplied by.
         """
-        buffer = self.buffer
         for section, shape in self._chunk_sections(first, last):
-            data, grad = buffer.data[section].reshape(shape), buffer.grad[section].reshape(shape)
-            state = {name: vector[section].reshape(shape) for name, vector in buffer.moments.items()}
+            data, grad = self._data[section].reshape(shape), self._grad[section].reshape(shape)
+            state = {name: vector[section].reshape(shape) for name, vector in self._moments.items()}
             scratch, spare, *upcast = [work[: data.size].reshape(shape) for work in self._work]
             if unscale != 1:
-                np.multiply(grad, self.math_dtype.type(unscale), out=grad, casting="same_kind")
+                np.multiply(grad, scratch.dtype.type(unscale), out=grad, casting="same_kind")
             if upcast:
                 data32, grad32 = upcast
                 data32[...], grad32[...] = data, grad
@@ -186,16 +187,22 @@ class FlatState:
                 yield Chunk(data, grad if clip == 1 else grad * clip, state, scratch, spare)
 
     def _chunk_sections(self, first: int, last: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
-        """Yields where the chunks lie, and the shape in which an update sees them."""
-        buffer = self.buffer
+        """Yields where the chunks lie among real numbers, and the shape in which an update sees them."""
+        buffer, parts = self.buffer, self._parts
         if self.by_parameter:
             for p, (start, _) in zip(buffer.params[first:last], buffer.spans[first:last], strict=True):
-                yield slice(start, start + p.data.size), p.data.shape
+                shape = p.data.shape if parts == 1 else (*p.data.shape, parts)
+                yield slice(start * parts, (start + p.data.size) * parts), shape
             return
-        section = buffer.section(first, last)
-        for start in range(section.start, section.stop, self._chunk_size or 1):
-            stop = min(start + self._chunk_size, section.stop)
+        section, step = buffer.section(first, last), self._chunk_size * parts
+        for start in range(section.start * parts, section.stop * parts, step or 1):
+            stop = min(start + step, section.stop * parts)
             yield slice(start, stop), (stop - start,)
+
+
+def _as_reals(vector: RawArray) -> RawArray:
+    """Returns a vector itself; of a complex one the view of its real and imaginary parts."""
+    return vector.view(vector.real.dtype) if vector.dtype.kind == "c" else vector
 
 
 class GroupState:

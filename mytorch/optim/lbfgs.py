@@ -5,7 +5,7 @@ from typing import Any
 
 from ..core.grad_mode import enable_grad, no_grad
 from ..core.tensor import Tensor
-from ..ops import cat
+from ..ops import cat, view_as_complex, view_as_real, zeros_like
 from ..ops.inplace import write
 from .line_search import Point, strong_wolfe
 from .optimizer import Optimizer
@@ -183,15 +183,21 @@ def _evaluated(closure: Callable[[], Any], params: list[Tensor]) -> tuple[Any, f
     """Returns the closure's result, the loss as a number, and the gradient as one vector."""
     with enable_grad():
         result = closure()
-    grads = [p.new_zeros(p.numel()) if p.grad is None else Tensor(p.grad).reshape(-1) for p in params]
+    grads = [_as_real(zeros_like(p) if p.grad is None else Tensor(p.grad)).reshape(-1) for p in params]
     return result, float(result), cat(grads).clone()
 
 
 def _move(params: list[Tensor], t: float, direction: Tensor) -> None:
     start = 0
     for p in params:
-        write(p, (p.detach() + t * direction[start : start + p.numel()].reshape(p.shape)).data)
-        start += p.numel()
+        before = _as_real(p.detach())
+        moved = before + t * direction[start : start + before.numel()].reshape(before.shape)
+        write(p, (view_as_complex(moved) if p.is_complex() else moved).data)
+        start += before.numel()
+
+
+def _as_real(x: Tensor) -> Tensor:
+    return view_as_real(x) if x.is_complex() else x
 
 
 def _largest(x: Tensor) -> float:

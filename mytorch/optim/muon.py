@@ -66,6 +66,9 @@ class Muon(Optimizer):
     def add_param_group(self, param_group: ParamGroup) -> None:
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
+            if p.is_complex():
+                self.param_groups.pop()
+                raise RuntimeError(f"Muon does not support complex parameters, got one of dtype {p.dtype}")
             if p.ndim != 2:
                 self.param_groups.pop()
                 raise ValueError(f"Muon only supports 2D parameters, got one of shape {tuple(p.shape)}")

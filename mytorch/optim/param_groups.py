@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from ..backends.dtypes import is_floating_point
+from ..backends.dtypes import is_inexact
 from ..core.tensor import Tensor
 
 ParamGroup: TypeAlias = dict[str, Any]  # "params" and options
@@ -34,14 +34,13 @@ def params_of(params: Tensor | Params) -> ParamGroup:
 
 
 def check_param(p: Any) -> None:
-    """Raises unless `p` is a leaf tensor of a floating-point dtype."""
+    """Raises unless `p` is a leaf tensor of a floating-point or complex dtype."""
     if not isinstance(p, Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
     if not p.is_leaf:
         raise ValueError(f"can't optimize a non-leaf Tensor (shape {p.data.shape}, made by {p.grad_fn.name})")
-    if p.requires_grad and not is_floating_point(p.dtype):
-        hint = ": make its view_as_real the parameter" if p.dtype.kind == "c" else ""
-        raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only real floating-point ones{hint}")
+    if p.requires_grad and not is_inexact(p.dtype):
+        raise ValueError(f"can't optimize a Tensor of dtype {p.dtype}; only floating-point and complex ones")
 
 
 def check_sizes(groups: list[ParamGroup], saved: list[ParamGroup]) -> None:

@@ -25,7 +25,8 @@ class Chunk:
 
     Attributes:
         data, grad: parameters and gradients, raw arrays: 1-D, or in a parameter's shape for an optimizer that
-            works `by_parameter`; float32 for half-precision parameters.
+            works `by_parameter`; float32 for half-precision parameters. Of complex ones the real and
+            imaginary parts, side by side (in a last dim of 2 after a parameter's shape).
         state: the optimizer's vectors by name.
         scratch, spare: as large as `data`, with arbitrary content; `penalized_grad` may use the spare one.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-PROGRAMS = ["gpt", "vae", "policy_gradient", "muon", "vit", "gan"]
+PROGRAMS = ["gpt", "vae", "policy_gradient", "muon", "vit", "gan", "names", "state_space"]
 
 
 class Finder:

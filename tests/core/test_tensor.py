@@ -320,3 +320,17 @@ def test_what_dlpack_refuses():
         mytorch.from_dlpack(torch.zeros(2, dtype=torch.bfloat16))
     with pytest.raises((TypeError, RuntimeError, BufferError), match="grad"):
         mytorch.from_dlpack(torch.zeros(2, requires_grad=True))
+
+
+@pytest.mark.parametrize("kind", [Tensor, mytorch.nn.Parameter])
+def test_data_may_be_set_to_a_tensor(kind):
+    """As in PyTorch: the tensor stays the leaf that it is, with the memory, shape and dtype of the other."""
+    w, new = kind(mytorch.ones(3)).requires_grad_(), mytorch.arange(4, dtype="float64")
+    (w * 2).sum().backward()
+    w.data = w - 0.5 * w.grad
+    assert w.tolist() == [0, 0, 0] and w.is_leaf and w.requires_grad and isinstance(w.data, mytorch.Array)
+    w.data = new
+    new[0] = 7
+    assert w.tolist() == [7, 1, 2, 3] and w.dtype == "float64" and w.shape == (4,)
+    w.data = np.ones(2, "float32")
+    assert w.tolist() == [1, 1] and w.dtype == "float32"

@@ -139,7 +139,7 @@ def test_shapes_repr_and_expand(what, params, others, value):
         assert repr(ours).replace("Size", "torch.Size") == repr(theirs)
     assert tuple(ours.batch_shape) == tuple(theirs.batch_shape)
     assert tuple(ours.event_shape) == tuple(theirs.event_shape)
-    assert ours.has_rsample == theirs.has_rsample or what.startswith(("Gamma", "Beta", "Dirichlet"))
+    assert ours.has_rsample == theirs.has_rsample
     for shape in ((), (5,), (2, 3), (0,)):
         if shape == (0,) and "Categorical" in what:  # not in PyTorch
             assert ours.sample(shape).shape[0] == 0
@@ -215,11 +215,29 @@ def test_rsample_is_differentiable(what, unchecked):
 
 
 @pytest.mark.parametrize("what", ["Gamma", "Beta", "Dirichlet"])
-def test_rsample_that_is_not_there_says_so(what):
-    found = make(mytorch, what, [mytorch.tensor(p) for p in CASES[what][0][1]])
-    assert not found.has_rsample
-    with pytest.raises(NotImplementedError, match=f"{what} does not implement rsample"):
-        found.rsample()
+def test_rsample_has_the_gradient_of_the_mean_and_the_second_moment(what):
+    """Samples come by rejection, so that only the means of their gradients are known."""
+    params = [p[0] if p.ndim == 2 else p for p in CASES[what][0][1]]
+    ours, theirs = ([t.tensor(p, requires_grad=True) for p in params] for t in (mytorch, torch))
+    x, d = make(mytorch, what, ours).rsample((40000,)), make(torch, what, theirs)
+    first = x.mean(0)
+    for got, want in ((first, d.mean), ((x**2).mean(0), d.variance + d.mean**2)):
+        np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), rtol=0.08)
+        for i in range(len(params[0])):
+            gots = mytorch.autograd.grad(got[i], ours, retain_graph=True)
+            wants = torch.autograd.grad(want[i], theirs, retain_graph=True)
+            for a, b in zip(gots, wants, strict=True):
+                np.testing.assert_allclose(a.numpy(), b.numpy(), atol=0.05 * np.abs(b.numpy()).max())
+
+
+def test_rsample_of_gamma_has_pytorchs_gradient():
+    a, rate, g = positive(5, 3), positive(3), normal(5, 3)
+    ours = [mytorch.tensor(p, requires_grad=True) for p in (a, rate)]
+    x = D.Gamma(*ours).rsample()
+    x.backward(mytorch.tensor(g))
+    slope = torch._standard_gamma_grad(torch.tensor(a), torch.tensor(x.detach().numpy() * rate)).numpy()
+    np.testing.assert_allclose(ours[0].grad.numpy(), g * slope / rate, 1e-3)
+    np.testing.assert_allclose(ours[1].grad.numpy(), (-g * x.detach().numpy() / rate).sum(0), 1e-12)
 
 
 def test_numbers_as_parameters():
@@ -300,6 +318,12 @@ def test_arguments_are_refused():
 def test_on_a_gpu(what, params, others, value, fake_cuda):
     cpu, gpu = (make(mytorch, what, [mytorch.tensor(p, device=d) for p in params]) for d in ("cpu", "cuda:1"))
     assert gpu.sample((2,)).device == "cuda:1"
+    if gpu.has_rsample:
+        leaf = mytorch.tensor(params[0], device="cuda:1", requires_grad=True)
+        make(mytorch, what, [leaf, *(mytorch.tensor(p, device="cuda:1") for p in params[1:])]).rsample(
+            (2,)
+        ).sum().backward()
+        assert leaf.grad.device == "cuda:1" and leaf.grad.isfinite().all()
     for call in (lambda d: d.log_prob(mytorch.tensor(value, device=d.mean.device)), lambda d: d.entropy()):
         got = call(gpu)
         assert got.device == "cuda:1"

@@ -74,6 +74,25 @@ def test_shapes_of_the_norms(name, dim):
     assert ours == theirs
 
 
+def test_an_old_weight_norm_is_loaded():
+    """Its `weight_g` and `weight_v` are the originals of today; other names are unexpected, as ever."""
+    old = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3)), nn.utils.weight_norm(nn.Linear(3, 2), "bias"))
+    assert "0.weight_g" in old.state_dict()
+    results = []
+    for m in (mytorch, torch):
+        new = m.nn.Sequential(m.nn.Linear(4, 3), m.nn.Linear(3, 2))
+        m.nn.utils.parametrizations.weight_norm(new[0])
+        m.nn.utils.parametrizations.weight_norm(new[1], "bias")
+        state = {key: m.tensor(x.numpy()) for key, x in old.state_dict().items()}
+        assert not any(new.load_state_dict(state))
+        x = m.tensor(np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4))
+        results.append(new(x).detach().numpy())
+        result = new.load_state_dict({**state, "0.bias_g": m.ones(3)}, strict=False)
+        assert result.unexpected_keys == ["0.bias_g"] and not result.missing_keys
+    np.testing.assert_allclose(results[0], old(mytorch.tensor(x.numpy())).detach().numpy(), 1e-6, 1e-7)
+    np.testing.assert_allclose(*results, 1e-6, 1e-7)
+
+
 class Symmetric(nn.Module):
     calls = 0
 
@@ -149,8 +168,6 @@ def test_errors():
         parametrize.register_parametrization(layer, "wait", Flat())
     with pytest.raises(ValueError, match="does not have a parametrization"):
         parametrize.remove_parametrizations(layer, "weight")
-    with pytest.raises(NotImplementedError, match="orthogonal_"):
-        nn.utils.parametrizations.orthogonal(layer)
     with pytest.raises(ValueError, match="weight_norm of 'weight' not found"):
         nn.utils.remove_weight_norm(layer)
     nn.utils.spectral_norm(layer)

@@ -38,6 +38,7 @@ OF_SQUARES = {
     "logdet": lambda F, a: F.logdet(F.matmul(a, a.mT)),
     "logdet of a negative determinant": lambda F, a: F.logdet(-a),
     **{f"power {n}": lambda F, a, n=n: F.linalg.matrix_power(a, n) for n in (0, 1, 2, 3, 7, -1, -3)},
+    "exp": lambda F, a: F.matrix_exp(a) + F.linalg.matrix_exp(-a) + (a / 100).matrix_exp(),
     "triangular": lambda F, a: F.linalg.solve_triangular(a, a, upper=True),
     "lower": lambda F, a: F.linalg.solve_triangular(a, a, upper=False, left=False),
     "unit": lambda F, a: F.linalg.solve_triangular(a, a, upper=True, unitriangular=True),
@@ -246,7 +247,7 @@ OPS_ON_A_GPU = {  # by the name of the op
     **{name: (lambda F, a, name=name: getattr(F, name)(a))
        for name in ("cholesky", "det", "inverse", "logdet", "pinverse")},
     "qr": lambda F, a: F.qr(a)[1], "slogdet": lambda F, a: F.slogdet(a)[1], "svd": lambda F, a: F.svd(a)[1],
-    "matrix_power": lambda F, a: F.matrix_power(a, 3),
+    "matrix_power": lambda F, a: F.matrix_power(a, 3), "matrix_exp": lambda F, a: F.matrix_exp(a),
     "angle": lambda F, a: F.angle(a * 1j), "complex": lambda F, a: F.complex(a, a * 2).abs(),
     "conj": lambda F, a: F.conj(a * 1j).imag * 1,
     "conj_physical": lambda F, a: F.conj_physical(a * 1j).imag * 1,

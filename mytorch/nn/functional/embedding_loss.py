@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from ...core.tensor import Tensor
 from ...ops import minimum, where, zeros_like
+from ...ops.autocast import autocasts, in_float32
 from .distance import pairwise_distance
 from .loss import check_broadcast, read_reduction, reduced
 
 
+@autocasts(in_float32)
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -51,6 +53,7 @@ def cosine_embedding_loss(
     return reduced(where(target == 1, similar, 0) + where(target == -1, dissimilar, 0), reduction)
 
 
+@autocasts(in_float32)
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -80,6 +83,7 @@ def hinge_embedding_loss(
     return reduced(where(target != 1, far, zero) + where(target != -1, near, zero), reduction)
 
 
+@autocasts(in_float32)
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -107,6 +107,7 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return len(shape) == len(other) and sum(o for s, o in zip(other, shape, strict=True) if s != o) <= 1
 
 
+@autocasts(in_float32)
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,

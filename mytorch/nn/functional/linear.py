@@ -8,8 +8,9 @@ from ...backends.blas import add_product, column_sums, product, rows
 from ...backends.dtypes import is_half
 from ...core.grad_accumulator import LazyGrad
 from ...core.tensor import Tensor
-from ...ops import matmul, permute, reshape
+from ...ops import permute, reshape
 from ...ops import sum as sum_
+from ...ops.linalg import _matmul  # without autocast, whose casts of bilinear are others
 from .activations import silu
 from .composite import composite
 from .gelu import gelu
@@ -159,7 +160,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     """
     features, first, second = weight.shape
     matrix = reshape(permute(weight, (1, 0, 2)), (first, features * second))
-    y = reshape(matmul(input1, matrix), (*input1.shape[:-1], features, second))
+    y = reshape(_matmul(input1, matrix), (*input1.shape[:-1], features, second))
     y = sum_(y * input2.unsqueeze(-2), -1, dtype=y.dtype)
     return y if bias is None else y + bias
 

@@ -6,10 +6,12 @@ import numpy as np
 
 from ...core.tensor import Tensor, raw_of
 from ...ops import arange, logaddexp, relu, where
+from ...ops.autocast import autocasts, in_float32
 from .composite import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced
 
 
+@autocasts(in_float32)
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -44,6 +46,7 @@ def margin_ranking_loss(
     return reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), reduction)
 
 
+@autocasts(in_float32)
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -105,6 +108,7 @@ def multilabel_soft_margin_loss(
     return reduced(loss.sum(-1) / input.shape[-1], reduction)
 
 
+@autocasts(in_float32)
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -152,6 +156,7 @@ def multi_margin_loss(
     return reduced(loss if weight is None else loss * weight[target], reduction)
 
 
+@autocasts(in_float32)
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,

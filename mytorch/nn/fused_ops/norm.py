@@ -21,7 +21,7 @@ def euclidean_norm(x: RawArray) -> RawArray:
         return np.sqrt(kernels.sum_of_squares(x))
     if is_half(x.dtype):
         x = x.astype(np.float32)
-    return np.sqrt(np.vdot(x, x))
+    return np.sqrt(np.vdot(x, x).real)  # also of complex numbers
 
 
 def scale(x: RawArray, factor: float | RawArray) -> None:

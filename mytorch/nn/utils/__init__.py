@@ -13,7 +13,7 @@ __all__ = [
 
 _LATER = dict.fromkeys(
     ("remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"), "normalized_weights"
-) | {"parametrizations": None, "parametrize": None}
+) | dict.fromkeys(("parametrizations", "parametrize", "prune"))
 
 
 def __getattr__(name: str):

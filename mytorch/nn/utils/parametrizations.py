@@ -1,8 +1,6 @@
-"""Weights that are normalized before each use, as parametrizations: `weight_norm`, `spectral_norm`."""
+"""Weights normalized before each use, as parametrizations: `weight_norm`, `spectral_norm`, `orthogonal`."""
 
 from __future__ import annotations
-
-from typing import Any, NoReturn
 
 from ...autograd import no_grad
 from ...core.tensor import Tensor
@@ -11,6 +9,7 @@ from ...ops.norms import vector_norm
 from ..functional import normalize
 from ..layers.conv import _ConvTranspose
 from ..module import Module
+from .orthogonal import Orthogonal
 from .parametrize import register_parametrization
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
@@ -142,13 +141,40 @@ def spectral_norm(
     return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
 
 
-def orthogonal(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises: there are no decompositions of matrices.
+def orthogonal(
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
+    use_trivialization: bool = True,
+) -> Module:  # fmt: skip
+    """Makes a matrix orthogonal, or its columns if it is tall, its rows if it is wide; returns the module.
+
+    The state_dict has `parametrizations.weight.original` and `parametrizations.weight.0.base`.
+
+    Args:
+        name: the tensor, (…, m, n): a matrix or a batch of them; its value is made orthogonal, if it isn't.
+        orthogonal_map: "matrix_exp", "cayley" or "householder", see `Orthogonal`; by default the first for
+            square and for complex matrices, the last for others.
+        use_trivialization: the trained matrix is a change of a constant `base`, which is kept in a buffer.
 
     Raises:
-        NotImplementedError: always.
+        ValueError: the module has no such tensor; it has fewer than two dims; another map.
+        NotImplementedError: no `use_trivialization`, and a map that has no inverse: all but "householder".
+
+    Source: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019,
+        https://arxiv.org/abs/1909.09501
+
+    >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))
+    >>> mytorch.allclose(layer.weight @ layer.weight.T, mytorch.eye(3), atol=1e-5)
+    True
     """
-    raise NotImplementedError(
-        "parametrizations.orthogonal needs a decomposition of matrices, which mytorch lacks; "
-        "nn.init.orthogonal_ makes a weight orthogonal once"
-    )
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if weight.ndim < 2:
+        raise ValueError(
+            f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions."
+        )
+    if orthogonal_map is None:
+        is_rotated = weight.shape[-2] == weight.shape[-1] or weight.is_complex()
+        orthogonal_map = "matrix_exp" if is_rotated else "householder"
+    parametrization = Orthogonal(weight, orthogonal_map, use_trivialization)
+    return register_parametrization(module, name, parametrization, unsafe=True)

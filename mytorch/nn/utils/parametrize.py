@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...autograd import no_grad
@@ -61,7 +61,8 @@ class ParametrizationList(ModuleList):
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False):
         super().__init__(modules)
         self.unsafe = unsafe
-        with no_grad():
+        with no_grad(), suppress(NotImplementedError):  # then it is made from the tensor itself
+            values = original
             values = self._inverted(original, strict=False)
         self.is_tensor = isinstance(values, Tensor)
         if not self.is_tensor and not isinstance(values, (tuple, list)):
