@@ -1,5 +1,7 @@
 """GPT-2 in mytorch, through its public interface: training in any precision, and generation."""
 
+from collections.abc import Callable
+
 import mytorch  # before NumPy, as in a user's script: the import may choose OpenBLAS's kernels
 from benchmarks.gpt import BETAS, MAX_GRAD_NORM, WEIGHT_DECAY, Config, initial_weights, learning_rate
 from mytorch import Tensor
@@ -21,10 +23,11 @@ class Trainer:
 
     Args:
         dtype: of the model: "float32", "float16" or "bfloat16".
+        mode: "eager" or "captured": forward and backward are a CUDA graph.
     """
 
-    def __init__(self, config: Config, device: str = "cpu", dtype: str = "float32"):
-        self.model, self.steps, self.skipped = make_model(config, device), 0, 0
+    def __init__(self, config: Config, device: str = "cpu", dtype: str = "float32", mode: str = "eager"):
+        self.model, self.mode, self.steps = make_model(config, device), mode, 0
         is_half = dtype != "float32"
         values = half_parameters(self.model, dtype) if is_half else {}
         self.optimizer = mytorch.optim.AdamW(self.model.parameter_groups(WEIGHT_DECAY), betas=BETAS)
@@ -32,7 +35,7 @@ class Trainer:
             self.optimizer = MixedPrecisionOptimizer(self.optimizer, values)
         self.scaler = GradScaler(enabled=dtype == "float16")
         self.one = mytorch.ones((), device=device)
-        self.graphed = None  # see `capture`; a bound method here would keep the trainer alive
+        self.graphed = None  # the graph; a bound method here would keep the trainer alive
 
     def forward_backward(self, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
         """Computes the gradients of `scale` times the loss; returns the loss, a mean in float32."""
@@ -43,21 +46,18 @@ class Trainer:
         loss.backward(scale)
         return loss.detach()
 
-    def capture(self, x: Tensor, y: Tensor) -> None:
-        """Makes a CUDA graph of forward and backward; the scale is an input, as it changes."""
-        inputs = x, y, self.scaler.scale(self.one)
-        self.graphed = mytorch.cuda.make_graphed_step(self.forward_backward, inputs)
-
-    def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """Takes a training step; returns the loss, without waiting for a GPU."""
+    def step(self, x: Tensor, y: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
+        """Computes gradients, calls `between`, and updates; returns the loss, without waiting for a GPU."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.steps)
         self.steps += 1
-        run = self.graphed or self.forward_backward
-        loss = run(x, y, self.scaler.scale(self.one)).clone()
+        inputs = x, y, self.scaler.scale(self.one)  # the scale changes
+        if self.mode == "captured" and self.graphed is None:
+            self.graphed = mytorch.cuda.make_graphed_step(self.forward_backward, inputs)
+        loss = (self.graphed or self.forward_backward)(*inputs).clone()
+        between()
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimizer)
-            self.skipped = self.skipped + self.scaler.flag_of(self.optimizer)
         elif isinstance(self.optimizer, MixedPrecisionOptimizer):
             self.optimizer.collect_grads()
         self.optimizer.clip_grad_norm(MAX_GRAD_NORM)

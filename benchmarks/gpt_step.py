@@ -1,64 +1,85 @@
-"""Time a whole GPT training step of mytorch beside PyTorch eager.
+"""Time a training step of a GPT, or text that it generates, beside PyTorch eager.
 
-    python -m benchmarks.gpt_step --config nano|small|gpt2 [--variants] [--chunks N] [--steps K] [--out FILE]
+    python -m benchmarks.gpt_step [--generate] [--config nano|small|gpt2] [--variants] [--rounds N]
 
-A step is forward, cross entropy, backward, gradient clipping and AdamW, in float32, on the same weights and
-tokens. Each library has a chunk of steps in its turn, which starts from the initial weights, since rounding
-grows in a long run until losses differ without a fault. Times are medians over a chunk, then over the quiet
-chunks. torch-tuned is PyTorch with torch.compile, the fused AdamW and oneMKL asked for AVX-512;
-mytorch-numpy is mytorch without its compiled kernels. Exit code 1: the losses differ, or a worker failed.
+A training step is forward, cross entropy, backward, gradient clipping and AdamW, in float32, on the same
+weights and tokens. Each library takes some steps in its turn, which start from the initial weights, since
+rounding grows in a long run until losses differ without a fault. With --generate a step is a whole text,
+token by token after a prompt, with a cache of keys and values, batch 1: always the most probable token, so
+that all write the same. A time is the median of a turn's steps, then of the quiet turns. torch-tuned is
+PyTorch with torch.compile, the fused AdamW and oneMKL asked for AVX-512; mytorch-numpy is mytorch without its
+compiled kernels. Exit code 1: losses or texts differ, or a worker failed.
 """
 
 import itertools
+import zlib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from benchmarks import harness
 from benchmarks.gpt import CONFIGS, chain
-from benchmarks.harness import MYTORCH, NUMPY, TORCH, Plan, Task, Variant, by_library
+from benchmarks.harness import MYTORCH, NUMPY, TORCH, Plan, Task, Variant
 
 BATCHES = 16
 STEPS = {"nano": 40, "small": 5, "gpt2": 2, "tiny": 5}  # some two seconds: CPU ticks are 10 ms
+# tokens of the prompt, tokens that follow it, texts in a turn
+TEXTS = {"nano": (16, 48, 20), "small": (32, 128, 6), "gpt2": (32, 64, 2), "tiny": (3, 5, 2)}
 VARIANTS = {
     "torch": TORCH,
-    "torch-tuned": Variant("PyTorch, tuned", "torch", {"MKL_ENABLE_INSTRUCTIONS": "AVX512"}, ("tuned",)),
+    "torch-tuned": Variant("PyTorch, tuned", "torch", {"MKL_ENABLE_INSTRUCTIONS": "AVX512"}, ("compiled",)),
     "mytorch": MYTORCH,
     "mytorch-numpy": NUMPY,
-    "mytorch-untuned": Variant("mytorch, MYTORCH_TUNE=0", "mytorch", {"MYTORCH_TUNE": "0"}),
 }
 
 
-def jobs(library: Any, config: str, *options: str) -> list[Callable[[], Task]]:
-    """Returns the only job: steps that train a new model, and return their losses."""
-    return [partial(training, library, config, {"compiled": True} if options else {})]
+def jobs(library: Any, what: str, config: str, *mode: str) -> list[Callable[[], Task]]:
+    """Returns the only job: steps that train a new model and return their losses, or that write texts."""
+    gpt = import_module(f"benchmarks.gpt_{library.__name__}")
+    make = {"training step": training, "text": writing}[what]
+    return [partial(make, library, gpt, config, *mode)]
 
 
-def training(library: Any, config: str, options: dict) -> Task:
-    trainer = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(CONFIGS[config], **options)
+def training(library: Any, gpt: Any, config: str, mode: str = "eager") -> Task:
+    trainer = gpt.Trainer(CONFIGS[config], mode=mode)
     arrays = [map(library.from_numpy, a) for a in chain(CONFIGS[config], BATCHES)]
     batches = itertools.cycle(list(zip(*arrays, strict=True)))
     return Task(lambda: trainer.step(*next(batches)).item())
 
 
+def writing(library: Any, gpt: Any, config: str) -> Task:
+    """Returns steps that give the fingerprint of a text."""
+    length, new, _ = TEXTS[config]
+    prompt = np.random.default_rng(3).integers(0, CONFIGS[config].vocab_size, (1, length))
+    generate = gpt.generation(CONFIGS[config], library.from_numpy(prompt), new)
+    return Task(lambda: float(zlib.crc32(np.asarray(generate(), np.int64).tobytes())))
+
+
 def main(argv: list[str] | None = None) -> None:
-    options = harness.parser("gpt_step", __doc__, 10, "--chunks")
+    options = harness.parser("gpt_step", __doc__, 10)
     add = options.add_argument
+    add("--generate", action="store_true", help="time texts instead of training steps")
     add("--config", default="nano", choices=CONFIGS, metavar="nano|small|gpt2")
     add("--variants", nargs="*", default=["torch", "mytorch"], choices=VARIANTS, metavar="NAME",
         help=f"what to run, the reference first; no name means all: {', '.join(VARIANTS)}")  # fmt: skip
-    add("--steps", type=harness.positive, help="timed steps in a chunk (two seconds or more)")
-    add("--minutes", type=float, default=10, help="take what there is if it isn't quiet for so long (10)")
+    add("--steps", type=harness.positive, help="timed steps in a turn (two seconds or more)")
     args = options.parse_args(argv)
-    config, name = CONFIGS[args.config], args.config
-    # the second step is the first to reuse memory
-    plan = Plan("gpt_step", args.steps or STEPS[name], warm_up=2, tolerance=1e-4, fresh=True)
+    name, config = args.config, CONFIGS[args.config]
+    length, new, texts = TEXTS[name]
+    if args.generate:
+        plan, what = Plan("gpt_step", args.steps or texts, warm_up=1, tolerance=0.0), "text"
+        shown, said = ("token", new, new), f"{new} tokens after a prompt of {length}"
+    else:  # the second step is the first to reuse memory
+        plan = Plan("gpt_step", args.steps or STEPS[name], warm_up=2, tolerance=1e-4)
+        what, shown, said = "training step", ("step", 1, config.tokens), "training steps"
     variants = [VARIANTS[variant] for variant in args.variants or VARIANTS]
-    result = harness.measure(plan, variants, [name], [("training step", name)], args, args.minutes)
-    agreed = f"the losses differ by {result['largest_difference']:.1e} at most"
-    title = f"GPT-2 {name}: {config}; float32; {agreed}"
-    harness.show(title, result, by_library(result, "step", 1, config.tokens), args)
+    result = harness.measure(plan, variants, [what, name], [(what, name)], args)
+    agreed = f"the results differ by {result['largest_difference']:.1e} at most"
+    title = f"GPT-2 {name}: {config}; float32; {said}; {agreed}"
+    harness.show(title, result, harness.by_library(result, *shown), args)
 
 
 if __name__ == "__main__":

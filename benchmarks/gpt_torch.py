@@ -1,5 +1,7 @@
 """The same GPT-2 in PyTorch, as nanoGPT trains it: autocast and GradScaler in half precision, fused AdamW."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -73,9 +75,8 @@ class GPT(nn.Module):
 class Trainer:
     """A model and its AdamW, which is fused on a GPU, and on the CPU if it is compiled."""
 
-    def __init__(
-        self, config: Config, device: str = "cpu", dtype: str = "float32", compiled: bool = False
-    ):  # fmt: skip
+    def __init__(self, config: Config, device: str = "cpu", dtype: str = "float32", mode: str = "eager"):
+        compiled = mode == "compiled"
         self.model, self.steps = GPT(config).to(device), 0
         self.forward = torch.compile(self.model) if compiled else self.model
         self.parameters = list(self.model.parameters())
@@ -88,8 +89,8 @@ class Trainer:
         self.autocast = torch.autocast(device, getattr(torch, dtype), enabled=dtype != "float32")
         self.scaler = torch.amp.GradScaler(device, enabled=dtype == "float16")
 
-    def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """Takes a training step; returns the loss, without waiting for a GPU."""
+    def step(self, x: Tensor, y: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
+        """Computes gradients, calls `between`, and updates; returns the loss, without waiting for a GPU."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.steps)
         self.steps += 1
@@ -97,6 +98,7 @@ class Trainer:
         with self.autocast:
             loss = self.forward(x, y)
         self.scaler.scale(loss).backward()
+        between()
         self.scaler.unscale_(self.optimizer)
         nn.utils.clip_grad_norm_(self.parameters, MAX_GRAD_NORM)
         self.scaler.step(self.optimizer)

@@ -6,7 +6,8 @@ controller imports neither library.
 
 import argparse
 import datetime
-import itertools
+import json
+import os
 import platform
 import statistics
 import sys
@@ -19,7 +20,6 @@ from typing import Any
 
 from benchmarks.machine import cpu_model, watch
 from benchmarks.processes import Worker
-from benchmarks.tables import table, write_json
 
 PAUSE = 0.05  # seconds for which the threads of the worker before may spin, waiting for its next job
 
@@ -54,86 +54,71 @@ class Plan:
     steps: int  # that are timed in one turn, after `warm_up` others
     warm_up: int
     tolerance: float  # of the numbers that the steps return, |a - b| / max(1, |b|)
-    fresh: bool = False  # a job is made anew for each turn
-
-
-class Failure(RuntimeError):
-    """A worker failed, or the numbers of two libraries differ, so their times can't be compared."""
 
 
 @dataclass
 class Measurement:
-    """The turns of one library at one job, and the cores that others used (None: the system doesn't tell)."""
+    """The turns of one library at one job: ms, and the cores that others used (None: not known)."""
 
-    ms: list[float] = field(default_factory=list)
-    other_cores: list[float | None] = field(default_factory=list)
+    turns: list[tuple[float, float | None]] = field(default_factory=list)
     peak_memory: int = 0
 
-    def quiet(self, limit: float) -> list[float]:
-        """Returns the times of the turns in which others used at most `limit` cores."""
-        turns = zip(self.ms, self.other_cores, strict=True)
-        return [ms for ms, cores in turns if cores is None or cores <= limit]
-
     def figures(self, limit: float) -> dict:
-        """Returns what is written down; the times that count are those of quiet turns, or all if none is."""
-        times = self.quiet(limit) or self.ms
+        """Returns what is written down; others used `limit` cores at most in the turns that count, if any."""
+        quiet = [ms for ms, cores in self.turns if cores is None or cores <= limit]
+        times = quiet or [ms for ms, _ in self.turns]
         return {
             "ms": statistics.median(times),
             "span_ms": [min(times), max(times)],
-            "quiet": len(self.quiet(limit)),
-            "all": len(self.ms),
+            "quiet": len(quiet),
+            "all": len(self.turns),
             "peak_memory": self.peak_memory,
-            "turns": [list(turn) for turn in zip(self.ms, self.other_cores, strict=True)],
+            "turns": self.turns,
         }
 
 
 class Turns:
-    """The workers of a plan's variants, which take turns at its jobs."""
+    """Workers, by label, which take turns at the jobs of a plan; ends the program where one fails."""
 
-    def __init__(self, plan: Plan, variants: list[Variant], args: list[str], stack: ExitStack):
-        self.plan, self.labels, self.workers = plan, [variant.label for variant in variants], []
-        for v in variants:
-            command = ["benchmarks.worker", v.library, plan.module, *args, *v.options]
-            self.workers.append(stack.enter_context(closing(Worker(command, v.env))))
+    def __init__(self, plan: Plan, workers: dict[str, Worker]):
+        self.plan, self.workers = plan, workers
 
-    def ask(self, i: int, question: dict) -> Any:
-        """Returns the result of worker i; raises Failure if there is none."""
-        answer = self.workers[i].ask(question)
+    def ask(self, label: str, question: dict) -> Any:
+        """Returns the result of a worker."""
+        answer = self.workers[label].ask(question)
         if "error" in answer:
-            raise Failure(f"{self.labels[i]}: {answer['error']}")
+            sys.exit(f"benchmarks.{self.plan.module}: {label}: {answer['error']}")
         return answer["result"]
 
-    def take(self, job: int, row: list[Measurement], backwards: bool) -> float:
+    def take(self, job: int, row: dict[str, Measurement], backwards: bool) -> float:
         """Lets each worker do a job; returns the largest difference of their numbers."""
         plan, values = self.plan, {}
-        question = {"steps": plan.steps, "warm_up": plan.warm_up, "fresh": plan.fresh}
-        order = list(range(len(row)))[:: -1 if backwards else 1]  # to and fro, because the clock rate drifts
-        for i in order:
+        question = {"do": "run", "job": job, "steps": plan.steps, "warm_up": plan.warm_up}
+        for label in list(row)[:: -1 if backwards else 1]:  # to and fro, because the clock rate drifts
             time.sleep(PAUSE)
-            answer, others = watch(lambda i=i: self.ask(i, {"do": "run", "job": job, **question}))
-            row[i].ms.append(statistics.median(answer["ms"]))
-            row[i].other_cores.append(others)
-            row[i].peak_memory = max(row[i].peak_memory, answer["peak_memory"])
-            values[i] = answer["values"]
-        return max(self._difference(i, values[i], values[0]) for i in order)
+            answer, others = watch(lambda who=label: self.ask(who, question))
+            row[label].turns.append((statistics.median(answer["ms"]), others))
+            row[label].peak_memory = max(row[label].peak_memory, answer["peak_memory"])
+            values[label] = answer["values"]
+        return max(self.difference(label, values[label], values[next(iter(row))]) for label in row)
 
-    def _difference(self, i: int, values: list[float], reference: list[float]) -> float:
+    def difference(self, label: str, values: list[float], reference: list[float]) -> float:
+        """Returns the largest difference of a worker's numbers from the reference, which is tolerated."""
         differences = [abs(a - b) / max(1.0, abs(b)) for a, b in zip(values, reference, strict=True)]
         for step, difference in enumerate(differences):
             if not difference <= self.plan.tolerance:  # also if it is NaN
-                raise Failure(
-                    f"the results differ by {difference:.1e} at step {step}, "
-                    f"allowed {self.plan.tolerance:.0e}: {self.labels[i]} {values[step]:.7f}, "
-                    f"{self.labels[0]} {reference[step]:.7f}"
+                sys.exit(
+                    f"benchmarks.{self.plan.module}: {label}: {values[step]:.7f} instead of "
+                    f"{reference[step]:.7f} at step {step}, allowed {self.plan.tolerance:.0e}"
                 )
         return max(differences)
 
 
-def parser(module: str, about: str, turns: int, name: str = "--rounds") -> argparse.ArgumentParser:
-    """Returns the command line of a benchmark, with the default of `turns`."""
+def parser(module: str, about: str, rounds: int) -> argparse.ArgumentParser:
+    """Returns the command line of a benchmark, with the default of `rounds`."""
     found = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=about.splitlines()[0])
     add = found.add_argument
-    add(name, dest="turns", type=positive, default=turns, metavar="N", help="turns of each (%(default)s)")
+    add("--rounds", type=positive, default=rounds, metavar="N", help="turns of each (%(default)s)")
     add("--other-cores", type=float, default=0.05, metavar="CORES",
         help="a turn in which other programs used more isn't quiet (%(default)s)")  # fmt: skip
     add("--out", type=Path, metavar="FILE", help="write all figures to this JSON file")
@@ -149,34 +134,26 @@ def positive(text: str) -> int:
 
 def measure(
     plan: Plan, variants: list[Variant], args: list[str], jobs: list[tuple[str, str]],
-    options: argparse.Namespace, minutes: float | None = None,
+    options: argparse.Namespace,
 ) -> dict:  # fmt: skip
     """Returns all figures; ends the program where a worker fails or the results differ.
 
     Args:
         args: of the module's `jobs`, whose names and sizes are `jobs`.
-        options: of `parser`; with `minutes` that many quiet turns are wanted, unless the time is over before.
+        options: of `parser`.
     """
-    deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    table, limit, difference = [[Measurement() for _ in variants] for _ in jobs], options.other_cores, 0.0
-
-    def is_over() -> bool:
-        if deadline is None:
-            return len(table[0][0].ms) >= options.turns
-        quiet = min(len(m.quiet(limit)) for row in table for m in row)
-        return quiet >= options.turns or time.monotonic() > deadline
-
-    try:
-        with ExitStack() as stack:
-            turns = Turns(plan, variants, args, stack)
-            about = {label: turns.ask(i, {"do": "about"}) for i, label in enumerate(turns.labels)}
-            for number in itertools.count():
-                for i, row in enumerate(table):
-                    difference = max(difference, turns.take(i, row, backwards=number % 2 == 1))
-                if is_over():
-                    break
-    except Failure as error:
-        sys.exit(f"benchmarks.{plan.module}: {error}")
+    rows = [{variant.label: Measurement() for variant in variants} for _ in jobs]
+    difference = 0.0
+    with ExitStack() as stack:
+        workers = {}
+        for v in variants:
+            worker = Worker(["benchmarks.worker", v.library, plan.module, *args, *v.options], v.env)
+            workers[v.label] = stack.enter_context(closing(worker))
+        turns = Turns(plan, workers)
+        about = {label: turns.ask(label, {"do": "about"}) for label in workers}
+        for number in range(options.rounds):
+            for job, row in enumerate(rows):
+                difference = max(difference, turns.take(job, row, backwards=number % 2 == 1))
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": cpu_model(),
@@ -184,8 +161,8 @@ def measure(
         "implementations": about,
         "largest_difference": difference,
         "rows": [
-            {"name": name, "size": size, "by": dict(zip(about, [m.figures(limit) for m in row], strict=True))}
-            for (name, size), row in zip(jobs, table, strict=True)
+            {"name": name, "size": size, "by": {k: m.figures(options.other_cores) for k, m in row.items()}}
+            for (name, size), row in zip(jobs, rows, strict=True)
         ],
     }
 
@@ -194,20 +171,38 @@ def show(title: str, result: dict, shown: str, options: argparse.Namespace) -> N
     """Prints the figures with what they depend on, and writes them to `--out`."""
     print(title, f"{result['cpu']}, {result['date']}", sep="\n")
     for label, about in result["implementations"].items():
-        print(f"{label}: {about['version']}; {about['threads']} threads{about['kernels']}")
+        print(f"{label}: {about['version']}; {about['threads']} threads")
     rule = f"Turns with more than {options.other_cores:g} cores of others are left out, unless all are."
     print("", shown, rule, sep="\n")
     if options.out:
-        write_json(options.out, result)
+        write(options.out, result)
 
 
-def by_job(result: dict, digits: int = 2, figure: Callable[[dict, float], float] = lambda _, ms: ms) -> str:
-    """Returns a table of a figure by job; the ratio is the second figure by the first."""
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Returns it in Markdown, its columns aligned: the first to the left, the others to the right."""
+    widths = [max(3, *map(len, column)) for column in zip(head, *rows, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    text = ""
+    for first, *others in (head, rule, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        text += f"| {' | '.join([first.ljust(widths[0]), *cells])} |\n"
+    return text
+
+
+def write(path: Path, what: str | dict) -> None:
+    """Writes a text or JSON file, which is whole or as it was at any moment."""
+    unfinished = path.with_name(path.name + ".tmp")
+    unfinished.write_text(what if isinstance(what, str) else json.dumps(what, indent=1) + "\n", "utf-8")
+    os.replace(unfinished, path)
+
+
+def by_job(result: dict) -> str:
+    """Returns a table with a row for each job; the ratio is the second time by the first."""
     rows = []
     for row in result["rows"]:
-        values = [figure(row, by["ms"]) for by in row["by"].values()]
-        cells = [row["name"], row["size"], *(f"{value:.{digits}f}" for value in values)]
-        rows.append([*cells, f"{values[1] / values[0]:.2f}", _quiet(row["by"].values())])
+        times = [by["ms"] for by in row["by"].values()]
+        cells = [row["name"], row["size"], *(f"{ms:.2f}" for ms in times)]
+        rows.append([*cells, f"{times[1] / times[0]:.2f}", _quiet(row["by"].values())])
     return table(["", "size", *result["implementations"], "ratio", "quiet turns"], rows)
 
 

@@ -21,6 +21,12 @@ from benchmarks.gpt import Config
 from benchmarks.harness import Task
 
 PERIOD = 1_000_003  # of the numbers, a prime: no two rows are equal
+CONVOLUTIONS = [  # channels, height and width, channels out, kernel, stride, groups: a ResNet's, then others
+    (64, 56, 64, 3), (128, 28, 128, 3), (256, 14, 256, 3), (512, 7, 512, 3),
+    (64, 56, 128, 3, 2), (128, 28, 256, 3, 2), (256, 14, 512, 3, 2),
+    (64, 56, 256, 1), (256, 56, 64, 1), (64, 56, 128, 1, 2), (3, 224, 64, 7, 2),
+    (64, 56, 64, 3, 1, 64), (128, 28, 128, 3, 1, 32),
+]  # fmt: skip
 WARM_UP = 0.1  # seconds: threads that slept may find themselves on one core at first
 
 
@@ -42,6 +48,7 @@ class Job:
         constants: arrays without gradient.
         call: `(F, constants, *arrays)`, where the arguments have another order.
         no_grad: only the forward pass exists.
+        detail: what its size says beside the first shape.
     """
 
     name: str
@@ -51,10 +58,11 @@ class Job:
     options: tuple = ()
     call: Callable[..., Any] | None = None
     no_grad: bool = False
+    detail: str = ""
 
     @property
     def size(self) -> str:
-        return " × ".join(map(str, self.sizes[0]))
+        return " × ".join(map(str, self.sizes[0])) + self.detail
 
     def run(self, F: Any, constants: list, *arrays: Any) -> Any:
         if self.call is not None:
@@ -109,6 +117,17 @@ def _images(x: tuple[int, int, int, int]) -> list[Job]:
     ]  # fmt: skip
 
 
+def convolutions() -> list[Job]:
+    """Returns the convolutions of CONVOLUTIONS, of batches of 8."""
+
+    def job(channels: int, H: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> Job:
+        detail = f", {kernel}x{kernel} / {stride} to {out}" + f", {groups} groups" * (groups > 1)
+        sizes = (8, channels, H, H), (out, channels // groups, kernel, kernel)
+        return Job("conv2d", sizes, options=(None, stride, kernel // 2, 1, groups), detail=detail)
+
+    return [job(*each) for each in CONVOLUTIONS]
+
+
 def _products(config: Config) -> list[Job]:
     """Linear maps and losses; with both in one the logits stay on the chip."""
     N, C, V, rows = config.tokens, config.n_embd, config.vocab_size, min(config.tokens // 4, 8192)
@@ -158,16 +177,9 @@ def normal(size: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 class Passes:
-    """The passes of a job in mytorch or PyTorch.
+    """The passes of a job in mytorch or PyTorch, "eager" or "compiled" by torch.compile."""
 
-    Args:
-        compiled: applied to the function that is timed, such as torch.compile.
-    """
-
-    def __init__(
-        self, library: Any, job: Job, device: str = "cpu", dtype: str = "float32",
-        compiled: Callable = lambda call: call,
-    ):  # fmt: skip
+    def __init__(self, library, job: Job, device: str = "cpu", dtype: str = "float32", mode: str = "eager"):
         is_torch = library.__name__ == "torch"
         F = importlib.import_module("benchmarks.peers") if is_torch else library.nn.functional
         constants = [library.from_numpy(a).to(device) for a in job.constants]
@@ -175,7 +187,11 @@ class Passes:
         xs = [library.from_numpy(a).to(device).to(getattr(library, dtype)) for a in arrays]
         self.library, self.job = library, job
         self.xs = xs if job.no_grad else [x.requires_grad_() for x in xs]
-        self.call = compiled(lambda *xs: job.run(F, constants, *xs))
+
+        def call(*xs: Any) -> Any:
+            return job.run(F, constants, *xs)
+
+        self.call = library.compile(call, dynamic=False) if mode == "compiled" else call
         results = [] if job.no_grad else self.forward()
         gradients = [library.from_numpy(normal(tuple(y.shape), 9)) for y in results]
         self.gradients = [g.to(device).to(y.dtype) for g, y in zip(gradients, results, strict=True)]

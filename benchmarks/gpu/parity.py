@@ -4,30 +4,35 @@ The cases are those that the interpreter and the compiler get, too (tests/triton
 odd, and COMPILED, of real size, whose arrays of zeros are filled with normal numbers here.
 """
 
+import functools
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu.sizes import Size
 from mytorch.backends.device import CPU, as_device, is_raw, move
 from tests.triton import harness
-from tests.triton.cases import CASES, COMPILED, DTYPES, FUNCTIONS
+from tests.triton.cases import CASES, COMPILED, FUNCTIONS
 
+CHUNKS = 16
 TABLES = {"odd": CASES, "real": COMPILED}
 
 
-def questions(rows: int | None, real: bool, kernels: Iterable[str]) -> list[dict]:
-    """Returns all comparisons of these kernels, or of all, with so many odd cases of each (None: all)."""
-    return [
-        {"do": "compare", "kernel": name, "table": table, "row": row, "dtype": dtype}
-        for name in CASES
-        if not kernels or name in kernels
-        for table in (("odd", "real") if real else ("odd",))
-        for row in range(len(TABLES[table].get(name, ())[: rows if table == "odd" else None]))
-        for dtype in DTYPES
+def questions(kernel: str, size: Size, dtypes: list[str]) -> list[dict]:
+    """Returns all comparisons of a kernel."""
+    cases = [("odd", row) for row in range(len(CASES[kernel]))][: size.rows]
+    if size.rows is None:
+        cases += [("real", row) for row in range(len(COMPILED.get(kernel, ())))]
+    found = [
+        {"do": "compare", "kernel": kernel, "table": table, "row": row, "dtype": dtype}
+        for table, row in cases
+        for dtype in dtypes
     ]
+    halves = [dtype for dtype in dtypes if dtype != "float32" and kernel == "cross_entropy"]
+    return found + [{"do": "compare_chunks", "kernel": kernel, "dtype": dtype} for dtype in halves]
 
 
 def case_of(kernel: str, table: str, row: int) -> tuple:
@@ -45,7 +50,7 @@ def _filled(a: Any, random: np.random.Generator) -> Any:
     return random.standard_normal(a.shape, dtype=np.float32) if a.dtype == np.float32 else a
 
 
-def compare(library: Any, kernel: str, table: str, row: int, dtype: str) -> dict:
+def compare(library: Any, size: Size, kernel: str, table: str, row: int, dtype: str) -> dict:
     """Returns {"error": the largest of results and gradients, "wrong": what is outside the tests' limits}.
 
     Odd cases run with the configuration that comes first, those of real size with the fastest one.
@@ -60,9 +65,36 @@ def compare(library: Any, kernel: str, table: str, row: int, dtype: str) -> dict
         try:
             harness.assert_close(kernel, got, want, dtype, what)
         except AssertionError as error:
-            wrong = wrong or str(error).strip()
+            wrong = wrong or " ".join(str(error).split())
         largest = max(largest, relative_error(got, want))
     return {"error": largest, "wrong": wrong}
+
+
+def compare_chunks(library: Any, size: Size, kernel: str, dtype: str) -> dict:
+    """Compares losses of all tokens of a training step with those of chunks of them, computed in float32.
+
+    There are more logits than 32 bits can count: an offset that overflows shows here.
+    """
+    losses = functools.partial(getattr(library.nn.functional, kernel), reduction="none")
+    N, V, half = size.train.tokens, size.train.vocab_size, getattr(library, dtype)
+    count = N // CHUNKS
+    logits = [library.randn(count, V, device="cuda").to(half) for _ in range(CHUNKS)]
+    x, targets = library.cat(logits).requires_grad_(), library.randint(0, V, (N,), device="cuda")
+    del logits
+    whole = losses(x, targets, fused=True)
+    g = library.randn(N, device="cuda").to(whole.dtype)
+    whole.backward(g)
+    errors = []
+    for begin in range(0, N, count):
+        rows = slice(begin, begin + count)
+        part = x.detach()[rows].float().requires_grad_()
+        want = losses(part, targets[rows], fused=False)
+        want.backward(g[rows].float())
+        for a, b in ((whole.detach()[rows], want.detach()), (x.grad[rows], part.grad)):
+            errors.append(((a.float() - b).abs().max() / b.abs().max()).item())
+    limit = sum(harness.LIMITS[dtype])
+    wrong = [f"rows from {k // 2 * count}: error {e:.1e}" for k, e in enumerate(errors) if not e <= limit]
+    return {"error": max(errors) if all(map(math.isfinite, errors)) else math.inf, "wrong": "; ".join(wrong)}
 
 
 def _composite(kernel: str, raws: list, dtype: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:

@@ -3,9 +3,10 @@
 from math import isfinite, isnan, nan
 
 from benchmarks.gpu.sections import reason
-from benchmarks.tables import table
+from benchmarks.harness import table
 
 LOSS_TOLERANCE = 0.05  # of a loss beside PyTorch's: rounding differs in every step of a long run
+SHOWN = 30  # kernels of a profile; gpu.json has all
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -16,7 +17,7 @@ def markdown(result: dict) -> str:
     text += f"; PyTorch {peer.get('pytorch') or peer['missing']}; {result['size']} size, {result['date']}.\n"
     for name, (title, show) in TABLES.items():
         if name in sections:
-            rows = sections[name]["rows"]
+            rows = _rows(sections, name)
             text += f"\n**{title}** ({sections[name]['seconds']:.0f} s)\n\n"
             text += show(rows, sections) if rows else "No figures.\n"
     found = problems(result)
@@ -25,38 +26,31 @@ def markdown(result: dict) -> str:
 
 
 def problems(result: dict) -> list[str]:
-    """Returns a line for all that makes the run a failure: sections, questions to mytorch, wrong results."""
+    """Returns a line for all that makes the run a failure: of mytorch no result, or a wrong one."""
     found, sections = [], result["sections"]
     for name, section in sections.items():
-        if section["error"]:
-            found.append(f"{name}: broken, {reason(section['error'])}")
-        for failure in section["failures"]:
-            if failure["library"] == "mytorch":
-                found.append(f"{name}: {failure['what']}: {reason(failure['error'])}")
-    for row in _rows(sections, "parity"):
-        if row["wrong"]:
-            case = f"{row['kernel']}, {row['table']} case {row['row']}, {row['dtype']}"
-            found.append(f"parity: {case}: {row['wrong'].splitlines()[0]}")
-    for dtype, difference in loss_differences(sections).items():
-        if not difference <= LOSS_TOLERANCE:
-            found.append(f"fp16: losses in {dtype} differ by {difference:.1e}, allowed {LOSS_TOLERANCE:.0e}")
+        for row in section["rows"]:
+            if row["library"] == "mytorch" and (wrong := row.get("failed") or row.get("wrong")):
+                found.append(f"{name}: {row['who']}, {row['case']}: {reason(wrong)}")
+    trained = _rows(sections, "train")
+    for row in trained:
+        if row["library"] == "mytorch" and not (by := loss_difference(row, trained)) <= LOSS_TOLERANCE:
+            found.append(f"train: {row['who']}, {row['case']}: losses differ by {by:.1e}")
     return found
 
 
-def loss_differences(sections: dict) -> dict[str, float]:
-    """Returns the largest |a - b| / b by dtype, between mytorch and PyTorch; NaN if a loss is not finite."""
-    found: dict[str, float] = {}
-    rows = {(row["library"], row["dtype"]): row["losses"] for row in _rows(sections, "fp16")}
-    for (library, dtype), ours in rows.items():
-        theirs = rows.get(("torch", dtype), ours)
-        if library == "mytorch":
-            differences = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
-            found[dtype] = max(differences) if all(map(isfinite, differences)) else nan
-    return found
+def loss_difference(row: dict, rows: list[dict]) -> float:
+    """Returns the largest |a - b| / b of a run's losses and PyTorch's, or those of the eager run; NaN if one
+    is not finite."""
+    losses = {other["who"]: other["losses"] for other in rows if other["dtype"] == row["dtype"]}
+    reference = losses.get("PyTorch eager") or losses.get("mytorch") or row["losses"]
+    differences = [abs(a - b) / abs(b) for a, b in zip(row["losses"], reference, strict=True)]
+    return max(differences) if all(map(isfinite, differences)) else nan
 
 
 def _rows(sections: dict, name: str) -> list[dict]:
-    return sections.get(name, {}).get("rows", [])
+    """Returns those that have a result."""
+    return [row for row in sections.get(name, {}).get("rows", []) if "failed" not in row]
 
 
 def ceiling(sections: dict, *whats: str) -> float:
@@ -84,16 +78,16 @@ def _parity(rows: list[dict], sections: dict) -> str:
 
 
 def _kernels(rows: list[dict], sections: dict) -> str:
-    peers, lines = ("CuPy alone", "PyTorch eager", "torch.compile"), []
+    peers, lines, seen = ("CuPy alone", "PyTorch eager", "torch.compile"), [], {}
     for row in rows:
-        cells = [row["kernel"], row["size"]]
-        ours, (moved, moved_back, flops, flops_back) = row["times"].get("mytorch", {}), row["cost"]
-        cells += _speeds(ours.get("forward"), moved, flops, sections)
-        cells += _speeds(ours.get("both"), moved + moved_back, flops + flops_back, sections)
-        for who in peers:
-            times = row["times"].get(who, {})
-            cells.append(f"{(times['both'] or times['forward'])['ms']:.3f}" if times else "")
-        lines.append(cells)
+        seen.setdefault(row["kernel"], {})[row["who"]] = row
+    for kernel, times in seen.items():
+        first, ours = next(iter(times.values())), times.get("mytorch", {})
+        moved, moved_back, flops, flops_back = first["cost"]
+        speeds = _speeds(ours.get("forward"), moved, flops, sections)
+        speeds += _speeds(ours.get("both"), moved + moved_back, flops + flops_back, sections)
+        others = [times[who]["both"] or times[who]["forward"] if who in times else None for who in peers]
+        lines.append([kernel, first["shape"], *speeds, *(f"{t['ms']:.3f}" if t else "" for t in others)])
     said = "Milliseconds in float16 with a cold cache. Share: the time ceilings allow, by that taken.\n\n"
     speeds = ["GB/s", "TFLOP/s", "share"]
     return said + table(["kernel", "size", "forward", *speeds, "both", *speeds, *peers], lines)
@@ -109,34 +103,37 @@ def _speeds(seen: dict | None, moved: int, flops: int, sections: dict) -> list[s
 
 
 def _train(rows: list[dict], sections: dict) -> str:
-    eager = next((row["ms"] for row in rows if row["who"] == "PyTorch eager"), nan)
-    rate, lines = ceiling(sections, "float16"), []
+    eager, lines = {row["dtype"]: row["ms"] for row in rows if row["who"] == "PyTorch eager"}, []
     for row in rows:
-        tflops, windows = row["tokens_per_second"] * row["flops_per_token"] / 1e12, row["windows_ms"]
+        windows = row["windows_ms"]
         lines.append([
-            row["who"], f"{row['ms']:.1f}", f"{min(windows):.1f} – {max(windows):.1f}",
-            f"{row['tokens_per_second']:,.0f}", f"{tflops:,.1f}", _number(tflops / rate, ".0%"),
-            _number(row["ms"] / eager, ".2f"), f"{row['bytes'] / 2**30:,.1f} GiB",
+            f"{row['who']}, {row['dtype']}", f"{row['ms']:.1f}", f"{min(windows):.1f} – {max(windows):.1f}",
+            f"{row['tokens_per_second']:,.0f}", f"{row['tflops']:,.1f}",
+            _number(row["tflops"] / ceiling(sections, row["dtype"]), ".0%"),
+            _number(row["ms"] / eager.get(row["dtype"], nan), ".2f"), f"{row['bytes'] / 2**30:,.1f} GiB",
+            f"{row['losses'][-1]:.4f}", _number(loss_difference(row, rows), ".1e"),
         ])  # fmt: skip
     head = ["", "ms/step", "fastest – slowest", "tokens/s", "TFLOP/s", "of the rate", "ratio", "memory"]
-    return f"GPT-2, {rows[0]['config']}; float16 with float32 masters.\n\n{table(head, lines)}"
+    head += [f"loss after {len(rows[0]['losses'])} steps", "differ by"]
+    return f"GPT-2, {rows[0]['config']}; with float32 masters.\n\n{table(head, lines)}"
 
 
-def _fp16(rows: list[dict], sections: dict) -> str:
-    count = len(rows[0]["losses"])
-    steps, lines = sorted({0, count // 4, count // 2, 3 * count // 4, count - 1}), []
+def _profile(rows: list[dict], sections: dict) -> str:
+    names, text = ("ms", "host_ms", "gradients_ms", "update_ms"), ""
+    lines = []
     for row in rows:
-        losses = [f"{row['losses'][step]:.4f}" for step in steps]
-        lines.append([f"{row['library']} {row['dtype']}", *losses, f"{row['scale']:,.0f}"])
-    found = [f"{value:.1e} in {dtype}" for dtype, value in loss_differences(sections).items()]
-    after = f"\nThe largest relative difference of the losses is {', '.join(found)}.\n"
-    return table(["loss at a step", *map(str, steps), "loss scale"], lines) + after
+        busy = f"{sum(ms for _, _, ms in row['kernels']):.2f}" if row["kernels"] else row["missing"]
+        lines.append([f"{row['who']}, {row['dtype']}", *(f"{row[name]:.2f}" for name in names), busy])
+        kernels = [[name[:80], str(calls), f"{ms:.3f}"] for name, calls, ms in row["kernels"][:SHOWN]]
+        text += f"\n{row['who']}:\n\n{table(['kernel', 'calls', 'ms'], kernels)}" if kernels else ""
+    head = ["", "ms/step", "of Python", "forward, backward", "update", "sum of the kernels"]
+    return table(head, lines) + text
 
 
 TABLES = {
     "ceilings": ("What the chip can do", _ceilings),
     "train": ("Training speed", _train),
+    "profile": ("Where the time of a step goes", _profile),
     "parity": ("Kernels against float64", _parity),
     "kernels": ("Times of the kernels", _kernels),
-    "fp16": ("Training in half precision", _fp16),
 }

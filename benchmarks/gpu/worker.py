@@ -1,15 +1,15 @@
-"""The process that measures one library: python -m benchmarks.gpu.worker mytorch|torch"""
+"""The process that measures one library: python -m benchmarks.gpu.worker mytorch|torch SIZE"""
 
 import functools
 import platform
 import sys
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.gpu import training, vectors
 from benchmarks.gpu.clock import Clock
-from benchmarks.gpu.sizes import SIZES
+from benchmarks.gpu.sizes import SIZES, Size
 from benchmarks.kernel_jobs import Passes, jobs
 from benchmarks.processes import serve
 
@@ -30,12 +30,7 @@ def about_mytorch(mytorch) -> dict:
     if reason := triton.why_not():
         raise RuntimeError(f"Triton's kernels can't run here: {reason}")
     driver = Path("/proc/driver/nvidia/version")
-    versions = {}
-    for name in ("numpy", "triton", "ml_dtypes"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
+    others = ("numpy", "triton", "ml_dtypes")
     return {
         "gpu": properties.name,
         "memory_bytes": properties.total_memory,
@@ -44,36 +39,40 @@ def about_mytorch(mytorch) -> dict:
         "python": platform.python_version(),
         "mytorch": mytorch.__version__,
         "cupy": cupy().__version__,
-        **versions,
+        **{name: import_module(name).__version__ for name in others if find_spec(name)},
     }
 
 
-def kernel_time(library, size: str, job: str, compiled: bool) -> dict:
-    """Returns {"forward": times, "both": times or None}, of the forward pass and of both passes."""
-    sizes, options = SIZES[size], {}
-    clock = Clock(library, sizes)
-    if job in vectors.BYTES:
-        return {"forward": clock(vectors.calls(library, sizes.kernels.parameters)[job]), "both": None}
-    if compiled:
+def kernel_time(library, size: Size, kernel: str, mode: str) -> dict:
+    """Returns {"shape": …, "cost": (bytes, bytes back, operations, operations back), "forward": times of that
+    pass, "both": times of both passes, or None}."""
+    clock = Clock(library, size)
+    if kernel in vectors.BYTES:
+        n = size.kernels.parameters
+        seen = {"forward": clock(vectors.calls(library, n)[kernel]), "both": None}
+        return {"shape": f"{n}", "cost": (vectors.BYTES[kernel] * n, 0, 0, 0), **seen}
+    if mode == "compiled":
         library._dynamo.reset()
-        options["compiled"] = functools.partial(library.compile, dynamic=False)
-    found = next(known for known in jobs(sizes.kernels, sizes.images) if known.name == job)
-    passes = Passes(library, found, "cuda", "float16", **options)
-    return {"forward": clock(passes.forward), "both": None if found.no_grad else clock(passes.both)}
+    job = next(known for known in jobs(size.kernels, size.images) if known.name == kernel)
+    cost = (2 * job.cost.forward, 2 * job.cost.backward, *job.cost[2:])
+    passes = Passes(library, job, "cuda", "float16", mode)
+    seen = {"forward": clock(passes.forward), "both": None if job.no_grad else clock(passes.both)}
+    return {"shape": job.size, "cost": cost, **seen}
 
 
-def main(name: str) -> None:
+def main(name: str, size: str) -> None:
     library = import_module(name)
-    tasks = {"kernel_time": kernel_time, "train": training.train, "losses": training.losses}
-    if name == "torch":
-        tasks["about"] = about_torch
-    else:
+    about = about_torch if name == "torch" else about_mytorch
+    tasks = {"kernel_time": kernel_time, "train": training.train, "profile": training.profile}
+    if name == "mytorch":
         from benchmarks.gpu import ceilings, parity
 
-        tasks |= {"about": about_mytorch, "ceiling": ceilings.measure, "compare": parity.compare}
+        own = ceilings.ceiling, parity.compare, parity.compare_chunks
+        tasks |= {task.__name__: task for task in own}
     check = library.cuda.synchronize if library.cuda.is_available() else lambda: None
-    serve({key: functools.partial(task, library) for key, task in tasks.items()}, check)
+    sized = {task: functools.partial(run, library, SIZES[size]) for task, run in tasks.items()}
+    serve({"about": lambda: about(library), **sized}, check)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,19 +14,18 @@ import torch
 
 import mytorch
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import parity, tables, training, vectors
+from benchmarks.gpu import sections, tables, training
 from benchmarks.gpu.sizes import SIZES
-from benchmarks.kernel_jobs import jobs
 from tests.triton.cases import CASES, COMPILED
 
 ROOT = Path(__file__).parents[2]
-STAND_IN = ROOT / "tests" / "benchmarks" / "gpu_stand_in"
-TINY = SIZES["tiny"]
+PEER = {"who": "PyTorch eager", "library": "torch"}
+TINY, HALVES = SIZES["tiny"], ["float16", "bfloat16"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 
 
 def command(folder, *args, **env):
-    path = os.pathsep.join([str(STAND_IN), str(ROOT)])
+    path = os.pathsep.join([str(ROOT / "tests/benchmarks/gpu_stand_in"), str(ROOT)])
     interpreted = {"PYTHONPATH": path, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "--out", str(folder), "--no-peer", *args],
@@ -44,17 +44,17 @@ def test_the_command_on_the_stand_in(tmp_path):
     assert found["about"]["gpu"] == "strict CuPy stand-in" and found["about"]["numpy"] == np.__version__
     assert list(found["sections"]) == wanted and found["peer"] == {"missing": "--no-peer"}
     for section in found["sections"].values():
-        assert section["error"] == "" and section["failures"] == [] and section["date"].startswith("20")
-    ceilings = {row["what"]: row["value"] for row in found["sections"]["ceilings"]["rows"]}
-    assert list(ceilings) == ["copy", "add", "float32", "tf32", "float16", "bfloat16"]
-    assert all(value > 0 for value in ceilings.values())
+        assert section["rows"] and section["date"].startswith("20")
+        assert not any("failed" in row for row in section["rows"])
+    ceilings = [row["what"] for row in found["sections"]["ceilings"]["rows"] if row["value"] > 0]
+    assert ceilings == ["copy", "add", "float32", "tf32", *HALVES]
     compared, limits = found["sections"]["parity"], {"float32": 1e-3, "float16": 1e-3, "bfloat16": 8e-3}
     assert {row["kernel"] for row in compared["rows"]} == {"relu", "scale", "softmax"}
     assert {row["dtype"] for row in compared["rows"]} == set(limits)
     assert all(row["wrong"] == "" and row["error"] < limits[row["dtype"]] for row in compared["rows"])
-    rows = {row["kernel"]: row["times"] for row in found["sections"]["kernels"]["rows"]}
-    assert set(rows) == set(chosen) and all(set(row) == {"mytorch", "CuPy alone"} for row in rows.values())
-    assert {name for name, row in rows.items() if row["mytorch"]["both"]} == {"relu", "softmax"}
+    rows = {(row["who"], row["kernel"]): row["both"] for row in found["sections"]["kernels"]["rows"]}
+    assert set(rows) == {(who, name) for who in ("mytorch", "CuPy alone") for name in chosen}
+    assert {name for (who, name), both in rows.items() if both} == {"relu", "softmax"}
     assert (tmp_path / "gpu.md").read_text() == tables.markdown(found)
     assert done.stdout.strip().endswith("All is right.")
     _, again = command(tmp_path, "--size", "tiny", "--sections", "ceilings")
@@ -64,48 +64,56 @@ def test_the_command_on_the_stand_in(tmp_path):
 
 
 @linux
-@pytest.mark.parametrize("how", ["wrong", "exit"])
-def test_a_broken_kernel_is_written_down_and_the_rest_goes_on(how, tmp_path):
-    args = ["--size", "tiny", "--sections", "parity", "--kernels", "sum_of_squares", "scale"]
-    done, found = command(tmp_path, *args, BREAK=f"_scale:{how}")
-    assert done.returncode == 1 and "3 problems" in done.stderr
-    section = found["sections"]["parity"]
-    right, wrong = (
-        [row["wrong"] for row in section["rows"] if row["kernel"] == kernel]
-        for kernel in ("sum_of_squares", "scale")
-    )
-    assert right == [""] * 3 and all("times the limit" in text for text in wrong)
-    assert len(wrong) + len(section["failures"]) == 3
-    assert all("exit code 7" in failure["error"] for failure in section["failures"])
+@pytest.mark.parametrize(("broken", "key", "count", "text"), [
+    ("_scale:exit", "failed", 3, "exit code 7"), ("_forward:wrong", "wrong", 5, "rows from 30: error"),
+])  # fmt: skip
+def test_a_broken_kernel_is_a_row_and_the_rest_goes_on(broken, key, count, text, tmp_path):
+    args = ["--sections", "parity", "--kernels", "sum_of_squares", "scale", "cross_entropy"]
+    done, found = command(tmp_path, "--size", "tiny", *args, BREAK=broken)
+    assert done.returncode == 1 and f"{count} problems" in done.stderr
+    rows = found["sections"]["parity"]["rows"]
+    wrong = [row[key] for row in rows if row.get(key)]
+    assert len(rows) == 11 and len(wrong) == count and text in wrong[-1]
 
 
-def test_without_cupy_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(program.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"CuPy is not installed: pip install 'mytorch\[cuda12\]'"):
-        program.who_is_there(True)
+def test_every_row_is_saved_at_once(monkeypatch):
+    answers, saved = [{"result": {"value": 1.5}}, {"error": "Traceback\nValueError: no"}], []
+    monkeypatch.setattr(sections, "ask_all", lambda *args: zip(args[2], answers, strict=True))
+    group = sections.Group("mytorch", "mytorch", [{"do": "x", "what": what} for what in "ab"])
+    sections.run([group], "tiny", 1.0, 1.0, 1, lambda rows: saved.append(list(rows)))
+    assert [len(rows) for rows in saved] == [1, 2] and saved[0][0]["value"] == 1.5
+    assert saved[1][1]["failed"] == answers[1]["error"]
+    assert tables.problems(result(ceilings=saved[1])) == ["ceilings: mytorch, b: ValueError: no"]
 
 
-def test_wrong_arguments(capsys):
-    with pytest.raises(SystemExit):
-        program.parse(["--out", "x", "--kernels", "relu", "swish"])
-    assert "there is no kernel swish; there are AdamW, add_layer_norm" in capsys.readouterr().err
+def test_wrong_arguments_and_no_gpu(capsys, monkeypatch, tmp_path):
+    wrong = {"--kernels": ("swish", "invalid choice: 'swish'"), "--jobs": ("0", "must be at least 1, got 0")}
+    for option, (value, message) in wrong.items():
+        with pytest.raises(SystemExit):
+            program.parse(["--out", "x", option, value])
+        assert message in capsys.readouterr().err
+    monkeypatch.setattr(program, "ask_all", lambda *args: [({}, {"error": "RuntimeError: no GPU"})])
+    with pytest.raises(SystemExit, match="benchmarks.gpu: no GPU"):
+        program.main(["--out", str(tmp_path)])
 
 
-def test_every_kernel_is_timed_and_compared():
-    timed = {job.name for job in jobs(TINY.kernels, TINY.images)} | set(vectors.BYTES)
+def test_what_is_asked():
+    timed = set(sections.timed_kernels(TINY))
     assert {*CASES} - timed == {"add_rows"} and timed - {*CASES} == {"AdamW"}
-    asked = {(q["kernel"], q["table"]) for q in parity.questions(None, True, [])}
-    assert asked == {(name, "odd") for name in CASES} | {(name, "real") for name in COMPILED}
+    groups = sections.parity(SIZES["full"], HALVES, sections.known_kernels())
+    asked = {(q["kernel"], q.get("table")) for group in groups for q in group.questions}
+    cases = {(name, "odd") for name in CASES} | {(name, "real") for name in COMPILED}
+    assert asked == cases | {("cross_entropy", None)}
+    trained = [(group.who, group.questions[0]["dtype"]) for group in sections.train(TINY, HALVES, [])]
+    assert trained == [(who, dtype) for dtype in HALVES for who in sections.TRAINERS]
 
 
 # The tables.
 
-ABOUT = {"gpu": "Chip", "mytorch": "0"}
-
-
-def result(**rows):
-    found = {name: {"rows": each, "failures": [], "error": "", "seconds": 1.0} for name, each in rows.items()}
-    return {"about": ABOUT, "peer": {"pytorch": "2"}, "date": "today", "size": "full", "sections": found}
+def result(**sections):
+    mine = {"who": "mytorch", "library": "mytorch", "case": "a case"}
+    found = {name: {"rows": [mine | row for row in rows], "seconds": 1.0} for name, rows in sections.items()}
+    return {"about": {}, "peer": {"pytorch": "2"}, "date": "today", "size": "full", "sections": found}
 
 
 def cells(text, begin):
@@ -116,45 +124,68 @@ def cells(text, begin):
 def test_speeds_are_shares_of_the_ceilings():
     ceilings = [{"what": "copy", "value": 4000.0, "unit": "GB/s"},
                 {"what": "float16", "value": 800.0, "unit": "TFLOP/s"}]  # fmt: skip
-    row = {
-        "kernel": "linear", "size": "8 × 9", "cost": [4e9, 8e9, 8e11, 16e11],
-        "times": {"mytorch": {"forward": {"ms": 2.0}, "both": {"ms": 8.0}},
-                  "PyTorch eager": {"forward": {"ms": 1.0}, "both": {"ms": 5.0}}},
-    }  # fmt: skip
-    train = {
-        "who": "mytorch", "ms": 131.072, "windows_ms": [130.0, 140.0], "tokens_per_second": 500_000.0,
-        "flops_per_token": 800_000_000, "bytes": 1 << 30, "config": "small",
-    }  # fmt: skip
-    eager = {**train, "who": "PyTorch eager", "ms": 262.144}
-    text = tables.markdown(result(ceilings=ceilings, kernels=[row], train=[train, eager]))
+    same = {"kernel": "linear", "shape": "8 × 9", "cost": [4e9, 8e9, 8e11, 16e11]}
+    rows = [{**same, "forward": {"ms": 2.0}, "both": {"ms": 8.0}},
+            {**same, "forward": {"ms": 1.0}, "both": {"ms": 5.0}, **PEER}]  # fmt: skip
+    text = tables.markdown(result(ceilings=ceilings, kernels=rows, train=trained([2.0, 1.0])))
     # 4 GB take 1 ms and 0.8 TFLOP take 1 ms: 50 % in 2 ms; 12 GB and 2.4 TFLOP take 3 ms: 38 % in 8 ms
     speeds = ["2.000", "2,000", "400", "50%", "8.000", "1,500", "300", "38%", "", "5.000", ""]
     assert cells(text, "linear") == ["linear", "8 × 9", *speeds]
-    expected = ["mytorch", "131.1", "130.0 – 140.0", "500,000", "400.0", "50%", "0.50", "1.0 GiB"]
-    assert cells(text, "mytorch") == expected
-    assert cells(tables.markdown(result(kernels=[row])), "linear")[5] == ""  # no ceilings
+    expected = ["mytorch, float16", "131.1", "130.0 – 140.0", "500,000", "400.0", "50%", "0.50", "1.0 GiB"]
+    assert cells(text, "mytorch") == [*expected, "1.0000", "0.0e+00"]
+    assert cells(tables.markdown(result(kernels=rows)), "linear")[5] == ""  # no ceilings
+
+
+def trained(losses):
+    """Runs of mytorch and of PyTorch, which has these losses."""
+    ours = {
+        "dtype": "float16", "ms": 131.072, "windows_ms": [130.0, 140.0], "tokens_per_second": 500_000.0,
+        "tflops": 400.0, "bytes": 1 << 30, "config": "small", "losses": [2.0, 1.0],
+    }  # fmt: skip
+    return [ours, {**ours, "ms": 262.144, "losses": losses, **PEER}]
 
 
 @pytest.mark.parametrize(("losses", "count"), [([2, 1.04], 0), ([2, 1.2], 1), ([math.nan, 1], 1)])
 def test_losses_are_compared(losses, count):
-    rows = [{"library": "mytorch", "dtype": "float16", "losses": [2.0, 1.0], "scale": 1024.0}]
-    found = result(fp16=[*rows, {**rows[0], "library": "torch", "losses": losses}])
-    assert len(tables.problems(found)) == count
-    assert cells(tables.markdown(found), "mytorch") == ["mytorch float16", "2.0000", "1.0000", "1,024"]
+    assert len(tables.problems(result(train=trained(losses)))) == count
+
+
+def test_a_profile_is_shown_by_kernel():
+    with torch.profiler.profile() as seen:
+        torch.ones(3) + torch.ones(3)
+    assert training.totals(seen.events()) == []
+    for event in seen.events():
+        event.device_type = SimpleNamespace(name="CUDA")
+    kernels = training.totals(seen.events())
+    times = dict.fromkeys(("ms", "host_ms", "gradients_ms", "update_ms"), 2.0)
+    row = {**trained([])[0], **times, "kernels": kernels, "missing": ""}
+    text = tables.markdown(result(profile=[row, {**row, "kernels": [], "missing": "no PyTorch"}]))
+    assert cells(text, "aten::ones")[1] == "2" and "no PyTorch" in text
 
 
 # Training in half precision.
 
 
 def test_a_graph_has_the_losses_of_single_steps(fake_cuda):
-    eager, captured = (training.train(mytorch, "tiny", mode) for mode in ("eager", "captured"))
+    eager, captured = (training.train(mytorch, TINY, mode, "float16") for mode in ("eager", "captured"))
     assert len(eager["windows_ms"]) == TINY.windows
     assert len(set(eager["losses"])) == len(eager["losses"]) == (TINY.windows + 1) * TINY.steps
     assert (eager["losses"], eager["scale"]) == (captured["losses"], captured["scale"])
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_profile_has_the_times_of_a_step(fake_cuda):
+    found = training.profile(mytorch, TINY, "captured", "bfloat16")
+    assert 0 < found["host_ms"] <= found["ms"] and found["gradients_ms"] > 0 < found["update_ms"]
+    assert found["kernels"] == [] and "finds no GPU" in found["missing"]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_the_losses_are_pytorch_s(dtype, fake_cuda):
-    ours, theirs = training.losses(mytorch, "tiny", dtype), training.losses(torch, "tiny", dtype, "cpu")
-    assert len(ours["losses"]) == TINY.half_steps and ours["losses"][-1] < ours["losses"][0]
-    np.testing.assert_allclose(ours["losses"], theirs["losses"], rtol=1e-2)
+    ours, theirs = losses(mytorch, "cuda", dtype), losses(torch, "cpu", dtype)
+    assert ours[-1] < ours[0]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-2)
+
+
+def losses(library, *how):
+    trainer, batches = training.prepare(library, TINY.train, 12, *how)
+    return [float(trainer.step(*batch).item()) for batch in batches]

@@ -5,30 +5,24 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import machine, processes
-from benchmarks.harness import Failure, Measurement, Plan, Turns
+from benchmarks.harness import Measurement, Plan, Turns
 
 ROOT = Path(__file__).parents[2]
 
-# ms and others' cores of each turn -> the median, how many are quiet
-TURNS = {
-    "all quiet": ([30, 31], [0.0, 0.05], 30.5, 2),
-    "one disturbed": ([30, 90, 32], [0.0, 0.06, -0.01], 31, 2),
-    "none quiet": ([80, 90], [0.5, 1.0], 85, 0),
-    "load unknown": ([30, 31], [None, None], 30.5, 2),
-}
 
-
-@pytest.mark.parametrize(("ms", "cores", "median", "quiet"), TURNS.values(), ids=TURNS.keys())
-def test_disturbed_turns_do_not_count(ms, cores, median, quiet):
-    figures = Measurement(ms, cores).figures(0.05)
-    assert (figures["ms"], figures["quiet"], figures["all"]) == (median, quiet, len(ms))
+@pytest.mark.parametrize(("turns", "ms", "quiet"), [
+    ([(30, 0.0), (90, 0.06), (32, -0.01)], 31, 2), ([(80, 0.5), (90, 1.0)], 85, 0),
+    ([(30, None), (31, None)], 30.5, 2),  # the system doesn't tell
+])  # fmt: skip
+def test_disturbed_turns_do_not_count(turns, ms, quiet):
+    figures = Measurement(turns).figures(0.05)
+    assert (figures["ms"], figures["quiet"], figures["all"]) == (ms, quiet, len(turns))
 
 
 def test_busy_time_is_the_clock_less_the_idle_time_of_our_cores(tmp_path, monkeypatch):
@@ -104,22 +98,19 @@ def test_a_process_that_ends_or_hangs_is_replaced(ask):
     assert first["result"][1] != second["result"][1]
 
 
-# Turns.
-
-
-def turns(*values):
-    """Two workers that always give the same numbers."""
-    answers = [{"result": {"ms": [1.0, 3.0, 8.0], "values": each, "peak_memory": 5}} for each in values]
-    found = Turns(Plan("x", 3, 0, 1e-4), [], [], ExitStack())
-    found.labels = ["peer", "mine"]
-    found.workers = [SimpleNamespace(ask=lambda question, a=answer: a) for answer in answers]
-    return found
+def turns(**values):
+    """Workers that always give the same numbers."""
+    workers = {}
+    for label, each in values.items():
+        answer = {"result": {"ms": [1.0, 3.0, 8.0], "values": each, "peak_memory": 5}}
+        workers[label] = SimpleNamespace(ask=lambda question, answer=answer: answer)
+    return Turns(Plan("x", 3, 0, 1e-4), workers)
 
 
 def test_a_turn_is_the_median_of_its_steps_and_the_numbers_agree():
-    row = [Measurement(), Measurement()]
-    assert turns([0.5, 3.0], [0.5, 3.00029]).take(0, row, True) == pytest.approx(1e-4, rel=0.1)
-    assert [m.ms for m in row] == [[3.0], [3.0]] and row[0].peak_memory == 5
+    row = {"peer": Measurement(), "mine": Measurement()}
+    assert turns(peer=[0.5, 3.0], mine=[0.5, 3.00029]).take(0, row, True) == pytest.approx(1e-4, rel=0.1)
+    assert [ms for m in row.values() for ms, _ in m.turns] == [3.0, 3.0] and row["peer"].peak_memory == 5
     for wrong in (3.00031, math.nan, math.inf):
-        with pytest.raises(Failure, match=r"at step 1, allowed 1e-04: mine .*, peer 3\.0000000"):
-            turns([0.5, 3.0], [0.5, wrong]).take(0, row, False)
+        with pytest.raises(SystemExit, match=r"x: mine: .* instead of 3\.0000000 at step 1, allowed 1e-04"):
+            turns(peer=[0.5, 3.0], mine=[0.5, wrong]).take(0, row, False)
