@@ -158,7 +158,7 @@ class Job:
             self._forward_signal(signals, poll)
         terminate_all(self._process, GRACE_SECONDS if failed_at is None else _SHORT_GRACE)
         for output in self._outputs:
-            output.join(timeout=GRACE_SECONDS)
+            output.finish(lambda: signals.caught)
         return self._process.returncode
 
     def _forward_signal(self, signals: SignalCatcher, poll: Callable[[], object]) -> None:

@@ -21,6 +21,8 @@ GRACE_SECONDS = 2.0  # for processes to exit by themselves, after an error or a 
 class SignalCatcher:
     """Context manager that records SIGINT, SIGTERM and SIGHUP instead of ending the process.
 
+    A signal that this process was started to ignore, as SIGHUP by nohup, stays ignored.
+
     Attributes:
         caught: the first signal, or 0.
         is_repeated: another one followed.
@@ -33,7 +35,8 @@ class SignalCatcher:
     def __enter__(self) -> SignalCatcher:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self._previous[number] = signal.signal(number, self._catch)
+                if not is_ignored(number):
+                    self._previous[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -43,6 +46,11 @@ class SignalCatcher:
     def _catch(self, number: int, frame: FrameType | None) -> None:
         self.is_repeated = bool(self.caught)
         self.caught = self.caught or number
+
+
+def is_ignored(number: int) -> bool:
+    """Returns whether a signal is ignored: nohup ignores SIGHUP, and a shell SIGINT for `command &`."""
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def die_with_parent() -> None:
