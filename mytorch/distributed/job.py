@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..utils.parent_death import die_with_parent
 from . import flight_recorder, launcher_command, root_cause
 from .environment import TIMEOUT_VARIABLE, seconds
 from .output import OutputFilter
-from .processes import GRACE_SECONDS, SignalCatcher, adopt_orphans, die_with_parent, terminate_all
+from .processes import GRACE_SECONDS, SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import Rendezvous
 
 START_VARIABLE = "MYTORCH_START_TIMEOUT"
@@ -126,7 +128,7 @@ class Job:
             stdout=subprocess.PIPE if piped and prefix else None,
             stderr=subprocess.PIPE if piped else None,
             start_new_session=piped,
-            preexec_fn=die_with_parent,
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
         self._outputs = []
         for source, target in ((self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)):

@@ -8,6 +8,8 @@ rendezvous.py is the other side, and shows how both work together.
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import shutil
 import socket
 import subprocess
@@ -16,10 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from ..utils.parent_death import die_with_parent
 from . import error_report, flight_recorder, launcher_command, root_cause
 from .launcher_command import LaunchError
 from .node_connection import ConnectionLost, Message, NodeConnection
-from .processes import SignalCatcher, adopt_orphans, die_with_parent, terminate_all
+from .processes import SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import heartbeat_limit, job_settings, join_seconds
 
 _POLL_SECONDS = 0.05
@@ -134,7 +137,7 @@ class _NodeAgent:
         try:
             self._daemon = subprocess.Popen(
                 command, env=variables, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
-                start_new_session=True, preexec_fn=die_with_parent,
+                start_new_session=True, preexec_fn=functools.partial(die_with_parent, os.getpid()),
             )  # fmt: skip
         except OSError as error:
             self._exit_sent = True

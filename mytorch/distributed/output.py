@@ -59,7 +59,7 @@ class OutputFilter(threading.Thread):
             self._show(*line)
 
     def finish(self, interrupted: Callable[[], object]) -> None:
-        """Waits until all lines are passed on, however slowly the target takes them, or `interrupted` is True.
+        """Waits until all lines are passed on, however slowly the target takes them, or it is interrupted.
 
         A process that isn't the job's may keep the source open; what it doesn't write is not waited for.
         """

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from types import FrameType
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 2.0  # for processes to exit by themselves, after an error or a signal, before they are killed
 
@@ -51,12 +50,6 @@ class SignalCatcher:
 def is_ignored(number: int) -> bool:
     """Returns whether a signal is ignored: nohup ignores SIGHUP, and a shell SIGINT for `command &`."""
     return signal.getsignal(number) is signal.SIG_IGN
-
-
-def die_with_parent() -> None:
-    """Lets the system kill this process when its parent ends (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

@@ -13,9 +13,9 @@ import sys
 import types
 from pathlib import Path
 
+from ..utils.parent_death import die_with_parent
 from . import error_report
 from .environment import started_size
-from .processes import die_with_parent
 
 _SINGLE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 

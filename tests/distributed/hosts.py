@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from mytorch.distributed.processes import die_with_parent
+from mytorch.utils.parent_death import die_with_parent
 
 from .launched import ROOT, heed_signals, surroundings
 
