@@ -8,6 +8,7 @@ import functools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..utils.parent_death import die_with_parent
-from . import flight_recorder, launcher_command, root_cause
+from . import error_report, flight_recorder, launcher_command, root_cause
 from .environment import TIMEOUT_VARIABLE, seconds
+from .exit_watch import ExitDeadline
 from .output import OutputFilter
 from .processes import GRACE_SECONDS, SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import Rendezvous
@@ -117,6 +119,7 @@ class Job:
         piped = ranks > 1
         self._expected, self._late_message = expected, ""
         self._start_seconds = seconds(environment.get(START_VARIABLE) or _START_SECONDS)
+        self._exit_deadline = ExitDeadline(ranks, expected, environment)
         self._start_deadline = time.monotonic() + self._start_seconds
         self._grace = min(max(seconds(environment.get(TIMEOUT_VARIABLE)), _SHORTEST_GRACE), _LONGEST_GRACE)
         # In its own process session, so that Ctrl-C reaches only the launcher, which ends the ranks in order.
@@ -151,6 +154,7 @@ class Job:
         failed_at = None
         while self._process.poll() is None and not signals.caught:
             poll()
+            self._check_exits()
             if failed_at is None and (root_cause.read_errors(self._folder) or self._is_late()):
                 failed_at = time.monotonic()
             if failed_at is not None and time.monotonic() - failed_at > GRACE_SECONDS:
@@ -162,6 +166,12 @@ class Job:
         for output in self._outputs:
             output.finish(lambda: signals.caught)
         return self._process.returncode
+
+    def _check_exits(self) -> None:
+        """Reports ranks that have finished the script but can't exit, as an error of this machine."""
+        text = self._exit_deadline.error(self._folder)
+        if text:
+            error_report.write_machine_error(self._folder, 0, socket.gethostname(), "timeout", text, 1)
 
     def _forward_signal(self, signals: SignalCatcher, poll: Callable[[], object]) -> None:
         """Forwards a signal to the ranks of this machine; waits until they exit, or for a second signal."""

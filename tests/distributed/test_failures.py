@@ -250,6 +250,44 @@ def test_a_slow_last_rank_is_no_failure(tmp_path):
     assert (code, out) == (0, "saved\nsaved\n"), err
 
 
+EXITS = {
+    "a thread": (
+        "if rank == 1: threading.Thread(target=time.sleep, args=(1000,), name='uploader').start()",
+        "rank 1 finished the script, but did not exit within 10 s: it waits for thread 'uploader'\n",
+    ),
+    "an exit function": (
+        "if rank == 1: atexit.register(time.sleep, 1000)",
+        "rank 1 finished the script, but did not exit within 10 s: it waits for a function",
+    ),
+    "no descriptors": (
+        "if rank == 1: os.closerange(3, 1024)",
+        "rank 1 finished the script, but did not exit within 20 s: MPI's shutdown",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_a_rank_that_can_not_exit(name, tmp_path):
+    """The other one ends with code 0. Half of an hour is the default; see exit_watch.py for the 20 s."""
+    code, message = EXITS[name]
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, os, threading, time\nimport mytorch.distributed as dist\n"
+        f"dist.init_process_group()\nrank = dist.get_rank()\ndist.barrier()\n{code}\nprint('done')"
+    )
+    code, out, err = launch("-n", 2, script, limit=3 * START, MYTORCH_EXIT_TIMEOUT="10")
+    assert (code, out) == (1, "done\ndone\n") and message in cause_in(err)
+    check_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("way", ["os.close(1)", "os.closerange(0, 3)", "sys.stdout.close()"])
+def test_a_rank_that_closes_its_output(way, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(f"import os, sys\nprint('done')\nif os.environ['RANK'] == '1': {way}")
+    code, out, err = launch("-n", 2, script, limit=START)
+    assert (code, out) == (0, "done\ndone\n"), err
+
+
 def test_a_rank_that_stops_before_mpi_starts(tmp_path):
     """MPI waits for it forever, so only the launcher can report it."""
     stop = "import os, signal\nwhile 'PMIX_RANK' in os.environ: os.kill(os.getpid(), signal.SIGSTOP)"
