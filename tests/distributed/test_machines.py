@@ -286,6 +286,7 @@ def test_strangers_do_not_keep_machines_out(name, secret, monkeypatch, port, nam
         agent = Agent(guest, waiting.options)
         agent.thread.join()
         assert not agent.error and waiting.rendezvous._nodes
+        assert len(waiting.rendezvous._reception._guests) <= 4
     finally:
         waiting.end()
 

@@ -191,12 +191,20 @@ def test_a_worker_that_is_stuck_ends_when_the_parent_is_killed(method, place, tm
 
 
 def test_workers_outlive_the_thread_that_started_them():
+    """For the system that thread is their parent; they have all begun when it ends."""
     loader = data.DataLoader(Numbers(12), 2, num_workers=2, persistent_workers=True)
-    iterators = []
-    thread = threading.Thread(target=lambda: iterators.append(iter(loader)))
+    iterators, batches = [], []
+
+    def begin():
+        iterators.append(iter(loader))
+        batches.extend([next(iterators[0]), next(iterators[0])])
+
+    thread = threading.Thread(target=begin)
     thread.start()
     thread.join()
-    assert [batch.tolist() for batch in iterators[0]] == [batch.tolist() for batch in loader]
+    eventually(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists())
+    batches.extend(iterators[0])
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in loader]
 
 
 def test_ctrl_c():
