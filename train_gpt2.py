@@ -63,6 +63,7 @@ def arguments():
     add("--fused", action="store_true", help="fail without fused kernels")
     add("--mixed_precision", nargs="?", const="fp16", choices=("no", "fp16", "bf16"),
         help="train in half precision, with float32 master weights; without a value fp16")  # fmt: skip
+    add("--allow_nan", action="store_true", help="train on when the loss or weights are inf or NaN")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
@@ -200,6 +201,26 @@ def evaluate(accelerator, model, loaders, run, folder):
         tqdm.write(text.format(run.iteration, **losses))
 
 
+def check_finite(accelerator, model, loss, iteration, checks_weights):
+    """Ends the program, in all processes alike, if the loss or a weight is inf or NaN.
+
+    Args:
+        loss: the mean of all processes. With fp16 it may be inf or NaN, since such a step is skipped.
+        checks_weights: as before a checkpoint; else only to explain the loss.
+    """
+    diverged = not math.isfinite(loss) and accelerator.scaler is None
+    if not (diverged or checks_weights):
+        return
+    weights = dict(accelerator.unwrap_model(model).named_parameters())
+    broken = [name for name, weight in weights.items() if not weight.isfinite().all().item()]
+    found = [f"the training loss is {loss}"] if diverged else []
+    if broken:
+        found.append(f"{len(broken)} of {len(weights)} weights are inf or NaN, the first is {broken[0]}")
+    if found:
+        hint = "a lower --max_lr may help; --allow_nan trains on"
+        raise SystemExit(f"iteration {iteration}: {', and '.join(found)}; {hint}")
+
+
 def train(accelerator, model, optimizer, data, run, folder, args):
     """Runs the iterations that are left; Ctrl-C saves a checkpoint and ends the program."""
     scheduler = build_scheduler(optimizer, run.iteration, args)
@@ -219,19 +240,27 @@ def train(accelerator, model, optimizer, data, run, folder, args):
         if run.iteration % args.eval_interval == 0:
             evaluate(accelerator, model, loaders, run, folder)
             start, first = time.perf_counter(), run.iteration
-        loss = train_step(accelerator, model, optimizer, batches, args)
+        try:
+            loss = train_step(accelerator, model, optimizer, batches, args)
+        except FloatingPointError as error:  # on CPUs several processes check every loss
+            raise SystemExit(f"iteration {run.iteration + 1}: {error}; --allow_nan trains on") from None
         lr = scheduler.get_last_lr()[0]
         scheduler.step()
         run.iteration += 1
         progress.update()
-        if run.iteration % args.log_iter == 0:
+        is_stopped, is_over = accelerator.check_trigger(), run.iteration == args.train_iterations
+        is_logged = run.iteration % args.log_iter == 0
+        is_saved = is_stopped or is_over or run.iteration % args.checkpoint_iterations == 0
+        if is_logged or is_saved:
             loss = accelerator.reduce(loss.double(), "mean").item()
+            if not args.allow_nan:
+                check_finite(accelerator, model, loss, run.iteration, checks_weights=is_saved)
+        if is_logged:
             seconds = (time.perf_counter() - start) / (run.iteration - first)
             speed = tokens * accelerator.num_processes / seconds
             accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
             progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
-        is_stopped, is_over = accelerator.check_trigger(), run.iteration == args.train_iterations
-        if is_stopped or (run.iteration % args.checkpoint_iterations == 0 and not is_over):
+        if is_stopped or (is_saved and not is_over):
             accelerator.save_state(folder / "checkpoints", keep_last=2)
         if is_stopped:
             progress.close()
@@ -254,6 +283,7 @@ def main():
         data = {s: TokenWindows(args.path_to_data, s, args.context_length) for s in ("train", "val")}
     except (ImportError, FileNotFoundError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
+    accelerator.checks_loss = not args.allow_nan
     if ":" in args.device:
         if accelerator.num_processes > 1:
             raise SystemExit(f"--device {args.device}: several processes take a GPU each; say --device cuda")

@@ -112,6 +112,7 @@ def test_the_last_state_is_saved_once(folder):
 ADDING = ["--dropout_p", "0", "--gradient_accumulation_steps", "2", "--train_iterations"]
 DROPPING = ["--dropout_p", "0.5", "--train_iterations", "1"]
 CONSTANT = ["--max_lr", "1e-3", "--min_lr", "1e-3", "--warmup_steps", "0"]
+DIVERGING = ["--warmup_steps", "0", "--train_iterations", "8", "--eval_interval", "1000000", "--max_lr"]
 ENDLESS = [*CONSTANT, "--eval_interval", "1000000", "--train_iterations"]
 
 
@@ -129,6 +130,8 @@ def together(folder):
         "stopped 5": options_of(folder, "both", *ENDLESS, 1000000),
         "resumed": options_of(folder, "both", *ENDLESS, 8, *resume(folder, "both")),
         "whole": options_of(folder, "both-whole", *ENDLESS, 8),
+        "diverging": options_of(folder, "both-nan", *DIVERGING, "1e30"),
+        "diverging on": options_of(folder, "both-nan-on", *DIVERGING, "1e30", "--allow_nan"),
     }
     (folder / "runs.json").write_text(json.dumps(runs))
     code, out, err = launch("-n", 2, program.__file__, folder / "runs.json", limit=300)
@@ -150,6 +153,46 @@ def test_two_processes_learn_as_one_with_twice_the_batch(folder, together):
     assert lines[0] == lines[1]  # only one of the processes writes
 
 
+LOSS = r"iteration \d: the training loss is (?:nan|inf)"
+WEIGHTS = r"iteration \d: \d+ of \d+ weights are inf or NaN"
+# How a run diverges: further options, and what it ends with.
+DIVERGED = {
+    "loss": (["1e30"], LOSS),
+    "rarely logged": (["1e30", "--log_iter", "4"], LOSS.replace(r"\d", "4", 1)),
+    "bf16": (["1e30", "--mixed_precision", "bf16"], LOSS),
+    "weights to save": (["1e39", "--checkpoint_iterations", "1"], WEIGHTS),
+    "weights of fp16": (["1e39", "--mixed_precision", "fp16"], WEIGHTS),
+}
+
+
+@pytest.mark.parametrize("name", DIVERGED)
+def test_a_run_that_diverges_ends(name, folder):
+    options, message = DIVERGED[name]
+    end = train(folder, f"nan-{name}", *DIVERGING, *options)
+    assert re.match(f"{message}.*; --allow_nan trains on$", end)
+    assert not (folder / f"work_dir/nan-{name}/checkpoints").exists()
+
+
+def test_a_run_that_diverges_goes_on_if_allowed(folder):
+    assert train(folder, "nan-on", *DIVERGING, "1e30", "--allow_nan") == 0
+    assert len(metrics(folder / "work_dir/nan-on", "loss")) == 8
+
+
+def test_losses_that_fp16_skips_end_no_run(folder, monkeypatch):
+    step = train_gpt2.train_step
+    monkeypatch.setattr(train_gpt2, "train_step", lambda *args: step(*args) * float("nan"))
+    assert train(folder, "fp16-nan", "--mixed_precision", "fp16", "--train_iterations", 2) == 0
+
+
+@needs_mpi
+def test_two_processes_that_diverge_end_together(folder, together):
+    message = r"iteration \d: backward\(\): the loss on rank \d is .*; --allow_nan trains on"
+    for ends in together[0]:
+        assert re.match(message, ends["diverging"])
+        assert ends["diverging on"] == 0
+    assert len(metrics(folder / "work_dir/both-nan-on", "loss")) == 8
+
+
 @needs_mpi
 def test_two_processes_draw_dropout_of_their_own(folder, together):
     """With the same masks on both, the loss would be that of one process; it is not."""
@@ -162,7 +205,8 @@ def test_two_processes_draw_dropout_of_their_own(folder, together):
 def test_two_processes_stop_together_and_resume_exactly(folder, together):
     """Only the second process gets the signal."""
     exits, out = together
-    assert exits == [{name: 130 if name == "stopped 5" else 0 for name in exits[0]}] * 2
+    for ends in exits:
+        assert {**ends, "diverging": 0} == {name: 130 if name == "stopped 5" else 0 for name in ends}
     both = folder / "work_dir/both"
     assert f"stopped after iteration 5; continue with --resume_from_checkpoint {both}" in out
     assert list(metrics(both, "loss")) == list(range(1, 9))

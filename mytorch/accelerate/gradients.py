@@ -20,8 +20,13 @@ from .shared_grad_scaler import SharedScaler
 
 
 class Gradients:
-    """backward, accumulate, clip_grad_norm_, …"""
+    """backward, accumulate, clip_grad_norm_, …
 
+    Attributes:
+        checks_loss: whether `backward` refuses a loss that isn't finite.
+    """
+
+    checks_loss = True
     gradient_state: GradientState
     scaler: SharedScaler | None
     _optimizers: list[AcceleratedOptimizer]
@@ -62,7 +67,8 @@ class Gradients:
             kwargs: arguments of `Tensor.backward`.
 
         Raises:
-            FloatingPointError: several processes compute on CPUs, and this one's loss is inf or NaN.
+            FloatingPointError: several processes compute on CPUs, and this one's loss is inf or NaN, unless
+                `checks_loss` is False.
         """
         self._check_models()
         state = self.gradient_state
@@ -72,7 +78,7 @@ class Gradients:
         factor = self.gradient_state.factor(num_items)
         if self.scaler is not None:
             self.scaler.loss = loss.detach()
-        elif world.world_size() > 1:
+        elif world.world_size() > 1 and self.checks_loss:
             _check_finite(loss)
         if factor != 1:
             loss = loss * factor

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..core.tensor import Tensor
+from ..distributed.processes import is_ignored
 from . import operations, world
 from .gradient_state import GradientState
 
@@ -78,7 +79,8 @@ class Processes:
     def set_trigger_on_signals(self) -> None:
         """Makes Ctrl-C (SIGINT) and SIGTERM call `set_trigger`; a second signal raises KeyboardInterrupt.
 
-        The training loop can then save a checkpoint, on all processes, before it ends.
+        The training loop can then save a checkpoint, on all processes, before it ends. A signal that is
+        ignored, as SIGINT by a program that a shell script started in the background, stays so.
         """
         received: list[int] = []
 
@@ -89,7 +91,8 @@ class Processes:
             self.set_trigger()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
+            if not is_ignored(number):
+                signal.signal(number, handle)
 
     def check_trigger(self) -> bool:
         """Returns whether any process called `set_trigger` since the last check; a collective."""

@@ -52,16 +52,21 @@ class ConsistencyChecker:
         # the order of calls on a communicator, so descriptions need another one.
         self._description_comm = comm.Dup()
         self._pending: deque[ConsistencyCheck] = deque()  # the oldest first
-        self._lock, self._error = threading.Lock(), ""
+        self._lock, self._error, self._seq = threading.Lock(), "", 0
         self._finished: tuple[int, ...] = ()
         self._queried: set[int] = set()
         checkers.append(self)
 
     def start(self, description: str, seq: int, site: str) -> ConsistencyCheck:
         """Starts to compare this rank's operation with those of the other ranks."""
+        self._seq = seq
         check = ConsistencyCheck(self, description, seq, site)
         self._pending.append(check)
         return check
+
+    def finish(self) -> ConsistencyCheck:
+        """Starts to compare the end of this rank's program, which takes the number of the next operation."""
+        return self.start(FINISHED, self._seq + 1, "the end")
 
     def advance(self) -> None:
         """Completes checks in their order, so that all ranks find the same first one that fails.

@@ -24,6 +24,7 @@ from .processes import state_of
 ERROR_LINE = "\x1emytorch-error "  # starts a report on stderr, on machines without the launcher's folder
 _TRACEBACK_LINES = 40
 _STACK_LINES = 12
+_LONGEST_TEXT = 20_000  # characters of a message or a line: launchers exchange reports of limited size
 _STACK_SECONDS = 0.3
 _LAUNCHER_SECONDS = 5.0  # for the launcher to read our report, and to end the daemon
 _TERMINATE_SECONDS = 1.0  # for a daemon that got SIGTERM
@@ -76,15 +77,23 @@ def install(rank: int, abort: Callable[[int], object] | None) -> None:
 
 def fail(error: BaseException) -> None:
     """Reports an error and ends all ranks."""
-    report(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # nothing must keep it from ending the others
+        report(error)
+    with contextlib.suppress(OSError, ValueError):
+        flush_output()
     code = exit_code(error)
     if kind_of(error) in ("timeout", "connection") and _is_remote():
         _terminate_daemon()
     if _state.abort is not None:
         _state.abort(code)
     os._exit(code)
+
+
+def flush_output() -> None:
+    """Flushes stdout and stderr, unless the script has closed them."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def _is_remote() -> bool:
@@ -170,7 +179,7 @@ def _report_of(error: BaseException) -> ErrorReport:
         "kind": kind_of(error),
         "code": exit_code(error),
         "type": type(error).__name__,
-        "message": str(summary),
+        "message": str(summary)[:_LONGEST_TEXT],
         "finished": getattr(error, "finished", ()),
         "traceback": _traceback_of(error),
         "operation": str(flight.last) if flight and flight.last else "",
@@ -184,13 +193,13 @@ def _traceback_of(error: BaseException) -> list[str]:
         trace = trace.tb_next
     if isinstance(error, DistError):
         frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_PACKAGE)]
-        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
     else:
         lines = traceback.format_exception(type(error), error, trace)
     lines = "".join(lines).splitlines()
     if len(lines) > _TRACEBACK_LINES:
         lines = [lines[0], f"  … {len(lines) - _TRACEBACK_LINES} lines", *lines[1 - _TRACEBACK_LINES :]]
-    return lines
+    return [line[:_LONGEST_TEXT] for line in lines]
 
 
 def explain_timeout(rank: int, ranks: Sequence[int], own: flight_recorder.Record, timeout: float) -> str:

@@ -29,7 +29,8 @@ _STATE = struct.Struct("<dII")  # the last three fields of a record: end, state,
 _MAGIC = b"mtfr"
 WAITING, DONE, FAILED = 1, 2, 3
 STATES = {WAITING: "waiting", DONE: "done", FAILED: "failed"}
-RUNNING, FINISHED = 1, 2  # stages
+# Stages: in the script; at its end; after the end of all ranks' scripts; after Python's exit functions.
+RUNNING, FINISHED, LEAVING, EXITING = 1, 2, 3, 4
 _PREFIX = "mytorchrun-"
 _SHARED_BYTES = 32 << 20  # that MPI may need for one rank
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
@@ -92,9 +93,9 @@ class FlightRecorder:
         text_bytes = _STATE.unpack_from(self._map, offset)[2]
         _STATE.pack_into(self._map, offset, time.time(), state, text_bytes)
 
-    def finish(self) -> None:
-        """Records that the program has finished."""
-        self._stage = FINISHED
+    def enter(self, stage: int) -> None:
+        """Records that the program has come to a stage."""
+        self._stage = stage
         self._write_header()
 
     def read(self, number: int) -> Record:
@@ -109,12 +110,17 @@ class FlightRecorder:
 
 @dataclass
 class Flight:
-    """The content of a flight recorder: the process, whether it has finished, and its records in order."""
+    """The content of a flight recorder: the process, its stage, and its records in order."""
 
     rank: int
     pid: int
-    finished: bool
+    stage: int
     records: list[Record]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the process came to the end of the script."""
+        return self.stage >= FINISHED
 
     @property
     def last(self) -> Record | None:
@@ -136,7 +142,7 @@ def read_all(folder: str | os.PathLike | None) -> dict[int, Flight]:
             continue  # it is being created
         _, pid, rank, stage, count = _HEADER.unpack_from(data)
         records = [_record_at(data, _offset_of(i)) for i in range(max(0, count - RECORDS), count)]
-        found[rank] = Flight(rank, pid, stage == FINISHED, records)
+        found[rank] = Flight(rank, pid, stage, records)
     return found
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import flight_recorder, launcher_command, root_cause
+from ..utils.parent_death import die_with_parent
+from . import error_report, flight_recorder, launcher_command, root_cause
 from .environment import TIMEOUT_VARIABLE, seconds
+from .exit_watch import ExitDeadline
 from .output import OutputFilter
-from .processes import GRACE_SECONDS, SignalCatcher, adopt_orphans, die_with_parent, terminate_all
+from .processes import GRACE_SECONDS, SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import Rendezvous
 
 START_VARIABLE = "MYTORCH_START_TIMEOUT"
@@ -115,6 +119,7 @@ class Job:
         piped = ranks > 1
         self._expected, self._late_message = expected, ""
         self._start_seconds = seconds(environment.get(START_VARIABLE) or _START_SECONDS)
+        self._exit_deadline = ExitDeadline(ranks, expected, environment)
         self._start_deadline = time.monotonic() + self._start_seconds
         self._grace = min(max(seconds(environment.get(TIMEOUT_VARIABLE)), _SHORTEST_GRACE), _LONGEST_GRACE)
         # In its own process session, so that Ctrl-C reaches only the launcher, which ends the ranks in order.
@@ -126,7 +131,7 @@ class Job:
             stdout=subprocess.PIPE if piped and prefix else None,
             stderr=subprocess.PIPE if piped else None,
             start_new_session=piped,
-            preexec_fn=die_with_parent,
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
         self._outputs = []
         for source, target in ((self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)):
@@ -149,6 +154,7 @@ class Job:
         failed_at = None
         while self._process.poll() is None and not signals.caught:
             poll()
+            self._check_exits()
             if failed_at is None and (root_cause.read_errors(self._folder) or self._is_late()):
                 failed_at = time.monotonic()
             if failed_at is not None and time.monotonic() - failed_at > GRACE_SECONDS:
@@ -158,8 +164,14 @@ class Job:
             self._forward_signal(signals, poll)
         terminate_all(self._process, GRACE_SECONDS if failed_at is None else _SHORT_GRACE)
         for output in self._outputs:
-            output.join(timeout=GRACE_SECONDS)
+            output.finish(lambda: signals.caught)
         return self._process.returncode
+
+    def _check_exits(self) -> None:
+        """Reports ranks that have finished the script but can't exit, as an error of this machine."""
+        text = self._exit_deadline.error(self._folder)
+        if text:
+            error_report.write_machine_error(self._folder, 0, socket.gethostname(), "timeout", text, 1)
 
     def _forward_signal(self, signals: SignalCatcher, poll: Callable[[], object]) -> None:
         """Forwards a signal to the ranks of this machine; waits until they exit, or for a second signal."""

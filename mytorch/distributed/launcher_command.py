@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import remote_shell
 from .environment import RUN_FOLDER_VARIABLE, TIMEOUT_VARIABLE, is_available
+from .handshake import SECRET_VARIABLE
 
 NOT_LAUNCHED = 2  # the launcher's exit code after a LaunchError
 _RUN_SCRIPT = "mytorch.distributed.run_script"
@@ -153,6 +154,7 @@ def rank_environment(
     )
     for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
         variables.pop(name, None)  # of a launcher around this one
+    variables.pop(SECRET_VARIABLE, None)  # the launchers', not the script's
     variables[RUN_FOLDER_VARIABLE] = str(folder)
     if options.timeout is not None:
         variables[TIMEOUT_VARIABLE] = str(options.timeout)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import TYPE_CHECKING
 
 from . import error_report, flight_recorder
-from .consistency import FINISHED, ConsistencyChecker, checkers
+from .consistency import ConsistencyChecker, checkers
 from .environment import RUN_FOLDER_VARIABLE, mpi, seconds, started_by_mpi, started_size
 from .errors import DistError, DistTimeout
+from .exit_watch import exit_seconds
+from .flight_recorder import EXITING, FINISHED, LEAVING
 from .polling import wait_until
 from .processes import state_of
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-EXIT_VARIABLE = "MYTORCH_EXIT_TIMEOUT"
-_EXIT_SECONDS = 1800.0  # for the slowest rank to finish, while it runs
 
 
 class MPIContext:
@@ -44,6 +44,7 @@ class MPIContext:
         self.rank, self.size = world.rank, world.size
         error_report.install(self.rank, world.Abort)
         self.recorder = flight_recorder.FlightRecorder(self.rank)
+        atexit.register(self.recorder.enter, EXITING)  # the first to be registered is the last to be called
         local = world.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = local.rank, local.size
         local.Free()
@@ -92,15 +93,15 @@ class MPIContext:
             DistTimeout: another rank is stopped or gone, or runs longer than MYTORCH_EXIT_TIMEOUT seconds
                 (half an hour by default).
         """
-        self.recorder.finish()
-        checks = [checker.start(FINISHED, 0, "the end") for checker in checkers]
+        self.recorder.enter(FINISHED)
+        checks = [checker.finish() for checker in checkers]
 
         def all_finished() -> bool:
             for checker in checkers:
                 checker.answer_queries()
             return all([check.test() for check in checks])
 
-        limit, step = seconds(os.environ.get(EXIT_VARIABLE) or _EXIT_SECONDS), seconds()
+        limit, step = exit_seconds(), seconds()
         waited = 0.0
         while not wait_until(all_finished, min(step, limit)):
             waited += step
@@ -108,6 +109,7 @@ class MPIContext:
             if stuck or waited >= limit:
                 why = stuck or "they are still running"
                 raise DistTimeout(f"rank {self.rank} waited {waited:g} s for the others to finish: {why}")
+        self.recorder.enter(LEAVING)
 
     def _stuck_ranks(self) -> str:
         """Returns which ranks of this machine will never finish."""

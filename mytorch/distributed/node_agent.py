@@ -8,6 +8,8 @@ rendezvous.py is the other side, and shows how both work together.
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import shutil
 import socket
 import subprocess
@@ -16,15 +18,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from ..utils.parent_death import die_with_parent
 from . import error_report, flight_recorder, launcher_command, root_cause
+from .handshake import SECRET_VARIABLE, Prover, job_secret, print_message
 from .launcher_command import LaunchError
 from .node_connection import ConnectionLost, Message, NodeConnection
-from .processes import SignalCatcher, adopt_orphans, die_with_parent, terminate_all
+from .processes import SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import heartbeat_limit, job_settings, join_seconds
 
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5  # between two attempts to connect
 _CONNECT_SECONDS = 5.0  # for one attempt
+_ADMIT_SECONDS = 30.0  # for node 0 to admit or refuse this node
 _OUTPUT_CHARACTERS = 2000  # of the daemon's last output
 
 
@@ -40,11 +45,6 @@ def join_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
         if connection is None:
             return 128 + signals.caught
         try:
-            connection.send(
-                node_rank=options.node_rank,
-                host=socket.gethostname(),
-                settings=job_settings(options, local_ranks),
-            )
             return _NodeAgent(connection, options, ranks, local_ranks, signals).run()
         finally:
             connection.close()
@@ -63,7 +63,7 @@ def _connect(options: argparse.Namespace, signals: SignalCatcher) -> NodeConnect
             if time.monotonic() > deadline:
                 raise LaunchError(f"{target} could not be reached within {limit:g} s: {error}") from error
             if not printed:
-                _print(f"machine {options.node_rank} waits for {target} ({error})")
+                print_message(f"machine {options.node_rank} waits for {target} ({error})")
                 printed = True
         time.sleep(_RETRY_SECONDS)
     return None
@@ -82,6 +82,7 @@ class _NodeAgent:
     ):
         self._connection, self._options, self._signals = connection, options, signals
         self._ranks, self._local_ranks = ranks, local_ranks
+        self._prover, self._is_welcome = Prover("node", job_secret()), False
         self._folder: Path | None = None
         self._daemon: subprocess.Popen | None = None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
@@ -92,6 +93,7 @@ class _NodeAgent:
     def run(self) -> int:
         """Runs the commands of node 0 until the job ends; returns the exit code."""
         try:
+            self._introduce()
             while self._code is None and not self._signals.caught:
                 for message in self._connection.receive():
                     self._handle(message)
@@ -101,21 +103,57 @@ class _NodeAgent:
                 self._connection.send(signal=self._signals.caught)
                 return 128 + self._signals.caught
         except ConnectionLost as lost:
+            if not self._is_welcome:
+                raise LaunchError(f"machine 0 did not admit this one: {lost}") from lost
             return self._report_lost_connection(lost)
         finally:
             self._stop()
         if self._code:
-            address = self._options.master_addr
-            _print(f"the job failed with exit code {self._code}: see the root cause on machine 0 ({address})")
+            root = f"see the root cause on machine 0 ({self._options.master_addr})"
+            print_message(f"the job failed with exit code {self._code}: {root}")
         return self._code
+
+    def _introduce(self) -> None:
+        """Does this node's part of the handshake.
+
+        Raises:
+            LaunchError: node 0 refused this node, or didn't answer, or doesn't have this job's secret.
+            ConnectionLost: node 0 closed the connection.
+        """
+        deadline = time.monotonic() + _ADMIT_SECONDS
+        if self._prover.secret:
+            self._connection.send(challenge=self._prover.challenge)
+        else:
+            self._send_hello()
+        while not (self._is_welcome or self._signals.caught):
+            for message in self._connection.receive():
+                self._handle(message)
+            if not self._is_welcome and time.monotonic() > deadline:
+                raise LaunchError(f"machine 0 did not admit this one within {_ADMIT_SECONDS:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _send_hello(self) -> None:
+        proof = {"proof": self._prover.proof()} if self._prover.other else {}
+        settings = job_settings(self._options, self._local_ranks)
+        rank, host = self._options.node_rank, socket.gethostname()
+        self._connection.send(node_rank=rank, host=host, settings=settings, **proof)
+
+    def _welcome(self, message: Message) -> None:
+        if not self._prover.accepts("machine 0", message.get("proof")):
+            raise LaunchError(f"machine 0 doesn't have this machine's {SECRET_VARIABLE}")
+        self._connection.limit, self._is_welcome = message["limit"], True
+        rank = self._options.node_rank
+        print_message(f"machine {rank} is connected; what its ranks print appears on machine 0")
 
     def _handle(self, message: Message) -> None:
         if "refused" in message:
             raise LaunchError(f"machine 0 refused this one: {message['refused']}")
         if "welcome" in message:
-            self._connection.limit = message["limit"]
-            rank = self._options.node_rank
-            _print(f"machine {rank} is connected; what its ranks print appears on machine 0")
+            self._welcome(message)
+        elif not self._is_welcome:  # only node 0 may give commands
+            if "challenge" in message and not self._prover.other:
+                self._prover.other = str(message["challenge"])
+                self._send_hello()
         elif "run" in message:
             self._start(message["run"], message["environment"])
         elif "stop" in message:
@@ -134,7 +172,7 @@ class _NodeAgent:
         try:
             self._daemon = subprocess.Popen(
                 command, env=variables, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
-                start_new_session=True, preexec_fn=die_with_parent,
+                start_new_session=True, preexec_fn=functools.partial(die_with_parent, os.getpid()),
             )  # fmt: skip
         except OSError as error:
             self._exit_sent = True
@@ -177,7 +215,3 @@ class _NodeAgent:
         cause = root_cause.find_root_cause(self._folder, "", 1)
         print(root_cause.framed(cause.text), file=sys.stderr, flush=True)
         return cause.code
-
-
-def _print(text: str) -> None:
-    print(f"mytorchrun: {text}", file=sys.stderr, flush=True)

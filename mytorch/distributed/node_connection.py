@@ -1,8 +1,8 @@
 """
 NodeConnection: messages and heartbeats between the launchers of two nodes, as lines of JSON.
 
-Messages are checked text, never pickles. The connection is not encrypted, and node 0 admits
-the first host that connects, as with torchrun.
+Messages are checked text, never pickles: any program that reaches the port may send them. Until the handshake
+(handshake.py) is over nothing is known of the sender, so size and depth are bounded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ Message: TypeAlias = dict[str, Any]  # JSON
 HEARTBEAT_SECONDS = 1.0
 _LONGEST_STEP = 0.25  # seconds between two calls that count: while this process was stopped, silence doesn't
 _MAX_BYTES = 1 << 20  # of a message
+_READ_BYTES = 1 << 16  # at a time: a sender of many small messages must not occupy this process
+_MAX_DEPTH = 8  # of lists and dicts in each other
 
 
 class ConnectionLost(Exception):
@@ -73,15 +75,17 @@ class NodeConnection:
     def _read(self) -> bool:
         """Reads into the buffer; returns whether data arrived."""
         try:
-            data = self._socket.recv(_MAX_BYTES)
+            data = self._socket.recv(_READ_BYTES)
         except BlockingIOError:
             return False
         except OSError as error:
             self._broken = f"the connection broke ({error})"
             return False
-        if not data or len(self._buffer) > _MAX_BYTES:
+        if not data:
             self._broken = "it closed the connection"
         self._buffer += data
+        if len(self._buffer) - self._buffer.rfind(b"\n") > _MAX_BYTES:
+            self._broken, self._buffer = f"it sent a message of more than {_MAX_BYTES} bytes", b""
         return bool(data)
 
 
@@ -94,6 +98,14 @@ def _parse(line: bytes) -> Message:
     """Returns the message in a line; {} (a heartbeat) if it isn't one."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return message if isinstance(message, dict) else {}
+    return message if isinstance(message, dict) and not _is_deeper(message, _MAX_DEPTH) else {}
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Returns whether lists and dicts are nested more than `depth` times."""
+    if not isinstance(value, (list, dict)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(_is_deeper(item, depth - 1) for item in items)

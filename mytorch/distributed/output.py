@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from .error_report import ERROR_LINE, write_error
+from .processes import GRACE_SECONDS
 
 _TAG = re.compile(r"^(?:\[(?:[^\],]*,)?(\d+)\]<std(?:out|err)>:|(\d+):) ?")  # mpiexec's, srun's
+_NEXT_TAG = re.compile(r"(?!^)(?=\[[^\],]*,\d+\]<std(?:out|err)>:)")  # after a last line without its end
 _RULE = re.compile(r"^-{70,}$")  # Open MPI puts its messages between two of these
 _LAUNCHER_MESSAGES = (
     "prterun ", "prte ", "PRTE ", "mpiexec ", "MPI_ABORT ", "Primary job ", "A process or daemon", "PMIx ",
@@ -41,14 +44,31 @@ class OutputFilter(threading.Thread):
         self._source, self._tagged, self._folder = source, tagged, folder
         self._target: TextIO | None = target
         self._framed: list[tuple[str, str]] | None = None  # lines since a rule
+        self._is_writing, self._count = False, 0  # lines so far
         self.held = ""
 
     def run(self) -> None:
         for line in self._source:
+            self._count += 1
             text = line.decode(errors="replace").lstrip("\0")  # Open MPI ends messages with a C string's \0
-            self._handle(*self._split_tag(text))
+            *others, last = _NEXT_TAG.split(text) if self._tagged else [text]
+            for part in others:
+                self._handle(*self._split_tag(f"{part}\n"))
+            self._handle(*self._split_tag(last))
         for line in self._framed or ():
             self._show(*line)
+
+    def finish(self, interrupted: Callable[[], object]) -> None:
+        """Waits until all lines are passed on, however slowly the target takes them, or it is interrupted.
+
+        A process that isn't the job's may keep the source open; what it doesn't write is not waited for.
+        """
+        count = -1
+        while self.is_alive() and (self._is_writing or count != self._count):
+            count = self._count
+            self.join(GRACE_SECONDS)
+            if interrupted():
+                break
 
     def _split_tag(self, line: str) -> tuple[str, str]:
         """Returns the prefix to show, and the line without its tag."""
@@ -61,12 +81,20 @@ class OutputFilter(threading.Thread):
             self._handle_framed(prefix, line)
         elif _RULE.match(line):
             self._framed = [(prefix, line)]
-        elif ERROR_LINE in line:
-            write_error(self._folder, json.loads(line.partition(ERROR_LINE)[2]))
+        elif ERROR_LINE in line and self._is_report(line.partition(ERROR_LINE)[2]):
+            pass
         elif _NOISE.match(line):
             self.held += line
         else:
             self._show(prefix, line)
+
+    def _is_report(self, text: str) -> bool:
+        """Writes an error report of another machine; returns False for text that isn't one."""
+        try:
+            write_error(self._folder, json.loads(text))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False
+        return True
 
     def _handle_framed(self, prefix: str, line: str) -> None:
         self._framed.append((prefix, line))
@@ -80,8 +108,10 @@ class OutputFilter(threading.Thread):
 
     def _show(self, prefix: str, line: str) -> None:
         if self._target is not None:
+            self._is_writing = True
             try:
                 self._target.write(prefix + line)
                 self._target.flush()
-            except (BrokenPipeError, ValueError):  # closed; the ranks must not block on that
+            except (OSError, ValueError):  # closed, or a full disk; the ranks must not block on that
                 self._target = None
+            self._is_writing = False

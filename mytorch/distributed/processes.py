@@ -13,13 +13,14 @@ import time
 from pathlib import Path
 from types import FrameType
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 2.0  # for processes to exit by themselves, after an error or a signal, before they are killed
 
 
 class SignalCatcher:
     """Context manager that records SIGINT, SIGTERM and SIGHUP instead of ending the process.
+
+    A signal that this process was started to ignore, as SIGHUP by nohup, stays ignored.
 
     Attributes:
         caught: the first signal, or 0.
@@ -33,7 +34,8 @@ class SignalCatcher:
     def __enter__(self) -> SignalCatcher:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self._previous[number] = signal.signal(number, self._catch)
+                if not is_ignored(number):
+                    self._previous[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -45,10 +47,9 @@ class SignalCatcher:
         self.caught = self.caught or number
 
 
-def die_with_parent() -> None:
-    """Lets the system kill this process when its parent ends (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def is_ignored(number: int) -> bool:
+    """Returns whether a signal is ignored: nohup ignores SIGHUP, and a shell SIGINT for `command &`."""
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def adopt_orphans() -> None:

@@ -2,7 +2,8 @@
 Rendezvous: how the nodes of a job that was launched on each node find each other, as node 0 sees it.
 
     node 0                                               node k
-    launcher, listens at master_port  <- connection ->   launcher, sends its node_rank       (node_agent.py)
+    launcher, listens at master_port  <- connection ->   launcher, sends its node_rank       (node_agent.py,
+                                                                                              handshake.py)
       mpiexec                                              |
         remote_shell.py, instead of ssh                    |
       forwards its command           ---- run ---------> starts Open MPI's daemon, which starts the ranks
@@ -15,7 +16,6 @@ So no node needs an ssh server, each keeps its own environment, and both sides n
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -27,12 +27,12 @@ from pathlib import Path
 
 from . import error_report, root_cause
 from .environment import seconds
+from .handshake import SECRET_VARIABLE, Reception, job_secret, print_message
 from .launcher_command import LaunchError
 from .node_connection import ConnectionLost, Message, NodeConnection
 
 JOIN_VARIABLE = "MYTORCH_JOIN_TIMEOUT"
 _JOIN_SECONDS = 600.0  # for the user to type the command on each machine
-_HELLO_SECONDS = 10.0  # for a new connection to identify itself
 SHORTEST_LIMIT = 5.0  # seconds without a heartbeat that never count as a broken connection
 _STOP_SECONDS = 8.0  # for a node to end its processes
 _POLL_SECONDS = 0.05
@@ -76,17 +76,16 @@ class Rendezvous:
         self._nodes: dict[int, NodeConnection] = {}
         self._names: dict[int, str] = {}
         self._lost: dict[int, str] = {}  # nodes that were connected once, and why they aren't
-        self._unidentified: list[tuple[NodeConnection, float]] = []  # and when they connected
-        self._refused: list[NodeConnection] = []  # they close, once they have read why
         self._stopped: set[int] = set()
         self._port = options.master_port
         try:
-            self._server = _listen(self._port)
+            self._reception = Reception(self._port, self._limit)
         except OSError as error:
             raise LaunchError(
                 f"can't wait for the other machines at --master_port {self._port}: {error}"
             ) from error
-        self._server.setblocking(False)
+        if not job_secret() and not options.master_addr.startswith("127."):
+            print_message(f"without {SECRET_VARIABLE} all that reach port {self._port} may join this job")
 
     def write_hostfile(self, folder: Path) -> Path:
         """Writes the hostfile for mpiexec: the address and the number of ranks of each node, node 0 first."""
@@ -107,7 +106,7 @@ class Rendezvous:
         self._receive_all()  # a node may be lost since the last start
         while (missing := self._missing()) and not interrupted():
             if missing != printed:
-                _print(f"machine 0 waits at port {self._port} for machine {missing}")
+                print_message(f"machine 0 waits at port {self._port} for machine {missing}")
                 printed = missing
             if time.monotonic() > deadline:
                 raise LaunchError(f"machine {missing} did not come within {limit:g} s")
@@ -141,9 +140,9 @@ class Rendezvous:
         for node in self._nodes.values():
             node.send(end=code)
         self._receive_until(lambda: not self._nodes, None)
-        for node in [*self._nodes.values(), *self._refused, *(node for node, _ in self._unidentified)]:
+        for node in self._nodes.values():
             node.close()
-        self._server.close()
+        self._reception.close()
 
     def _receive_until(self, done: Callable[[], bool], folder: Path | None) -> None:
         deadline = time.monotonic() + _STOP_SECONDS
@@ -154,19 +153,20 @@ class Rendezvous:
     def _receive_all(self, folder: Path | None = None) -> None:
         """Handles the messages of all nodes; errors are written to the folder."""
         for rank in list(self._nodes):
-            for message in self._receive(rank, folder):
-                self._handle(rank, message, folder)
+            try:
+                for message in self._nodes[rank].receive():
+                    self._handle(rank, message, folder)
+            except ConnectionLost as lost:
+                self._lose(rank, folder, str(lost))
+            except (ValueError, TypeError, KeyError) as error:
+                self._lose(rank, folder, f"it sent an invalid message ({type(error).__name__}: {error})")
 
-    def _receive(self, rank: int, folder: Path | None) -> list[Message]:
-        """Returns the messages of a node; one that is lost is removed, and reported in the folder."""
-        try:
-            return self._nodes[rank].receive()
-        except ConnectionLost as lost:
-            self._nodes.pop(rank).close()
-            self._lost[rank] = str(lost)
-            if folder is not None:
-                self._write_error(rank, folder, "connection", f"its launcher is lost: {lost}", 1)
-            return []
+    def _lose(self, rank: int, folder: Path | None, why: str) -> None:
+        """Removes a node, and reports that in the folder."""
+        self._nodes.pop(rank).close()
+        self._lost[rank] = why
+        if folder is not None:
+            self._write_error(rank, folder, "connection", f"its launcher is lost: {why}", 1)
 
     def _handle(self, rank: int, message: Message, folder: Path | None) -> None:
         if "stopped" in message:
@@ -187,34 +187,16 @@ class Rendezvous:
         error_report.write_machine_error(folder, rank, self._names[rank], kind, text, code)
 
     def _accept(self) -> None:
-        """Accepts a new connection, and admits or refuses those that have identified themselves."""
-        with contextlib.suppress(BlockingIOError):
-            connection = NodeConnection(self._server.accept()[0], self._limit)
-            self._unidentified.append((connection, time.monotonic()))
-        for connection, since in list(self._unidentified):
-            try:
-                messages = connection.receive()
-            except ConnectionLost:
-                messages = [{}]
-            if not messages and time.monotonic() - since < _HELLO_SECONDS:
+        """Admits or refuses the launchers that have identified themselves."""
+        for guest, hello in self._reception.receive():
+            refusal = self._why_refused(hello)
+            if refusal:
+                self._reception.refuse(guest, refusal)
                 continue
-            self._unidentified.remove((connection, since))
-            self._admit(connection, messages[0] if messages else {})
-
-    def _admit(self, connection: NodeConnection, hello: Message) -> None:
-        if "node_rank" not in hello:
-            connection.close()  # not a launcher
-            return
-        refusal = self._why_refused(hello)
-        if refusal:
-            _print(f"machine 0 refused one at {connection.remote_address}: {refusal}")
-            connection.send(refused=refusal)
-            self._refused.append(connection)
-            return
-        rank = hello["node_rank"]
-        self._nodes[rank] = connection
-        self._names[rank] = f"{hello.get('host')}, {connection.remote_address}"
-        connection.send(welcome=True, limit=self._limit)
+            rank = hello["node_rank"]
+            self._nodes[rank] = guest.connection
+            self._names[rank] = f"{hello.get('host')}, {guest.connection.remote_address}"
+            self._reception.welcome(guest)
 
     def _why_refused(self, hello: Message) -> str:
         """Returns why a launcher can't be a node of this job; "" if it can."""
@@ -225,7 +207,7 @@ class Rendezvous:
             if other != own:
                 return f"{name} is {other!r}, and {own!r} on machine 0"
         if type(rank) is not int or not 0 < rank < self._count:
-            return f"its --node_rank {rank} is not in 1 … {self._count - 1}"
+            return f"its --node_rank {rank!r} is not in 1 … {self._count - 1}"
         if rank in self._nodes:
             return f"machine {rank} is connected already ({self._names[rank]}): --node_rank must be unique"
         if host in hosts:
@@ -238,14 +220,3 @@ class Rendezvous:
             for rank in range(1, self._count)
             if rank not in self._nodes
         )
-
-
-def _print(text: str) -> None:
-    print(f"mytorchrun: {text}", file=sys.stderr, flush=True)
-
-
-def _listen(port: int) -> socket.socket:
-    """Returns a server socket for IPv4 and, where the system has it, IPv6."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))

@@ -13,9 +13,9 @@ import sys
 import types
 from pathlib import Path
 
-from . import error_report
+from ..utils.parent_death import die_with_parent
+from . import error_report, exit_watch
 from .environment import started_size
-from .processes import die_with_parent
 
 _SINGLE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
@@ -44,9 +44,9 @@ def main() -> None:
         error_report.fail(error)
     if context is not None:
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            error_report.flush_output()
             context.finalize()
+            exit_watch.start(context.rank)
         except BaseException as error:
             error_report.fail(error)
 

@@ -1,6 +1,7 @@
 """The Accelerator in one process: the same training as without it."""
 
 import json
+import signal
 import sys
 import types
 
@@ -515,3 +516,15 @@ def test_without_either_they_are_the_defaults(monkeypatch):
     monkeypatch.setenv("MYTORCH_MIXED_PRECISION", "")
     accelerator = Accelerator(cpu=True)
     assert (accelerator.gradient_accumulation_steps, accelerator.mixed_precision) == (1, "no")
+
+
+def test_the_trigger_leaves_ignored_signals_ignored():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        Accelerator(cpu=True).set_trigger_on_signals()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -16,9 +16,9 @@ import sys
 import threading
 from pathlib import Path
 
-from mytorch.distributed.processes import die_with_parent
+from mytorch.utils.parent_death import die_with_parent
 
-from .launched import ROOT, surroundings
+from .launched import ROOT, heed_signals, surroundings
 
 CABLE = "v0"
 HOLD = """
@@ -67,7 +67,7 @@ class Host:
         """A process on this host."""
         return subprocess.Popen(
             self.inside(*map(str, command)),
-            env=surroundings(**variables),
+            env=surroundings(**variables), preexec_fn=heed_signals,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
 

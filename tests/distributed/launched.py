@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,8 +52,8 @@ def surroundings(**variables):
     return {**names, **variables}
 
 
-def start(*arguments, **variables):
-    """The launcher, running."""
+def start(*arguments, ignored=(), **variables):
+    """The launcher, running; it was started to ignore some signals."""
     return subprocess.Popen(
         [sys.executable, "-m", "mytorch.cli", "launch", "--cpu", *map(str, arguments)],
         cwd=ROOT,
@@ -59,7 +61,14 @@ def start(*arguments, **variables):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=partial(heed_signals, ignored),
     )
+
+
+def heed_signals(ignored=()):
+    """Ignores these signals and no others, whatever the tests were started with."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
 
 def launch(*arguments, limit=120, **variables):

@@ -201,7 +201,7 @@ def test_the_recorder_keeps_the_last_records(tmp_path):
     assert str(flight.last) == "all_reduce((99,), float32) #99 of group WORLD at a.py:1: waiting"
     assert not flight.finished
     log.end(places[-1], flight_recorder.FAILED)
-    log.finish()
+    log.enter(flight_recorder.FINISHED)
     flight = flight_recorder.read_all(tmp_path)[3]
     assert flight.last.state == flight_recorder.FAILED and flight.finished
     place = log.begin(1, "WORLD", "x", "y" * 2000, "z", "site")

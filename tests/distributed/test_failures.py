@@ -50,13 +50,18 @@ FAILURES = {
         1,
         [
             r"rank 1 exited, as with sys.exit\(0\)",
+            "the ranks of group WORLD don't agree at operation #3:",
             rf"rank 0: all_reduce.* at {AT}:{LAST}\n",
             "rank 1: the end of the program",
         ],
     ),
     "before_the_group": (
         1,
-        [r"rank 1 exited, as with sys.exit\(0\)", rf"rank 0: init_process_group\('mpi'\) at {AT}:\d+\n"],
+        [
+            r"rank 1 exited, as with sys.exit\(0\)",
+            "the ranks of group WORLD don't agree at operation #1:",
+            rf"rank 0: init_process_group\('mpi'\) at {AT}:\d+\n",
+        ],
     ),
     "exit_3": (3, ["rank 1 on .*, exception:", "SystemExit: 3"]),
     "os_exit_3": (3, [r"rank 1 ended with exit code 3, without an error report \(os._exit\?\)"]),
@@ -140,9 +145,9 @@ def test_one_rank_fails(way, failures):
     assert code == expected
 
 
-def started(size, way, folder, *options):
+def started(size, way, folder, *options, **how):
     """A job whose ranks have started; several may run at the same time."""
-    process = start("-n", size, *options, PROGRAM, folder, way)
+    process = start("-n", size, *options, PROGRAM, folder, way, **how)
     file = "ready-?" if way in ("until_signal", "ignore_signals") else "pid-?"
     wait_for(lambda: len(list(folder.glob(f"0/{file}"))) == size, START)
     return process
@@ -155,6 +160,17 @@ def test_a_signal_to_the_launcher(number, tmp_path):
     code, _, err = finish(process, START)
     assert code == 128 + number
     assert f"the launcher got {number.name}" in cause_in(err)
+    check_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_signals_that_were_ignored_stay_so(size, tmp_path):
+    """As SIGHUP by nohup, and SIGINT by a shell script that starts the launcher in the background."""
+    process = started(size, "until_signal", tmp_path, ignored=(signal.SIGHUP, signal.SIGINT))
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # the lowest number would be handled first
+        process.send_signal(number)
+    code, _, err = finish(process, START)
+    assert code == 128 + signal.SIGTERM and "the launcher got SIGTERM" in cause_in(err)
     check_nothing_left(tmp_path)
 
 
@@ -232,6 +248,44 @@ def test_a_slow_last_rank_is_no_failure(tmp_path):
     script.write_text("import os, time\ntime.sleep(2.5 * (os.environ['RANK'] == '0'))\nprint('saved')")
     code, out, err = launch("-n", 2, "--timeout", 1, script, limit=START)
     assert (code, out) == (0, "saved\nsaved\n"), err
+
+
+EXITS = {
+    "a thread": (
+        "if rank == 1: threading.Thread(target=time.sleep, args=(1000,), name='uploader').start()",
+        "rank 1 finished the script, but did not exit within 10 s: it waits for thread 'uploader'\n",
+    ),
+    "an exit function": (
+        "if rank == 1: atexit.register(time.sleep, 1000)",
+        "rank 1 finished the script, but did not exit within 10 s: it waits for a function",
+    ),
+    "no descriptors": (
+        "if rank == 1: os.closerange(3, 1024)",
+        "rank 1 finished the script, but did not exit within 20 s: MPI's shutdown",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_a_rank_that_can_not_exit(name, tmp_path):
+    """The other one ends with code 0. Half of an hour is the default; see exit_watch.py for the 20 s."""
+    code, message = EXITS[name]
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, os, threading, time\nimport mytorch.distributed as dist\n"
+        f"dist.init_process_group()\nrank = dist.get_rank()\ndist.barrier()\n{code}\nprint('done')"
+    )
+    code, out, err = launch("-n", 2, script, limit=3 * START, MYTORCH_EXIT_TIMEOUT="10")
+    assert (code, out) == (1, "done\ndone\n") and message in cause_in(err)
+    check_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("way", ["os.close(1)", "os.closerange(0, 3)", "sys.stdout.close()"])
+def test_a_rank_that_closes_its_output(way, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(f"import os, sys\nprint('done')\nif os.environ['RANK'] == '1': {way}")
+    code, out, err = launch("-n", 2, script, limit=START)
+    assert (code, out) == (0, "done\ndone\n"), err
 
 
 def test_a_rank_that_stops_before_mpi_starts(tmp_path):

@@ -103,6 +103,26 @@ def test_lines_begin_with_the_rank(tmp_path):
 
 
 @needs_mpi
+def test_no_line_is_lost(tmp_path):
+    """Of two ranks that write more than pipes hold, and end without the end of a line."""
+    script = tmp_path / "flood.py"
+    script.write_text(
+        "import os, sys\n"
+        "for stream in (sys.stdout, sys.stderr):\n"
+        "    stream.write(('x' * 99 + '\\n') * 20_000)\n"
+        "    stream.write('the last of ' + os.environ['RANK'])\n"
+    )
+    code, *streams = run("-n", 2, "--prefix", script)
+    assert code == 0
+    for stream in streams:
+        lines = stream.splitlines()
+        for rank in (0, 1):
+            mine = [line[4:] for line in lines if line.startswith(f"[{rank}] ")]
+            assert mine == ["x" * 99] * 20_000 + [f"the last of {rank}"]
+        assert len(lines) == 2 * 20_001
+
+
+@needs_mpi
 def test_arrays_on_gpus_over_mpi():
     """The program for GPUs, which tests/gpu/test_nccl.py runs on real ones, on stand-ins; and staged.py."""
     code, out, err = run("-n", 2, "-m", "tests.distributed.programs.on_gpus", "standin")

@@ -1,6 +1,8 @@
 """A job that is launched on each node: which nodes belong to it, and how the launchers communicate."""
 
+import argparse
 import contextlib
+import itertools
 import json
 import re
 import socket
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mytorch.distributed import launcher_command, node_connection, rendezvous
+from mytorch.distributed import handshake, launcher_command, node_agent, node_connection, rendezvous
+from mytorch.distributed.processes import SignalCatcher
 
 from .launched import PROGRAMS, finish, launch, needs_mpi, start, wait_for
 from .test_failures import cause_in
@@ -82,7 +85,8 @@ def test_messages_cross_a_connection():
 
 def test_invalid_messages_count_as_heartbeats():
     near, far = ends()
-    near._socket.sendall(b"[1]\nGET / HTTP/1.0\r\n\r\n\xff\n{}\n")
+    deep = b'{"a": ' + b"[" * 9 + b"]" * 9 + b"}\n" + b"[" * 100_000 + b"\n"
+    near._socket.sendall(b"[1]\nGET / HTTP/1.0\r\n\r\n\xff\n{}\n" + deep)
     near.send(at="last")
     assert come(far) == [{"at": "last"}]
 
@@ -108,6 +112,15 @@ def test_the_last_message_comes_before_the_end():
     near.close()
     assert come(far) == [{"last": "words"}]
     assert "closed the connection" in lost(far) or "broke" in lost(far)
+
+
+def test_a_message_that_is_too_long_ends_the_connection():
+    near, far = ends()
+    near._socket.setblocking(True)
+    sender = threading.Thread(target=lambda: near._socket.sendall(b"x" * (2 << 20)), daemon=True)
+    sender.start()
+    assert lost(far) == "it sent a message of more than 1048576 bytes"
+    far.close()
 
 
 def test_silence_is_noticed():
@@ -182,7 +195,7 @@ REFUSED = {
     "Python": ({"settings": {"Python": "/x"}}, f"Python is '/x', and '{sys.executable}' on machine 0"),
     "node_rank 0": ({"node_rank": 0}, "its --node_rank 0 is not in 1 … 2"),
     "node_rank 3": ({"node_rank": 3}, "its --node_rank 3 is not in 1 … 2"),
-    "node_rank x": ({"node_rank": "x"}, "its --node_rank x is not in 1 … 2"),
+    "node_rank x": ({"node_rank": "x"}, "its --node_rank 'x' is not in 1 … 2"),
     "name": ({"host": socket.gethostname()}, f"has the name {socket.gethostname()}, too"),
 }
 
@@ -230,6 +243,136 @@ def test_a_stranger_at_the_port(waiting):
     assert "--nnodes is None, and" in come(liar)[0]["refused"]
     _, answer = waiting.hello()
     assert "welcome" in answer
+
+
+def raw(waiting):
+    """A connection to machine 0 that sends what it likes."""
+    connection = socket.create_connection(("127.0.0.1", waiting.options.master_port))
+    return node_connection.NodeConnection(connection, 60.0)
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """Every launcher of this process seems to be on a host of its own."""
+    monkeypatch.setattr(socket, "gethostname", map("host{}".format, itertools.count()).__next__)
+
+
+NASTY = {
+    "deeply nested": b"[" * 200_000 + b"\n",
+    "nested settings": b'{"node_rank": 1, "settings": {"script": ' + b"[" * 900 + b"]" * 900 + b"}}\n",
+    "half a character": b'{"node_rank": "\\ud800", "settings": {"script": "\\ud800"}, "proof": "\\ud800"}\n',
+    "half a challenge": b'{"challenge": "\\ud800"}\n{"node_rank": 1}\n',
+    "long": b'{"node_rank": "' + b"x" * 900_000 + b'"}\n',
+    "without an end": b"x" * 1_000_000,
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("secret", ["", "ours"])
+@pytest.mark.parametrize("name", NASTY)
+def test_strangers_do_not_keep_machines_out(name, secret, monkeypatch, port, names):
+    """Many of them, which stay connected; a machine that comes after them is admitted."""
+    monkeypatch.setenv(handshake.SECRET_VARIABLE, secret)
+    monkeypatch.setenv("MYTORCH_JOIN_TIMEOUT", "600")
+    monkeypatch.setattr(handshake, "_MOST_GUESTS", 4)
+    waiting = Waiting(port)
+    try:
+        strangers = [raw(waiting) for _ in range(6)]
+        for stranger in strangers:
+            stranger._socket.settimeout(10)
+            with contextlib.suppress(OSError):  # it may be dropped before it has sent all
+                stranger._socket.sendall(NASTY[name])
+        guest = raw(waiting)
+        agent = Agent(guest, waiting.options)
+        agent.thread.join()
+        assert not agent.error and waiting.rendezvous._nodes
+        assert len(waiting.rendezvous._reception._guests) <= 4
+    finally:
+        waiting.end()
+
+
+class Agent:
+    """Machine 1, in a thread of this process, up to the end of the handshake; `error` says how it failed."""
+
+    def __init__(self, connection, opts, secret=None):
+        self.error, options = "", argparse.Namespace(**{**vars(opts), "node_rank": 1})
+        self.agent = node_agent._NodeAgent(connection, options, 2, 1, SignalCatcher())
+        if secret is not None:
+            self.agent._prover = handshake.Prover("node", secret)
+        self.thread = threading.Thread(target=self._introduce)
+        self.thread.start()
+
+    def _introduce(self):
+        try:
+            self.agent._introduce()
+        except (launcher_command.LaunchError, node_connection.ConnectionLost) as error:
+            self.error = str(error)
+
+
+# The secrets of machines 0 and 1, and why machine 1 is refused.
+SECRETS = {
+    "the same": ("ours", b"ours", ""),
+    "none": ("", b"", ""),
+    "another": ("ours", b"mine", "it has another MYTORCH_JOB_SECRET: it must be the same on all machines"),
+    "missing": ("ours", b"", "it has no MYTORCH_JOB_SECRET: it must be the same on all machines"),
+    "missing on machine 0": ("", b"mine", "it has a MYTORCH_JOB_SECRET, and machine 0 has none"),
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_must_be_the_same(name, monkeypatch, port, capfd, names):
+    first, second, why = SECRETS[name]
+    monkeypatch.setenv(handshake.SECRET_VARIABLE, first)
+    monkeypatch.setenv("MYTORCH_JOIN_TIMEOUT", "600")
+    waiting = Waiting(port)
+    try:
+        agent = Agent(raw(waiting), waiting.options, second)
+        agent.thread.join()
+        assert bool(waiting.rendezvous._nodes) == (not why)
+        assert agent.error == (f"machine 0 refused this one: {why}" if why else "")
+        assert (f"machine 0 refused one at 127.0.0.1: {why}\n" in capfd.readouterr().err) == bool(why)
+    finally:
+        waiting.end()
+
+
+PRETENDED = {
+    "no challenge": [{"welcome": True, "limit": 60.0}],
+    "no proof": [{"challenge": "x"}, {"welcome": True, "limit": 60.0}],
+    "another proof": [{"challenge": "x"}, {"welcome": True, "limit": 60.0, "proof": "0" * 64}],
+}
+
+
+@pytest.mark.parametrize("name", PRETENDED)
+def test_a_machine_0_without_the_secret_gives_no_commands(name, tmp_path):
+    near, far = ends(limit=60.0)
+    near.send(run=["touch", str(tmp_path / "file")], environment={})
+    for message in PRETENDED[name]:
+        near.send(**message)
+    agent = Agent(far, options("-n", 2, "--nnodes", 2), b"ours")
+    agent.thread.join()
+    assert agent.error == "machine 0 doesn't have this machine's MYTORCH_JOB_SECRET"
+    assert agent.agent._daemon is None and not list(tmp_path.iterdir())
+
+
+def test_a_machine_0_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(node_agent, "_ADMIT_SECONDS", 0.5)
+    _near, far = ends(limit=60.0)
+    agent = Agent(far, options("-n", 2, "--nnodes", 2))
+    agent.thread.join()
+    assert agent.error == "machine 0 did not admit this one within 0.5 s"
+
+
+def test_refused_and_silent_connections_are_closed(waiting, monkeypatch):
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.5)
+    silent, (refused, _) = raw(waiting), waiting.hello(node_rank=0)
+    for end in (silent, refused):
+        assert "closed the connection" in lost(end)
+
+
+def test_ranks_do_not_get_the_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv(handshake.SECRET_VARIABLE, "ours")
+    environment = launcher_command.rank_environment(options("-n", 2), 2, 2, tmp_path)
+    assert "ours" not in environment.values()
 
 
 ALONE = {

@@ -1,6 +1,7 @@
 """What the launcher passes on of its ranks' output, and what it holds back: Open MPI's own messages."""
 
 import io
+import threading
 
 import pytest
 
@@ -89,14 +90,63 @@ def test_lines_with_the_starters_tag(tmp_path):
     assert passed_on("2: not a label\n", tmp_path)[0] == "2: not a label\n"
 
 
-def test_a_closed_output(tmp_path):
+def test_last_lines_without_an_end(tmp_path):
+    """Open MPI puts the next rank's tag behind them."""
+    text = "[1,0]<stdout>: a[1,1]<stdout>: b\n[1,1]<stdout>: c[1,2]<stdout>: [1,2][1,3]<stdout>: d"
+    assert passed_on(text, tmp_path, tagged=True)[0] == "[0] a\n[1] b\n[1] c\n[2] [1,2]\n[3] d"
+    assert passed_on(text, tmp_path)[0] == text
+
+
+def test_a_slow_target_gets_the_last_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "GRACE_SECONDS", 0.1)
+    entered, released = threading.Event(), threading.Event()
+
+    class Slow(io.StringIO):
+        def write(self, text):
+            entered.set()
+            released.wait()
+            return super().write(text)
+
+    shown = Slow()
+    reader = output.OutputFilter(io.BytesIO(b"the last line"), shown, False, tmp_path)
+    reader.start()
+    entered.wait()
+    threading.Timer(0.5, released.set).start()
+    reader.finish(lambda: False)
+    assert shown.getvalue() == "the last line"
+
+
+def test_a_target_that_takes_nothing_does_not_hold_a_signal_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "GRACE_SECONDS", 0.1)
+    entered, released = threading.Event(), threading.Event()
+
+    class Stuck(io.StringIO):
+        def write(self, text):
+            entered.set()
+            released.wait()
+
+    reader = output.OutputFilter(io.BytesIO(b"a"), Stuck(), False, tmp_path)
+    reader.start()
+    entered.wait()
+    reader.finish(lambda: True)
+    released.set()
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError(28, "no space left on the device")], ids=str)
+def test_a_closed_output(error, tmp_path):
     class Closed(io.StringIO):
         def write(self, text):
-            raise BrokenPipeError
+            raise error
 
     source = io.BytesIO(b"a\nb\n")
     output.OutputFilter(source, Closed(), False, tmp_path).run()
     assert source.read() == b""
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[1]", '{"a": 1}', '{"rank": "x"}', "[" * 100_000])
+def test_what_only_looks_like_an_error_is_output(text, tmp_path):
+    line = f"{error_report.ERROR_LINE}{text}\n"
+    assert passed_on(f"{line}after\n", tmp_path) == (f"{line}after\n", "")
 
 
 def test_an_error_from_another_machine(tmp_path, monkeypatch, capsys):

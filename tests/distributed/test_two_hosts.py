@@ -52,9 +52,9 @@ def on_each(hosts, folder, *arguments, timeout=LONG):
     return [node(hosts, rank, *arguments, timeout=timeout) for rank in (1, 0)][::-1]
 
 
-def node(hosts, rank, *arguments, timeout=LONG):
+def node(hosts, rank, *arguments, timeout=LONG, **variables):
     """The launcher of one node."""
-    variables = {"MYTORCH_JOIN_TIMEOUT": str(2 * START), "MINE": str(rank)}
+    variables |= {"MYTORCH_JOIN_TIMEOUT": str(2 * START), "MINE": str(rank)}
     options = ["--nnodes", 2, "--node_rank", rank, "--master_addr", hosts[0].address, "--timeout", timeout]
     return hosts[rank].launch("-n", 2, *options, *arguments, **variables)
 
@@ -109,7 +109,8 @@ FAILURES = {
 
 
 def test_a_job_that_is_launched_on_each(tmp_path):
-    """A node that doesn't belong to it is refused; then rank 1 fails in each way; at last all is well."""
+    """Nodes that don't belong to it are refused; then rank 1 fails in each way; at last all is well."""
+    secret = {"MYTORCH_JOB_SECRET": "ours"}
     with contextlib.ExitStack() as stack:
         try:  # all other tests use IPv4
             hosts = stack.enter_context(two_hosts(IPV6))
@@ -117,10 +118,13 @@ def test_a_job_that_is_launched_on_each(tmp_path):
             hosts = stack.enter_context(two_hosts())
         before = [host.received() for host in hosts]
         arguments = steps(tmp_path, *FAILURES)
-        first = node(hosts, 0, *arguments)
-        code, _, err = finish(node(hosts, 1, PROGRAMS / "failing.py"), 2 * START)
+        first = node(hosts, 0, *arguments, **secret)
+        code, _, err = finish(node(hosts, 1, *arguments), 2 * START)
+        assert code == 2 and "machine 0 refused this one: it has no MYTORCH_JOB_SECRET" in err
+        code, _, err = finish(node(hosts, 1, PROGRAMS / "failing.py", **secret), 2 * START)
         assert code == 2 and re.search("machine 0 refused this one: script is '.*failing.py', and", err)
-        ends = [finish(job, START * (2 + len(FAILURES))) for job in (first, node(hosts, 1, *arguments))]
+        second = node(hosts, 1, *arguments, **secret)
+        ends = [finish(job, START * (2 + len(FAILURES))) for job in (first, second)]
         assert [code for code, _, _ in ends] == [0, 0], ends
         check_across(ends[0][1], ["0", "1"])
         for cause, way in zip(causes_in(ends[0][2]), FAILURES, strict=True):

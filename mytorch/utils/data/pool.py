@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 import weakref
 from collections import deque
@@ -182,9 +183,8 @@ class Pool:
 
 def _start(i: int, job: Job, context: BaseContext, mirror: dict[str, Any]) -> Worker:
     ours, theirs = context.Pipe()
-    process = context.Process(
-        target=work, args=(theirs, replace(job, id=i)), daemon=True, name=f"mytorch-loader-{i}"
-    )
+    job = replace(job, id=i, from_lasting_thread=threading.current_thread() is threading.main_thread())
+    process = context.Process(target=work, args=(theirs, job), daemon=True, name=f"mytorch-loader-{i}")
     process.start()
     theirs.close()
     fd = shared_file()

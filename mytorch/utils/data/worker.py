@@ -15,6 +15,7 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from ...backends import threads
+from ..parent_death import die_with_parent, exit_with_parent
 from .dataset import WorkerInfo, set_worker_info
 from .fetch import Fetcher, Recipe, StreamEnded, describe
 from .ring import Ring, map_status
@@ -30,7 +31,11 @@ _PARENT_CHECK = 1.0  # seconds between checks that the parent is alive; forked s
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of a worker; with `spawn` they are pickled once, with the dataset."""
+    """The arguments of a worker; with `spawn` they are pickled once, with the dataset.
+
+    Attributes:
+        from_lasting_thread: the thread that starts the worker lasts as long as its process.
+    """
 
     recipe: Recipe
     id: int
@@ -38,6 +43,7 @@ class Job:
     seed: int
     epoch: int
     init_fn: Callable[[int], None] | None
+    from_lasting_thread: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,11 @@ def work(connection: Connection, job: Job) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads.set_num_threads(1)  # the other cores are for the other workers
     parent = _parent()
+    if job.from_lasting_thread and not _is_served():
+        die_with_parent(parent)
+    else:
+        owner = multiprocessing.parent_process()
+        exit_with_parent(lambda: os.getppid() != parent or not owner.is_alive())
     try:
         if _receives(connection, parent):
             _Worker(connection, job, recv_handle(connection), parent).serve()
@@ -81,8 +92,12 @@ def _parent() -> int:
 
     It may have died already, so `os.getppid()` can't be asked, but for a server that forks.
     """
-    is_served = type(multiprocessing.current_process()).__name__ == "ForkServerProcess"
-    return os.getppid() if is_served else multiprocessing.parent_process().pid
+    return os.getppid() if _is_served() else multiprocessing.parent_process().pid
+
+
+def _is_served() -> bool:
+    """Returns whether a server forked this process, at the request of the one that owns the loader."""
+    return type(multiprocessing.current_process()).__name__ == "ForkServerProcess"
 
 
 def _receives(connection: Connection, parent: int) -> bool:

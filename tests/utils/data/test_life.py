@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from mytorch.utils.data import pool
 from tests.utils.data.datasets import Numbers, eventually, is_alive, within
 
 ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +142,7 @@ def start(handles=False):
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(handles=handles)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may have ignored it
     )  # fmt: skip
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
@@ -150,6 +153,58 @@ def test_workers_end_when_the_parent_is_killed():
     process.kill()
     process.communicate()
     eventually(lambda: not any(map(is_alive, workers)), 20)
+
+
+STUCK = """
+import multiprocessing, os, sys, threading, time
+from pathlib import Path
+from mytorch.utils import data
+
+class Stuck(data.Dataset):
+    def __len__(self): return 1
+    def __getitem__(self, i):
+        Path(sys.argv[1], "part").write_text(str(os.getpid()))
+        Path(sys.argv[1], "part").rename(Path(sys.argv[1], "pid"))
+        while True: time.sleep(1000)
+
+if __name__ == "__main__":
+    load = lambda: list(data.DataLoader(Stuck(), 1, num_workers=1, multiprocessing_context=sys.argv[2]))
+    if sys.argv[3] == "thread":
+        threading.Thread(target=load, daemon=True).start()
+        time.sleep(1000)
+    load()
+"""
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize("place", ["main", "thread"])
+def test_a_worker_that_is_stuck_ends_when_the_parent_is_killed(method, place, tmp_path):
+    script, pid = tmp_path / "stuck.py", tmp_path / "pid"
+    script.write_text(STUCK)
+    process = subprocess.Popen([sys.executable, script, tmp_path, method, place], cwd=ROOT, env=ENVIRONMENT)
+    eventually(pid.exists, 60)
+    worker = int(pid.read_text())
+    assert is_alive(worker)
+    process.kill()
+    process.wait()
+    eventually(lambda: not is_alive(worker), 60)
+
+
+def test_workers_outlive_the_thread_that_started_them():
+    """For the system that thread is their parent; they have all begun when it ends."""
+    loader = data.DataLoader(Numbers(12), 2, num_workers=2, persistent_workers=True)
+    iterators, batches = [], []
+
+    def begin():
+        iterators.append(iter(loader))
+        batches.extend([next(iterators[0]), next(iterators[0])])
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    eventually(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists())
+    batches.extend(iterators[0])
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in loader]
 
 
 def test_ctrl_c():
