@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .reading import check_regular
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
@@ -21,10 +23,11 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
     Raises:
         FileNotFoundError: the folder of `path` does not exist.
         IsADirectoryError: `path` is a folder.
+        OSError: `path` is a FIFO, a socket or a device, such as /dev/null, which a rename would delete.
     """
     path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"can't write {path}: it is a folder")
+    with suppress(FileNotFoundError):
+        check_regular(path, "write")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"can't write {path}: folder {path.parent} does not exist")
     # In the same folder: a rename can't cross file systems. A random name: several processes may write.
