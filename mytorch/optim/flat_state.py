@@ -79,7 +79,7 @@ class FlatState:
                 self._store_entry(i, entry)
 
     def _load_entry(self, i: int, found: dict[str, Any]) -> None:
-        for name in self.scalars:
+        for name in self._tensors:
             if name not in found:
                 raise ValueError(f"the state of parameter {i} has {', '.join(found)}, but no '{name}'")
         for name, value in found.items():
@@ -90,6 +90,8 @@ class FlatState:
                     f"the state of parameter {i} doesn't fit: {name} has shape {raw.shape}, "
                     f"expected {tensor.data.shape}"
                 )
+            if name == "step" and raw.min() < 0:
+                raise ValueError(f"the state of parameter {i} has step {raw.min()}, expected at least 0")
             raw_of(tensor)[...] = raw.reshape(tensor.data.shape)
 
     def _store_entry(self, i: int, entry: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ import math
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 MAX_BYTES = 100_000_000  # of a JSON text, as in a safetensors header
