@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from ..serialization import load_open, save
+from ..utils.atomic import flush
 from ..utils.reading import check_regular, is_count, open_regular, read_json
 from .checkpoint_parts import check_part
 
@@ -338,8 +339,4 @@ def _hash(file: BinaryIO) -> str:
 
 def _flush(folder: Path) -> None:
     with suppress(OSError):  # systems that can't flush a folder
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(folder)

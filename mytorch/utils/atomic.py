@@ -37,16 +37,17 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
         mode = partial.stat().st_mode
         yield partial
         partial.chmod(mode)  # the writer may have replaced the file, with permissions for its owner only
-        _fsync(partial, os.O_RDWR)
+        flush(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     with suppress(OSError):  # some systems can't flush a folder; the file is complete in any case
-        _fsync(path.parent, os.O_RDONLY)
+        flush(path.parent)
 
 
-def _fsync(path: Path, mode: int) -> None:
-    handle = os.open(path, mode)
+def flush(path: Path) -> None:
+    """Waits until a file or the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

@@ -211,6 +211,29 @@ def test_a_part_of_wrong_content(tmp_path, part, value):
     assert run(fresh, 6) == after
 
 
+SCALER = [("scale", "a"), ("scale", 0.0), ("growth_factor", None), ("growth_interval", []),
+          ("_growth_tracker", -1), ("_growth_tracker", "1")]  # fmt: skip
+MIXED = [
+    {"precision": 16}, {"scaler": []}, {"scaler": {}}, {"float32_weights": []}, {"float32_weights": {}},
+    {"float32_weights": [{"0": "a"}]}, {"float32_weights": [{"0": mytorch.ones(3)}]},
+    *({"scaler": setting} for setting in SCALER),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:passed over")
+@pytest.mark.parametrize("change", MIXED, ids=[str(i) for i in range(len(MIXED))])
+def test_mixed_precision_of_wrong_content(tmp_path, change):
+    parts = begin("fp16")
+    run(parts, 2, lambda: parts[0].save_state(tmp_path, keep_last=3))
+    content = mytorch.load(tmp_path / "checkpoint_1/mp_config.bin")
+    if isinstance(change.get("scaler"), tuple):
+        change = {"scaler": {**content["scaler"], change["scaler"][0]: change["scaler"][1]}}
+    edited(tmp_path / "checkpoint_1", tmp_path / "checkpoint_2", **{"mp_config.bin": {**content, **change}})
+    with pytest.raises((ValueError, RuntimeError), match="checkpoint_2.*mp_config.bin"):
+        parts[0].load_state(tmp_path / "checkpoint_2")
+    assert parts[0].load_state(tmp_path, last_good=True) == str(tmp_path / "checkpoint_1")
+
+
 # Which one is taken.
 
 

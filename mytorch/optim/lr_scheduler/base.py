@@ -115,9 +115,11 @@ class LRScheduler:
             ValueError: a number or a list is of another type, or `last_epoch` is less than -1.
         """
         for name, value in state_dict.items():
-            check_kind(name, self.__dict__.get(name), value)
-        if "last_epoch" not in state_dict or state_dict["last_epoch"] < -1:
-            raise ValueError(f"expected a last_epoch of at least -1, got {state_dict.get('last_epoch')}")
+            if value is not None:  # PyTorch has None where a list was passed
+                check_kind(name, self.__dict__.get(name), value)
+        epoch = state_dict.get("last_epoch")
+        if "last_epoch" in self.__dict__ and (epoch is None or epoch < -1):
+            raise ValueError(f"last_epoch must be a number of at least -1, got {epoch}")
         self.__dict__.update(state_dict)
 
 
