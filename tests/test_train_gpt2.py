@@ -310,8 +310,8 @@ def test_wrong_calls_end_in_one_line(folder, script, options, message, monkeypat
 
 
 DAMAGED_DATA = {  # a file in the folder of the data, its content: what is said
-    "odd": ("train.bin", bytes(1001), "data/train.bin is damaged: 1,001 bytes are no whole number of uint16"),
-    "train id": ("train.bin", b"\0\1" * 100, "data/train.bin: token 0 has the id 256, but the vocabulary has"),
+    "odd": ("train.bin", bytes(1001), "data/train.bin is damaged: 1,001 bytes are no whole number"),
+    "train id": ("train.bin", b"\0\1" * 100, "data/train.bin: token 0 has the id 256, but the vocabulary"),
     "val id": ("val.bin", bytes(200) + b"\xff\xff", "data/val.bin: token 100 has the id 65535"),
     "tokenizer": ("tokenizer.json", b'{"type": "char", "characters": 3}', "tokenizer.json is not a char"),
     "no tokenizer": ("tokenizer.json", b"[", "tokenizer.json is damaged"),
@@ -332,9 +332,9 @@ def test_damaged_data_is_refused_before_the_training(folder, tmp_path, kind):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("config.json", b'{"n_layer": "4"}', "config.json is no configuration of a GPT-2: n_layer must be an"),
+        ("config.json", b'{"n_layer": "4"}', "config.json is no configuration of a GPT-2: n_layer must"),
         ("config.json", b'{"n_layers": 4}', "config.json is no configuration.*'n_layers'"),
-        ("config.json", b"[]", "config.json is no configuration of a GPT-2: expected a JSON object, got list"),
+        ("config.json", b"[]", "config.json is no configuration of a GPT-2: expected a JSON object"),
         ("config.json", b'{"n_layer": Infinity}', "config.json is damaged: Infinity is no number"),
         ("config.json", b'{"n_layer": 1}', "model.safetensors is not of the model in .*config.json"),
         ("tokenizer.json", b"{}", "tokenizer.json is damaged: expected a tokenizer"),

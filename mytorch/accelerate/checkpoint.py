@@ -290,7 +290,7 @@ def clean(folder: Path, keep_last: int, written: Path | None = None) -> None:
     """Deletes numbered checkpoints before the last good ones, and files that killed processes left.
 
     Args:
-        keep_last: how many good ones to keep; damaged ones don't count, and all after the first of these stay.
+        keep_last: how many good ones to keep; damaged ones among them stay, but don't count.
         written: the one that was just written, which isn't read again.
     """
     found, good = numbered(folder), 0

@@ -254,7 +254,8 @@ class Saving:
         wanted = {
             "model": len(self._models), "optimizer": len(self._optimizers),
             "scheduler": len(self._schedulers), "custom_checkpoint": len(self._custom),
-            "mp_config": int(self.mixed_precision != "no"), **{kind_of(name): 1 for name in checkpoint.IN_ALL},
+            "mp_config": int(self.mixed_precision != "no"),
+            **{kind_of(name): 1 for name in checkpoint.IN_ALL},
         }  # fmt: skip
         saved = Counter(map(kind_of, files))
         for kind in {**wanted, **saved}:

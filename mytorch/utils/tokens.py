@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ..tokenizers.char import CharTokenizer
 from .data.dataset import Dataset
 from .reading import open_regular, read_json
 
-_CHUNK = 1 << 24  # tokens that are checked at once
+_CHUNK = 1 << 20  # tokens that are checked at once
 _GPT2_VOCAB_SIZE = 50304  # 50,257 tokens, rounded up to a multiple of 64
 
 
@@ -43,28 +44,28 @@ def load_tokens(
     with open_regular(path) as file:
         size, rest = divmod(os.fstat(file.fileno()).st_size, 2)
         if rest:
-            raise ValueError(f"{path} is damaged: {2 * size + 1:,} bytes are no whole number of uint16 tokens")
+            raise ValueError(f"{path} is damaged: {2 * size + 1:,} bytes are no whole number of uint16 ids")
         if size <= context_length:
             needed = context_length + 1
             raise ValueError(
                 f"{path} has {size} tokens, a context of {context_length} needs at least {needed}"
             )
-        tokens = np.memmap(file, dtype=np.uint16, mode="r", shape=(size,))
-    if vocab_size is not None:
-        _check_ids(tokens, vocab_size, path)
-    return tokens
+        if vocab_size is not None:
+            _check_ids(file, vocab_size, path)
+        return np.memmap(file, dtype=np.uint16, mode="r", shape=(size,))
 
 
-def _check_ids(tokens: np.ndarray, vocab_size: int, path: Path) -> None:
+def _check_ids(file: BinaryIO, vocab_size: int, path: Path) -> None:
     """Raises ValueError for an id outside the vocabulary: an embedding would fail late, or not at all."""
-    for start in range(0, len(tokens), _CHUNK):
-        chunk = tokens[start : start + _CHUNK]
-        if chunk.max() >= vocab_size:
+    chunk, start = np.empty(_CHUNK, np.uint16), 0  # read, which is faster than the page faults of a memmap
+    while count := file.readinto(chunk.data) // 2:
+        if chunk[:count].max() >= vocab_size:
             i = int((chunk >= vocab_size).argmax())
             raise ValueError(
                 f"{path}: token {start + i:,} has the id {chunk[i]}, but the vocabulary has {vocab_size:,} "
                 "ids; is it of another tokenizer.json?"
             )
+        start += count
 
 
 class TokenWindows(Dataset[np.ndarray]):

@@ -194,7 +194,9 @@ CRAFTED = [  # a file, what is in it; the manifest fits
 
 
 @pytest.mark.filterwarnings("ignore:passed over")
-@pytest.mark.parametrize("part, value", CRAFTED, ids=[f"{part[0]} {i}" for i, (part, _) in enumerate(CRAFTED)])
+@pytest.mark.parametrize(
+    "part, value", CRAFTED, ids=[f"{part[0]} {i}" for i, (part, _) in enumerate(CRAFTED)]
+)
 def test_a_part_of_wrong_content(tmp_path, part, value):
     """One error names the file; the last good one passes over it, and all is as in that one."""
     name, change = part

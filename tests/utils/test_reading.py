@@ -56,8 +56,9 @@ def test_text_within_limits(tmp_path, monkeypatch):
 def test_lines_of_json(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"a": 1}\n{"a": NaN}\n{"a": ')
-    assert str(list(read_json_lines(path))) == """[(b'{"a": 1}\\n', {'a': 1}), (b'{"a": NaN}\\n', {'a': nan})]"""
-    for line, message in ((b"[]", "expected a JSON object, got list"), (b"\xff", "utf-8"), (b"{", "Expecting")):
+    (first, one), (second, nan) = read_json_lines(path)
+    assert [first, second] == [b'{"a": 1}\n', b'{"a": NaN}\n'] and str([one, nan]) == "[{'a': 1}, {'a': nan}]"
+    for line, message in ((b"[]", "expected a JSON object"), (b"\xff", "utf-8"), (b"{", "Expecting")):
         path.write_bytes(b'{"a": 1}\n' + line + b"\n")
         with pytest.raises(ValueError, match=f"metrics.jsonl, line 2, is damaged: .*{message}"):
             list(read_json_lines(path))
