@@ -76,9 +76,7 @@ class TokenWindows(Dataset[np.ndarray]):
     Args and errors: see `load_tokens`.
     """
 
-    def __init__(
-        self, folder: str | Path, split: str, context_length: int, vocab_size: int | None = None
-    ):
+    def __init__(self, folder: str | Path, split: str, context_length: int, vocab_size: int | None = None):
         self.tokens = load_tokens(folder, split, context_length, vocab_size)
         self.context_length = context_length
 
