@@ -53,8 +53,10 @@ class GPT2Config:
     def __post_init__(self):
         for name in ("vocab_size", "context_length", "n_layer", "n_head", "n_embd"):
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+            if not isinstance(value, (int, np.integer)):
+                raise ValueError(f"{name} must be an int, got {value!r}")
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not isinstance(self.dropout_p, (int, float)) or not 0 <= self.dropout_p <= 1:
             raise ValueError(f"dropout_p must be a number between 0 and 1, got {self.dropout_p!r}")
         if self.n_embd % self.n_head:
