@@ -6,13 +6,13 @@ Generates text with a GPT-2 trained by train_gpt2.py.
 
 import argparse
 import codecs
-import json
 import time
 from pathlib import Path
 
 import mytorch
 from mytorch.models import GPT2, GPT2Config
 from mytorch.tokenizers import CharTokenizer
+from mytorch.utils.tokens import tokenizer_type
 
 
 def arguments():
@@ -41,8 +41,8 @@ def arguments():
 
 def load_tokenizer(folder):
     """Returns the functions encode(text) -> tokens and decode(tokens) -> bytes."""
-    kind = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["type"]
-    if kind == "char":
+    kind = tokenizer_type(folder / "tokenizer.json")
+    if kind == CharTokenizer.type:
         tokenizer = CharTokenizer.load(folder / "tokenizer.json")
         return tokenizer.encode, lambda tokens: tokenizer.decode(tokens).encode()
     try:
@@ -53,6 +53,16 @@ def load_tokenizer(folder):
     return encoding.encode, encoding.decode_bytes
 
 
+def load_model(folder):
+    """Returns the trained model."""
+    model, path = GPT2(GPT2Config.load(folder / "config.json")), folder / "model.safetensors"
+    try:
+        model.load_state_dict(mytorch.load(path))
+    except (RuntimeError, TypeError) as error:  # its message lists all parameters
+        raise ValueError(f"{path} is not of the model in {folder / 'config.json'}: {error}") from error
+    return model
+
+
 def main():
     args = arguments()
     folder = Path(args.folder)
@@ -61,9 +71,11 @@ def main():
             raise SystemExit(
                 f"{folder} contains no {name}; train a model first: bash train_gpt2.sh shakespeare"
             )
-    encode, decode = load_tokenizer(folder)
-    model = GPT2(GPT2Config(**json.loads((folder / "config.json").read_text())))
-    model.load_state_dict(mytorch.load(folder / "model.safetensors"))
+    try:
+        encode, decode = load_tokenizer(folder)
+        model = load_model(folder)
+    except (OSError, ValueError) as error:  # a message without a traceback
+        raise SystemExit(str(error)) from None
     model.to(args.device).eval()
     try:
         prompt = mytorch.tensor([encode(args.prompt)], device=args.device)  # (1, T)

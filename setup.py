@@ -49,7 +49,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["mytorch", "mytorch.*"]),
     package_data={"mytorch": ["py.typed"], "": ["*.pyi"]},
-    install_requires=["numpy>=2.0", "safetensors", "tqdm"],
+    install_requires=["numpy>=2.0", "tqdm"],
     entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={
         # [ctk] brings the CUDA libraries: a driver is all that the machine must have. Several GPUs need NCCL.
@@ -65,10 +65,10 @@ setup(
         "launch": LAUNCH,
         "tensorboard": ["tensorboardX"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
-        # PyTorch is the oracle of the tests; the package itself never imports it.
+        # PyTorch and safetensors are the oracles of the tests; the package itself never imports them.
         "test": [
-            "torch==2.13.0", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis", "ruff",
-            "mypy", "setuptools", "einops", "opt_einsum", "pandas",
+            "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
+            "ruff", "mypy", "setuptools", "einops", "opt_einsum", "pandas",
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },

@@ -31,6 +31,7 @@ from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2 import SIZES
 from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
+from mytorch.utils import atomic_write
 from mytorch.utils.data import DataLoader
 from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
@@ -134,7 +135,10 @@ class Run:
     def load_state_dict(self, state):
         if state["config"] != self.config:
             raise ValueError(f"it is of another model: {state['config']}, not {self.config}")
-        self.iteration, self.best_val_loss = state["iteration"], state["best_val_loss"]
+        iteration, best = state["iteration"], state["best_val_loss"]
+        if not isinstance(iteration, int) or iteration < 0 or not isinstance(best, float):
+            raise ValueError(f"its iteration is {iteration!r} and its best loss {best!r}")
+        self.iteration, self.best_val_loss = iteration, best
 
 
 def resume(accelerator, run, folder, is_restarted):
@@ -154,9 +158,19 @@ def make_folder(folder, run, args, is_new):
     if is_new and checkpoints.exists():
         shutil.rmtree(old, ignore_errors=True)
         checkpoints.rename(old)
-    (folder / "config.json").write_text(json.dumps(run.config, indent=2) + "\n")
+    with atomic_write(folder / "config.json") as partial:
+        partial.write_text(json.dumps(run.config, indent=2) + "\n")
     if (Path(args.path_to_data) / "tokenizer.json").exists():
-        shutil.copy(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
+        with atomic_write(folder / "tokenizer.json") as partial:
+            shutil.copyfile(Path(args.path_to_data) / "tokenizer.json", partial)
+
+
+def start_metrics(folder, run):
+    """Returns the tracker that continues the run's metrics.jsonl."""
+    try:
+        return JsonlTracker("metrics", folder, "iteration", start=run.iteration)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"can't resume from {folder}: {error}") from None
 
 
 def train_step(accelerator, model, optimizer, batches, args):
@@ -280,8 +294,10 @@ def main():
             args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
             cpu=mytorch.device(args.device).type == "cpu",
         )  # fmt: skip
-        data = {s: TokenWindows(args.path_to_data, s, args.context_length) for s in ("train", "val")}
-    except (ImportError, FileNotFoundError, ValueError) as error:  # a message without a traceback
+        vocab_size = size_of_vocabulary(args.path_to_data)
+        window = args.context_length, vocab_size  # all ids are checked now, not when they are drawn
+        data = {split: TokenWindows(args.path_to_data, split, *window) for split in ("train", "val")}
+    except (ImportError, OSError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
     accelerator.checks_loss = not args.allow_nan
     if ":" in args.device:
@@ -291,7 +307,7 @@ def main():
 
     set_seed(args.seed, device_specific=True)  # the weights are those of the first process
     folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
-    model, optimizer = build(accelerator, size_of_vocabulary(args.path_to_data), args)
+    model, optimizer = build(accelerator, vocab_size, args)
     size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
     run = Run(model.config, args)
     model, optimizer = accelerator.prepare(model, optimizer)
@@ -303,7 +319,7 @@ def main():
     accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
     if accelerator.is_main_process:
         make_folder(folder, run, args, is_new=not (args.resume_from_checkpoint or is_restarted))
-        accelerator.trackers.append(JsonlTracker("metrics", folder, "iteration", start=run.iteration))
+        accelerator.trackers.append(start_metrics(folder, run))
     devices = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
     accelerator.print(f"{size}, {devices}, results in {folder}/")
     train(accelerator, model, optimizer, data, run, folder, args)

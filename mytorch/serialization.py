@@ -20,27 +20,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from .backends.device import CPU, as_device, is_raw, move
-from .backends.dtypes import as_dtype
 from .core.array import Array, wrap
 from .core.tensor import Size, Tensor, from_raw, raw_of
 from .utils.atomic import atomic_write
+from .utils.reading import check_depth, open_regular, parse_json
+from .utils.safetensors_file import DTYPES, SafetensorsFile, write_safetensors
 
 _KEY = "mytorch"  # the metadata entry that contains the JSON
 _VERSION = 1
-_MAX_HEADER = 100_000_000  # bytes: the limit of the format
-_DTYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64",
-    "BOOL": "bool", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
-    "U32": "uint32", "U16": "uint16", "U8": "uint8",
-}  # fmt: skip
 
 
 def save(
@@ -68,27 +62,25 @@ def save(
     ...     print(mytorch.load(f"{folder}/x.pt"))
     {'x': tensor([1.00000 1.00000])}
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save as save_bytes
-    from safetensors.numpy import save_file
-
     writer, is_file = _Writer(), hasattr(f, "write")
     path = None if is_file else _path(f)
-    structure = json.dumps({"version": _VERSION, "object": writer.encode(obj, ())})
-    if len(structure) > _MAX_HEADER:
-        raise ValueError(
-            f"can't save {len(structure):,} characters besides the tensors, the limit is {_MAX_HEADER:,}"
-        )
+    try:
+        content = writer.encode(obj, ())
+        check_depth(content)
+    except RecursionError:
+        raise ValueError("can't save it: it is nested too deeply") from None
+    structure = json.dumps({"version": _VERSION, "object": content})
     # Hugging Face's loaders require a format; safetensors' loaders find tied tensors by the aliases.
-    header = {**writer.aliases, "format": "pt", _KEY: structure}
+    metadata = {**writer.aliases, "format": "pt", _KEY: structure}
     if is_file:
-        f.write(save_bytes(writer.arrays, header))
+        write_safetensors(f, writer.arrays, metadata)
         return
     with atomic_write(path) as partial:
         try:
-            save_file(writer.arrays, partial, header)
-        except SafetensorError as error:
-            raise OSError(f"can't write {path}: {error}") from error
+            with open(partial, "wb") as file:
+                write_safetensors(file, writer.arrays, metadata)
+        except OSError as error:
+            raise OSError(error.errno, f"can't write {path}: {error.strerror or error}") from error
 
 
 def load(
@@ -106,29 +98,41 @@ def load(
     Raises:
         FileNotFoundError: the file does not exist.
         IsADirectoryError: `f` is a folder.
-        ValueError: the file is no safetensors file, is truncated, or contains an unsupported dtype.
+        OSError: `f` is a FIFO, a socket or a device.
+        ValueError: the file is no safetensors file, is damaged, or contains an unsupported dtype.
+        MemoryError: a tensor doesn't fit in memory.
         ImportError: the file contains bfloat16 and the package ml_dtypes is not installed.
     """
     device = as_device(map_location)
     if hasattr(f, "read"):
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:  # safetensors reads metadata from paths only
-            path = Path(folder) / "file"
-            path.write_bytes(f.read())
-            return load(path, device)
+        return load_open(BytesIO(f.read()), getattr(f, "name", "the file"), device)
     path = _path(f)
-    with _open(path) as file:
-        reader = _Reader(file, device)
-        header = file.metadata() or {}
-        try:
-            if _KEY in header:
-                return reader.decode_file(header[_KEY])
-            tensors = {name: reader.tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        except ValueError as error:
-            raise ValueError(f"can't load {path}: {error}") from error
-        tied = {alias: name for alias, name in header.items() if name in tensors and alias not in tensors}
-        return {**tensors, **{alias: reader.tensor(name) for alias, name in tied.items()}}
+    with open_regular(path) as file:
+        return load_open(file, path, device)
+
+
+def load_open(file: IO[bytes], path: Any, device: str = CPU, values: bool = True) -> Any:
+    """Returns the object in an open file, which stands at its beginning and can seek.
+
+    Args:
+        path: names the file in errors.
+        values: False reads no tensors: they are zeros that take no memory.
+
+    Raises:
+        ValueError, MemoryError, ImportError: see `load`.
+    """
+    try:
+        reader = _Reader(SafetensorsFile(file), device, values)
+        metadata = reader.file.metadata
+        if _KEY in metadata:
+            return reader.decode_file(metadata[_KEY])
+        tensors = {name: reader.tensor(name) for name in reader.file.entries}
+    except ValueError as error:
+        raise ValueError(f"can't load {path}: {error}") from error
+    except MemoryError as error:
+        raise MemoryError(f"can't load {path}: {error or 'no memory for its header'}") from error
+    tied = {alias: name for alias, name in metadata.items() if name in tensors and alias not in tensors}
+    return {**tensors, **{alias: reader.tensor(name) for alias, name in tied.items()}}
 
 
 class _Writer:
@@ -197,7 +201,7 @@ class _Writer:
 
     def _store(self, raw: Any, keys: tuple) -> str:
         """Adds an array to `arrays`; returns its name in the file."""
-        if raw.dtype.name not in _DTYPES.values():
+        if raw.dtype.name not in DTYPES.values():
             raise TypeError(f"{_location(keys)}: can't save an array of dtype {raw.dtype}")
         base = ".".join(map(str, keys)) or "data"
         name, number = base, 1
@@ -219,14 +223,14 @@ class _Writer:
 class _Reader:
     """Decodes the JSON of an open safetensors file and loads its tensors to a device."""
 
-    def __init__(self, file: Any, device: str):
+    def __init__(self, file: SafetensorsFile, device: str, values: bool):
         self.file, self.device = file, device
-        self._names = set(file.keys())
+        self._read = file.read if values else file.zeros
         self._loaded: dict[str, Tensor] = {}
 
     def decode_file(self, text: str) -> Any:
         try:
-            content = json.loads(text)
+            content = parse_json(text)
             version, structure = content["version"], content["object"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"its header is damaged: {error!r}") from error
@@ -234,28 +238,41 @@ class _Reader:
             raise ValueError(f"its format has version {version!r}, expected version {_VERSION}")
         try:
             return self._decode(structure)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"its header is damaged: {error!r}") from error
 
     def tensor(self, name: str) -> Tensor:
         """Returns the tensor of this name; further calls return Tensors that share its memory."""
         if name in self._loaded:
             return self._loaded[name].detach()
-        if name not in self._names:
+        if name not in self.file.entries:
             raise ValueError(f"tensor {name!r} is missing")
-        code = self.file.get_slice(name).get_dtype()
-        if code not in _DTYPES:
-            known = ", ".join(_DTYPES.values())
-            raise ValueError(
-                f"tensor {name!r} has dtype {code}, which is not supported; supported are {known}"
-            )
-        as_dtype(_DTYPES[code])  # imports ml_dtypes, which registers bfloat16 with NumPy
-        self._loaded[name] = from_raw(move(self.file.get_tensor(name), self.device))
+        self._loaded[name] = from_raw(move(self._read(name), self.device))
         return self._loaded[name]
+
+    def scalar(self, name: str) -> np.generic:
+        array = move(self.tensor(name).data._array, CPU)
+        if array.ndim:
+            raise ValueError(f"tensor {name!r} has shape {array.shape}, expected a scalar")
+        return array[()]
+
+    def items(self, items: Any) -> list:
+        if not isinstance(items, list):
+            raise TypeError(f"expected a list, got {type(items).__name__}")
+        return [self._decode(item) for item in items]
+
+    def mapping(self, pairs: Any) -> dict:
+        pairs = self.items(pairs)
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+            raise TypeError("expected pairs of keys and values")
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            raise ValueError("its header is damaged: a dict has a key twice")
+        return content
 
     def _decode(self, x: Any) -> Any:
         if isinstance(x, list):
-            return [self._decode(item) for item in x]
+            return self.items(x)
         if not isinstance(x, dict):
             return x
         if len(x) != 1 or not next(iter(x)).startswith("$"):
@@ -270,41 +287,12 @@ _DECODERS = {
     "$tensor": _Reader.tensor,
     "$array": lambda reader, name: wrap(reader.tensor(name).data._array),
     "$ndarray": lambda reader, name: move(reader.tensor(name).data._array, CPU),
-    "$scalar": lambda reader, name: move(reader.tensor(name).data._array, CPU)[()],
-    "$tuple": lambda reader, items: tuple(map(reader._decode, items)),
-    "$dict": lambda reader, items: {reader._decode(key): reader._decode(value) for key, value in items},
+    "$scalar": _Reader.scalar,
+    "$tuple": lambda reader, items: tuple(reader.items(items)),
+    "$dict": _Reader.mapping,
     "$float": lambda reader, text: float(text),
-    "$complex": lambda reader, parts: complex(*map(reader._decode, parts)),
+    "$complex": lambda reader, parts: complex(*reader.items(parts)),
 }
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    if path.is_dir():
-        raise IsADirectoryError(f"can't load {path}: it is a folder")
-    if not path.exists():
-        raise FileNotFoundError(f"can't load {path}: no such file")
-    try:
-        with safe_open(path, framework="np") as file:
-            yield file
-    except SafetensorError as error:
-        raise ValueError(_format_error(path, error)) from error
-
-
-def _format_error(path: Path, error: Exception) -> str:
-    """Returns the message for a file that safetensors can't read, by the first bytes of the file."""
-    with open(path, "rb") as file:
-        start = file.read(9)
-    if start[:2] in (b"PK", b"\x80\x02"):
-        return (
-            f"{path} is a pickle, as torch.save writes it. Loading a pickle can execute arbitrary code, so "
-            "it is not supported: in PyTorch, save the tensors with safetensors.torch.save_file"
-        )
-    if start[8:9] == b"{":
-        return f"{path} is a safetensors file, but truncated or damaged: {error}"
-    return f"{path} is not a safetensors file: {error}"
 
 
 def _path(f: Any) -> Path:

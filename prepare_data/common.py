@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mytorch.tokenizers import CharTokenizer
+from mytorch.utils.atomic import flush
+from mytorch.utils.reading import open_regular
 
 
 class PrepareError(Exception):
@@ -41,7 +43,8 @@ def read_file(path: Path) -> bytes:
         raise PrepareError(f"{path} is a folder, not a file")
     if not path.exists():
         raise PrepareError(f"no such file: {path}")
-    return path.read_bytes()
+    with open_regular(path) as file:
+        return file.read()
 
 
 def decode_text(raw: bytes, name: str) -> str:
@@ -93,7 +96,10 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             yield Path(partial)
             # The old tokenizer is deleted first, the new one moved last: a folder with one is complete.
             (folder / "tokenizer.json").unlink(missing_ok=True)
-            for file in sorted(Path(partial).iterdir(), key=lambda file: file.name == "tokenizer.json"):
+            files = sorted(Path(partial).iterdir(), key=lambda file: file.name == "tokenizer.json")
+            for file in files:
+                flush(file)
+            for file in files:
                 os.replace(file, folder / file.name)
     except BaseException:
         if is_new:

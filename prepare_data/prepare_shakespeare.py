@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # runs without installing mytorch
 
 from mytorch.utils import atomic_write
+from mytorch.utils.reading import open_regular
 from prepare_data.common import (
     PrepareError,
     argument_parser,
@@ -59,9 +60,10 @@ def verify(raw: bytes) -> bytes:
 
 def from_cache(cache: Path) -> bytes:
     try:
-        raw = cache.read_bytes()
+        with open_regular(cache) as file:
+            raw = file.read()
     except OSError as error:
-        raise SourceError(error.strerror) from None
+        raise SourceError(error.strerror or str(error)) from None
     try:
         return verify(raw)
     except SourceError as error:

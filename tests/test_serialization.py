@@ -1,5 +1,7 @@
 """save and load: everything comes back, other libraries read it, and a broken write breaks nothing."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -323,8 +325,8 @@ def test_the_same_list_twice_is_no_loop(tmp_path):
 
 def test_too_much_that_is_no_tensor(tmp_path, monkeypatch):
     mytorch.save("old", tmp_path / "file")
-    monkeypatch.setattr(mytorch.serialization, "_MAX_HEADER", 1000)
-    with pytest.raises(ValueError, match="can't save 1,028 characters .*, the limit is 1,000"):
+    monkeypatch.setattr(mytorch.utils.safetensors_file, "MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"can't save 1,\d+ bytes .*, the limit is 1,000"):
         mytorch.save("x" * 1000, tmp_path / "file")
     assert mytorch.load(tmp_path / "file") == "old" and os.listdir(tmp_path) == ["file"]
 
@@ -360,7 +362,7 @@ DAMAGED = {
     "no JSON": (header(__metadata__={"mytorch": "{"}), "its header is damaged"),
     "no object": (header(__metadata__={"mytorch": "{}"}), "its header is damaged"),
     "wrong kind of entry": (ours({"$dict": 3}), "its header is damaged"),
-    "wrong pairs": (ours({"$dict": [[1, 2, 3]]}), "too many values to unpack"),
+    "wrong pairs": (ours({"$dict": [[1, 2, 3]]}), "expected pairs of keys and values"),
 }
 
 
@@ -402,11 +404,11 @@ def test_files_that_are_not_there(tmp_path):
 def test_an_error_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     mytorch.save("old", tmp_path / "file")
 
-    def fail_half_way(arrays, filename, metadata):
-        Path(filename).write_bytes(b"half")
-        raise safetensors.SafetensorError("no space left on device")
+    def fail_half_way(file, arrays, metadata):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(safetensors.numpy, "save_file", fail_half_way)
+    monkeypatch.setattr(mytorch.serialization, "write_safetensors", fail_half_way)
     with pytest.raises(OSError, match="can't write .*file: no space left on device"):
         mytorch.save("new", tmp_path / "file")
     assert os.listdir(tmp_path) == ["file"]
@@ -452,6 +454,171 @@ def test_the_file_has_the_usual_permissions(tmp_path):
     assert os.stat(tmp_path / "file").st_mode == os.stat(tmp_path / "plain").st_mode
 
 
-def test_safetensors_is_loaded_when_it_is_used():
-    code = "import sys, mytorch.serialization; assert 'safetensors' not in sys.modules"
+def test_the_library_safetensors_is_not_needed():
+    code = "import io, sys, mytorch; mytorch.save(1, io.BytesIO()); assert 'safetensors' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+# Damage that a header may hide
+
+
+def deep(levels):
+    return "[" * levels + "]" * levels
+
+
+def raw_header(text):
+    return len(text.encode()).to_bytes(8, "little") + text.encode()
+
+
+ENTRY = '{"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}'
+CRAFTED = {  # the file: what is said
+    "a name twice": (raw_header(f'{{"a": {ENTRY}, "a": {ENTRY}}}') + b"x", "the key 'a' occurs twice"),
+    "metadata twice": (raw_header('{"__metadata__": {"a": "", "a": ""}}'), "the key 'a' occurs twice"),
+    "a key of ours twice": (
+        header(__metadata__={"mytorch": '{"version": 1, "object": {"a": 1, "a": 2}}'}),
+        "the key 'a' occurs twice",
+    ),
+    "a dict's key twice": (ours({"$dict": [[1, 2], [1, 3]]}), "a dict has a key twice"),
+    "deep header": (raw_header('{"a": ' + deep(100_000) + "}"), "nested too deeply"),
+    "deep metadata": (header(__metadata__={"mytorch": deep(100_000)}), "nested too deeply"),
+    "deep object": (ours(json.loads(deep(400))), "nested too deeply, the limit is 200"),
+    "infinity": (header(__metadata__={"mytorch": '{"version": 1, "object": Infinity}'}), "Infinity is no"),
+    "too large": (header(__metadata__={"mytorch": '{"version": 1, "object": 1e999}'}), "1e999 is too large"),
+    "not UTF-8": (raw_header("{}")[:8] + b"{\xff", "damaged"),
+    "metadata of numbers": (header(__metadata__={"mytorch": 1}), "must be an object of strings"),
+    "metadata no object": (header(__metadata__=[]), "must be an object of strings"),
+    "an entry no object": (header(a=3), "'a' has no dtype, shape and data_offsets"),
+    "an entry without shape": (header(a={"dtype": "F32", "data_offsets": [0, 0]}), "'a' has no dtype, shape"),
+    "three offsets": (header(a={"dtype": "U8", "shape": [], "data_offsets": [0, 1, 2]}), "has no dtype"),
+    "shape": (header(a={"dtype": "U8", "shape": "1", "data_offsets": [0, 1]}) + b"x", "'a' has shape '1'"),
+    "dims": (header(a={"dtype": "U8", "shape": [-1, -1], "data_offsets": [0, 1]}) + b"x", "has shape"),
+    "bool dims": (header(a={"dtype": "U8", "shape": [True], "data_offsets": [0, 1]}) + b"x", "has shape"),
+    "huge dims": (header(a={"dtype": "U8", "shape": [0, 10**30], "data_offsets": [0, 0]}), "has shape"),
+    "70 dims": (header(a={"dtype": "U8", "shape": [1] * 70, "data_offsets": [0, 1]}) + b"x", "dimension"),
+    "dtype": (header(a={"dtype": ["F32"], "shape": [], "data_offsets": [0, 0]}), "'a' has dtype"),
+    "negative": (header(a={"dtype": "U8", "shape": [1], "data_offsets": [-1, 0]}) + b"x", "data_offsets"),
+    "backwards": (header(a={"dtype": "U8", "shape": [1], "data_offsets": [1, 0]}) + b"x", "data_offsets"),
+    "size": (header(a={"dtype": "F32", "shape": [1], "data_offsets": [0, 1]}) + b"x", "has 4 bytes, the"),
+    "shared": (
+        header(**{name: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]} for name in "ab"}) + b"x",
+        "ends at byte 1 of 1, the next one begins at 0",
+    ),
+    "a gap": (
+        header(a={"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}) + b"xx", "ends at byte 0 of 2, the"
+    ),
+    "beyond the end": (header(a={"dtype": "U8", "shape": [9], "data_offsets": [0, 9]}), "byte 9 of 0"),
+    "a bool of 2": (
+        header(a={"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]}) + b"\x02", "a bool is 2, expected"
+    ),
+    "a scalar with a shape": (
+        header(
+            a={"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+            __metadata__={"mytorch": '{"version": 1, "object": {"$scalar": "a"}}'},
+        ) + b"x",
+        r"has shape \(1,\), expected a scalar",
+    ),
+    "a name no text": (ours({"$tensor": ["a"]}), "its header is damaged"),
+    "a tuple of text": (ours({"$tuple": "abc"}), "expected a list, got str"),
+    "a float of a list": (ours({"$float": []}), "its header is damaged"),
+    "a complex of text": (ours({"$complex": ["a", "b"]}), "its header is damaged"),
+    "a large complex": (ours({"$complex": [10**400, 0]}), "its header is damaged"),
+    "a list as key": (ours({"$dict": [[[1], 2]]}), "its header is damaged"),
+    "object a list": (header(__metadata__={"mytorch": "[1]"}), "its header is damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_what_a_header_may_hide(name, tmp_path):
+    content, message = CRAFTED[name]
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        mytorch.load(tmp_path / "file")
+    assert str(tmp_path / "file") in str(error.value)
+
+
+def test_objects_that_are_nested_too_deeply(tmp_path):
+    for levels in (300, 100_000):
+        obj = []
+        for _ in range(levels):
+            obj = [obj]
+        with pytest.raises(ValueError, match="it is nested too deeply"):
+            mytorch.save(obj, tmp_path / "file")
+    assert os.listdir(tmp_path) == []
+    nested = mytorch.Tensor([1.0])
+    for _ in range(60):
+        nested = {"a": (nested,)}
+    same(round_trip(nested, tmp_path / "file"), nested)
+
+
+# Memory and files
+
+
+LITTLE_MEMORY = """
+import io, pathlib, resource, sys
+import mytorch
+path, size = pathlib.Path(sys.argv[1]), 400 << 20
+x = mytorch.zeros(size, dtype="uint8") if sys.argv[2] == "save" else None
+if x is None:
+    text = '{"x": {"dtype": "U8", "shape": [%d], "data_offsets": [0, %d]}}' % (size, size)
+    path.write_bytes(len(text).to_bytes(8, "little") + text.encode())
+    with open(path, "r+b") as file:  # without its data: the file takes no room
+        file.truncate(8 + len(text) + size)
+taken = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (100 << 20), -1))
+try:
+    if x is None:
+        mytorch.load(path if sys.argv[2] == "load" else open(path, "rb"))
+    else:
+        mytorch.save(x, io.BytesIO())
+except MemoryError as error:
+    print("MemoryError", error)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits memory by Linux's means")
+@pytest.mark.parametrize("mode", ["load", "load an open file", "save"])
+def test_a_tensor_that_does_not_fit_in_memory(tmp_path, mode):
+    done = subprocess.run(
+        [sys.executable, "-c", LITTLE_MEMORY, tmp_path / "file", mode], cwd=ROOT, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.startswith("MemoryError") and done.stderr == "", done.stdout + done.stderr
+    if mode == "load":
+        assert f"can't load {tmp_path / 'file'}: no memory for tensor 'x' of 419,430,400" in done.stdout
+
+
+def test_the_files_are_those_of_the_library(tmp_path):
+    """The same bytes, but for the metadata."""
+    arrays = {
+        "b": np.arange(3.0), "a": np.ones((2, 1), np.float32), "ä": np.array(3, np.int16),
+        "z": np.zeros((0, 3)), "k": np.array([True]), "s": np.ones(1, np.float16),
+    }  # fmt: skip
+    mytorch.utils.safetensors_file.write_safetensors(file := io.BytesIO(), arrays, {"a": "ü"})
+    assert file.getvalue() == safetensors.numpy.save(arrays, {"a": "ü"})
+
+
+def test_a_file_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
+    """What was opened is read to its end."""
+    mytorch.save({"a": mytorch.full((1000,), 1.0), "b": mytorch.full((1000,), 1.0)}, tmp_path / "file")
+    read = mytorch.utils.safetensors_file.SafetensorsFile.read
+
+    def read_and_replace(file, name):
+        mytorch.save({"other": mytorch.full((5,), 2.0)}, tmp_path / "file")
+        return read(file, name)
+
+    monkeypatch.setattr(mytorch.utils.safetensors_file.SafetensorsFile, "read", read_and_replace)
+    got = mytorch.load(tmp_path / "file")
+    assert all(got[name].tolist() == [1.0] * 1000 for name in "ab")
+
+
+def test_a_file_that_is_cut_while_it_is_read(tmp_path, monkeypatch):
+    mytorch.save({"a": mytorch.ones(100_000)}, tmp_path / "file")
+    empty = np.empty
+
+    def cut(*args):
+        os.truncate(tmp_path / "file", 1000)
+        return empty(*args)
+
+    monkeypatch.setattr(mytorch.utils.safetensors_file.np, "empty", cut)
+    with pytest.raises(ValueError, match="can't load .*file: tensor 'a' is truncated"):
+        mytorch.load(tmp_path / "file")

@@ -20,8 +20,8 @@ def arguments(monkeypatch):
     return seen
 
 
-def test_the_core_needs_three_packages(arguments):
-    assert arguments["install_requires"] == ["numpy>=2.0", "safetensors", "tqdm"]
+def test_the_core_needs_two_packages(arguments):
+    assert arguments["install_requires"] == ["numpy>=2.0", "tqdm"]
     assert arguments["python_requires"] == ">=3.10"
 
 

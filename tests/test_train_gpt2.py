@@ -353,6 +353,60 @@ def test_wrong_calls_end_in_one_line(folder, script, options, message, monkeypat
     assert re.search(message, text) and "Traceback" not in text
 
 
+DAMAGED_DATA = {  # a file in the folder of the data, its content: what is said
+    "odd": ("train.bin", bytes(1001), "data/train.bin is damaged: 1,001 bytes are no whole number"),
+    "train id": ("train.bin", b"\0\1" * 100, "data/train.bin: token 0 has the id 256, but the vocabulary"),
+    "val id": ("val.bin", bytes(200) + b"\xff\xff", "data/val.bin: token 100 has the id 65535"),
+    "tokenizer": ("tokenizer.json", b'{"type": "char", "characters": 3}', "tokenizer.json is not a char"),
+    "no tokenizer": ("tokenizer.json", b"[", "tokenizer.json is damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED_DATA)
+def test_damaged_data_is_refused_before_the_training(folder, tmp_path, kind):
+    name, content, message = DAMAGED_DATA[kind]
+    shutil.copytree(folder / "data", tmp_path / "data")
+    (tmp_path / "data" / name).write_bytes(content)
+    assert message in train(tmp_path, "run") and not (tmp_path / "work_dir").exists()
+    (tmp_path / "data" / name).unlink()
+    os.mkfifo(tmp_path / "data" / name)
+    assert f"data/{name}: it is a FIFO" in train(tmp_path, "run")
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("config.json", b'{"n_layer": "4"}', "config.json is no configuration of a GPT-2: n_layer must"),
+        ("config.json", b'{"n_layers": 4}', "config.json is no configuration.*'n_layers'"),
+        ("config.json", b"[]", "config.json is no configuration of a GPT-2: expected a JSON object"),
+        ("config.json", b'{"n_layer": Infinity}', "config.json is damaged: Infinity is no number"),
+        ("config.json", b'{"n_layer": 1}', "model.safetensors is not of the model in .*config.json"),
+        ("tokenizer.json", b"{}", "tokenizer.json is damaged: expected a tokenizer"),
+        ("model.safetensors", b"", "model.safetensors: it is not a safetensors file"),
+        ("model.safetensors", None, "model.safetensors: it is a FIFO"),
+    ],
+)
+def test_a_damaged_run_generates_nothing(folder, tmp_path, monkeypatch, name, content, message):
+    shutil.copytree(folder / "work_dir/run", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "run" / name).unlink()
+    if content is None:
+        os.mkfifo(tmp_path / "run" / name)
+    else:
+        (tmp_path / "run" / name).write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["inference_gpt2.py", str(tmp_path / "run"), "--device", "cpu"])
+    with pytest.raises(SystemExit, match=f"(?s){message}"):
+        inference_gpt2.main()
+
+
+def test_damaged_metrics_are_refused(folder, tmp_path):
+    shutil.copytree(folder / "work_dir/run", tmp_path / "work_dir/run")
+    shutil.copytree(folder / "data", tmp_path / "data")
+    with open(tmp_path / "work_dir/run/metrics.jsonl", "a") as file:
+        file.write("no JSON\n")
+    message = train(tmp_path, "run", *resume(tmp_path, "run"))
+    assert "can't resume from" in message and "metrics.jsonl, line" in message
+
+
 def test_help_names_every_option(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["train_gpt2.py", "--help"])
     with pytest.raises(SystemExit):

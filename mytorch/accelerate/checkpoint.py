@@ -17,11 +17,15 @@ import os
 import re
 import shutil
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
-from ..serialization import load, save
+from ..serialization import load_open, save
+from ..utils.atomic import flush
+from ..utils.reading import check_regular, is_count, open_regular, read_json
+from .checkpoint_parts import check_part
 
 MANIFEST = "manifest.json"
 IN_ALL = ("accelerator.bin", "sampler.bin", "random_states.bin")  # files of every checkpoint
@@ -55,7 +59,8 @@ def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
             entries = {}
             for name, obj in files.items():
                 save(obj, partial / name)  # waits for the disk
-                entries[name] = {"bytes": (partial / name).stat().st_size, "blake2b": _hash(partial / name)}
+                with open_regular(partial / name) as file:
+                    entries[name] = {"blake2b": _hash(file), "bytes": file.tell()}
             json.dump({"version": _VERSION, "files": entries}, manifest, indent=2)
             manifest.flush()
             os.fsync(manifest.fileno())
@@ -108,15 +113,60 @@ def read(folder: Path) -> dict[str, Any]:
     """Returns the objects in a checkpoint by file name, after a check of all bytes against the manifest.
 
     Raises:
-        CheckpointError: a file is missing, truncated or altered; the message names it and a good checkpoint.
+        CheckpointError: a file is missing, truncated, altered or isn't what `save_state` writes; the message
+            names it and a good checkpoint.
+        MemoryError: a tensor doesn't fit in memory.
     """
-    found = _present(folder)
-    problem = find_problem(found)
-    if problem:
-        good = next((other for other in _others(found) if not find_problem(other)), None)
-        hint = f"; the last good checkpoint is {good}" if good else ""
-        raise CheckpointError(f"can't load the checkpoint {found}: {problem}{hint}")
-    return {name: load(found / name) for name in _entries(found)}
+    while True:
+        found = _present(folder)
+        stamp = _stamp(found)
+        try:
+            return _read(found)
+        except CheckpointError as error:
+            if _stamp(_present(folder)) != stamp:
+                continue  # another process has replaced it meanwhile
+            good = next((other for other in _others(found) if not find_problem(other)), None)
+            hint = f"; the last good checkpoint is {good}" if good else ""
+            raise CheckpointError(f"can't load the checkpoint {found}: {error}{hint}") from error
+
+
+def _stamp(folder: Path) -> tuple | None:
+    """Returns what tells a checkpoint from another one of the same name."""
+    with suppress(OSError):
+        status = os.stat(folder / MANIFEST)
+        return folder, status.st_ino, status.st_mtime_ns
+    return None
+
+
+def _read(folder: Path, values: bool = True) -> dict[str, Any]:
+    """Returns the objects in a folder; without `values` the tensors are zeros that take no memory."""
+    entries = _entries(folder)
+    for name in IN_ALL:
+        if name not in entries:
+            raise CheckpointError(f"{name} is not in {MANIFEST}")
+    return {name: _read_file(folder / name, *entry, values) for name, entry in entries.items()}
+
+
+def _read_file(path: Path, expected: int, digest: str, values: bool) -> Any:
+    try:
+        with open_regular(path) as file:  # one file is hashed and loaded, even if it is replaced meanwhile
+            size = os.fstat(file.fileno()).st_size
+            if size != expected:
+                raise CheckpointError(f"{path.name} has {size:,} bytes instead of {expected:,}")
+            if _hash(file) != digest:
+                raise CheckpointError(f"{path.name} was altered")
+            file.seek(0)
+            content = load_open(file, "it", values=values)
+        check_part(path.name, content)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise CheckpointError(f"{path.name} can't be read: {error}") from error
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{path.name} is damaged: {error}") from error
+    return content
 
 
 def _present(folder: Path) -> Path:
@@ -127,23 +177,11 @@ def _present(folder: Path) -> Path:
 
 
 def find_problem(folder: Path) -> str:
-    """Returns why a checkpoint can't be used; "" if it can."""
+    """Returns why a checkpoint can't be used, after a check of all its bytes; "" if it can."""
     try:
-        files = _entries(folder)
+        _read(folder, values=False)
     except CheckpointError as error:
         return str(error)
-    for name, (expected, digest) in files.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        size = path.stat().st_size
-        if size != expected:
-            return f"{name} has {size:,} bytes instead of {expected:,}"
-        try:
-            if _hash(path) != digest:
-                return f"{name} was altered"
-        except OSError as error:
-            return f"{name} can't be read: {error}"
     return ""
 
 
@@ -154,19 +192,22 @@ def _entries(folder: Path) -> dict[str, tuple[int, str]]:
         CheckpointError: the manifest is missing, damaged, or of another version.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
         version, files = manifest["version"], manifest["files"]
         if version != _VERSION:
             raise CheckpointError(f"it has version {version!r}, this mytorch reads version {_VERSION}")
-        entries = {name: (int(entry["bytes"]), entry["blake2b"]) for name, entry in files.items()}
+        entries = {name: (entry["bytes"], entry["blake2b"]) for name, entry in files.items()}
     except FileNotFoundError:
         raise CheckpointError(f"{MANIFEST} is missing") from None
     except OSError as error:
         raise CheckpointError(f"{MANIFEST} can't be read: {error}") from error
     except CheckpointError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{MANIFEST} is damaged: {error!r}") from error
+    for name, (size, digest) in entries.items():
+        if not is_count(size) or not isinstance(digest, str):
+            raise CheckpointError(f"{MANIFEST} is damaged: {name} has {size!r} bytes and hash {digest!r}")
     for name in entries:
         if name != os.path.basename(name) or name in ("", ".", "..", MANIFEST):
             raise CheckpointError(f"{MANIFEST} is damaged: {name!r} is no name of a file in a checkpoint")
@@ -179,26 +220,41 @@ def _others(folder: Path) -> list[Path]:
     return [path for path in (_previous(folder), *siblings) if path != folder and path.is_dir()]
 
 
-def last_good(folder: Path) -> Path | None:
-    """Returns the checkpoint that `newest` finds or, with a warning, the last whole one before it.
-
-    None without any checkpoint.
-
-    Raises:
-        CheckpointError: all are damaged.
-    """
+def candidates(folder: Path) -> list[Path]:
+    """Returns the checkpoint that `newest` finds and the others of its run, the newest first."""
     first = newest(folder)
     if first is None:
-        return None
-    first, problems = _present(first), []
-    for found in (first, *(other for other in _others(first) if other != first)):
-        problem = find_problem(found)
+        return []
+    first = _present(first)
+    return [first, *(other for other in _others(first) if other != first)]
+
+
+def last_good(
+    folder: Path, found: list[Path] | None = None, problem_of: Callable[[Path], str] = find_problem
+) -> Path | None:
+    """Returns the first of the `candidates` without a problem, and warns of those before it.
+
+    Args:
+        found: the candidates; by default those of the folder.
+        problem_of: returns why a checkpoint can't be used; "" if it can.
+
+    Returns:
+        None without any checkpoint.
+
+    Raises:
+        CheckpointError: all have problems.
+    """
+    problems = []
+    for path in candidates(folder) if found is None else found:
+        problem = problem_of(path)
         if not problem:
             for text in problems:
                 warnings.warn(f"passed over the checkpoint {text}", stacklevel=2)
-            return found
-        problems.append(f"{found}: {problem}")
-    raise CheckpointError(f"no valid checkpoint found in {folder}: {'; '.join(problems)}")
+            return path
+        problems.append(f"{path}: {problem}")
+    if problems:
+        raise CheckpointError(f"no valid checkpoint found in {folder}: {'; '.join(problems)}")
+    return None
 
 
 def numbered(folder: Path) -> dict[int, Path]:
@@ -230,10 +286,18 @@ def newest(folder: Path) -> Path | None:
     return folder if any((folder / name).is_file() for name in IN_ALL) else None  # its manifest is gone
 
 
-def clean(folder: Path, keep_last: int) -> None:
-    """Deletes all but the last numbered checkpoints, and files that killed processes left."""
-    found = numbered(folder)
-    for number in sorted(found)[:-keep_last]:
+def clean(folder: Path, keep_last: int, written: Path | None = None) -> None:
+    """Deletes numbered checkpoints before the last good ones, and files that killed processes left.
+
+    Args:
+        keep_last: how many good ones to keep; damaged ones among them stay, but don't count.
+        written: the one that was just written, which isn't read again.
+    """
+    found, good = numbered(folder), 0
+    for number in sorted(found, reverse=True):
+        if good < keep_last:
+            good += found[number] == written or not find_problem(found[number])
+            continue
         # Renamed first: a checkpoint that is half deleted must not look like a damaged one.
         doomed = found[number].with_name(f".{found[number].name}.partial")
         with suppress(OSError):
@@ -246,6 +310,7 @@ def clean(folder: Path, keep_last: int) -> None:
 
 def _is_being_written(partial: Path) -> bool:
     try:
+        check_regular(partial / MANIFEST)
         with open(partial / MANIFEST, "r+") as manifest:
             return not _lock(manifest)
     except OSError:
@@ -265,18 +330,13 @@ def _lock(file: TextIO) -> bool:
     return True
 
 
-def _hash(path: Path) -> str:
+def _hash(file: BinaryIO) -> str:
     digest = hashlib.blake2b()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    while block := file.read(1 << 20):
+        digest.update(block)
     return digest.hexdigest()
 
 
 def _flush(folder: Path) -> None:
     with suppress(OSError):  # systems that can't flush a folder
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(folder)

@@ -25,6 +25,7 @@ from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..nn.utils.clip_grad import grad_vectors
 from ..optim.optimizer import Optimizer
+from ..optim.options import check_kind
 from . import world
 from .stateful import StateDict
 
@@ -286,11 +287,16 @@ class GradScaler:
 
         Raises:
             RuntimeError: the state is empty, that of a scaler that isn't enabled.
+            ValueError: a value isn't a number, or outside its range.
         """
         if not self._enabled:
             return
         if not state_dict:
             raise RuntimeError("load_state_dict(): the state is empty, of a GradScaler that was not enabled")
+        for name, value in self.state_dict().items():
+            check_kind(name, value, state_dict[name])
+        if state_dict["_growth_tracker"] < 0:
+            raise ValueError(f"_growth_tracker must be at least 0, got {state_dict['_growth_tracker']}")
         self._set_scale(state_dict["scale"])
         self._growth_factor = state_dict["growth_factor"]
         self._backoff_factor = state_dict["backoff_factor"]

@@ -6,7 +6,9 @@ import random
 
 import numpy as np
 
+from ..core.tensor import Tensor
 from ..random import default_generator, manual_seed, rng_states
+from ..utils.reading import is_count
 from . import world
 from .stateful import StateDict
 
@@ -31,6 +33,26 @@ def random_states() -> StateDict:
         "numpy": np.random.get_state(legacy=False),
         "mytorch": {str(device): state for device, state in rng_states().items()},
     }
+
+
+def check_random_states(states: StateDict) -> None:
+    """Raises ValueError unless `states` has the form of `random_states`.
+
+    NumPy checks neither the array nor the position in it, and a wrong one ends the process.
+    """
+    try:
+        random.Random().setstate(states["python"])
+        kind, state = states["numpy"]["bit_generator"], states["numpy"]["state"]
+        key, position = state["key"], state["pos"]
+        is_valid = kind == "MT19937" and key.dtype == np.uint32 and key.shape == (624,)
+        if not is_valid or not is_count(position) or position > 624:
+            raise ValueError(f"no state of NumPy's {kind!r} with position {position!r}")
+        np.random.RandomState().set_state(states["numpy"])
+        for device, tensor in states["mytorch"].items():
+            if not isinstance(device, str) or not isinstance(tensor, Tensor) or tensor.dtype != np.uint8:
+                raise ValueError(f"no state of the generator of {device!r}")
+    except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"no random states: {error!r}") from error
 
 
 def set_random_states(states: StateDict) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..backends.device import is_raw
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 from . import checkpoint, world
+from .checkpoint_parts import kind_of
 from .grad_scaler import GradScaler
 from .gradient_state import GradientState
 from .mixed_precision import MixedPrecisionOptimizer
@@ -70,7 +72,7 @@ class Saving:
         Args:
             output_dir: the checkpoint's folder; with `keep_last`, a folder of checkpoints checkpoint_0,
                 checkpoint_1, … None is such a folder, <project_dir>/checkpoints.
-            keep_last: how many of them to keep; all if None.
+            keep_last: how many good ones of them to keep; all if None.
             asynchronous: copy the state, and write it in a thread; `wait_for_checkpoint` waits for it.
 
         Returns:
@@ -176,44 +178,64 @@ class Saving:
         Args:
             input_dir: the checkpoint's folder, or the folder of checkpoint_0, checkpoint_1, …, the last of
                 which is loaded; None is <project_dir>/checkpoints.
-            last_good: if that one is damaged, warn, and load the last one that is whole; without any
+            last_good: if that one is damaged, warn, and load the last one that isn't; without any
                 checkpoint, do nothing.
 
         Returns:
             The checkpoint's folder; None without one.
 
         Raises:
-            CheckpointError: no checkpoint, or a file is missing, truncated or altered; the message names it
-                and the last good checkpoint. With `last_good`: all are damaged.
+            CheckpointError: no checkpoint, or a file is missing, truncated, altered or of wrong content; the
+                message names it and the last good checkpoint. With `last_good`: all are damaged.
             ValueError, RuntimeError: it is of other objects; neither `input_dir` nor `project_dir` is given.
+                Some objects may be loaded then, others not.
         """
         parent = self._folder("load_state", input_dir)
         self.wait_for_checkpoint()
-        find = checkpoint.last_good if last_good else checkpoint.newest
-        folder = world.on_main(find, parent)  # the same one on all processes
+        if last_good:
+            found = world.on_main(checkpoint.candidates, parent)
+            folder = checkpoint.last_good(parent, found, self._load_or_problem)
+            return None if folder is None else str(folder)
+        folder = world.on_main(checkpoint.newest, parent)  # the same one on all processes
         if folder is None:
-            if last_good:
-                return None
             raise checkpoint.CheckpointError(f"no checkpoint found in {parent}")
+        self._load(folder)
+        return str(folder)
+
+    def _load_or_problem(self, folder: Path) -> str:
+        """Loads a checkpoint; returns why a process can't, "" if all have loaded it."""
+        problem = world.on_main(checkpoint.find_problem, folder)
+        if problem:
+            return problem
+        try:
+            self._load(folder)
+        except (ValueError, RuntimeError) as error:
+            problem = shorten(str(error), 500)  # that of a model lists all parameters
+        return next(filter(None, world.all_gather_object(problem)), "")
+
+    def _load(self, folder: Path) -> None:
         files = checkpoint.read(folder)
         self._check_fits(folder, files)
-        for i, model in enumerate(self._models):
-            self.unwrap_model(model).load_state_dict(files[_numbered("model", i, "safetensors")])
-        for i, wrapped in enumerate(self._optimizers):
-            wrapped.optimizer.load_state_dict(files[_numbered("optimizer", i, "bin")])
-        if self.mixed_precision != "no":
-            self._load_mixed_precision(files["mp_config.bin"])
-        for kind, objects in (("scheduler", self._schedulers), ("custom_checkpoint", self._custom)):
-            for i, obj in enumerate(objects):
-                obj.load_state_dict(files[_numbered(kind, i, "bin")])
-        ranks = files["sampler.bin"]
+        parts = {  # the files of a kind, and the functions that load them
+            ("model", "safetensors"): [self.unwrap_model(model).load_state_dict for model in self._models],
+            ("optimizer", "bin"): [wrapped.optimizer.load_state_dict for wrapped in self._optimizers],
+            ("mp_config", "bin"): [self._load_mixed_precision] if self.mixed_precision != "no" else [],
+            ("scheduler", "bin"): [scheduler.load_state_dict for scheduler in self._schedulers],
+            ("custom_checkpoint", "bin"): [obj.load_state_dict for obj in self._custom],
+            ("sampler", "bin"): [self._load_loaders],
+            ("random_states", "bin"): [_load_random_states],
+        }
+        for (kind, suffix), functions in parts.items():
+            for i, function in enumerate(functions):
+                name = _numbered(kind, i, suffix)
+                with _naming(folder / name):
+                    function(files[name])
+        self.gradient_state.step = files["accelerator.bin"]["step"]
+
+    def _load_loaders(self, ranks: list[list[StateDict]]) -> None:
         mine = ranks[min(world.rank(), len(ranks) - 1)]
         for loader, state in zip(self._loaders, mine, strict=True):
             loader.load_state_dict(state)
-        if world.rank() < len(files["random_states.bin"]):
-            set_random_states(files["random_states.bin"][world.rank()])
-        self.gradient_state.step = files["accelerator.bin"]["step"]
-        return str(folder)
 
     def _load_mixed_precision(self, state: StateDict) -> None:
         if self.scaler is not None:
@@ -232,9 +254,10 @@ class Saving:
         wanted = {
             "model": len(self._models), "optimizer": len(self._optimizers),
             "scheduler": len(self._schedulers), "custom_checkpoint": len(self._custom),
-            "mp_config": int(self.mixed_precision != "no"), **{_kind(name): 1 for name in checkpoint.IN_ALL},
+            "mp_config": int(self.mixed_precision != "no"),
+            **{kind_of(name): 1 for name in checkpoint.IN_ALL},
         }  # fmt: skip
-        saved = Counter(map(_kind, files))
+        saved = Counter(map(kind_of, files))
         for kind in {**wanted, **saved}:
             if saved[kind] != wanted.get(kind, 0):
                 raise ValueError(
@@ -252,24 +275,38 @@ class Saving:
             warnings.warn(
                 f"{folder} was saved by {run['num_processes']} processes, and is loaded by "
                 f"{world.world_size()}: random numbers will differ from those of an uninterrupted run",
-                stacklevel=3,
+                stacklevel=4,
             )
         loaders = len(files["sampler.bin"][0])
         if loaders != len(self._loaders):
             raise ValueError(
-                f"load_state(): {folder} holds {loaders} loaders, this run has {len(self._loaders)}"
+                f"load_state(): {folder / 'sampler.bin'} holds {loaders} loaders, this run has "
+                f"{len(self._loaders)}"
             )
 
 
 def _write(folder: Path, files: StateDict, replace: bool, keep_last: int | None) -> None:
     checkpoint.write(folder, files, replace)
     if keep_last is not None:
-        checkpoint.clean(folder.parent, keep_last)
+        checkpoint.clean(folder.parent, keep_last, written=folder)
 
 
-def _kind(name: str) -> str:
-    """Returns "model" of model_2.safetensors."""
-    return re.sub(r"_\d+$", "", name.partition(".")[0])
+def _load_random_states(ranks: list[StateDict]) -> None:
+    if world.rank() < len(ranks):
+        set_random_states(ranks[world.rank()])
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Adds the file to the errors of what loads its content, which is damaged or of another object."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(f"can't load {path}: {error}") from error
+    except ValueError as error:
+        raise checkpoint.CheckpointError(f"can't load {path}: {error}") from error
+    except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise checkpoint.CheckpointError(f"can't load {path}: {error!r}") from error
 
 
 def _numbered(kind: str, i: int, suffix: str) -> str:

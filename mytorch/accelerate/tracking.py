@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.tensor import Tensor
+from ..utils.atomic import atomic_write
+from ..utils.reading import check_regular, read_json_lines
 from . import world
 
 
@@ -39,6 +41,10 @@ class JsonlTracker(Tracker):
         step_name: the key of the step.
         start: the step from which a run resumes: later lines of the file are removed; 0 starts a new file.
             None keeps all lines.
+
+    Raises:
+        OSError: the file is a FIFO, a socket or a device, or can't be written.
+        ValueError: a line of the file is damaged; the message names it.
     """
 
     name = "jsonl"
@@ -47,12 +53,17 @@ class JsonlTracker(Tracker):
         self._config, path = folder / f"{run_name}.json", folder / f"{run_name}.jsonl"
         self._config.parent.mkdir(parents=True, exist_ok=True)
         self._step_name = step_name
+        if path.exists():
+            check_regular(path, "write")
         if start is not None:
-            path.write_text("".join(_lines_until(path, step_name, start)), encoding="utf-8")
+            lines = _lines_until(path, step_name, start)
+            with atomic_write(path) as partial:
+                partial.write_bytes(b"".join(lines))
         self.tracker = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self._config.write_text(json.dumps(values, default=str, indent=2) + "\n", encoding="utf-8")
+        with atomic_write(self._config) as partial:
+            partial.write_text(json.dumps(values, default=str, indent=2) + "\n", encoding="utf-8")
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         line = values if step is None else {self._step_name: step, **values}
@@ -62,12 +73,18 @@ class JsonlTracker(Tracker):
         self.tracker.close()
 
 
-def _lines_until(path: Path, step_name: str, last: int) -> list[str]:
+def _lines_until(path: Path, step_name: str, last: int) -> list[bytes]:
     """Returns the lines up to a step, without one that a killed process left half-written."""
     if not last or not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [line for line in lines if line.endswith("\n") and json.loads(line).get(step_name, 0) <= last]
+    lines = []
+    for line, content in read_json_lines(path):
+        step = content.get(step_name, 0)
+        if not isinstance(step, (int, float)):
+            raise ValueError(f"{path} is damaged: expected a number as {step_name}, got {step!r}")
+        if step <= last:
+            lines.append(line)
+    return lines
 
 
 class WandbTracker(Tracker):

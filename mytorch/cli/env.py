@@ -114,7 +114,6 @@ _CUPY_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy")
 _VERSIONS = {
     "Python": lambda: f"{platform.python_version()} ({sys.executable})",
     "NumPy": lambda: np.__version__,
-    "safetensors": _package("safetensors"),
     "Numba": _package("numba", extra="cpu"),
     "CuPy": _package("cupy", *_CUPY_WHEELS, extra="cuda12"),
     "Triton": _package("triton", extra="triton"),

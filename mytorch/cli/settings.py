@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from ..accelerate.world import is_true
 from ..distributed.environment import TIMEOUT, TIMEOUT_VARIABLE
 from ..utils import atomic_write
+from ..utils.reading import read_text
 
 CONFIG_VARIABLE = "MYTORCH_CONFIG"
 INSTALL = "pip install 'mytorch[launch]'"
@@ -230,11 +231,11 @@ def read(path: Path) -> dict[str, SettingValue]:
     """
     yaml = _yaml(f"to read {path}")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         found, nodes = yaml.safe_load(text), yaml.compose(text)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise SettingsError(f"can't read {path}: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise SettingsError(f"{path} is no YAML: {error}") from error
     if found is None:
         return {}

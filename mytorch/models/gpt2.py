@@ -18,10 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from os import PathLike
+
+import numpy as np
 
 import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
+from mytorch.utils.reading import read_json
 
 
 @dataclass
@@ -48,8 +52,13 @@ class GPT2Config:
 
     def __post_init__(self):
         for name in ("vocab_size", "context_length", "n_layer", "n_head", "n_embd"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)):
+                raise ValueError(f"{name} must be an int, got {value!r}")
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not isinstance(self.dropout_p, (int, float)) or not 0 <= self.dropout_p <= 1:
+            raise ValueError(f"dropout_p must be a number between 0 and 1, got {self.dropout_p!r}")
         if self.n_embd % self.n_head:
             raise ValueError(
                 f"n_embd must be divisible by n_head, got n_embd={self.n_embd} and n_head={self.n_head}"
@@ -65,6 +74,22 @@ class GPT2Config:
 
     def to_dict(self) -> dict:
         return asdict(self)
+
+    @classmethod
+    def load(cls, path: str | PathLike) -> GPT2Config:
+        """Returns the configuration in a JSON file of `to_dict()`.
+
+        Raises:
+            OSError: the file can't be read.
+            ValueError: it is damaged, or has other options.
+        """
+        content = read_json(path)
+        try:
+            if not isinstance(content, dict):
+                raise ValueError(f"expected a JSON object, got {type(content).__name__}")
+            return cls(**content)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is no configuration of a GPT-2: {error}") from error
 
 
 SIZES = {  # layers, heads, features

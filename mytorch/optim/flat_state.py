@@ -14,6 +14,7 @@ from ..core.tensor import Tensor, from_raw, raw_of
 from .flat_buffer import FlatBuffer, FlatGroup, aligned_zeros, ranges
 from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
 
+_OF_OPTIONS = ("max_exp_avg_sq", "momentum_buffer", "grad_avg")  # an option that was changed adds them
 LARGE = 1 << 26  # bytes: constructing a model of this size leaves much freed memory behind
 
 StateDict = dict[Tensor, dict[str, Any]]  # by parameter: `Optimizer.state`
@@ -81,8 +82,8 @@ class FlatState:
                 self._store_entry(i, entry)
 
     def _load_entry(self, i: int, found: dict[str, Any]) -> None:
-        for name in self.scalars:
-            if name not in found:
+        for name in self._tensors:
+            if name not in found and name not in _OF_OPTIONS:
                 raise ValueError(f"the state of parameter {i} has {', '.join(found)}, but no '{name}'")
         for name, value in found.items():
             tensor = self._tensors[name][i]
@@ -92,6 +93,8 @@ class FlatState:
                     f"the state of parameter {i} doesn't fit: {name} has shape {raw.shape}, "
                     f"expected {tensor.data.shape}"
                 )
+            if name == "step" and raw.min() < 0:
+                raise ValueError(f"the state of parameter {i} has step {raw.min()}, expected at least 0")
             raw_of(tensor)[...] = raw.reshape(tensor.data.shape)
 
     def _store_entry(self, i: int, entry: dict[str, Any]) -> None:

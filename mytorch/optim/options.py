@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+import numpy as np
+
 from ..core.tensor import Tensor
 from .update import as_number
 
@@ -48,6 +50,21 @@ def checked_options(arguments: dict[str, Any], unchecked: Collection[str] = ()) 
             if not is_valid(as_number(value)):
                 raise ValueError(message.format(as_number(value)))
     return options
+
+
+def check_kind(name: str, ours: Any, loaded: Any) -> None:
+    """Raises ValueError if a loaded value takes the place of a number, and isn't one; also in lists."""
+    if _is_number(ours) and not _is_number(loaded):
+        raise ValueError(f"{name} must be a number, got {loaded!r}")
+    if isinstance(ours, (list, tuple)):
+        if not isinstance(loaded, (list, tuple)):
+            raise ValueError(f"{name} must be a list, got {loaded!r}")
+        for i, (x, y) in enumerate(zip(ours, loaded, strict=False)):  # what they are of checks the lengths
+            check_kind(f"{name}[{i}]", x, y)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float, np.number, Tensor)) and not isinstance(x, bool)
 
 
 def _check_betas(betas: Any) -> None:

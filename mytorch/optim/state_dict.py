@@ -9,6 +9,7 @@ from ..backends.device import device
 from ..core.array import Array
 from ..core.tensor import Tensor
 from .hooks import Hooked
+from .options import check_kind
 from .param_groups import ParamGroup, check_sizes, names_of
 
 
@@ -42,8 +43,8 @@ class SavedState(Hooked):
         default.
 
         Raises:
-            ValueError: the number of groups or of parameters differs, or a tensor doesn't have the shape of
-                its parameter. The optimizer is then unchanged.
+            ValueError: the number of groups or of parameters differs, an option isn't a number, or a tensor
+                is missing or doesn't have the shape of its parameter. The optimizer is then unchanged.
         """
         state_dict = self._run_hooks("before loading", dict(state_dict))
         saved = state_dict["param_groups"]
@@ -51,18 +52,22 @@ class SavedState(Hooked):
         params = {}
         for group, other in zip(self.param_groups, saved, strict=True):
             params.update(zip(other["params"], group["params"], strict=True))
-        before = self.state, self.param_groups
-        self.state = defaultdict(dict)
+            for name, value in group.items():
+                if name != "params":
+                    check_kind(name, value, other.get(name, value))
+        state: dict[Any, dict[str, Any]] = defaultdict(dict)
         for key, entry in state_dict["state"].items():
             p = params.get(key)
-            self.state[key if p is None else p] = copied(entry, None if p is None else p.device)
-        self.param_groups = [
+            state[key if p is None else p] = copied(entry, None if p is None else p.device)
+        groups = [
             {**self.defaults, **names_of(group), **copied(other), "params": group["params"]}
             for group, other in zip(self.param_groups, saved, strict=True)
         ]
+        before = self.state, self.param_groups
+        self.state, self.param_groups = state, groups
         try:
             self._flat_states()
-        except ValueError:
+        except Exception:
             self.state, self.param_groups = before
             raise
         self._run_hooks("after loading")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..utils.atomic import atomic_write
+from ..utils.reading import read_json
 
 MAX_CHARACTERS = 2**16  # ids are stored as uint16
 
@@ -96,8 +97,8 @@ class CharTokenizer:
     @classmethod
     def load(cls, path: str | Path) -> "CharTokenizer":
         """Loads a saved tokenizer; raises ValueError if the file contains no character tokenizer."""
+        content = read_json(path)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict):
                 raise ValueError(f"expected a JSON object, got {type(content).__name__}")
             if content.get("type") != cls.type:
@@ -105,7 +106,7 @@ class CharTokenizer:
             if not isinstance(content.get("characters"), str):
                 raise ValueError("'characters' must be a string")
             return cls(content["characters"])
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ValueError(f"{path} is not a character tokenizer: {error}") from error
 
     def __repr__(self) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .reading import check_regular
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
@@ -21,10 +23,11 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
     Raises:
         FileNotFoundError: the folder of `path` does not exist.
         IsADirectoryError: `path` is a folder.
+        OSError: `path` is a FIFO, a socket or a device, such as /dev/null, which a rename would delete.
     """
     path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"can't write {path}: it is a folder")
+    with suppress(FileNotFoundError):
+        check_regular(path, "write")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"can't write {path}: folder {path.parent} does not exist")
     # In the same folder: a rename can't cross file systems. A random name: several processes may write.
@@ -34,16 +37,17 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
         mode = partial.stat().st_mode
         yield partial
         partial.chmod(mode)  # the writer may have replaced the file, with permissions for its owner only
-        _fsync(partial, os.O_RDWR)
+        flush(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     with suppress(OSError):  # some systems can't flush a folder; the file is complete in any case
-        _fsync(path.parent, os.O_RDONLY)
+        flush(path.parent)
 
 
-def _fsync(path: Path, mode: int) -> None:
-    handle = os.open(path, mode)
+def flush(path: Path) -> None:
+    """Waits until a file or the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from numbers import Real
 from pathlib import Path
 
 from .atomic import atomic_write
+from .reading import read_json_lines
 
 
 def draw_loss_curve(metrics: str | Path, picture: str | Path, title: str = "") -> None:
@@ -18,16 +19,16 @@ def draw_loss_curve(metrics: str | Path, picture: str | Path, title: str = "") -
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `metrics` contains no losses.
+        ValueError: `metrics` is damaged, or contains no losses.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("plotting the losses requires matplotlib: pip install matplotlib") from error
-    lines = [json.loads(line) for line in Path(metrics).read_text(encoding="utf-8").splitlines()]
+    lines = [content for _, content in read_json_lines(metrics)]
     # The last value of an iteration is used: the loss of the whole split follows an estimate.
-    train, val = ({m["iteration"]: m[key] for m in lines if key in m} for key in ("loss", "val_loss"))
+    train, val = (_losses(metrics, lines, key) for key in ("loss", "val_loss"))
     if not train and not val:
         raise ValueError(f"{metrics} contains no losses")
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
@@ -44,6 +45,14 @@ def draw_loss_curve(metrics: str | Path, picture: str | Path, title: str = "") -
     axes.legend()
     with atomic_write(picture) as path:
         figure.savefig(path, format="png")
+
+
+def _losses(metrics: str | Path, lines: list[dict], key: str) -> dict[int, float]:
+    found = [m for m in lines if key in m]
+    for m in found:
+        if not isinstance(m[key], Real) or not isinstance(m.get("iteration"), Real):
+            raise ValueError(f"{metrics} is damaged: expected numbers as iteration and {key}, got {m}")
+    return {m["iteration"]: m[key] for m in found}
 
 
 def _points(losses: dict[int, float]) -> tuple[list[int], list[float]]:

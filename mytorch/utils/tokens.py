@@ -7,22 +7,33 @@ Token files, as the scripts in prepare_data/ write them to a folder.
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from ..tokenizers.char import CharTokenizer
 from .data.dataset import Dataset
+from .reading import open_regular, read_json
 
+_CHUNK = 1 << 20  # tokens that are checked at once
 _GPT2_VOCAB_SIZE = 50304  # 50,257 tokens, rounded up to a multiple of 64
 
 
-def load_tokens(folder: str | Path, split: str, context_length: int) -> np.memmap:
+def load_tokens(
+    folder: str | Path, split: str, context_length: int, vocab_size: int | None = None
+) -> np.memmap:
     """Returns the tokens of a split, "train" or "val", as a memory-mapped array (N,) uint16.
+
+    Args:
+        vocab_size: of the model; the whole file is read once to check its ids. None checks none.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: N < context_length + 1, the length of one window with its targets.
+        OSError: it is a folder, a FIFO, a socket or a device.
+        ValueError: N < context_length + 1, the length of one window with its targets; the number of bytes
+            is odd; an id isn't less than `vocab_size`.
     """
     path = Path(folder) / f"{split}.bin"
     if not path.exists():
@@ -30,11 +41,31 @@ def load_tokens(folder: str | Path, split: str, context_length: int) -> np.memma
             f"{path} does not exist; create it with: "
             f"python prepare_data/prepare_shakespeare.py --path_to_save {folder}"
         )
-    size = path.stat().st_size // 2
-    if size <= context_length:
-        needed = context_length + 1
-        raise ValueError(f"{path} has {size} tokens, a context of {context_length} needs at least {needed}")
-    return np.memmap(path, dtype=np.uint16, mode="r", shape=(size,))
+    with open_regular(path) as file:
+        size, rest = divmod(os.fstat(file.fileno()).st_size, 2)
+        if rest:
+            raise ValueError(f"{path} is damaged: {2 * size + 1:,} bytes are no whole number of uint16 ids")
+        if size <= context_length:
+            needed = context_length + 1
+            raise ValueError(
+                f"{path} has {size} tokens, a context of {context_length} needs at least {needed}"
+            )
+        if vocab_size is not None:
+            _check_ids(file, vocab_size, path)
+        return np.memmap(file, dtype=np.uint16, mode="r", shape=(size,))
+
+
+def _check_ids(file: BinaryIO, vocab_size: int, path: Path) -> None:
+    """Raises ValueError for an id outside the vocabulary: an embedding would fail late, or not at all."""
+    chunk, start = np.empty(_CHUNK, np.uint16), 0  # read, which is faster than the page faults of a memmap
+    while count := file.readinto(chunk.data) // 2:
+        if chunk[:count].max() >= vocab_size:
+            i = int((chunk >= vocab_size).argmax())
+            raise ValueError(
+                f"{path}: token {start + i:,} has the id {chunk[i]}, but the vocabulary has {vocab_size:,} "
+                "ids; is it of another tokenizer.json?"
+            )
+        start += count
 
 
 class TokenWindows(Dataset[np.ndarray]):
@@ -45,8 +76,9 @@ class TokenWindows(Dataset[np.ndarray]):
     Args and errors: see `load_tokens`.
     """
 
-    def __init__(self, folder: str | Path, split: str, context_length: int):
-        self.tokens, self.context_length = load_tokens(folder, split, context_length), context_length
+    def __init__(self, folder: str | Path, split: str, context_length: int, vocab_size: int | None = None):
+        self.tokens = load_tokens(folder, split, context_length, vocab_size)
+        self.context_length = context_length
 
     def __len__(self) -> int:
         return len(self.tokens) - self.context_length
@@ -58,7 +90,26 @@ class TokenWindows(Dataset[np.ndarray]):
 
 
 def size_of_vocabulary(folder: str | Path) -> int:
-    """Returns the vocabulary size of a folder's tokenizer; for GPT-2's, rounded up to a multiple of 64."""
+    """Returns the vocabulary size of a folder's tokenizer; for GPT-2's, rounded up to a multiple of 64.
+
+    Raises:
+        OSError, ValueError: see `tokenizer_type` and `CharTokenizer.load`.
+    """
     path = Path(folder) / "tokenizer.json"
-    kind = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"type": "gpt2"}
-    return len(kind["characters"]) if kind["type"] == "char" else _GPT2_VOCAB_SIZE
+    if os.path.lexists(path) and tokenizer_type(path) == CharTokenizer.type:
+        return CharTokenizer.load(path).vocab_size
+    return _GPT2_VOCAB_SIZE
+
+
+def tokenizer_type(path: str | Path) -> str:
+    """Returns "char" or "gpt2", the type of a tokenizer.json.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is damaged, or of another type.
+    """
+    content = read_json(path)
+    kind = content.get("type") if isinstance(content, dict) else None
+    if kind not in ("char", "gpt2"):
+        raise ValueError(f"{path} is damaged: expected a tokenizer of type 'char' or 'gpt2', got {kind!r}")
+    return kind

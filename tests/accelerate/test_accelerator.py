@@ -1,6 +1,7 @@
 """The Accelerator in one process: the same training as without it."""
 
 import json
+import os
 import signal
 import sys
 import types
@@ -338,6 +339,41 @@ def test_a_log_goes_on_from_a_step(tmp_path):
     assert log([6, 7], start=5) == [0, 5, 6, 7]
     assert log([8]) == [0, 5, 6, 7, 8]
     assert log([0, 1], start=0) == [0, 1]
+
+
+def test_a_log_that_is_damaged_or_no_file(tmp_path):
+    path = tmp_path / "log.jsonl"
+    for line in ("{", "[]", '{"step": "a"}', "[" * 100_000, "\0" * 9):
+        path.write_text('{"step": 1, "loss": NaN}\n' + line + "\n")
+        whole = path.read_bytes()
+        with pytest.raises(ValueError, match="log.jsonl.* is damaged: "):
+            JsonlTracker("log", tmp_path, start=1)
+        assert path.read_bytes() == whole
+    path.write_text('{"step": 1, "loss": NaN}\n' + "\0" * 9)  # as a crash may leave the end
+    JsonlTracker("log", tmp_path, start=1).finish()
+    assert path.read_text() == '{"step": 1, "loss": NaN}\n'
+    path.unlink()
+    os.mkfifo(path)
+    for start in (None, 0, 1):
+        with pytest.raises(OSError, match="log.jsonl: it is a FIFO"):
+            JsonlTracker("log", tmp_path, start=start)
+
+
+def test_a_log_is_shortened_atomically(tmp_path, monkeypatch):
+    tracker = JsonlTracker("log", tmp_path)
+    for step in range(1, 4):
+        tracker.log({"loss": 0.5}, step)
+    tracker.finish()
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        JsonlTracker("log", tmp_path, start=1)
+    with pytest.raises(KeyboardInterrupt):
+        tracker.store_init_configuration({"lr": 1})
+    assert (tmp_path / "log.jsonl").read_text().count("\n") == 3 and os.listdir(tmp_path) == ["log.jsonl"]
 
 
 def test_wandb_is_asked_for_what_is_logged(monkeypatch):

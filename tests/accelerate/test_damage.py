@@ -50,7 +50,8 @@ DAMAGE = {  # what is done to a file: what is said of it
     "emptied": (lambda path: path.write_bytes(b""), "has 0 bytes instead of"),
     "one bit": (flip, "was altered"),
     "removed": (Path.unlink, "is missing"),
-    "a folder": (make_folder, "is missing"),
+    "a folder": (make_folder, "it is a folder"),
+    "a FIFO": (lambda path: (path.unlink(), os.mkfifo(path)), "it is a FIFO"),
     "a link to nothing": (lambda path: (path.unlink(), path.symlink_to("nothing")), "is missing"),
 }
 
@@ -83,6 +84,13 @@ MANIFESTS = {  # what is in manifest.json: what is said
     "{": "is damaged",
     "[]": "is damaged",
     "[" * 100_000: "is damaged",
+    '{"version": 1, "version": 1, "files": {}}': "the key 'version' occurs twice",
+    '{"version": 1, "files": {}}': "accelerator.bin is not in manifest.json",
+    **{
+        f'{{"version": 1, "files": {{"a": {{"bytes": {size}, "blake2b": ""}}}}}}': "is damaged"
+        for size in ("Infinity", "NaN", "1e999", "-1", "true", "1.0", '"1"', "[]")
+    },
+    '{"version": 1, "files": {"a": {"bytes": 1, "blake2b": 1}}}': "is damaged",
     "\udcff": "is damaged",
     '{"version": 1}': "is damaged",
     '{"version": 1, "files": []}': "is damaged",
@@ -125,6 +133,109 @@ def test_each_bit_of_the_manifest_matters(tmp_path, three):
         assert checkpoint.find_problem(path.parent), f"bit {bit}"
 
 
+def edited(folder, target, **files):
+    """A checkpoint like another one but for some files."""
+    checkpoint.write(target, {**checkpoint.read(folder), **files})
+    return target
+
+
+def changed(name, *keys):
+    """Returns a function that returns a file's content with the item under `keys` replaced; None deletes."""
+
+    def change(content, value):
+        inner = content
+        for key in keys[:-1]:
+            inner = inner[key]
+        if value is None:
+            del inner[keys[-1]]
+        else:
+            inner[keys[-1]] = value
+        return content
+
+    return name, change
+
+
+def whole(name):
+    return name, lambda content, value: value
+
+
+STEP = changed("accelerator.bin", "step")
+CLASSES = changed("accelerator.bin", "classes")
+NUMPY = changed("random_states.bin", 0, "numpy")
+POSITION = changed("random_states.bin", 0, "numpy", "state", "pos")
+GROUP = changed("optimizer.bin", "param_groups", 0)
+MOMENT = changed("optimizer.bin", "state", 0, "exp_avg")
+OPTIMIZER_STEP = changed("optimizer.bin", "state", 0, "step")
+WEIGHT = changed("model.safetensors", "0.weight")
+LOADER = changed("sampler.bin", 0, 0, "batches")
+CRAFTED = [  # a file, what is in it; the manifest fits
+    (STEP, -1), (STEP, "3"), (STEP, 1.5), (STEP, True), (STEP, None), (STEP, [3]), (CLASSES, []),
+    (CLASSES, {"optimizer": "AdamW", "scheduler": []}), (CLASSES, {"optimizer": [1], "scheduler": []}),
+    (changed("accelerator.bin", "num_processes"), 0), (changed("accelerator.bin", "num_processes"), "1"),
+    (changed("sampler.bin", 0), {}), (changed("sampler.bin", 0, 0), 3), (changed("sampler.bin", 0, 0), {}),
+    (changed("sampler.bin", 0, 0, "epoch"), "a"), (changed("sampler.bin", 0, 0, "streams"), 1),
+    (LOADER, -1), (LOADER, "1"), (LOADER, None), (LOADER, 1.5),
+    (changed("random_states.bin", 0), []), (changed("random_states.bin", 0, "python"), 3),
+    (changed("random_states.bin", 0, "python"), (3, (1, 2), None)), (NUMPY, {}), (NUMPY, []), (POSITION, -1),
+    (POSITION, 10**6), (POSITION, 10**30), (POSITION, "1"), (changed("random_states.bin", 0, "mytorch"), []),
+    (changed("random_states.bin", 0, "numpy", "bit_generator"), "PCG64"),
+    (changed("random_states.bin", 0, "numpy", "state", "key"), mytorch.ones(3).numpy()),
+    (changed("random_states.bin", 0, "mytorch", "cpu"), mytorch.ones(3)),
+    (changed("random_states.bin", 0, "mytorch", "cpu"), mytorch.ones(3, dtype="uint8")),
+    (GROUP, []), (GROUP, {}), (changed("optimizer.bin", "param_groups", 0, "params"), 3),
+    (changed("optimizer.bin", "param_groups", 0, "lr"), "a"), (changed("optimizer.bin", "state", 0), []),
+    (changed("optimizer.bin", "state"), [1]), (changed("optimizer.bin", "param_groups"), {}),
+    (MOMENT, mytorch.ones(3)), (MOMENT, "a"), (MOMENT, None), (MOMENT, [1.0]),
+    (OPTIMIZER_STEP, -1), (OPTIMIZER_STEP, "a"), (OPTIMIZER_STEP, mytorch.tensor(-1.0)),
+    (WEIGHT, mytorch.ones(3)), (WEIGHT, "a"), (WEIGHT, None), (WEIGHT, 3),
+    (changed("scheduler.bin", "last_epoch"), "a"), (changed("scheduler.bin", "last_epoch"), -5),
+    *((whole(name), value) for name in sorted(FILES - {"manifest.json"}) for value in ([], "a", 3, {}, [[]])),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:passed over")
+@pytest.mark.parametrize(
+    "part, value", CRAFTED, ids=[f"{part[0]} {i}" for i, (part, _) in enumerate(CRAFTED)]
+)
+def test_a_part_of_wrong_content(tmp_path, part, value):
+    """One error names the file; the last good one passes over it, and all is as in that one."""
+    name, change = part
+    parts = begin()
+    run(parts, 3, lambda: parts[0].save_state(tmp_path, keep_last=3))
+    content = change(mytorch.load(tmp_path / "checkpoint_2" / name), value)
+    edited(tmp_path / "checkpoint_2", tmp_path / "checkpoint_3", **{name: content})
+    with pytest.raises((ValueError, RuntimeError), match=f"checkpoint_3.*{name}"):
+        parts[0].load_state(tmp_path / "checkpoint_3")
+    assert parts[0].load_state(tmp_path, last_good=True) == str(tmp_path / "checkpoint_2")
+    after = run(parts, 6)
+    fresh = begin()
+    fresh[0].load_state(tmp_path / "checkpoint_2")
+    assert run(fresh, 6) == after
+
+
+SCALER = [("scale", "a"), ("scale", 0.0), ("growth_factor", None), ("growth_interval", []),
+          ("_growth_tracker", -1), ("_growth_tracker", "1")]  # fmt: skip
+MIXED = [
+    {"precision": 16}, {"scaler": []}, {"scaler": {}}, {"float32_weights": []}, {"float32_weights": {}},
+    {"float32_weights": [{"0": "a"}]}, {"float32_weights": [{"0": mytorch.ones(3)}]},
+    *({"scaler": setting} for setting in SCALER),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:passed over")
+@pytest.mark.parametrize("change", MIXED, ids=[str(i) for i in range(len(MIXED))])
+def test_mixed_precision_of_wrong_content(tmp_path, change):
+    parts = begin("fp16")
+    run(parts, 2, lambda: parts[0].save_state(tmp_path, keep_last=3))
+    content = mytorch.load(tmp_path / "checkpoint_1/mp_config.bin")
+    if isinstance(change.get("scaler"), tuple):
+        change = {"scaler": {**content["scaler"], change["scaler"][0]: change["scaler"][1]}}
+    edited(tmp_path / "checkpoint_1", tmp_path / "checkpoint_2", **{"mp_config.bin": {**content, **change}})
+    with pytest.raises((ValueError, RuntimeError), match="checkpoint_2.*mp_config.bin"):
+        parts[0].load_state(tmp_path / "checkpoint_2")
+    assert parts[0].load_state(tmp_path, last_good=True) == str(tmp_path / "checkpoint_1")
+
+
 # Which one is taken.
 
 
@@ -136,6 +247,51 @@ def test_the_last_good_one(tmp_path, three):
     three.save_state(tmp_path, keep_last=1)  # one after the damaged one, which then isn't needed
     assert os.listdir(tmp_path) == ["checkpoint_3"]
     assert three.load_state(tmp_path, last_good=True) == str(tmp_path / "checkpoint_3")
+
+
+def test_keep_last_counts_good_ones(tmp_path, three):
+    """A damaged one neither takes the place of a good one nor is deleted before it would be by its age."""
+    flip(tmp_path / "checkpoint_2/optimizer.bin")
+    truncate(tmp_path / "checkpoint_1/model.safetensors")
+    three.save_state(tmp_path, keep_last=2)  # good are 3 and 0
+    assert sorted(os.listdir(tmp_path)) == [f"checkpoint_{i}" for i in range(4)]
+    three.save_state(tmp_path, keep_last=2)  # good are 4 and 3
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint_3", "checkpoint_4"]
+    os.rename(tmp_path / "checkpoint_4/manifest.json", tmp_path / "checkpoint_4/other.json")
+    three.save_state(tmp_path, keep_last=2, asynchronous=True)
+    three.wait_for_checkpoint()
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint_3", "checkpoint_4", "checkpoint_5"]
+    with pytest.warns(UserWarning, match="passed over .*checkpoint_5"):
+        flip(tmp_path / "checkpoint_5/optimizer.bin")
+        assert three.load_state(tmp_path, last_good=True) == str(tmp_path / "checkpoint_3")
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, three, monkeypatch):
+    """The new one is read, not a mixture of both."""
+    load_open, replaced = checkpoint.load_open, []
+
+    def load_and_replace(file, *args, **kwargs):
+        content = load_open(file, *args, **kwargs)
+        if not replaced:
+            replaced.append(True)
+            checkpoint.write(tmp_path / "checkpoint_0", files)
+        return content
+
+    files = checkpoint.read(tmp_path / "checkpoint_2")
+    monkeypatch.setattr(checkpoint, "load_open", load_and_replace)
+    found = checkpoint.read(tmp_path / "checkpoint_0")
+    assert replaced and found["custom_checkpoint.bin"] == {"step": 3}
+    assert found["model.safetensors"]["0.weight"].tolist() == files["model.safetensors"]["0.weight"].tolist()
+
+
+@pytest.mark.filterwarnings("ignore:passed over")
+def test_no_memory_is_no_damage(tmp_path, three, monkeypatch):
+    def no_memory(*args, **kwargs):
+        raise MemoryError("no memory for tensor 'x'")
+
+    monkeypatch.setattr(checkpoint, "load_open", no_memory)
+    with pytest.raises(MemoryError):
+        three.load_state(tmp_path, last_good=True)
 
 
 def test_the_last_good_one_if_all_are_damaged(tmp_path, three):
@@ -282,12 +438,6 @@ def test_a_disk_that_is_full(tmp_path, three, room, asynchronous):
 # What it is of.
 
 
-def edited(folder, target, **files):
-    """A checkpoint like another one but for some files."""
-    checkpoint.write(target, {**checkpoint.read(folder), **files})
-    return target
-
-
 def test_another_optimizer_or_schedule_is_refused(tmp_path):
     def make(optimizer, schedule):
         accelerator, model = Accelerator(cpu=True), nn.Linear(2, 2)
@@ -315,7 +465,7 @@ def test_what_this_run_does_not_know_is_not_passed_over(tmp_path, three):
         three.load_state(tmp_path / "c")
     files = checkpoint.read(tmp_path / "checkpoint_2")
     checkpoint.write(tmp_path / "d", {name: obj for name, obj in files.items() if name != "sampler.bin"})
-    with pytest.raises(ValueError, match="holds 0 of kind sampler, this run has 1"):
+    with pytest.raises(ValueError, match="sampler.bin is not in manifest.json"):
         three.load_state(tmp_path / "d")
 
 

@@ -105,6 +105,7 @@ WRONG = {  # file: message
     "cpu: true\ncpu: false": "cpu is set 2 times",
     "- 1": "expected lines of the form `name: value`, got [1]",
     "cpu: [": "is no YAML",
+    "[" * 5000: "is no YAML",
     "nnodes: 2\nnode_rank: 2": "node_rank=2 (file",
 }
 

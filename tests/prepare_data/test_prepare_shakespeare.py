@@ -161,7 +161,7 @@ def test_nothing_found(world, capsys, content, why):
     assert error.startswith("error: Tiny Shakespeare not found; tried the cache ")
     for part in (
         str(world.cache),
-        "No such file",
+        "no such file",
         "raw.githubusercontent.com",
         "no route to host",
         why,

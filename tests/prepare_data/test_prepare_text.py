@@ -1,10 +1,11 @@
+import os
 from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
 
 from mytorch.tokenizers import CharTokenizer
-from prepare_data import prepare_text
+from prepare_data import common, prepare_text
 
 
 def prepared(folder):
@@ -51,6 +52,25 @@ def test_folder_in_sorted_order(tmp_path, capsys):
     assert "text from 3 files in" in capsys.readouterr().out
     assert run(tmp_path / "out", folder, "--pattern", "*.md") == 0
     assert "".join(prepared(tmp_path / "out")) == "# note"
+
+
+def test_what_is_no_file(tmp_path, capsys):
+    os.mkfifo(tmp_path / "a.txt")
+    assert run(tmp_path / "out", tmp_path / "a.txt") == 1
+    assert "a.txt: it is a FIFO" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_crash_leaves_whole_files(tmp_path, monkeypatch):
+    """All are on the disk before the first is renamed."""
+    calls = []
+    monkeypatch.setattr(common, "flush", lambda path: calls.append(("flush", path.name)))
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(("replace", b.name)), replace(a, b)))
+    (tmp_path / "a.txt").write_text("abcd" * 50)
+    assert run(tmp_path / "out", tmp_path / "a.txt") == 0
+    names = ["train.bin", "val.bin", "tokenizer.json"]
+    assert sorted(calls[-6:-3]) == sorted(("flush", name) for name in names)
+    assert sorted(calls[-3:]) == sorted(("replace", name) for name in names)
 
 
 def test_pydocs(tmp_path):

@@ -88,7 +88,7 @@ def test_wrong_characters(characters, message):
     [
         ("", "Expecting value"),
         ("{", "Expecting property name"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "expected a JSON object, got list"),
         ("{}", "expected a tokenizer of type 'char', got None"),
         (json.dumps({"type": "gpt2"}), "expected a tokenizer of type 'char', got 'gpt2'"),
@@ -96,6 +96,8 @@ def test_wrong_characters(characters, message):
         (json.dumps({"type": "char", "characters": ["a"]}), "'characters' must be a string"),
         (json.dumps({"type": "char", "characters": "aa"}), "must be unique, got 'a' twice"),
         (b"\xff", "can't decode byte 0xff"),
+        ('{"type": "char", "characters": "ab", "characters": "abc"}', "the key 'characters' occurs twice"),
+        ('{"type": "char", "characters": NaN}', "NaN is no number"),
     ],
 )
 def test_malformed_file(tmp_path, content, message):

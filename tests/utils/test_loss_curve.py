@@ -33,6 +33,12 @@ def test_the_picture_is_a_png_of_the_losses(tmp_path):
 def test_errors(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="metrics.jsonl contains no losses"):
         draw_loss_curve(write(tmp_path, [{"iteration": 1, "lr": 1.0}]), tmp_path / "x.png")
+    path = tmp_path / "metrics.jsonl"
+    for line in ("{", "[]", '{"iteration": 1, "iteration": 2, "loss": 1}', '{"iteration": "a", "loss": 1}',
+                 '{"loss": 1}', '{"iteration": 2, "val_loss": [1]}', "[" * 100_000):  # fmt: skip
+        path.write_text('{"iteration": 1, "loss": NaN}\n' + line + "\n")
+        with pytest.raises(ValueError, match="metrics.jsonl.* is damaged: "):
+            draw_loss_curve(path, tmp_path / "x.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         draw_loss_curve(tmp_path / "metrics.jsonl", tmp_path / "x.png")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
-from ..options import as_number
+from ..options import as_number, check_kind
 
 
 class LRScheduler:
@@ -109,7 +109,17 @@ class LRScheduler:
         return {name: value for name, value in self.__dict__.items() if name not in self._not_saved}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` returned; the rates themselves are in the optimizer's state."""
+        """Loads what `state_dict` returned; the rates themselves are in the optimizer's state.
+
+        Raises:
+            ValueError: a number or a list is of another type, or `last_epoch` is less than -1.
+        """
+        for name, value in state_dict.items():
+            if value is not None:  # PyTorch has None where a list was passed
+                check_kind(name, self.__dict__.get(name), value)
+        epoch = state_dict.get("last_epoch")
+        if "last_epoch" in self.__dict__ and (epoch is None or epoch < -1):
+            raise ValueError(f"last_epoch must be a number of at least -1, got {epoch}")
         self.__dict__.update(state_dict)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..reading import is_count
 from .dataset import IterableDataset
 from .fetch import Recipe, StreamEnded
 from .pin import pin_batch
@@ -76,6 +77,9 @@ def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
         raise ValueError(
             f"load_state_dict(): expected the state of a DataLoader, got the keys {sorted(state)}"
         )
+    for name in ("epoch", "batches", "turn"):
+        if not is_count(state[name]):
+            raise ValueError(f"load_state_dict(): {name} must be an int of at least 0, got {state[name]!r}")
     for name, value in sizes.items():
         if state.get(name) != value:
             raise ValueError(

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...backends.device import CPU
 from ...random import Generator, generator_on
+from ..reading import is_count
 
 T = TypeVar("T", covariant=True)
 
@@ -71,7 +72,7 @@ class ShufflingSampler(Sampler[int]):
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Loads a `state_dict`."""
-        self._seed, self.epoch = state_dict["seed"], state_dict["epoch"]
+        self._seed, self.epoch = _checked(state_dict, "seed"), _checked(state_dict, "epoch")
 
     def _draw(self, rng: np.random.Generator) -> Iterator[int]:
         """Returns the indices of one pass."""
@@ -243,7 +244,7 @@ class DistributedSampler(Sampler[int]):
                 f"load_state_dict(): the state is of {state_dict['num_replicas']} processes, "
                 f"expected {self.num_replicas}"
             )
-        self.seed, self.epoch = state_dict["seed"], state_dict["epoch"]
+        self.seed, self.epoch = _checked(state_dict, "seed"), _checked(state_dict, "epoch")
 
     def __iter__(self) -> Iterator[int]:
         size = len(self.dataset)
@@ -321,6 +322,12 @@ def load_state(part: object, state: dict | None) -> None:
     if not hasattr(part, "load_state_dict"):
         raise ValueError(f"load_state_dict(): {type(part).__name__} has no load_state_dict(), got {state}")
     part.load_state_dict(state)
+
+
+def _checked(state: dict, name: str) -> int:
+    if not is_count(state[name]):
+        raise ValueError(f"load_state_dict(): {name} must be an int of at least 0, got {state[name]!r}")
+    return state[name]
 
 
 def _check_positive(name: str, value: object) -> None:
