@@ -10,6 +10,7 @@ from triton.runtime.jit import JITFunction
 
 from ....backends.device import RawArray, is_raw
 from .launch import launch
+from .sizes import cdiv
 
 BLOCK = 512
 
@@ -61,4 +62,4 @@ def launch_update(
     """Launches the kernel of an update on vectors (or None) of one length, of which the first is the data."""
     n = vectors[0].size
     if n:
-        launch(kernel, (triton.cdiv(n, BLOCK),), *vectors, n, *scaling, *scalars, BLOCK=BLOCK, **meta)
+        launch(kernel, (cdiv(n, BLOCK),), *vectors, n, *scaling, *scalars, BLOCK=BLOCK, **meta)
