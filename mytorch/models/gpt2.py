@@ -192,13 +192,18 @@ class GPT2(nn.Module):
                     std /= math.sqrt(2 * c.n_layer)
                 nn.init.normal_(p, mean=0.0, std=std)
 
-    def forward(self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None):
+    def forward(
+        self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
+        return_logits: bool = True,
+    ):  # fmt: skip
         """Returns the logits, and the loss if targets are given.
 
         Args:
             idx: (B, T) int64 tokens.
             targets: (B, T) int64, the next token of each token; -1 is ignored by the loss.
             cache: keys and values of the previous tokens; those of `idx` are appended.
+            return_logits: False returns None in place of logits beside a loss. Mixed precision would cast
+                them, the largest tensor of a step, to float32.
 
         Returns:
             logits (B, T, vocab_size); with targets (logits, loss), where the loss is the mean cross entropy
@@ -210,10 +215,10 @@ class GPT2(nn.Module):
         logits = self.lm_head(self.features(idx, cache))
         if targets is None:
             return logits
+        rows = logits.view(-1, logits.shape[-1])
         # In float16 the loss would have three digits, and overflow when it is scaled.
-        rows = logits.view(-1, logits.shape[-1]).float()
-        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1)
-        return logits, loss
+        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1, dtype=mytorch.float32)
+        return logits if return_logits else None, loss
 
     def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
         """Returns the input (B, T, C) of the output layer; arguments and errors: see `forward`."""
