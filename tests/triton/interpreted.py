@@ -193,6 +193,16 @@ def test_float64_is_refused(name):
         kernel(name)(*arguments(name, CASES[name][0], "float64"))
 
 
+def test_the_gradients_of_self_attention_are_views_of_one_array(monkeypatch):
+    """Nothing is stacked, for the output neither."""
+    raws = arguments("self_attention", CASES["self_attention"][0], "float16")
+    monkeypatch.setattr(np, "stack", None)
+    monkeypatch.setattr(np, "concatenate", None)
+    y, vjp = kernel("self_attention")(*raws)
+    dqkv = vjp(np.ones_like(y))[0]
+    assert dqkv.shape == raws[0].shape and dqkv.flags.c_contiguous and dqkv.base is None
+
+
 @pytest.mark.parametrize("dtype", DTYPES if EVERYTHING else ["float16"])
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "gelu_tanh"])
 def test_what_is_activated_is_the_rounded_sum(activation, dtype):
