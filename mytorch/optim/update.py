@@ -105,8 +105,8 @@ class Scaling(NamedTuple):
 
     Attributes:
         grad_scale, found_inf: numbers, or tensors of one element; None for 1 and 0.
-        stores: whether somebody reads the gradients after the update; without it a kernel on a GPU need not
-            write them.
+        stores: False where the gradients aren't read after the update: a kernel on a GPU then doesn't write
+            them.
     """
 
     grad_scale: float | Tensor | None = None
