@@ -179,7 +179,7 @@ def train_step(accelerator, model, optimizer, batches, args):
     for batch in islice(batches, args.gradient_accumulation_steps):
         batch = batch.to(accelerator.device)
         with accelerator.accumulate(model):
-            _, loss = model(batch[:, :-1], batch[:, 1:])
+            _, loss = model(batch[:, :-1], batch[:, 1:], return_logits=False)
             accelerator.backward(loss)
             if args.max_grad_norm:
                 accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
@@ -196,7 +196,7 @@ def mean_loss(accelerator, model, loader):
     total = rows = 0
     for batch in loader:
         batch = batch.to(accelerator.device)
-        total += model(batch[:, :-1], batch[:, 1:])[1].item() * len(batch)
+        total += model(batch[:, :-1], batch[:, 1:], return_logits=False)[1].item() * len(batch)
         rows += len(batch)
     model.train()
     total, rows = accelerator.reduce(mytorch.tensor([total, rows], dtype="float64"), "sum").tolist()

@@ -24,7 +24,7 @@ from .backends.device import device
 from .core.grad_mode import _state
 from .core.tensor import Tensor
 from .nn.functional.composite import REGISTRY
-from .ops.autocast import in_float32, in_half, in_widest
+from .ops.autocast import in_float32, in_half, in_widest, loss_in_float32
 
 __all__ = [
     "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available",
@@ -36,9 +36,11 @@ HALF = (
     "conv1d conv2d conv3d gru_steps linear linear_activation lstm_steps rnn_steps "
     "scaled_dot_product_attention self_attention"
 )
-FLOAT32 = "cross_entropy ctc_loss grid_sample huber_loss l1_loss mse_loss nll_loss smooth_l1_loss"
-WIDEST = "bilinear"
-for _names, _casts in ((HALF, in_half), (FLOAT32, in_float32), (WIDEST, in_widest)):
+FLOAT32 = "ctc_loss grid_sample huber_loss l1_loss mse_loss nll_loss smooth_l1_loss"
+CASTS = (
+    (HALF, in_half), (FLOAT32, in_float32), ("cross_entropy", loss_in_float32), ("bilinear", in_widest),
+)  # fmt: skip
+for _names, _casts in CASTS:
     for _name in _names.split():
         REGISTRY[_name].autocast = _casts
 

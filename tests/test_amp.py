@@ -186,3 +186,14 @@ def test_a_function_without_autocast():
         Doubled.apply(x @ x).sum().backward()
     assert x.grad.tolist() == [[8.0, 8.0], [8.0, 8.0]]
     assert nn.functional.linear(x, x).dtype == "float32"
+
+
+def test_the_loss_of_half_logits_is_float32():
+    """They aren't cast: on a GPU the kernel reads them as they are."""
+    x, y = mytorch.tensor(X, dtype=mytorch.bfloat16), mytorch.tensor(LABELS) % 8
+    weight = mytorch.rand(8)
+    with mytorch.autocast("cpu"):
+        loss = mytorch.nn.functional.cross_entropy(x, y, weight)
+        wide = mytorch.nn.functional.cross_entropy(x.double(), y)
+    assert loss.dtype == mytorch.float32 and wide.dtype == mytorch.float64
+    assert loss.item() == mytorch.nn.functional.cross_entropy(x.float(), y, weight).item()

@@ -240,3 +240,41 @@ def test_a_graphed_step_takes_what_it_was_made_for(fake_cuda):
         step(x, y)
     with pytest.raises(ValueError, match="num_warmup_iters must be at least 1, got 0"):
         cuda.make_graphed_step(forward_backward, batch, num_warmup_iters=0)
+
+
+MANY = {
+    "cat": lambda xs: mytorch.cat(xs, 1),
+    "stack": lambda xs: mytorch.stack(xs, 1),
+    "split": lambda xs: mytorch.autograd.grad(sum(p.sum() for p in xs[0].split(1, 1)), xs[:1])[0],
+    "unbind": lambda xs: mytorch.autograd.grad(sum(p.sum() for p in xs[0].unbind(1)), xs[:1])[0],
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_more_than_eight_arrays_are_joined(fake_cuda, name):
+    """CuPy would copy their addresses from the CPU."""
+    xs = [mytorch.randn(2, 20, device="cuda:0", requires_grad=True) for _ in range(70)]
+    made, y = captured(lambda: MANY[name](xs))
+    made.replay()
+    assert y.tolist() == MANY[name](xs).tolist()
+
+
+def test_clipping_more_than_eight_gradients(fake_cuda):
+    ps = [nn.Parameter(mytorch.randn(3, device="cuda:0")) for _ in range(20)]
+    for p in ps:
+        p.grad = mytorch.randn(3, device="cuda:0")
+    before = mytorch.cat([p.grad for p in ps])
+    made, norm = captured(lambda: nn.utils.clip_grad_norm_(ps, 0.5))
+    made.replay()
+    assert norm.item() == pytest.approx(before.norm().item())
+    assert mytorch.cat([p.grad for p in ps]).norm().item() == pytest.approx(0.5, 1e-4)
+
+
+def test_cupy_joins_by_addresses(fake_cuda):
+    """The stand-in refuses it as the real one: many small arrays of one dtype."""
+    a, big = (fake_cuda.zeros(n, "f") for n in (3, 1 << 19))
+    for arrays in ([a] * 8, [a] * 8 + [a.astype("e")], [big] * 9):
+        captured(lambda arrays=arrays: fake_cuda.concatenate(arrays))
+    for function in (fake_cuda.concatenate, fake_cuda.stack, fake_cuda.vstack):
+        with pytest.raises(RuntimeError, match="must not wait"):
+            captured(lambda function=function: function([a] * 9))

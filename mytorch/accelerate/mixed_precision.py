@@ -56,6 +56,7 @@ class MixedPrecisionOptimizer:
 
     def __init__(self, optimizer: Optimizer, values: dict[Tensor, Array] | None = None):
         self.optimizer = optimizer
+        optimizer.discards_grads = True  # those of the masters, which each step makes again
         self.dtype: np.dtype | None = None
         self.grad_scale: Tensor | None = None
         self.found_inf: Tensor | None = None

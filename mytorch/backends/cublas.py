@@ -18,7 +18,7 @@ import threading
 import warnings
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,18 +101,20 @@ def matmul(
         ValueError: the shapes don't fit, or elements of `out` overlap.
         RuntimeError: an array isn't on the current device, or cuBLAS fails: the message has its status.
     """
-    shape = _result_shape(x, y)
     if out is None:
         if beta:
             raise ValueError(f"beta={beta} needs an `out` to be added to")
-        out = _cupy().empty(shape, x.dtype)
-    _check(x, y, out, shape)
+        out = _cupy().empty(_result_shape(x.shape, y.shape), x.dtype)
+    how = _planned(
+        _Layout(x.shape, x.strides, x.dtype), _Layout(y.shape, y.strides, y.dtype),
+        _Layout(out.shape, out.strides, out.dtype),
+    )  # fmt: skip
+    _check_devices(x, y, out)
     if out.size == 0:
         return out
     if x.shape[-1] == 0:  # an empty sum
         out[...] = 0 if beta == 0 else beta * out
         return out
-    how = plan(strided(x), strided(y), strided(out), x.itemsize)
     if how is None:
         z = matmul(x, y, alpha=alpha)
         out[...] = z if beta == 0 else z + beta * out
@@ -150,23 +152,47 @@ def dense(array: RawArray) -> RawArray:
     return array.copy(order="C")
 
 
-def _result_shape(x: RawArray, y: RawArray) -> tuple[int, ...]:
+class _Layout(NamedTuple):
+    """What a plan depends on."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+
+    itemsize = property(lambda self: self.dtype.itemsize)
+
+
+@functools.lru_cache(4096)  # a training step repeats the same products
+def _result_shape(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     try:
-        if min(x.ndim, y.ndim) >= 2 and x.shape[-1] == y.shape[-2]:
-            return (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        if min(len(x), len(y)) >= 2 and x[-1] == y[-2]:
+            return (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
     except ValueError:
         pass
-    raise ValueError(f"a product needs (..., M, K) and (..., K, N), got shapes {x.shape} and {y.shape}")
+    raise ValueError(f"a product needs (..., M, K) and (..., K, N), got shapes {x} and {y}")
 
 
-def _check(x: RawArray, y: RawArray, out: RawArray, shape: tuple[int, ...]) -> None:
+@functools.lru_cache(4096)
+def _planned(x: _Layout, y: _Layout, out: _Layout) -> Plan | None:
+    """Returns the plan of a product; None if there is none, or nothing to multiply.
+
+    Raises:
+        TypeError, ValueError: see `matmul`.
+    """
+    shape = _result_shape(x.shape, y.shape)
     allowed = (x.dtype.name, "float32") if x.itemsize == 2 else (x.dtype.name,)
     if x.dtype.name not in _DATA_TYPES or x.dtype != y.dtype or out.dtype.name not in allowed:
         raise TypeError(f"no product of {x.dtype} and {y.dtype} into {out.dtype}")
     if out.shape != shape:
         raise ValueError(f"the product has shape {shape}, `out` has {out.shape}")
-    if out.size and any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True)):
+    if 0 in shape:
+        return None
+    if any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True)):
         raise ValueError(f"`out` of strides {out.strides} has one address for several elements")
+    return None if x.shape[-1] == 0 else plan(strided(x), strided(y), strided(out), x.itemsize)
+
+
+def _check_devices(x: RawArray, y: RawArray, out: RawArray) -> None:
     current = _cupy().cuda.get_device_id()
     devices = [array.device.id for array in (x, y, out)]
     if devices != [current] * 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
@@ -186,6 +187,17 @@ def refuse_capture(what: str) -> None:
     """Raises a RuntimeError if this thread captures a CUDA graph, which would not repeat `what`."""
     if thread.is_capturing:
         raise RuntimeError(f"{what} can't be captured in a CUDA graph")
+
+
+def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
+    """Returns `np.concatenate(arrays, axis)`.
+
+    CuPy joins more than eight arrays by a kernel that gets their addresses from the CPU, which a CUDA graph
+    would not repeat: while one is captured, they are joined eight at a time.
+    """
+    while thread.is_capturing and len(arrays) > 8:
+        arrays = [np.concatenate(arrays[i : i + 8], axis) for i in range(0, len(arrays), 8)]
+    return np.concatenate(arrays, axis)
 
 
 def is_raw(x: Any) -> bool:

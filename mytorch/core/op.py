@@ -59,7 +59,8 @@ def op(
         tensors: the number of leading arguments that have to be tensors, not numbers.
         numbers: they may all be numbers.
         half: which dtypes of half precision the body takes as they are (see `upcast`): False for none,
-            "float16" for that one, True for float16 and bfloat16, as a view does.
+            "float16" for that one, "sum" for that one and for arrays of bfloat16 on a GPU, True for float16
+            and bfloat16, as a view does.
 
     Raises (when called):
         RuntimeError: tensors on different devices.
@@ -72,7 +73,7 @@ def op(
         raise ValueError(f"promote is one of {_PROMOTE}, got {promote!r}")
 
     upcasts = None if half is True or view else dtypes.is_bfloat16 if half else dtypes.is_half
-    call = _make_call(forward, promote, view, outputs, tensors, numbers, upcasts)
+    call = _make_call(forward, promote, view, outputs, tensors, numbers, upcasts, half == "sum")
     call.forward, call.promote, call.dual, call.tensors = forward, promote, _dual(call), tensors
     call.upcasts = upcasts
     return call
@@ -80,7 +81,7 @@ def op(
 
 def _make_call(
     forward: Callable, promote: str | None, view: bool, outputs: bool, tensors: int, numbers: bool,
-    upcasts: Callable | None,
+    upcasts: Callable | None, is_sum: bool,
 ) -> Callable:  # fmt: skip
     """The function of Tensors: unwrap, promote, upcast, compute, record."""
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
@@ -90,6 +91,8 @@ def _make_call(
             raws = promoted(raws, promote == "float")
         if upcasts is None or (upcasts is dtypes.is_bfloat16 and "ml_dtypes" not in sys.modules):
             return forward(*raws, **kwargs)
+        if is_sum and not kwargs and _are_bfloat16_on_gpu(raws):
+            return forward(*raws)
         return call_upcast(forward, raws, kwargs, upcasts)
 
     @functools.wraps(forward)
@@ -126,6 +129,11 @@ def _make_call(
         return out
 
     return call
+
+
+def _are_bfloat16_on_gpu(raws: list) -> bool:
+    """Returns whether all arguments are arrays of bfloat16 on a GPU."""
+    return all(type(r) is not np.ndarray and is_raw(r) and dtypes.is_bfloat16(r.dtype) for r in raws)
 
 
 def _dual(call: Callable) -> Callable:

@@ -7,7 +7,9 @@ backward pass casts to the dtype of the input. PyTorch's kernels do the same. Tw
 - `@op(half=True)` takes both as they are: it only moves elements, or accumulates in float32 by itself, as a
   matrix product does. So is a view.
 - `@op(half="float16")` takes float16, which NumPy and CuPy can compute with: its body is one of their
-  functions, which rounds once, or a sum with `dtype=np.float32`. bfloat16 they can only store and convert.
+  functions, which rounds once, or a sum with `dtype=np.float32`. bfloat16 is upcast.
+- `@op(half="sum")` takes bfloat16, too, where all arguments are arrays on a GPU: CuPy adds it, and rounds
+  once. Upcasting would take three more passes over memory.
 
 An array is here whatever has elements: a raw array, an Array or a Tensor.
 """

@@ -164,18 +164,29 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Transformer block: attention and MLP, each with a preceding layer norm and a residual connection."""
+    """Transformer block: attention and MLP, each with a preceding layer norm and a residual connection.
+
+    The output of the MLP isn't added to the residual stream here, but by the next layer norm, which reads
+    both once and writes the sum beside its norm:
+
+        x, stream = block(x, stream)     # the next block's input is x + stream
+
+    Shapes: x, stream (B, T, C); before the first block there is no stream.
+    """
 
     def __init__(self, config: GPT2Config, layer: int):
         super().__init__()
-        self.ln_1 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.ln_1 = nn.AddLayerNorm(config.n_embd, bias=config.bias)
         self.attn = CausalSelfAttention(config, layer)
         self.ln_2 = nn.AddLayerNorm(config.n_embd, bias=config.bias)
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        normed, x = self.ln_2(self.attn(self.ln_1(x), cache), x)  # norm(x + attention), x + attention
-        return x + self.mlp(normed)
+    def forward(
+        self, x: Tensor, stream: Tensor | None = None, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        normed, stream = self.ln_1(x, stream)  # norm(x + stream), x + stream
+        normed, stream = self.ln_2(self.attn(normed, cache), stream)
+        return self.mlp(normed), stream
 
 
 class GPT2(nn.Module):
@@ -193,7 +204,7 @@ class GPT2(nn.Module):
             "wpe": nn.Embedding(config.context_length, config.n_embd),
             "drop": nn.Dropout(config.dropout_p),
             "h": nn.ModuleList([Block(config, layer) for layer in range(config.n_layer)]),
-            "ln_f": nn.LayerNorm(config.n_embd, bias=config.bias),
+            "ln_f": nn.AddLayerNorm(config.n_embd, bias=config.bias),
         })  # fmt: skip
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
@@ -217,13 +228,18 @@ class GPT2(nn.Module):
                     std /= math.sqrt(2 * c.n_layer)
                 nn.init.normal_(p, mean=0.0, std=std)
 
-    def forward(self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None):
+    def forward(
+        self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
+        return_logits: bool = True,
+    ):  # fmt: skip
         """Returns the logits, and the loss if targets are given.
 
         Args:
             idx: (B, T) int64 tokens.
             targets: (B, T) int64, the next token of each token; -1 is ignored by the loss.
             cache: keys and values of the previous tokens; those of `idx` are appended.
+            return_logits: False returns None in place of logits beside a loss. Mixed precision would cast
+                them, the largest tensor of a step, to float32.
 
         Returns:
             logits (B, T, vocab_size); with targets (logits, loss), where the loss is the mean cross entropy
@@ -235,10 +251,10 @@ class GPT2(nn.Module):
         logits = self.lm_head(self.features(idx, cache))
         if targets is None:
             return logits
+        rows = logits.view(-1, logits.shape[-1])
         # In float16 the loss would have three digits, and overflow when it is scaled.
-        rows = logits.view(-1, logits.shape[-1]).float()
-        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1)
-        return logits, loss
+        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1, dtype=mytorch.float32)
+        return logits if return_logits else None, loss
 
     def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
         """Returns the input (B, T, C) of the output layer; arguments and errors: see `forward`."""
@@ -247,12 +263,12 @@ class GPT2(nn.Module):
             raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
         parts = self.transformer
         positions = parts.wpe.weight[past : past + T]
-        x = parts.drop(parts.wte(idx) + positions)  # (B, T, C)
+        x, stream = parts.drop(parts.wte(idx) + positions), None  # (B, T, C)
         for block in parts.h:
-            x = block(x, cache)
+            x, stream = block(x, stream, cache)
         if cache is not None:
             cache.length += T
-        return parts.ln_f(x)
+        return parts.ln_f(x, stream)[0]
 
     def num_parameters(self) -> int:
         """Returns the number of parameters; shared weights are counted once."""

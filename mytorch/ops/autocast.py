@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..backends.dtypes import is_half
 from ..core.grad_mode import _state
 from ..core.tensor import Tensor
+from ..core.upcast import FLOAT32
 from .cast import to
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,10 +43,17 @@ def in_widest(args: Sequence[Any]) -> list[Any]:
 
 def in_float32(args: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a loss: half Tensors as float32, on a device with autocast."""
-    wanted = np.dtype(np.float32)
     return [
-        _cast(x, wanted) if isinstance(x, Tensor) and x.device.type in _state.autocast else x for x in args
+        _cast(x, FLOAT32) if isinstance(x, Tensor) and x.device.type in _state.autocast else x for x in args
     ]
+
+
+def loss_in_float32(args: Sequence[Any]) -> list[Any]:
+    """Returns the arguments of a loss that reads half logits, and whose last argument is its dtype."""
+    logits, *others, dtype = args
+    if dtype is None and is_half(logits.dtype) and logits.device.type in _state.autocast:
+        dtype = FLOAT32
+    return [logits, *in_float32(others), dtype]
 
 
 def autocasts(casts: Callable[[Sequence[Any]], list[Any]]) -> Callable[[F], F]:

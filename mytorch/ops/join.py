@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import join
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
@@ -52,7 +53,7 @@ def _cat(*xs, dim):
         else:
             start, end = end, end + x.shape[dim]
             vjps.append(_slicer(dim, slice(start, end)))
-    return np.concatenate(joined, axis=dim), tuple(vjps)
+    return join(joined, dim), tuple(vjps)
 
 
 def _slicer(dim, part):
@@ -106,7 +107,7 @@ def _stack(*xs, dim):
                 f"got {list(xs[0].shape)} at entry 0 and {list(x.shape)} at entry {i}"
             )
     dim = canonical_dim(dim, xs[0].ndim + 1)
-    return np.stack(xs, axis=dim), tuple([_slicer(dim, i) for i in range(len(xs))])
+    return join([np.expand_dims(x, dim) for x in xs], dim), tuple([_slicer(dim, i) for i in range(len(xs))])
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:

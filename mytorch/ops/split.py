@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..backends.address import address_of
-from ..backends.device import RawArray
+from ..backends.device import RawArray, join
 from ..core.graph import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -190,7 +190,7 @@ def _split(x, sizes, dim):
         some = next(g for g in gs if g is not None)
         gs = [np.zeros(s, some.dtype, like=some) if g is None else g for g, s in zip(gs, shapes, strict=True)]
         whole = joined(gs, dim)
-        return np.concatenate(gs, axis=dim) if whole is None else whole
+        return join(gs, dim) if whole is None else whole
 
     return tuple(parts), vjp if parts else None
 
@@ -246,7 +246,7 @@ def unbind(x, dim=0):
         some = next(g for g in gs if g is not None)
         gs = [np.zeros(shape, some.dtype, like=some) if g is None else g for g in gs]
         whole = joined(gs, dim, new_dim=True)
-        return np.stack(gs, axis=dim) if whole is None else whole
+        return join([np.expand_dims(g, dim) for g in gs], dim) if whole is None else whole
 
     parts = tuple([x[(*index, i, ...)] for i in range(x.shape[dim])])
     return parts, vjp if parts else None

@@ -188,7 +188,7 @@ class Optimizer(SavedState):
 
         A gradient scaler may set two attributes before, numbers or tensors of one element: gradients are
         divided by `grad_scale`, in place, and nothing is updated if `found_inf` isn't 0. A fused update on a
-        GPU doesn't wait for it.
+        GPU doesn't wait for it, and with a third, `discards_grads`, doesn't write the gradients.
 
         Args:
             closure: computes the loss and its gradients; called first, and its result is returned.
@@ -198,7 +198,8 @@ class Optimizer(SavedState):
             with enable_grad():
                 loss = closure()
         clip, self.pending_clip = self.pending_clip, None
-        scaling = Scaling(getattr(self, "grad_scale", None), getattr(self, "found_inf", None), clip)
+        scales = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        scaling = Scaling(*scales, clip, not getattr(self, "discards_grads", False))
         for group, flat in self._flat_states():
             with on(flat.device), np.errstate(all="ignore"):
                 self._step_flat(group, flat, scaling)
@@ -232,7 +233,7 @@ class Optimizer(SavedState):
                     self.update(chunk, step, prepared)
             else:
                 update(*flat.vectors(first, last), step, options, factors)
-        if scaling.grad_scale is not None:
+        if scaling.grad_scale is not None and scaling.stores:
             flat.buffer.return_grads()
 
     def _fused_update(self, group: ParamGroup, flat: FlatState) -> Callable | None:

@@ -98,18 +98,22 @@ class Clip(NamedTuple):
 class Scaling(NamedTuple):
     """The factors by which an update multiplies the gradients.
 
-        g <- g / grad_scale                                             stays so in `.grad`, as in PyTorch
+        g <- g / grad_scale                                             stays so in `.grad`, as in PyTorch,
+                                                                        if `stores`
         g <- g min(1, max_norm / (total_norm / grad_scale + 1e-6))      for this update only
 
     Nothing is updated if `found_inf` isn't 0.
 
     Attributes:
         grad_scale, found_inf: numbers, or tensors of one element; None for 1 and 0.
+        stores: False where the gradients aren't read after the update: a kernel on a GPU then doesn't write
+            them.
     """
 
     grad_scale: float | Tensor | None = None
     found_inf: float | Tensor | None = None
     clip: Clip | None = None
+    stores: bool = True
 
     def factors(self) -> tuple[float, float]:
         """Returns the factor that stays in the gradients and the one for this update; may wait for a GPU."""
@@ -122,14 +126,16 @@ class Scaling(NamedTuple):
         factor = self.clip.max_norm / (float(self.clip.total_norm) * unscale + 1e-6)
         return unscale, 1.0 if factor >= 1 else factor
 
-    def factors_on(self, target: device) -> tuple[RawArray | None, RawArray | None, RawArray | None, float]:
+    def factors_on(self, target: device) -> tuple:
         """Returns what a kernel on a GPU computes them from, without waiting.
 
         Returns:
-            grad_scale, found_inf and total_norm, each an array of one float32 on the GPU or None; max_norm.
+            grad_scale, found_inf and total_norm, each an array of one float32 on the GPU or None; max_norm;
+            whether gradients are stored divided by grad_scale.
         """
         norm, max_norm = (None, 1.0) if self.clip is None else (self.clip.total_norm, self.clip.max_norm)
-        return (*[_one_float32(x, target) for x in (self.grad_scale, self.found_inf, norm)], max_norm)
+        scalars = [_one_float32(x, target) for x in (self.grad_scale, self.found_inf, norm)]
+        return (*scalars, max_norm, self.stores)
 
     def count_on(self, target: device) -> int | RawArray:
         """Returns by how much an update is counted: 0 if nothing is updated, which only a GPU may know."""

@@ -362,3 +362,29 @@ def test_rows_of_an_embedding_are_scaled_down_in_place(device):
     size = 1 / 1000**0.5
     assert y.dtype == table.dtype == BF16 and table[1, 0] == 2
     np.testing.assert_allclose(table[::2].float().cpu().numpy(), size, 2**-8)
+
+
+# On a GPU.
+
+
+def test_arrays_on_a_gpu_are_added_without_upcasting(fake_cuda, monkeypatch):
+    """The sum is rounded once, as on the CPU; gradients pass through. Other sums are upcast."""
+    numbers = [normal(5, 7) for _ in range(2)]
+    x, y = (mytorch.tensor(a, device="cuda:0", requires_grad=True) for a in numbers)
+    want = (mytorch.tensor(numbers[0]) + mytorch.tensor(numbers[1])).tolist()
+    for other in (2.5, mytorch.ones(5, 7, device="cuda:0"), mytorch.tensor(2.5, device="cuda:0")):
+        here = other if isinstance(other, float) else other.cpu()
+        assert (x + other).tolist() == (x.cpu() + here).tolist()
+    assert mytorch.add(x, y, alpha=2).tolist() == mytorch.add(x.cpu(), y.cpu(), alpha=2).tolist()
+
+    def refuse(*args):
+        raise AssertionError("upcast")
+
+    monkeypatch.setattr("mytorch.core.op.call_upcast", refuse)
+    total = x + y
+    assert total.dtype == BF16 and total.tolist() == want
+    g = mytorch.tensor(normal(5, 7), device="cuda:0")
+    total.backward(g)
+    assert x.grad.tolist() == g.tolist() == y.grad.tolist() and x.grad.dtype == BF16
+    with pytest.raises(AssertionError, match="upcast"):
+        x + 2.5

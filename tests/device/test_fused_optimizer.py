@@ -19,13 +19,14 @@ SHAPES = [(5, 3), (7,), (4, 4)]
 
 def scaled(grad, factors):
     """The gradient for the update, and whether there is one, as in triton/gradient.py."""
-    grad_scale, found_inf, total_norm, max_norm = factors
+    grad_scale, found_inf, total_norm, max_norm, stores = factors
     go = np.zeros(1, like=grad) == 0 if found_inf is None else found_inf == 0
     g, norm = grad, total_norm
     if grad_scale is not None:
         g = g / grad_scale
         norm = None if norm is None else norm / grad_scale
-        grad[...] = np.where(go, g, grad)
+        if stores:
+            grad[...] = np.where(go, g, grad)
     return (g if norm is None else g * np.minimum(max_norm / (norm + 1e-6), 1)), go
 
 
@@ -140,6 +141,22 @@ def test_scaled_clipped_and_skipped(kernels, case):
             optimizer.step()
         if step:  # before the first update the CPU has no state
             pair.compare()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_that_nobody_reads_are_not_written(kernels, case):
+    pair = Pair(case)
+    for step in range(3):
+        pair.give(step, scale=64.0)
+        before = [q.grad.tolist() for q in pair.there]
+        pair.gpu.discards_grads = True
+        for optimizer, device in pair.both():
+            optimizer.grad_scale = Tensor(64.0, device=device)
+            optimizer.clip_grad_norm(1.5)
+            optimizer.step()
+        assert [q.grad.tolist() for q in pair.there] == before
+    for p, q in zip(pair.here, pair.there, strict=True):
+        np.testing.assert_allclose(p.data.numpy(), q.data.cpu().numpy(), 1e-4, 1e-5)
 
 
 def test_nothing_waits_for_the_gpu(kernels, fake_cuda):

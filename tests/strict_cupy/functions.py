@@ -56,6 +56,9 @@ _BLAS = words(
     "matmul dot tensordot inner kron cholesky eigh eigvalsh inv det slogdet lstsq matrix_power matrix_rank "
     "pinv qr solve svd tensorinv tensorsolve"
 )
+# They join arrays: more than eight by a kernel that reads their addresses, which are copied from the CPU …
+_JOINS = words("concatenate stack vstack hstack dstack column_stack block")
+_MOST_JOINED, _LARGE = 8, 2 << 20  # … unless they have this many bytes on average, or several dtypes
 # New arrays come in C order, except from functions that choose the order themselves.
 _OWN_ORDER = words(
     "zeros_like ones_like empty_like full_like zeros ones empty full eye flatten ravel reshape einsum "
@@ -71,6 +74,7 @@ def checked(name: str, signature: inspect.Signature, compute: Callable) -> Calla
     if name in _BLAS:
         compute = _outside_of_captures(compute)
     known = _keywords(compute)
+    joins = name in _JOINS
 
     @graph.taped
     def function(*args, **kwargs):
@@ -94,6 +98,8 @@ def checked(name: str, signature: inspect.Signature, compute: Callable) -> Calla
                 positional.append(value)
             elif value is not None or parameter.default is not None:
                 keywords[parameter.name] = value
+        if joins and _joins_by_address(seen):
+            graph.refuse_waiting()
         with np.errstate(all="ignore"):  # CuPy never warns
             return _wrap(name, compute(*positional, **keywords), seen)
 
@@ -119,6 +125,11 @@ def _outside_of_captures(compute: Callable) -> Callable:
         return compute(*args, **kwargs)
 
     return calling
+
+
+def _joins_by_address(arrays: list[ndarray]) -> bool:
+    same = len({array.dtype for array in arrays}) == 1
+    return len(arrays) > _MOST_JOINED and same and sum(a.nbytes for a in arrays) < _LARGE * len(arrays)
 
 
 def _keywords(compute: Callable) -> set[str] | None:

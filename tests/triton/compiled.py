@@ -5,8 +5,9 @@ import sys
 import numpy as np
 import pytest
 
+from mytorch.nn.fused_ops.triton.attention_configs import configs_of
 from mytorch.nn.fused_ops.triton.chips import CHIPS
-from tests.triton.cases import COMPILED, DTYPES, EVERYTHING, FUNCTIONS, OTHER_GPUS
+from tests.triton.cases import COMPILED, DTYPES, EVERYTHING, FUNCTIONS, OTHER_GPUS, case, empty
 from tests.triton.compile import compiling
 from tests.triton.harness import arguments, gradients, kernel
 
@@ -31,6 +32,19 @@ def test_resources(name, dtype, capability):
         for report in reports:
             print(report)
         assert not [(report, report.problems()) for report in reports if report.problems()]
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout_p": 0.1}])
+@pytest.mark.parametrize("features", [64, 128])
+def test_the_tiles_of_attention_have_64_rows_on_hopper(features, options):
+    """Fewer would not go to its tensor cores."""
+    row = case(*[empty(1, 1, 256, features)] * 3, **options)
+    q, k, v, *_ = arguments("scaled_dot_product_attention", row, "float16")
+    call_of = {"BLOCK_E": features, "BLOCK_EV": features, "group": 1, "q_ptr": q, "mask_ptr": None}
+    call_of |= {"window": None, "seed": options.get("dropout_p")}
+    for kernel_name, rows in (("forward", "BLOCK_Q"), ("queries", "BLOCK_Q"), ("keys", "BLOCK_K")):
+        first, *_ = configs_of(kernel_name)(call_of, CHIPS[90])
+        assert first[rows] >= 64, (kernel_name, first)
 
 
 def call(name, raws):

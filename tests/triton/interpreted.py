@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mytorch import no_grad
+from mytorch.backends import threads
 from mytorch.nn.functional.composite import Unsupported
 from mytorch.nn.fused_ops import registry
 from mytorch.nn.fused_ops.triton import convolution, launch, layer_norm, norm, why_not
@@ -53,6 +54,7 @@ class Twice(interpreter.Interpret):
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
     """Fresh memory is full of NaN, and tuned kernels run twice."""
+    monkeypatch.setattr(threads, "running", False)  # Numba compiles nothing while `empty` isn't NumPy's
     for make in ("empty", "empty_like"):
         monkeypatch.setattr(np, make, poisoned(getattr(np, make)))
     with launch.in_mode(Twice()):
@@ -192,6 +194,16 @@ def test_float64_is_refused(name):
         kernel(name)(*arguments(name, CASES[name][0], "float64"))
 
 
+def test_the_gradients_of_self_attention_are_views_of_one_array(monkeypatch):
+    """Nothing is stacked, for the output neither."""
+    raws = arguments("self_attention", CASES["self_attention"][0], "float16")
+    monkeypatch.setattr(np, "stack", None)
+    monkeypatch.setattr(np, "concatenate", None)
+    y, vjp = kernel("self_attention")(*raws)
+    dqkv = vjp(np.ones_like(y))[0]
+    assert dqkv.shape == raws[0].shape and dqkv.flags.c_contiguous and dqkv.base is None
+
+
 @pytest.mark.parametrize("dtype", DTYPES if EVERYTHING else ["float16"])
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "gelu_tanh"])
 def test_what_is_activated_is_the_rounded_sum(activation, dtype):
@@ -205,6 +217,19 @@ def test_what_is_activated_is_the_rounded_sum(activation, dtype):
     one, two, again = (vjp[0](g) for g in (y, y + y, y.copy()))
     assert_same(one + one, two, "another gradient comes in")
     assert_same(one, again, "the first one comes in again")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("i", range(4, 10))
+def test_a_loss_of_half_logits_in_float32(i, dtype):
+    """The logits are read as they are, and the gradient is rounded once."""
+    half = arguments("cross_entropy", CASES["cross_entropy"][i], dtype)
+    half[-1] = np.dtype("float32")
+    y, vjp = kernel("cross_entropy")(*half)
+    want, want_vjp = kernel("cross_entropy")(*[a.astype("f") if is_float(a) else a for a in half])
+    assert_same(y, want, "the loss")
+    g = np.full_like(y, 1000)
+    assert_same(vjp(g), want_vjp(g).astype(dtype), "the gradient")
 
 
 @pytest.mark.parametrize(

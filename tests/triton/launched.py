@@ -95,6 +95,8 @@ sys.modules["cupy"] = fake_cupy()
 
 from mytorch.nn.fused_ops import triton as kernels  # noqa: E402
 from mytorch.nn.fused_ops.triton.launch import chip, launch  # noqa: E402
+from mytorch.nn.fused_ops.triton.pointer import Pointer  # noqa: E402
+from mytorch.nn.fused_ops.triton.prepared import kind_of  # noqa: E402
 from mytorch.nn.fused_ops.triton.tune import Tuned, cache_folder, tuned  # noqa: E402
 
 
@@ -171,6 +173,69 @@ def test_a_kernel_is_compiled_for_what_it_is_given():
     assert compiled(x, y, out, 1, 2.0) == 1 and last().args[3] == int(np.float32(2).view("uint32"))
     expect(8, 8, 4, 4)  # None is one, too
     assert compiled(x, None, out, 1008, 0.5) == 1 and [*last().args][1:3] == [out.data.ptr, 1008]
+
+
+def test_a_launch_of_a_known_kind_asks_triton_for_nothing(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("Triton was asked again")
+
+    x, y, out = arrays(3)
+    expect(8, 8, 8, 4, 4)
+    launch(add, (4,), x, y, out, 1008, 0.5, BLOCK=1024)
+    monkeypatch.setattr(type(add), "run", refuse)
+    x, y, out = arrays(3)
+    STATE.stream = 0xFACE
+    launch(add, lambda meta: (meta["BLOCK"] // 512, 3), x, y, out, 32, 0.25, BLOCK=1024)
+    seen = last()
+    assert [*seen.grid] == [2, 3, 1] and seen.stream == 0xFACE and seen.threads == 128
+    assert [*seen.args][:4] == [x.data.ptr, y.data.ptr, out.data.ptr, 32]
+    assert seen.args[4] == int(np.float32(0.25).view("uint32"))
+    before = driver().fake_launched()
+    launch(add, (0,), x, y, out, 32, 0.25, BLOCK=1024)
+    assert driver().fake_launched() == before
+    for args in ((x, y, out, 33, 0.25), (x, y, FakeArray("float32", offset=4), 32, 0.25)):
+        with pytest.raises(AssertionError, match="asked again"):
+            launch(add, (4,), *args, BLOCK=1024)
+    with pytest.raises(AssertionError, match="asked again"):
+        launch(add, (4,), x, y, out, 32, 0.25, BLOCK=1024, num_warps=8)
+
+
+def test_a_kind_is_as_narrow_as_what_triton_compiles_for():
+    numbers = [0, 1, 2, 16, 17, -1, -16, -17, 2**63, 2**64 - 1]
+    numbers += [sign * 2**p + d for p in (31, 32, 62) for sign in (1, -1) for d in (-1, 0, 1)]
+    others = [0.0, 1.0, 0.5, True, False, None, (1, 2), (16, 2), (16, 3), (1, 3), (3, 1), ()]
+    pointers = [FakeArray(dtype, offset) for dtype in ("float32", "int64", "bool") for offset in (0, 8, 32)]
+    seen = {}
+    for a in [*numbers, *others, *pointers]:
+        kind, (value,) = kind_of([a], (), FakeArray)
+        pointer = Pointer(a) if isinstance(a, FakeArray) else a
+        theirs = add.create_binder()[4](pointer, None, None, 0, 0.0, BLOCK=1)[1][0]
+        assert seen.setdefault(tuple(kind), theirs) == theirs, f"{a}: {kind} is of several kinds"
+        assert value == (a.data.ptr if isinstance(a, FakeArray) else a)
+    assert len(seen) == 20
+    assert kind_of([np.float32(1)], (), FakeArray)[0] is None
+
+
+def test_a_number_for_the_compiler_may_come_by_position():
+    x, y, out = arrays(3)
+    expect(8, 8, 8, 4, 4)
+    for block, grid in ((256, 4), (512, 2), (256, 4)):
+        before = driver().fake_modules()
+        launch(add, (grid,), x, y, out, 1009, 0.5, block)
+    assert driver().fake_modules() == before
+
+
+def test_a_profiler_sees_every_launch():
+    seen, hook = [], triton.knobs.runtime.launch_enter_hook
+    x, y, out = arrays(3)
+    expect(8, 8, 8, 4, 4)
+    hook.add(lambda metadata: seen.append(metadata.get()["name"]))
+    try:
+        for _ in range(3):
+            launch(add, (4,), x, y, out, 1008, 0.5, BLOCK=256)
+    finally:
+        hook.remove(hook.calls[-1])
+    assert seen == ["add"] * 3
 
 
 @pytest.mark.parametrize(

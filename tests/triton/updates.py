@@ -48,7 +48,7 @@ class Run:
     def gradient(self):
         return self.random.standard_normal(self.data.size).astype(self.data.dtype)
 
-    def step(self, number, grad, factors=(None, None, None, 1.0), lr=None):
+    def step(self, number, grad, factors=(None, None, None, 1.0, True), lr=None):
         self.count += 1
         options = self.options if lr is None else {**self.options, "lr": lr}
         step = self.count if self.on_the_device else number
@@ -92,14 +92,16 @@ def test_gradients_are_unscaled_clipped_and_skipped(case):
         g = run.gradient()
         scaled, scale = 1024 * g, np.array([1024], np.float32)
         total = np.array([2048 * number], np.float32)
-        run.step(number, scaled, (scale, np.zeros(1, np.float32), total, 5.0), np.array([0.05], np.float32))
-        np.testing.assert_array_equal(scaled, g)  # unscaled, and not clipped
+        given, stores = scaled.copy(), number % 2 == 0
+        factors = scale, np.zeros(1, np.float32), total, 5.0, stores
+        run.step(number, scaled, factors, np.array([0.05], np.float32))
+        np.testing.assert_array_equal(scaled, g if stores else given)  # unscaled, and not clipped
         run.options["lr"] = 0.05
         run.step_in_float64(number, g * min(1, 5 / (2 * number + 1e-6)))
         run.compare()
     kept = [a.copy() for a in (run.data, *run.state.values())]
     bad = np.full(1030, np.inf, np.float32)
-    run.step(5, bad, (scale, np.array([2.0], np.float32), total, 5.0))
+    run.step(5, bad, (scale, np.array([2.0], np.float32), total, 5.0, True))
     for now, before in zip((run.data, *run.state.values()), kept, strict=True):
         np.testing.assert_array_equal(now, before)
     assert np.isinf(bad).all()
@@ -118,7 +120,7 @@ def test_corrections_are_exact_however_many_steps():
             options = {"lr": 1.0, "betas": betas, "eps": 0.0, "weight_decay": 0, "maximize": False,
                        "decoupled_weight_decay": True}  # fmt: skip
             count = np.array([step], np.float32)
-            adam.update(data, ones.copy(), state, count, options, (None, None, None, 1.0))
+            adam.update(data, ones.copy(), state, count, options, (None, None, None, 1.0, True))
             np.testing.assert_allclose(data, -1, rtol=3e-5 if step == 1 else 1e-4, err_msg=f"{betas} {step}")
 
 
@@ -154,7 +156,7 @@ def test_resources(case, dtype, capability):
     run, number = Run(case, dtype, 1 << 20), np.ones(1, np.float32)
     with compiling(capability) as reports:
         run.step(2, run.gradient())
-        run.step(2, run.gradient(), (number, number, number, 1.0), number)
+        run.step(2, run.gradient(), (number, number, number, 1.0, True), number)
     assert len(reports) == 2
     assert not [(report, report.problems()) for report in reports if report.problems()]
 

@@ -77,6 +77,7 @@ class Composite:
         parameters = self.signature.parameters
         self._names = tuple(parameters)
         self._defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+        self._dtype = self._names.index("dtype") if "dtype" in self._names else None
         self._inplace = self._names.index("inplace") if "inplace" in self._names else None
         self._tensors = tuple(
             (i, name, p.annotation)
@@ -138,7 +139,7 @@ class Composite:
         return found
 
     def _op(self, forward: Callable, half: bool) -> Callable:
-        variant = op(forward if half else _variant_in_float32(forward), outputs=self.outputs, half=True)
+        variant = op(forward if half else self._in_float32(forward), outputs=self.outputs, half=True)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors and for names in the graph
         variant.reference = self._run_reference
         return variant
@@ -195,11 +196,34 @@ class Composite:
                 pass
         return self._run_reference(*args)
 
+    # The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results
+    # are rounded once to the half dtype, or to `dtype`; also where parameters are float32, unlike in ops.
+
     def _run_reference(self, *args: Any) -> Result:
-        half = _half_dtype(args)
+        half = self._half_dtype(args)
         if half is None:
             return self.reference(*args)
         return downcast(self.reference(*map(upcast, args)), half)
+
+    def _in_float32(self, forward: Callable) -> Callable:
+        @functools.wraps(forward)
+        def call(*args):
+            half = self._half_dtype(args)
+            if half is None:
+                return forward(*args)
+            result, vjp = in_float32(forward, args, {})
+            return downcast(result, half), vjp
+
+        return call
+
+    def _half_dtype(self, args: tuple) -> np.dtype | None:
+        """Returns the first dtype of half precision among the arguments, or `dtype` in its place; or None."""
+        for a in args:
+            dtype = getattr(a, "dtype", None)
+            if dtype is not None and dtype.itemsize == 2 and is_half(dtype):
+                wanted = None if self._dtype is None else args[self._dtype]
+                return dtype if wanted is None else wanted
+        return None
 
     def _bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """Returns all arguments by position, with the defaults."""
@@ -250,31 +274,6 @@ def floats_only(function: Composite) -> None:
     @function.check
     def check(input, *args):
         require_float(input.dtype, function.__name__)
-
-
-# The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results are
-# rounded once to the half dtype; also where parameters are float32, unlike in ops.
-
-
-def _variant_in_float32(forward: Callable) -> Callable:
-    @functools.wraps(forward)
-    def call(*args):
-        half = _half_dtype(args)
-        if half is None:
-            return forward(*args)
-        result, vjp = in_float32(forward, args, {})
-        return downcast(result, half), vjp
-
-    return call
-
-
-def _half_dtype(args: tuple) -> np.dtype | None:
-    """Returns the first dtype of half precision among the arrays or Tensors, or None."""
-    for a in args:
-        dtype = getattr(a, "dtype", None)
-        if dtype is not None and dtype.itemsize == 2 and is_half(dtype):
-            return dtype
-    return None
 
 
 class _Chosen(threading.local):

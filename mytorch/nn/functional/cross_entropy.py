@@ -9,8 +9,9 @@ import numpy as np
 from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
 from ...backends.device import RawArray
-from ...backends.dtypes import is_floating_point
+from ...backends.dtypes import DTypeLike, as_dtype, is_floating_point, is_half
 from ...core.tensor import Tensor, raw_of
+from ...core.upcast import FLOAT32
 from ...ops import where
 from .composite import composite, require_float
 from .loss import read_reduction, reduced
@@ -206,6 +207,7 @@ def cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    dtype: DTypeLike = None,
 ) -> Tensor:
     """Returns the cross entropy of softmax(input) and target, - sum_c weight[c] p[c] log_softmax(input)[c].
 
@@ -219,6 +221,8 @@ def cross_entropy(
         reduction: "mean" divides by the weights of all targets not ignored (NaN without any), for
             probabilities by the number of elements; "sum", "none".
         label_smoothing: e, from 0 to 1.
+        dtype: the input is cast to it first; the result is the same as of `input.to(dtype)`. On a GPU half
+            logits aren't stored as float32 for it: they are read, and their gradient is written, in half.
 
     Raises:
         IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
@@ -245,19 +249,24 @@ def cross_entropy(
 
 @cross_entropy.check
 def _check_cross_entropy(
-    input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+    input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, dtype
 ):
     reduction = read_reduction("cross_entropy", reduction, size_average, reduce)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
             f"cross_entropy(): label_smoothing must be between 0.0 and 1.0, got {label_smoothing}"
         )
+    if dtype is not None:
+        dtype = as_dtype(dtype)
+        if dtype != FLOAT32 or not is_half(input.dtype):  # what variants compute in by themselves
+            input = input.to(dtype)
     if target.data.shape == input.data.shape:  # PyTorch's rule for probabilities
         check_probabilities("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
     else:
-        check_classes("cross_entropy", input.data.shape, input.dtype, target, weight, ignore_index)
+        kind = input.dtype if dtype is None else dtype
+        check_classes("cross_entropy", input.data.shape, kind, target, weight, ignore_index)
         target = target if target.dtype == np.int64 else target.long()
-    return input, target, weight, None, ignore_index, None, reduction, label_smoothing
+    return input, target, weight, None, ignore_index, None, reduction, label_smoothing, dtype
 
 
 def check_probabilities(
@@ -283,7 +292,7 @@ def check_probabilities(
 
 
 @cross_entropy.manual
-def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing):
+def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing, dtype):
     """The manual backward; shifted logits, their exponentials and the gradient share one buffer.
 
     With p = softmax(x) the gradient of -log(p[t]) is p - onehot(t); smoothing adds a mean over all t.

@@ -76,11 +76,12 @@ def _sizes(name: str, qkv: Tensor, num_heads: int) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2] // 3 // num_heads
 
 
-def packed(attention: Callable, adjacent: bool = False) -> Callable:
+def packed(attention: Callable, adjacent: bool = False, writes: bool = False) -> Callable:
     """Returns the variant of `self_attention` made of a variant of `scaled_dot_product_attention`.
 
     Args:
         adjacent: its gradients may be the thirds of one array already.
+        writes: its vjp takes the arrays into which it writes the gradients of queries, keys and values.
     """
 
     def forward(qkv, num_heads, mask, dropout, is_causal, scale, window):
@@ -88,7 +89,11 @@ def packed(attention: Callable, adjacent: bool = False) -> Callable:
         y, vjp = attention(q, k, v, mask, dropout, is_causal, scale, False, window)
 
         def self_attention_vjp(g):
-            dq, dk, dv, *dmask = vjp(np.swapaxes(np.reshape(g, (*qkv.shape[:2], *y.shape[1::2])), 1, 2))
+            dy = np.swapaxes(np.reshape(g, (*qkv.shape[:2], *y.shape[1::2])), 1, 2)
+            if writes:
+                dqkv = np.empty(qkv.shape, qkv.dtype, like=qkv)
+                return dqkv, None, *vjp(dy, heads_of_thirds(dqkv, num_heads))[3:]
+            dq, dk, dv, *dmask = vjp(dy)
             gradients = np.swapaxes(dq, 1, 2), np.swapaxes(dk, 1, 2), np.swapaxes(dv, 1, 2)
             dqkv = joined(gradients, 2, new_dim=True) if adjacent else None
             dqkv = np.stack(gradients, 2) if dqkv is None else dqkv

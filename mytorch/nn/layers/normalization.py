@@ -74,6 +74,7 @@ class AddLayerNorm(LayerNorm):
     """Adds two tensors and normalizes the sum; returns both: see `F.add_layer_norm`.
 
         y, sum = norm(input, residual)
+        y, sum = norm(input)            # without a residual: sum is the input
 
     PyTorch has no such layer; arguments and parameters are those of `LayerNorm`.
 
@@ -83,7 +84,9 @@ class AddLayerNorm(LayerNorm):
             [0.00000 0.00000 0.00000]], grad_fn=<add_layer_norm[0]>)
     """
 
-    def forward(self, input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if residual is None:
+            return super().forward(input), input
         sizes = self.normalized_shape
         return F.add_layer_norm(input, residual, sizes, self.weight, self.bias, self.eps)
 

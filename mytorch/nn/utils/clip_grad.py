@@ -142,9 +142,11 @@ def _total_norm(raws: list[RawArray], norm_type: float, error_if_nonfinite: bool
         return from_raw(np.zeros((), np.float32))
     target, norm_type = device_of(raws[0]), float(norm_type)
     norms = [move(_norm(raw, norm_type), target) for raw in raws if raw.size]  # max of nothing would raise
-    norms = norms or [np.zeros((), raws[0].dtype, like=raws[0])]
     with on(target):
-        total = from_raw(as_raw(_norm(np.stack(norms), norm_type)))
+        every = np.zeros(max(len(norms), 1), np.result_type(*(norms or raws[:1])), like=raws[0])
+        for i, value in enumerate(norms):  # np.stack of more than eight can't be captured in a CUDA graph
+            every[i] = value
+        total = from_raw(as_raw(_norm(every, norm_type)))
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
             f"the total norm of order {norm_type} is {total.item()}, so it cannot be clipped; "

@@ -26,7 +26,7 @@ def same(g: RawArray) -> RawArray:
     return g
 
 
-@op(promote="common", numbers=True, half="float16")
+@op(promote="common", numbers=True, half="sum")
 def add(x, y, *, alpha=1):
     """x + alpha * y
 

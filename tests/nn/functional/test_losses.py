@@ -377,3 +377,31 @@ def test_wrong_calls(name):
 def test_arrays_are_no_tensors(name):
     with pytest.raises(TypeError, match=rf"{name}\(\): \w+ must be a Tensor, got ndarray"):
         getattr(F, name)(ONE, ONE)
+
+
+@pytest.mark.parametrize("variant", [{}, {"auto": True}, {"fused": False}])
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("options", [{}, {"reduction": "none"}, {"label_smoothing": 0.1, "weight": True}])
+def test_cross_entropy_of_half_logits_in_float32(device, variant, half, options):
+    """It is that of the logits cast first, without storing these; the gradient is rounded once."""
+    numbers, classes = rng.standard_normal((6, 50)).astype("float32"), mytorch.tensor([0, 49, -100, 3, 3, 7])
+    weight = mytorch.rand(50).to(device) if "weight" in options else None
+    found = []
+    for cast in (False, True):
+        x = mytorch.tensor(numbers).to(half).to(device).requires_grad_()
+        given, dtype = (x.float(), {}) if cast else (x, {"dtype": mytorch.float32})
+        loss = F.cross_entropy(given, classes.to(device), **{**options, "weight": weight}, **dtype, **variant)
+        assert loss.dtype == mytorch.float32
+        (1000 * loss.sum()).backward()
+        assert x.grad.dtype == x.dtype
+        found.append((loss.tolist(), x.grad.float().tolist()))
+    assert found[0] == found[1]
+
+
+def test_the_dtype_of_cross_entropy_is_that_of_the_cast_logits():
+    x, y = mytorch.randn(3, 5), mytorch.tensor([0, 4, 2])
+    for dtype in ("float16", "float64", mytorch.float32, None):
+        cast = x if dtype is None else x.to(dtype)
+        assert mytorch.equal(F.cross_entropy(x, y, dtype=dtype), F.cross_entropy(cast, y))
+    half, p = x.half(), x.softmax(-1)
+    assert mytorch.equal(F.cross_entropy(half, p, dtype="float32"), F.cross_entropy(half.float(), p))

@@ -45,7 +45,8 @@ def _log(beta: float) -> float:
 def _adam(
     p_ptr, g_ptr, m_ptr, v_ptr, max_v_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
     step_ptr, lr, lr_ptr, log_beta1, log_beta2, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay,
-    DECOUPLED: tl.constexpr, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
+    DECOUPLED: tl.constexpr, MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     step = tl.load(step_ptr)
@@ -59,7 +60,7 @@ def _adam(
     x = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
     clip = -clip if MAXIMIZE else clip
     l2 = 0.0 if DECOUPLED else weight_decay
-    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, l2)
+    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, l2, STORE)
     m = tl.load(m_ptr + at, mask=inside, other=0.0)
     v = tl.load(v_ptr + at, mask=inside, other=0.0)
     m += one_minus_beta1 * (d - m)

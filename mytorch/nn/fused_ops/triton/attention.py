@@ -124,9 +124,9 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
     scalars, meta = settings(q, k, v, is_causal, scale, window, dropout)
     y, lse, log_total = forward(q, k, v, bias, scalars, meta)
 
-    def vjp(dy):
+    def vjp(dy, out=None):
         arrays = [q, k, v, bias, y, heads_of(dy, batch)]
-        found = backward(arrays, lse, log_total, scalars, meta)
+        found = backward(arrays, lse, log_total, scalars, meta, out)
         gradients = [
             _like_input(d, lead, shape)
             for d, lead, shape in zip(found, (batch, kv_batch, kv_batch), shapes, strict=True)
@@ -187,4 +187,4 @@ def _like_input(d, batch, shape):
     return d if d.shape == shape else unbroadcast(d, shape)
 
 
-self_attention.fused("cuda")(packed(_attention, adjacent=True))
+self_attention.fused("cuda")(packed(_attention, writes=True))

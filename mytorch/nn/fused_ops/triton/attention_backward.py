@@ -168,11 +168,12 @@ def keys_backward(
 
 
 def backward(
-    arrays: list[RawArray | None], lse: RawArray, log_total: RawArray | None, scalars: tuple, meta: dict
-) -> tuple[RawArray, RawArray, RawArray]:
-    """Returns dq, dk and dv, (B, H, n, e) each, from [q, k, v, mask, y, dy]."""
+    arrays: list[RawArray | None], lse: RawArray, log_total: RawArray | None, scalars: tuple, meta: dict,
+    out: tuple[RawArray, RawArray, RawArray] | None = None,
+) -> tuple[RawArray, RawArray, RawArray]:  # fmt: skip
+    """Returns dq, dk and dv, (B, H, n, e) each, from [q, k, v, mask, y, dy]; or writes them into `out`."""
     q, k, v, mask, y, dy = arrays
-    dq, dk, dv = new_heads(q, q.shape[3]), new_heads(k, k.shape[3]), new_heads(v, v.shape[3])
+    dq, dk, dv = out or (new_heads(a, a.shape[3]) for a in (q, k, v))
     delta = np.empty_like(lse)
     launch_tiles(queries_backward, "BLOCK_Q", [*arrays, dq], [lse, log_total, delta, None], scalars, meta)
     keys_arrays = [q, k, v, mask, dy, dk, dv]

@@ -18,7 +18,7 @@ Tile = tuple[int, int, int, int, int]
 TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
     "forward": {
         2: {
-            64: [(80, (128, 64, 8, 3, 64)), (90, (128, 64, 4, 3, 64))],
+            64: [(80, (128, 64, 8, 3, 64)), (90, (128, 64, 4, 3, 64)), (90, (128, 128, 8, 3, 64))],
             128: [(80, (128, 64, 8, 3, 128))],
             256: [(90, (128, 32, 8, 2, 256)), (80, (64, 32, 8, 2, 256))],
         },
@@ -43,7 +43,7 @@ TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
     "keys": {
         2: {
             64: [(90, (64, 128, 8, 3, 64)), (80, (32, 64, 8, 2, 64))],
-            128: [(80, (64, 64, 8, 2, 128))],
+            128: [(80, (64, 64, 8, 2, 64)), (90, (32, 64, 8, 2, 128))],
             256: [(80, (32, 32, 8, 2, 256))],
         },
         4: {
@@ -55,19 +55,43 @@ TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
 }
 
 # The same for calls with a mask, dropout or a window, and for keys shared by several heads of queries, which
-# need more registers. One tile for all GPUs.
-SMALL: dict[str, dict[int, dict[int, Tile]]] = {
+# need more registers. Tensor cores of compute capability 90 take 64 rows of queries, or of keys, at a time.
+SMALL: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
     "forward": {
-        2: {64: (64, 32, 8, 2, 64), 128: (64, 32, 8, 2, 128), 256: (32, 16, 8, 1, 64)},
-        4: {64: (32, 32, 8, 1, 32), 128: (32, 32, 8, 1, 32), 256: (32, 16, 8, 1, 32)},
+        2: {
+            64: [(90, (64, 32, 4, 2, 64)), (80, (64, 32, 8, 2, 64))],
+            128: [(90, (64, 32, 4, 2, 128)), (80, (64, 32, 8, 2, 128))],
+            256: [(80, (32, 16, 8, 1, 64))],
+        },
+        4: {
+            64: [(80, (32, 32, 8, 1, 32))],
+            128: [(80, (32, 32, 8, 1, 32))],
+            256: [(80, (32, 16, 8, 1, 32))],
+        },
     },
     "queries": {
-        2: {64: (32, 32, 8, 2, 64), 128: (32, 32, 8, 1, 32), 256: (32, 32, 8, 2, 256)},
-        4: {64: (32, 32, 8, 1, 32), 128: (32, 16, 8, 1, 32), 256: (16, 16, 8, 1, 32)},
+        2: {
+            64: [(90, (64, 32, 4, 2, 64)), (80, (32, 32, 8, 2, 64))],
+            128: [(90, (64, 32, 8, 2, 128)), (80, (32, 32, 8, 1, 32))],
+            256: [(80, (32, 32, 8, 2, 256))],
+        },
+        4: {
+            64: [(80, (32, 32, 8, 1, 32))],
+            128: [(80, (32, 16, 8, 1, 32))],
+            256: [(80, (16, 16, 8, 1, 32))],
+        },
     },
     "keys": {
-        2: {64: (32, 32, 8, 2, 64), 128: (16, 32, 8, 1, 32), 256: (16, 32, 8, 1, 64)},
-        4: {64: (16, 32, 8, 1, 32), 128: (16, 32, 8, 1, 32), 256: (16, 16, 8, 1, 16)},
+        2: {
+            64: [(90, (32, 64, 8, 1, 64)), (80, (32, 32, 8, 2, 64))],
+            128: [(90, (16, 64, 8, 1, 64)), (80, (16, 32, 8, 1, 32))],
+            256: [(80, (16, 32, 8, 1, 64))],
+        },
+        4: {
+            64: [(80, (16, 32, 8, 1, 32))],
+            128: [(80, (16, 32, 8, 1, 32))],
+            256: [(80, (16, 16, 8, 1, 16))],
+        },
     },
 }
 
@@ -80,10 +104,8 @@ def configs_of(kernel: str) -> Callable[[dict, Chip], list[Config]]:
         width = 64 if features <= 64 else 128 if features <= 128 else 256
         size = call["q_ptr"].dtype.itemsize
         small = any(call[name] is not None for name in ("mask_ptr", "seed", "window"))
-        if small or (kernel == "keys" and call["group"] > 1):
-            tiles = [SMALL[kernel][size][width]]
-        else:
-            tiles = [tile for oldest, tile in TILES[kernel][size][width] if chip.capability >= oldest]
+        table = SMALL if small or (kernel == "keys" and call["group"] > 1) else TILES
+        tiles = [tile for oldest, tile in table[kernel][size][width] if chip.capability >= oldest]
         return [dict(zip(NAMES, tile, strict=True)) for tile in tiles]
 
     return configs

@@ -12,6 +12,7 @@ import triton.language as tl
 from ....backends.device import RawArray
 from ...functional.dropout import Draw, scale_of_kept
 from .launch import launch
+from .sizes import cdiv, next_power_of_2
 from .tune import Tuned
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -153,7 +154,7 @@ def by_head(a: RawArray, batch: Sequence[int]) -> RawArray:
 
 def block_of(features: int) -> int:
     """Returns the columns of a tile."""
-    return max(16, triton.next_power_of_2(features))
+    return max(16, next_power_of_2(features))
 
 
 def new_heads(like: RawArray, features: int) -> RawArray:
@@ -194,5 +195,5 @@ def launch_tiles(
     """
     b, h, n, _ = arrays[block == "BLOCK_K"].shape
     strides = [None if a is None else strides_of(a) for a in arrays]
-    launch(kernel, lambda chosen: (b * h * triton.cdiv(n, chosen[block]),),
+    launch(kernel, lambda chosen: (b * h * cdiv(n, chosen[block]),),
            *arrays, *saved, *strides, *scalars, **meta)  # fmt: skip

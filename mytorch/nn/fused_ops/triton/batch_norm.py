@@ -20,6 +20,7 @@ from .channels import input_gradient, row_moments, row_sums, scale
 from .elementwise import load32
 from .launch import launch, require_dtypes
 from .moments import centre, column_sums, contiguous, dtypes_of, merge
+from .sizes import cdiv
 
 
 @triton.jit
@@ -51,7 +52,7 @@ def _moments(x: RawArray, eps: float) -> list[RawArray]:
     """Returns [mean, variance, rstd] of the channels of (N, C, L)."""
     samples, channels, length = x.shape
     moments = [np.empty(channels, np.float32, like=x) for _ in range(3)]
-    launch(_channel_moments, (triton.cdiv(channels, 32),), *row_moments(x), *moments,
+    launch(_channel_moments, (cdiv(channels, 32),), *row_moments(x), *moments,
            samples, channels, length, eps, ROWS=32, BLOCK=32, num_warps=4)  # fmt: skip
     return moments
 

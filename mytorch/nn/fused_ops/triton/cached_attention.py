@@ -18,6 +18,7 @@ from ...functional.cached_attention import cached_attention
 from .attention import forward, require_supported
 from .attention_parts import LOG2_E, block_of, head_of, heads_of, load_rows, settings, store_rows, strides_of
 from .launch import chip, launch
+from .sizes import cdiv, next_power_of_2
 
 BLOCK_K = 64  # keys at a time in half precision; in float32 half as many: more would spill registers
 MAX_CHUNKS = 64
@@ -104,12 +105,12 @@ def _one_query(q: RawArray, k: RawArray, v: RawArray, scale: float) -> RawArray:
            ROWS=block_of(group), BLOCK_K=BLOCK_K * 2 // q.itemsize, num_warps=4, num_stages=2)  # fmt: skip
     if chunks > 1:
         launch(_combine, (rows,), y, lse, result, rows, chunks,
-               EV=ev, BLOCK_EV=block_of(ev), BLOCK=triton.next_power_of_2(chunks), num_warps=4)  # fmt: skip
+               EV=ev, BLOCK_EV=block_of(ev), BLOCK=next_power_of_2(chunks), num_warps=4)  # fmt: skip
     return result
 
 
 def _split(keys: int, heads: int) -> tuple[int, int]:
     """Returns the number of chunks and their size: two programs for each multiprocessor, no chunk empty."""
-    wanted = min(MAX_CHUNKS, triton.cdiv(2 * chip().multiprocessors, heads))
-    chunk = triton.cdiv(triton.cdiv(keys, wanted), BLOCK_K) * BLOCK_K
-    return triton.cdiv(keys, chunk), chunk
+    wanted = min(MAX_CHUNKS, cdiv(2 * chip().multiprocessors, heads))
+    chunk = cdiv(cdiv(keys, wanted), BLOCK_K) * BLOCK_K
+    return cdiv(keys, chunk), chunk

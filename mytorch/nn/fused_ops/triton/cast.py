@@ -7,6 +7,7 @@ import triton.language as tl
 
 from ....backends.device import RawArray
 from .launch import launch, require_dtypes
+from .sizes import cdiv
 
 __all__ = ["cast_and_check", "require_dtypes", "unscale_and_check"]
 
@@ -25,7 +26,7 @@ def unscale_and_check(grad: RawArray, inv_scale: RawArray, found_inf: RawArray) 
 
 def _launch(x: RawArray, y: RawArray, factor: RawArray | None, found_inf: RawArray) -> None:
     if x.size:
-        launch(_scaled, (triton.cdiv(x.size, BLOCK),), x, y, factor, found_inf, x.size, BLOCK=BLOCK)
+        launch(_scaled, (cdiv(x.size, BLOCK),), x, y, factor, found_inf, x.size, BLOCK=BLOCK)
 
 
 @triton.jit

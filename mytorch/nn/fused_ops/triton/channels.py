@@ -15,6 +15,7 @@ from ....backends.device import RawArray
 from .elementwise import load32, store, tile
 from .launch import launch
 from .moments import merge, moments_of
+from .sizes import cdiv, next_power_of_2
 
 _TILE = _BLOCK = 1024
 
@@ -107,7 +108,7 @@ def row_moments(x: RawArray) -> tuple[RawArray, RawArray]:
     """Returns the means and the sums of squared distances of the rows of (N, C, L), each (N, C)."""
     rows, length = x.shape[0] * x.shape[1], x.shape[2]
     moments = _per_row(x)
-    launch(_row_moments, (triton.cdiv(rows, _height(length)),), x, *moments, rows, length, **_tile(length))
+    launch(_row_moments, (cdiv(rows, _height(length)),), x, *moments, rows, length, **_tile(length))
     return moments
 
 
@@ -117,7 +118,7 @@ def row_sums(
     """Returns the sums of dy x_hat and dy of every row of (N, C, L), each (N, C)."""
     rows, length = x.shape[0] * x.shape[1], x.shape[2]
     sums = _per_row(x)
-    launch(_row_sums, (triton.cdiv(rows, _height(length)),), dy, x, mean, rstd, *sums, rows, length, channels,
+    launch(_row_sums, (cdiv(rows, _height(length)),), dy, x, mean, rstd, *sums, rows, length, channels,
            PER_CHANNEL=per_channel, **_tile(length))  # fmt: skip
     return sums
 
@@ -149,7 +150,7 @@ def _per_row(x: RawArray) -> tuple[RawArray, RawArray]:
 
 
 def _tile(length: int) -> dict:
-    block = min(_BLOCK, triton.next_power_of_2(max(length, 1)))
+    block = min(_BLOCK, next_power_of_2(max(length, 1)))
     return {"ROWS": _TILE // block, "BLOCK": block, "num_warps": 4}
 
 
@@ -160,4 +161,4 @@ def _height(length: int) -> int:
 def _grid(x: RawArray) -> tuple[int]:
     samples, channels, length = x.shape
     options = _tile(length)
-    return (triton.cdiv(samples * channels, options["ROWS"]) * triton.cdiv(length, options["BLOCK"]),)
+    return (cdiv(samples * channels, options["ROWS"]) * cdiv(length, options["BLOCK"]),)

@@ -23,6 +23,7 @@ from .attention_parts import PRECISION, strides_of
 from .chips import Chip
 from .launch import chip, launch, require_dtypes
 from .moments import column_sums
+from .sizes import cdiv, next_power_of_2
 from .tune import Config, tuned
 
 NAMES = "BLOCK_O", "BLOCK_P", "BLOCK_K", "num_warps", "num_stages"
@@ -41,7 +42,7 @@ TILES = 4  # of the weight's gradient on each multiprocessor, at least
 
 def _configs(tiles: dict[int, list[tuple]]) -> Callable[[dict, Chip], list[Config]]:
     def configs(call: dict, chip: Chip) -> list[Config]:
-        most = max(16, triton.next_power_of_2(call["outs"]))
+        most = max(16, next_power_of_2(call["outs"]))
         fitting = [(min(most, tile[0]), *tile[1:]) for tile in tiles[call["x_ptr"].dtype.itemsize]]
         return [dict(zip(NAMES, tile, strict=True)) for tile in dict.fromkeys(fitting)]
 
@@ -158,7 +159,7 @@ def _convolve(x: RawArray, w: RawArray, bias: RawArray | None, y: RawArray, form
         return
 
     def grid(chosen):
-        tiles = triton.cdiv(count, chosen["BLOCK_P"]) * triton.cdiv(outs, chosen["BLOCK_O"])
+        tiles = cdiv(count, chosen["BLOCK_P"]) * cdiv(outs, chosen["BLOCK_O"])
         return (tiles * form.groups,)
 
     launch(_forward, grid, x, w, bias, y, *arguments, channels, outs, **meta)
@@ -167,12 +168,12 @@ def _convolve(x: RawArray, w: RawArray, bias: RawArray | None, y: RawArray, form
 def _weight_gradient(x: RawArray, dy: RawArray, shape: tuple[int, ...], form: Geometry) -> RawArray:
     arguments, meta = _arguments(x, dy, form)
     count, channels, outs, k = arguments[-1], shape[1], shape[0] // form.groups, math.prod(shape[1:])
-    tiles = triton.cdiv(outs, 64) * triton.cdiv(k, 64) * form.groups
-    windows = max(triton.cdiv(count * tiles, TILES * chip().multiprocessors), 256)
-    partials = np.empty((triton.cdiv(count, windows), math.prod(shape)), np.float32, like=x)
+    tiles = cdiv(outs, 64) * cdiv(k, 64) * form.groups
+    windows = max(cdiv(count * tiles, TILES * chip().multiprocessors), 256)
+    partials = np.empty((cdiv(count, windows), math.prod(shape)), np.float32, like=x)
 
     def grid(chosen):
-        tiles = triton.cdiv(k, chosen["BLOCK_K"]) * triton.cdiv(outs, chosen["BLOCK_O"])
+        tiles = cdiv(k, chosen["BLOCK_K"]) * cdiv(outs, chosen["BLOCK_O"])
         return tiles * form.groups, len(partials)
 
     launch(_weight, grid, x, dy, partials, *arguments, windows, channels, outs, **meta)

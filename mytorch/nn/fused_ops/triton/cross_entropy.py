@@ -17,6 +17,7 @@ from ...functional.composite import Unsupported
 from ...functional.cross_entropy import class_back, class_last, cross_entropy
 from .chips import Chip
 from .launch import launch, require_dtypes
+from .sizes import cdiv, next_power_of_2
 from .tune import Config, tuned
 
 _BLOCKS = (1024, 2048, 4096)
@@ -50,7 +51,7 @@ def row_smoothing(row_ptr, smooth_ptr, largest, n, BLOCK: tl.constexpr):
 
 def row_configs(args: dict, chip: Chip) -> list[Config]:
     """Returns configurations whose blocks are no longer than a row."""
-    longest = max(triton.next_power_of_2(args["n"]), 32)
+    longest = max(next_power_of_2(args["n"]), 32)
     return [{"BLOCK": b, "num_warps": max(1, b // 512)} for b in sorted({min(b, longest) for b in _BLOCKS})]
 
 
@@ -109,11 +110,12 @@ def _backward(
 
 
 @cross_entropy.fused("cuda")
-def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing):
+def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing, dtype):
     require_dtypes(x, weight)
     if is_floating_point(target.dtype):
         raise Unsupported("the kernel is for class indices, not for probabilities")
     shape, kind, confidence = x.shape, target.shape, 1.0 - smoothing
+    dtype = dtype or x.dtype
     x = rows(class_last(x))
     x, target = np.ascontiguousarray(x, like=x), np.ascontiguousarray(np.reshape(target, -1), like=x)
     count, n = x.shape
@@ -135,13 +137,13 @@ def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduct
         sums = None if smooth is None else np.reshape(sum_smooth, 1)
         if dx.size:
             launch(
-                _backward, lambda meta: (count, triton.cdiv(n, meta["BLOCK"])),
+                _backward, lambda meta: (count, cdiv(n, meta["BLOCK"])),
                 x, target, smooth, sums, confidence, ignore_index, saved, g, norm, dx, count, n,
                 EACH=reduction == "none",
             )  # fmt: skip
         return class_back(dx, shape)
 
     if reduction == "none":
-        return np.reshape(losses, kind).astype(x.dtype, copy=False), vjp
+        return np.reshape(losses, kind).astype(dtype, copy=False), vjp
     total = np.sum(losses) if norm is None else np.sum(losses) / norm[0]
-    return np.asarray(total, like=x).astype(x.dtype, copy=False), vjp
+    return np.asarray(total, like=x).astype(dtype, copy=False), vjp

@@ -56,9 +56,19 @@ def why_not() -> str:
     return ""
 
 
+def device() -> int:
+    """Returns the index of the current GPU."""
+    return active.active.get_current_device()
+
+
+def stream() -> int:
+    """Returns the address of the current stream."""
+    return cupy().cuda.get_current_stream().ptr
+
+
 def chip() -> Chip:
     """Returns the current GPU."""
-    return _chip(active.active.get_current_device())
+    return _chip(device())
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from triton.runtime.jit import JITFunction
 from ....backends.device import RawArray
 from .. import elementwise
 from .launch import launch, require_dtypes
+from .sizes import cdiv, next_power_of_2
 
 BLOCK = 1024  # elements of a program: 8 for each of its 128 threads, which in half precision is one load
 
@@ -49,7 +50,7 @@ def launcher(kernel: JITFunction, **meta: Any) -> Callable:
 
     def start(*args: Any) -> None:
         n = args[-1].size
-        launch(kernel, (triton.cdiv(n, BLOCK),), *args, n, BLOCK=BLOCK, num_warps=4, **meta)
+        launch(kernel, (cdiv(n, BLOCK),), *args, n, BLOCK=BLOCK, num_warps=4, **meta)
 
     return start
 
@@ -61,9 +62,9 @@ def row_launcher(kernel: JITFunction, **meta: Any) -> Callable:
     def start(rows: int, n: int, *args: Any) -> None:
         if not rows * n:
             return
-        block = min(BLOCK, triton.next_power_of_2(n))
+        block = min(BLOCK, next_power_of_2(n))
         height = BLOCK // block
-        grid = (triton.cdiv(rows, height) * triton.cdiv(n, block),)
+        grid = (cdiv(rows, height) * cdiv(n, block),)
         launch(kernel, grid, *args, rows, n, ROWS=height, BLOCK=block, num_warps=4, **meta)
 
     return start

@@ -10,6 +10,7 @@ from ....backends.device import RawArray
 from ....core.grad_accumulator import LazyGrad
 from ...functional.embedding import embedding
 from .launch import launch, require_dtypes
+from .sizes import cdiv, next_power_of_2
 
 ROWS, MAX_BLOCK = 16, 256
 
@@ -22,7 +23,7 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
     y = np.empty((*shape, width), weight.dtype, like=weight)
     if y.size:
         block = _width(width)
-        grid = triton.cdiv(index.size, ROWS), triton.cdiv(width, block)
+        grid = cdiv(index.size, ROWS), cdiv(width, block)
         launch(_take, grid, index, weight, y, index.size, count, width, ROWS=ROWS, BLOCK=block)
 
     def vjp(g):
@@ -62,7 +63,7 @@ def add_rows(
     order = np.argsort(index, kind="stable")
     block = _width(width)
     launch(
-        _add_rows, (index.size, triton.cdiv(width, block)), index[order], order,
+        _add_rows, (index.size, cdiv(width, block)), index[order], order,
         np.ascontiguousarray(g, like=g), out,
         index.size, count, width, -1 if padding_idx is None else padding_idx,
         BY_FREQUENCY=scale_grad_by_freq, ROWS=ROWS, BLOCK=block,
@@ -70,7 +71,7 @@ def add_rows(
 
 
 def _width(n: int) -> int:
-    return min(triton.next_power_of_2(n), MAX_BLOCK)
+    return min(next_power_of_2(n), MAX_BLOCK)
 
 
 @triton.jit

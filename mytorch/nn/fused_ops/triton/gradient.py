@@ -10,6 +10,7 @@ from triton.runtime.jit import JITFunction
 
 from ....backends.device import RawArray, is_raw
 from .launch import launch
+from .sizes import cdiv
 
 BLOCK = 512
 
@@ -30,12 +31,13 @@ def scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm):
 
 
 @triton.jit
-def gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay):
-    """unscale clip g + weight_decay x; g itself becomes unscale g."""
+def gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay, STORE: tl.constexpr):
+    """unscale clip g + weight_decay x; with STORE, g itself becomes unscale g."""
     g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
     if grad_scale_ptr is not None:
         g *= unscale
-        tl.store(g_ptr + at, g.to(g_ptr.dtype.element_ty), mask=inside)
+        if STORE:
+            tl.store(g_ptr + at, g.to(g_ptr.dtype.element_ty), mask=inside)
     g *= clip
     return tl.where(weight_decay == 0.0, g, g + weight_decay * x)  # 0 times inf would be NaN
 
@@ -61,4 +63,6 @@ def launch_update(
     """Launches the kernel of an update on vectors (or None) of one length, of which the first is the data."""
     n = vectors[0].size
     if n:
-        launch(kernel, (triton.cdiv(n, BLOCK),), *vectors, n, *scaling, *scalars, BLOCK=BLOCK, **meta)
+        *factors, stores = scaling
+        meta = {**meta, "STORE": stores, "BLOCK": BLOCK}
+        launch(kernel, (cdiv(n, BLOCK),), *vectors, n, *factors, *scalars, **meta)

@@ -19,6 +19,7 @@ from .elementwise import load32
 from .launch import launch, require_dtypes
 from .layer_norm import normalize_rows
 from .moments import column_sums, contiguous, dtypes_of
+from .sizes import cdiv
 
 _ROWS, _BLOCK = 32, 32
 
@@ -62,7 +63,7 @@ def _group_norm(
         (dy,) = contiguous(dy)
         sums = row_sums(dy, x, mean, rstd, channels, False)
         sum_dxhat, sum_d = np.empty_like(mean), np.empty_like(mean)
-        launch(_group_sums, (triton.cdiv(count, _ROWS),), *sums, weight, sum_dxhat, sum_d, count, channels,
+        launch(_group_sums, (cdiv(count, _ROWS),), *sums, weight, sum_dxhat, sum_d, count, channels,
                num_groups, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4)  # fmt: skip
         inv_n = 1 / max(channels * layout[2], 1)
         dx = input_gradient(dy, x, mean, rstd, weight, sum_dxhat, sum_d, inv_n, channels, False)

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from triton.runtime.jit import JITFunction, mangle_type
 
-from ....backends.device import RawArray, is_raw
+from ....backends.device import RawArray, cupy, is_raw
 from ...functional.composite import Unsupported
 from .chips import Chip
 from .pointer import Pointer
+from .prepared import Prepared, is_watched, kind_of, prepare
 from .tune import Config, Tuned, grid_of
+
+if TYPE_CHECKING:
+    from triton.compiler.compiler import CompiledKernel
 
 Grid = tuple[int, ...]
 GridLike = Grid | Callable[[dict], Grid]
@@ -74,13 +78,21 @@ def launch(kernel: JITFunction | Tuned, grid: GridLike, *args: Any, **meta: Any)
         args: the kernel's arguments by position; arrays become pointers, None stays None.
         meta: its compile-time arguments by name, and `num_warps` and `num_stages`.
     """
-    pointers = [Pointer(a) if is_raw(a) else a for a in args]
+    if _mode is _run:
+        _run.start(kernel, grid, args, meta)
+        return
+    pointers = pointers_of(args)
     if not isinstance(kernel, Tuned):
         _mode.launch(kernel, grid_of(grid, meta), pointers, meta)
         return
     for config in _mode.configs(kernel, grid, pointers, meta):
         merged = {**meta, **config}
         _mode.launch(kernel.kernel, grid_of(grid, merged), pointers, merged)
+
+
+def pointers_of(args: Iterable[Any]) -> list:
+    """Returns the arguments with pointers for arrays."""
+    return [Pointer(a) if is_raw(a) else a for a in args]
 
 
 def require_dtypes(*arrays: RawArray | None) -> None:
@@ -98,6 +110,9 @@ def chip() -> Chip:
 class Run:
     """Kernels run on the GPU that holds the arrays."""
 
+    def __init__(self):
+        self._prepared: dict[tuple, Prepared] = {}
+
     @functools.cached_property
     def driver(self) -> ModuleType:
         """Our driver, which becomes Triton's at the first use."""
@@ -108,9 +123,28 @@ class Run:
             raise RuntimeError(f"Triton's kernels can't run here: {reason}")
         return driver
 
-    def launch(self, kernel: JITFunction, grid: Grid, pointers: list, meta: dict) -> None:
+    def start(self, kernel: JITFunction | Tuned, grid: GridLike, args: tuple, meta: dict) -> None:
+        """Launches a kernel with these arguments, as it was prepared, or prepares it."""
+        driver = self.driver
+        kind, values = kind_of(args, kernel.places if isinstance(kernel, Tuned) else (), cupy().ndarray)
+        key = None if kind is None else (id(kernel), driver.device(), *meta.items(), *kind)
+        known = self._prepared.get(key)
+        if known is not None and not is_watched():
+            known.start(grid_of(grid, known.meta), driver.stream(), values)
+            return
+        pointers, source = pointers_of(args), kernel
+        if isinstance(kernel, Tuned):
+            (config,) = self.configs(kernel, grid, pointers, meta)
+            kernel, meta = kernel.kernel, {**meta, **config}
+        compiled = self.launch(kernel, grid_of(grid, meta), pointers, meta)
+        if key is not None and driver.clock().usable():  # else a configuration may not be the final one
+            made = prepare(source, kernel, compiled, len(args), meta)
+            if made is not None:
+                self._prepared[key] = made
+
+    def launch(self, kernel: JITFunction, grid: Grid, pointers: list, meta: dict) -> CompiledKernel:
         self.driver  # noqa: B018 - without it, Triton would use its own, which imports PyTorch
-        kernel[grid](*pointers, **OPTIONS, **meta)
+        return kernel[grid](*pointers, **OPTIONS, **meta)
 
     def configs(self, tuned: Tuned, grid: GridLike, pointers: list, meta: dict) -> list[Config]:
         return [tuned.best(self.launch, grid, pointers, meta, self.chip(), self.driver.clock())]
@@ -119,7 +153,8 @@ class Run:
         return self.driver.chip()
 
 
-_mode: Mode = Run()
+_run = Run()
+_mode: Mode = _run
 
 
 def mode() -> Mode:

@@ -21,6 +21,7 @@ from ..layer_norm import register
 from .elementwise import load32, store
 from .launch import chip, launch, require_dtypes
 from .moments import centre, column_sums, contiguous, dtypes_of, merge, moments_of
+from .sizes import cdiv, next_power_of_2
 
 LONGEST, LONGEST_BACKWARD = 16384, 8192  # elements of a row that a program can hold
 _TILE, _LONG_BLOCK, _ROWS_OF_PARTIAL = 2048, 2048, 16
@@ -225,15 +226,15 @@ def normalize_rows(
                **options, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
     elif x.size:
         block, height, warps = _tile(count, n, 16 if n <= 4096 else 32)  # with more warps some spill
-        launch(_forward, (triton.cdiv(count, height),), *arguments, count, n, groups, length, eps,
+        launch(_forward, (cdiv(count, height),), *arguments, count, n, groups, length, eps,
                **options, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
     return y, total, mean, rstd
 
 
 def _tile(count: int, n: int, per_thread: int) -> tuple[int, int, int]:
     """Returns the columns and rows of a tile, and the warps with about `per_thread` elements a thread."""
-    block = triton.next_power_of_2(n)
-    height = min(max(1, _TILE // block), triton.next_power_of_2(count))
+    block = next_power_of_2(n)
+    height = min(max(1, _TILE // block), next_power_of_2(count))
     return block, height, min(32, max(1, height * block // (32 * per_thread)))
 
 
@@ -265,8 +266,8 @@ def _normalize(
 def _rows_backward(dy, dtotal, x, weight, dtypes, mean, rstd, dx, count, n, centred):
     block, height, warps = _tile(count, n, 8)
     programs = chip().multiprocessors * max(1, 32 // warps)
-    tiles = max(triton.cdiv(triton.cdiv(count, height), programs), 2)
-    programs = triton.cdiv(count, height * tiles)
+    tiles = max(cdiv(cdiv(count, height), programs), 2)
+    programs = cdiv(count, height * tiles)
     partials = _new_partials(dtypes, programs, n, x)
     launch(_backward, (programs,), dy, dtotal, x, weight, mean, rstd, *partials, dx, count, n, tiles,
            CENTRED=centred, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
@@ -281,10 +282,10 @@ def _new_partials(dtypes, programs, n, like):
 def _long_rows_backward(dy, dtotal, x, weight, dtypes, mean, rstd, dx, count, n, centred):
     launch(_backward_long, (count,), dy, dtotal, x, weight, mean, rstd, dx, n,
            CENTRED=centred, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
-    height = triton.cdiv(count, _ROWS_OF_PARTIAL)
+    height = cdiv(count, _ROWS_OF_PARTIAL)
     partials = _new_partials(dtypes, height, n, x)
     if any(partial is not None for partial in partials):
-        launch(_partials_long, (height, triton.cdiv(n, _LONG_BLOCK)), dy, x, mean, rstd, *partials, count, n,
+        launch(_partials_long, (height, cdiv(n, _LONG_BLOCK)), dy, x, mean, rstd, *partials, count, n,
                ROWS=_ROWS_OF_PARTIAL, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
     return partials
 

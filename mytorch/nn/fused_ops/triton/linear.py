@@ -21,6 +21,7 @@ from .elementwise import load32, row_launcher, store, tile
 from .gelu import cdf, slope
 from .launch import chip, launch, require_dtypes
 from .moments import column_sums, contiguous, dtypes_of
+from .sizes import cdiv, next_power_of_2
 
 _TILE, _BLOCK = 2048, 256  # elements and columns of backward's tile: 16 elements for each of 128 threads
 _PROGRAMS = 8  # of backward on each multiprocessor, at least, if there are enough rows
@@ -87,13 +88,13 @@ def _gradient(
     """Returns dz = dy f'(z), or dy without f, and if `summed`, sums of its columns over parts of the rows."""
     (dy,) = contiguous(dy)
     m, n = dy.shape
-    block = min(_BLOCK, triton.next_power_of_2(max(n, 1)))
-    rows, blocks = _TILE // block, triton.cdiv(n, block)
-    height = triton.cdiv(m * blocks, _PROGRAMS * chip().multiprocessors)
-    height = max(triton.cdiv(height, rows), 1) * rows
+    block = min(_BLOCK, next_power_of_2(max(n, 1)))
+    rows, blocks = _TILE // block, cdiv(n, block)
+    height = cdiv(m * blocks, _PROGRAMS * chip().multiprocessors)
+    height = max(cdiv(height, rows), 1) * rows
     dz = dy if z is None else np.empty_like(z)
-    partials = np.empty((triton.cdiv(m, height), n), np.float32, like=dy) if summed else None
-    launch(_backward, (blocks, triton.cdiv(m, height)), dy, z, dz, partials, m, n, height,
+    partials = np.empty((cdiv(m, height), n), np.float32, like=dy) if summed else None
+    launch(_backward, (blocks, cdiv(m, height)), dy, z, dz, partials, m, n, height,
            ACTIVATION=activation, ROWS=rows, BLOCK=block, num_warps=4)  # fmt: skip
     return dz, partials
 

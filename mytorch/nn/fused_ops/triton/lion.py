@@ -31,7 +31,8 @@ def update(
 def _lion(
     p_ptr, g_ptr, m_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
     lr, lr_ptr, weight_decay, beta1, one_minus_beta1, one_minus_beta2,
-    MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
+    MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     if lr_ptr is not None:
@@ -40,7 +41,7 @@ def _lion(
     inside = at < n
     x = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
     clip = -clip if MAXIMIZE else clip
-    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, 0.0)
+    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, 0.0, STORE)
     m = tl.load(m_ptr + at, mask=inside, other=0.0)
     mixed = beta1 * m + one_minus_beta1 * d
     direction = tl.where(mixed > 0.0, 1.0, tl.where(mixed < 0.0, -1.0, mixed))  # NaN stays NaN

@@ -9,6 +9,7 @@ import triton.language as tl
 from ....backends.device import RawArray
 from .elementwise import load32, store
 from .launch import launch
+from .sizes import cdiv, next_power_of_2
 
 
 def contiguous(*arrays: RawArray | None) -> list[RawArray | None]:
@@ -67,7 +68,7 @@ def column_sums(x: RawArray | None, dtype: np.dtype | None) -> RawArray | None:
     if not x.size:
         return np.zeros(n, dtype, like=x)
     out = np.empty(n, dtype, like=x)
-    height = min(64, triton.next_power_of_2(rows))
+    height = min(64, next_power_of_2(rows))
     block = 2048 // height
-    launch(_column_sums, (triton.cdiv(n, block),), x, out, rows, n, ROWS=height, BLOCK=block, num_warps=4)
+    launch(_column_sums, (cdiv(n, block),), x, out, rows, n, ROWS=height, BLOCK=block, num_warps=4)
     return out

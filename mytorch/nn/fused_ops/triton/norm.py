@@ -8,6 +8,7 @@ import triton.language as tl
 
 from ....backends.device import RawArray
 from .launch import launch, require_dtypes
+from .sizes import cdiv
 
 __all__ = ["require_dtypes", "scale", "sum_of_squares"]
 
@@ -16,7 +17,7 @@ BLOCK, SUMS = 4096, 1024
 
 def sum_of_squares(x: RawArray) -> RawArray:
     """Returns the sum of x^2 of a vector, a 0-d float32 array."""
-    count = min(triton.cdiv(x.size, BLOCK), SUMS)
+    count = min(cdiv(x.size, BLOCK), SUMS)
     sums, total = (np.empty(n, np.float32, like=x) for n in (count, 1))
     if count:
         launch(_sums_of_squares, (count,), x, sums, x.size, COUNT=count, BLOCK=BLOCK, num_warps=8)
@@ -47,7 +48,7 @@ def scale(x: RawArray, factor: float | RawArray) -> None:
     if isinstance(factor, float):
         factor = np.zeros(1, np.float32, like=x) + np.float32(factor)
     if x.size:
-        launch(_scale, (triton.cdiv(x.size, BLOCK),), x, factor, x.size, BLOCK=BLOCK, num_warps=8)
+        launch(_scale, (cdiv(x.size, BLOCK),), x, factor, x.size, BLOCK=BLOCK, num_warps=8)
 
 
 @triton.jit

@@ -36,14 +36,15 @@ def update(
 def _sgd(
     p_ptr, g_ptr, b_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
     lr, lr_ptr, weight_decay, momentum, decay, grad_factor,
-    NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
+    NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     x = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
     clip = -clip if MAXIMIZE else clip
-    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay)
+    d = gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay, STORE)
     if b_ptr is not None:
         b = decay * tl.load(b_ptr + at, mask=inside, other=0.0) + grad_factor * d
         tl.store(b_ptr + at, b, mask=inside)

@@ -16,6 +16,7 @@ from ....backends.device import RawArray
 from ...functional.composite import Unsupported
 from ...functional.softmax import log_softmax, softmax
 from .launch import launch, require_dtypes
+from .sizes import cdiv, next_power_of_2
 from .tune import Tuned, tuned
 
 LONGEST = 16384  # elements of a row that one program can hold in registers
@@ -134,8 +135,8 @@ def _launch(tiles: JITFunction, long: Tuned, arrays: list[RawArray], log: bool) 
     if n > LONGEST:
         launch(long, (rows,), *arrays, n, LOG=log)
         return
-    block = triton.next_power_of_2(n)
-    height = min(max(1, _TILE // block), triton.next_power_of_2(rows))
+    block = next_power_of_2(n)
+    height = min(max(1, _TILE // block), next_power_of_2(rows))
     warps = min(16, max(1, height * block // 512))
-    launch(tiles, (triton.cdiv(rows, height),), *arrays, rows, n,
+    launch(tiles, (cdiv(rows, height),), *arrays, rows, n,
            ROWS=height, BLOCK=block, num_warps=warps, LOG=log)  # fmt: skip

@@ -5,7 +5,7 @@ Choose a kernel's block sizes by measuring, once for each kind of call on each m
     @triton.jit
     def kernel(x_ptr, n, BLOCK: tl.constexpr): ...
 
-    launch(kernel, lambda meta: (triton.cdiv(n, meta["BLOCK"]),), x, n)
+    launch(kernel, lambda meta: (cdiv(n, meta["BLOCK"]),), x, n)
 
 The first call of its kind times all configurations on its own arrays. The choice is kept as JSON in
 ~/.cache/mytorch/triton, or triton/ in the folder that MYTORCH_CACHE names, by model of GPU, version of Triton
@@ -29,6 +29,8 @@ import triton
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
+from .sizes import next_power_of_2
+
 if TYPE_CHECKING:
     from .chips import Chip
     from .driver import Clock
@@ -46,6 +48,7 @@ class Tuned:
     ):  # fmt: skip
         self.kernel, self.key, self.inplace, self._configs = kernel, tuple(key), tuple(inplace), configs
         self._chosen: dict[tuple, Config] = {}
+        self.places = [i for i, name in enumerate(kernel.arg_names) if name in self.key]
         unknown = {*self.key, *self.inplace} - {*kernel.arg_names}
         if unknown:
             raise ValueError(f"{kernel.__name__} has no argument {', '.join(sorted(unknown))}")
@@ -111,7 +114,7 @@ class Tuned:
             if hasattr(value, "dtype"):
                 parts.append(f"{name}:{value.dtype}")
             elif name in self.key:
-                size = triton.next_power_of_2(value) if isinstance(value, int) and value > 0 else value
+                size = next_power_of_2(value) if isinstance(value, int) and value > 0 else value
                 parts.append(f"{name}={size}")
         return " ".join([*parts, *(f"{name}={meta[name]}" for name in sorted(meta))])
 
