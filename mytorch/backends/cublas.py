@@ -132,7 +132,7 @@ def product(x: RawArray, y: RawArray, out: RawArray | None = None, beta: float =
     Raises:
         RuntimeError: bfloat16 without cuBLAS, which cupy.matmul would treat as integers.
     """
-    if x.dtype.name in _DATA_TYPES and library() is not None:
+    if _name(x.dtype) in _DATA_TYPES and library() is not None:
         return matmul(x, y, out, beta=beta)
     if x.dtype.name == "bfloat16":
         raise RuntimeError("products in bfloat16 need cuBLAS, which can't be loaded")
@@ -150,6 +150,12 @@ def dense(array: RawArray) -> RawArray:
     if array.strides[-2] == array.itemsize:
         return np.swapaxes(np.swapaxes(array, -1, -2).copy(order="C"), -1, -2)
     return array.copy(order="C")
+
+
+@functools.lru_cache(64)
+def _name(dtype: np.dtype) -> str:
+    """Returns dtype.name, which NumPy puts together for each call."""
+    return dtype.name
 
 
 class _Layout(NamedTuple):
@@ -246,9 +252,10 @@ class Library:
         handle = self.handle().pointer
         a, b = (x, y) if how.swapped else (y, x)
         scalar, compute = c_float, _COMPUTE_32F if _precision == "highest" else _COMPUTE_32F_FAST_TF32
-        if a.dtype.name == "float64":
+        kind = _name(a.dtype)
+        if kind == "float64":
             scalar, compute = c_double, _COMPUTE_64F
-        elif a.dtype.name != "float32":
+        elif kind != "float32":
             compute = _COMPUTE_32F
         alpha, beta = byref(scalar(alpha)), byref(scalar(beta))
         for call in how.calls:
@@ -256,7 +263,7 @@ class Library:
             for array, matrix in ((a, call.a), (b, call.b), (out, call.c)):
                 address = array.data.ptr + matrix.offset * array.itemsize
                 stride = (matrix.stride,) if call.batch > 1 else ()
-                operands.append((address, _DATA_TYPES[array.dtype.name], matrix.ld, *stride))
+                operands.append((address, _DATA_TYPES[_name(array.dtype)], matrix.ld, *stride))
             head = (handle, call.a.transposed, call.b.transposed, call.m, call.n, call.k, alpha)
             tail = (*operands[0], *operands[1], beta, *operands[2])
             if call.batch > 1:

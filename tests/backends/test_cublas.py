@@ -5,6 +5,7 @@ import sys
 import threading
 import types
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -248,7 +249,7 @@ def test_without_cublas(fake_cuda, monkeypatch):
     with pytest.raises(RuntimeError, match="cuBLAS can't be loaded"):
         cublas.matmul(x, y)
     with pytest.raises(RuntimeError, match="bfloat16 need cuBLAS"):
-        cublas.product(types.SimpleNamespace(dtype=types.SimpleNamespace(name="bfloat16")), None)
+        cublas.product(types.SimpleNamespace(dtype=np.dtype(ml_dtypes.bfloat16)), None)
 
 
 @pytest.mark.parametrize("version", [13, 14])

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from triton.runtime.jit import JITFunction, mangle_type
 
 from ....backends.device import RawArray, cupy, is_raw
@@ -98,8 +99,13 @@ def pointers_of(args: Iterable[Any]) -> list:
 def require_dtypes(*arrays: RawArray | None) -> None:
     """Raises `Unsupported` unless all arrays that aren't None are float16, bfloat16 or float32."""
     for a in arrays:
-        if a is not None and a.dtype.name not in ("float32", "float16", "bfloat16"):
+        if a is not None and not _has_kernels(a.dtype):
             raise Unsupported(f"Triton's kernels compute in float32: none for {a.dtype}")
+
+
+@functools.lru_cache(64)
+def _has_kernels(dtype: np.dtype) -> bool:
+    return dtype.name in ("float32", "float16", "bfloat16")
 
 
 def chip() -> Chip:
