@@ -1,0 +1,174 @@
+"""
+Random programs in mytorch and in PyTorch: values, dtypes, shapes, gradients, and which statements raise.
+
+A program is a list of statements on some tensors, of views, in-place writes and functions. "exact" ones have
+functions that jump, and values without rounding errors; "smooth" ones functions that round. They run on the CPU,
+or on the strict stand-in for CuPy. "steps" are the programs of tests/ops/programs.py.
+"""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import torch
+
+import mytorch
+from mytorch.backends import cublas
+from tests import oracle, strict_cupy
+from tests.campaigns.statements import STATEMENTS
+from tests.ops.programs import VIEW_STEPS, WRITE_STEPS, run_steps
+from tests.strict_cupy.cublas import Cublas
+
+DEADLINE = 120  # seconds
+TRIES = 150
+KNOWN = {}
+SHAPES = [(3, 4), (3, 4), (3, 4), (4,), (3, 1), (1, 4), (2, 3, 4), (2, 2), (), (0, 4), (3, 3)]
+DTYPES = ["float32"] * 4 + ["float64", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
+NUMBERS = ["2", "-1", "0.5", "-1.5", "3", "0", "True"]
+TOLERANCE = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 1e-4, "float64": 1e-9}
+LARGEST = 1e4  # values above that end a program: differences of them would say nothing
+
+
+def draw(random):
+    kind = random.choice(["cpu, exact", "cpu, smooth", "cuda, exact", "cuda, smooth", "cpu, steps"])
+    length = random.randint(1, 12)
+    if kind.endswith("steps"):
+        steps = [(random.choice(VIEW_STEPS + WRITE_STEPS), *(random.randrange(n) for n in (10, 3, 3))) for _ in range(length)]
+        return kind, steps, random.random() < 0.5
+    leaves = [(random.choice(SHAPES), random.choice(DTYPES)) for _ in range(random.randint(2, 4))]
+    return kind, leaves, [statement(random, kind) for _ in range(length)], random.randrange(1 << 30)
+
+
+def statement(random, kind):
+    """(text, which tensors, the words that are put in)."""
+    text = random.choice(random.choice(STATEMENTS[kind.split(", ")[1]]))
+    words = {"i": str(random.randint(-2, 2)), "j": str(random.randint(-2, 1)), "s": random.choice(NUMBERS)}
+    return text, [random.randrange(20) for _ in "abc"], {**words, "t": f"F.{random.choice(DTYPES)}"}
+
+
+def check(folder, kind, *case):
+    warnings.simplefilter("ignore")
+    mytorch.use_fused(False)  # no kernel is compiled
+    if kind.endswith("steps"):
+        steps, transposed = case
+        rng = np.random.default_rng(0)
+        arrays = rng.uniform(0.5, 2, (3, 4)), rng.uniform(0.5, 2, 4)
+        return oracle.check(*oracle.in_both(lambda F, x, w: run_steps(F, x, w, steps, transposed)), *arrays)
+    device = kind.split(",")[0]
+    if device == "cuda":
+        install_stand_in()
+    return Programs(device, *case).run()
+
+
+@cache
+def install_stand_in():
+    strict_cupy.install(device_count=1)
+    blas = cublas.Library(Cublas())
+    cublas.library = lambda: blas
+
+
+class Programs:
+    """The same program in both libraries, a statement at a time."""
+
+    def __init__(self, device, leaves, program, seed):
+        self.device, self.program, self.lines, self.largest = device, program, [], 1.0
+        rng = np.random.default_rng(seed)
+        arrays = [array(rng, *leaf) for leaf in leaves]
+        self.leaves = [mytorch.tensor(a, device=device) for a in arrays], [oracle.torch_of(a) for a in arrays]
+        for pair in zip(*self.leaves, strict=True):
+            for leaf in pair:
+                leaf.requires_grad_(pair[1].is_floating_point())
+        # What is computed from leaves may be written in place.
+        self.found = [[t * 1 if k % 2 else t for k, t in enumerate(leaves)] for leaves in self.leaves]
+        self.lines += [f"t{k}: {leaf}" + " * 1" * (k % 2) for k, leaf in enumerate(leaves)]
+
+    def run(self):
+        try:
+            for text, which, words in self.program:
+                self.step(text, which, words)
+                self.compare()
+                if not self.largest < LARGEST:
+                    return
+            self.compare_gradients()
+        except NotImplementedError as error:
+            if "stand-in" not in str(error):  # it lacks something that CuPy has
+                raise
+        except AssertionError as error:
+            raise AssertionError("\n".join([*self.lines, "", str(error)[:2000]])) from None
+
+    def step(self, text, which, words):
+        names = {name: k % len(self.found[1]) for name, k in zip("abc", which, strict=True)}
+        line = text.format(m="({a} > 0)", **{n: "{" + n + "}" for n in "abc"}, **words) if "{m}" in text else text
+        line = line.format(**{name: f"t[{k}]" for name, k in names.items()}, **words)
+        self.lines.append(line)
+        results = self.both(lambda F, t, device: run_line(line, F, t, device))
+        if results is not None:
+            for found, result in zip(self.found, results, strict=True):
+                found += [one for one in oracle.outputs(result) if hasattr(one, "requires_grad")]
+            assert len(self.found[0]) == len(self.found[1]), "another number of results"
+
+    def both(self, call):
+        """The results of both; None if both raise."""
+        results, errors = [], []
+        for F, found, device in ((mytorch, self.found[0], self.device), (torch, self.found[1], "cpu")):
+            try:
+                results.append(call(F, found, device))
+            except NotImplementedError:
+                if F is mytorch:
+                    raise
+                errors.append("PyTorch has it not for this dtype")
+            except Exception as error:
+                errors.append(f"{F.__name__} raises {error!r}"[:1000])
+        assert len(errors) in (0, 2), errors[0]
+        return None if errors else results
+
+    def compare(self):
+        for k, (mine, his) in enumerate(zip(*self.found, strict=True)):
+            what = f"t[{k}]"
+            assert mine.requires_grad == his.requires_grad, (
+                f"{what}: requires_grad is {mine.requires_grad}, PyTorch's {his.requires_grad}"
+            )
+            self.same(mine.detach(), his.detach(), what)
+
+    def same(self, mine, his, what):
+        dtype = str(his.dtype).removeprefix("torch.")
+        tolerance = TOLERANCE.get(dtype, 0)
+        if his.numel() and his.dtype.is_floating_point:
+            self.largest = max(self.largest, his.nan_to_num(0, 0, 0).abs().max().item())
+        oracle.same(mine.cpu(), his, tolerance, tolerance * self.largest, what)
+
+    def compare_gradients(self):
+        def backward(F, found, device):
+            wanted = [t for t in found if t.requires_grad]
+            if wanted:
+                sum((t.double() * (k + 1)).sum() for k, t in enumerate(wanted)).backward()
+
+        self.lines.append("backward")
+        if self.both(backward) is None:
+            return
+        for k, (mine, his) in enumerate(zip(*self.leaves, strict=True)):
+            if his.grad is None:
+                assert mine.grad is None or not mine.grad.any().item(), f"a gradient of leaf {k}"
+            else:
+                assert mine.grad is not None, f"no gradient of leaf {k}"
+                self.same(mine.grad, his.grad, f"gradient of leaf {k}")
+
+
+def array(rng, shape, dtype):
+    """Small multiples of 1/2, which can be added and multiplied exactly."""
+    values = rng.integers(-4, 5, shape) / 2
+    if dtype in ("uint8", "bool"):
+        values = np.abs(values)
+    return np.asarray(values).astype(getattr(mytorch, dtype))
+
+
+def run_line(line, F, t, device):
+    def ints(*values):
+        return F.tensor(values, device=device)
+
+    names = {"F": F, "N": F.nn.functional, "t": t, "ints": ints}
+    try:
+        code = compile(line, "<program>", "eval")
+    except SyntaxError:  # it is a statement
+        return exec(line, names)
+    return eval(code, names)
