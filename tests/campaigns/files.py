@@ -1,8 +1,8 @@
 """
 Fuzzing: valid files are damaged, and read.
 
-A reader returns a right result, or raises the kind of error that its docstring promises and names the file. It
-doesn't end the process, run out of memory or time, nor fail in its inside.
+A reader returns a right result, or raises the kind of error that its docstring promises and names the file.
+It doesn't end the process, run out of memory or time, nor fail in its inside.
 """
 
 import os
@@ -21,7 +21,22 @@ from tests.campaigns.readers import READERS, Reader, a_line
 DEADLINE = 120  # seconds
 TRIES = 600
 MEMORY = 1 << 30  # bytes more than there are: for files of some kilobytes
-KNOWN = {}
+# By reader, and place of the error: crashes of the process, and errors elsewhere, stay finds.
+IN_INSIDE = r"(?s)^({}): Traceback.*AssertionError: \w+ at /({}).py:"
+KNOWN = {
+    IN_INSIDE.format("loss curve", "mytorch/utils/loss_curve"): "the lines aren't checked",
+    IN_INSIDE.format("metrics", "mytorch/accelerate/tracking"): "the lines aren't checked",
+    IN_INSIDE.format("size_of_vocabulary", "mytorch/utils/tokens"): "the tokenizer isn't checked",
+    IN_INSIDE.format("inference_gpt2.py", r"inference_gpt2|mytorch/[\w/]+"): "config.json isn't checked",
+    IN_INSIDE.format("error line|to machine 0", "mytorch/distributed/root_cause|tests/campaigns/launchers"):
+        "the fields of an error report aren't checked",
+    IN_INSIDE.format("to machine k", "mytorch/distributed/node_(agent|connection)"): "fields aren't checked",
+    IN_INSIDE.format("flight recorder", "mytorch/distributed/flight_recorder"): "a file that is too short",
+    IN_INSIDE.format("load_state", r"mytorch/(accelerate|optim)/[\w/]+|tests/accelerate/train_and_save"): (
+        "the inside of a part isn't checked before it is loaded"
+    ),
+    r"load: (?s:.*)RecursionError at /mytorch/serialization": "a deep structure",
+}  # fmt: skip
 
 READERS = {**READERS, **readers(Reader, a_line)}
 
@@ -65,21 +80,21 @@ def check(folder, name, seed):
         reader.read(folder)
     except reader.errors as error:
         text = str(error)
-        if reader.names_file and chosen.name not in text and str(folder) not in text:
-            raise AssertionError(f"names no file: {error!r:.300}\n{shown(chosen, data)}") from error
+        if not isinstance(error, reader.nameless) and chosen.name not in text and str(folder) not in text:
+            raise AssertionError(f"{where(error)}\n(names no file) {shown(chosen, data)}") from error
     except BaseException as error:
-        raise AssertionError(f"{where(error)}\n{shown(chosen, data)}\n{error!r:.300}") from error
+        raise AssertionError(f"{where(error)}\n{shown(chosen, data)}") from error
 
 
 def where(error):
-    """The line of code that raised it, and that of this package, or its tests, above it."""
+    """The error, the line of code that raised it, and that of this package, or its tests, above it."""
     frames, trace = [], error.__traceback__
     while trace is not None:
         frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
         trace = trace.tb_next
     root = os.getcwd()
     own = [frame for frame in frames if frame.startswith(root)]
-    return f"{type(error).__name__} at {own[-1].removeprefix(root)}, in {frames[-1]}"
+    return f"{type(error).__name__} at {own[-1].removeprefix(root)}, in {frames[-1]}: {error!s:.300}"
 
 
 def shown(path, data):

@@ -29,7 +29,8 @@ def write(folder, messages):
 
 def make_for_machine_0(folder):
     hello = {"node_rank": 1, "host": "b", "settings": job_settings(OPTIONS, 2)}
-    write(folder, [hello, {"error": REPORT}, {"signal": 15}, {"daemon_exit": 1, "output": "x"}, {"stopped": True}])
+    daemon = {"daemon_exit": 1, "output": "x"}
+    write(folder, [hello, {"error": REPORT}, {"signal": 15}, daemon, {"stopped": True}])
 
 
 def read_as_machine_0(folder):
@@ -94,7 +95,7 @@ def after_error_line(random, data, change):
 def readers(Reader, a_line):
     lost = (LaunchError, ConnectionLost)
     return {
-        "to machine 0": Reader(make_for_machine_0, read_as_machine_0, (), (a_line,), names_file=False),
-        "to machine k": Reader(make_for_machine_k, read_as_machine_k, lost, (a_line,), names_file=False),
-        "error line": Reader(make_error_line, read_output, (), (after_error_line,), names_file=False),
+        "to machine 0": Reader(make_for_machine_0, read_as_machine_0, (), (a_line,)),
+        "to machine k": Reader(make_for_machine_k, read_as_machine_k, lost, (a_line,), nameless=lost),
+        "error line": Reader(make_error_line, read_output, (), (after_error_line,)),
     }

@@ -40,7 +40,8 @@ EXPECTED = {
 
 def draw(random):
     ranks = random.randint(2, 4)
-    return random.choice(list(FAULTS)), ranks, random.randrange(ranks), random.randrange(STEPS), random.choice(PLACES)
+    fault, place = random.choice(list(FAULTS)), random.choice(PLACES)
+    return fault, ranks, random.randrange(ranks), random.randrange(STEPS), place
 
 
 def check(folder, fault, ranks, rank, step, place):
@@ -58,6 +59,10 @@ def check(folder, fault, ranks, rank, step, place):
     assert job.returncode == code, f"not exit code {code}; {text}"
     assert len(pids(folder)) == ranks, text
     end = time.monotonic() + AFTERWARDS
-    while (left := [pid for pid in pids(folder) if is_alive(pid)] + left_behind(f"{folder} ")) and time.monotonic() < end:
+    while (left := living(folder)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not left, f"left behind: {left}; {text}"
+
+
+def living(folder):
+    return [pid for pid in pids(folder) if is_alive(pid)] + left_behind(f"{folder} ")

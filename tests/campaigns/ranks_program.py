@@ -1,8 +1,8 @@
 """
 What the campaign `ranks` launches: FOLDER RANK STEP PLACE FAULT.
 
-A training with DistributedDataParallel, in which one rank has a fault at a place of a step. Each rank writes its
-process id to the folder. After SHORTEST a collective counts as hanging, once all ranks run.
+A training with DistributedDataParallel, in which one rank has a fault at a place of a step. Each rank writes
+its process id to the folder. After SHORTEST a collective counts as hanging, once all ranks run.
 """
 
 import os
@@ -58,7 +58,8 @@ def main():
         dist.init_process_group(timeout=SHORTEST)
     (Path(folder) / f"pid-{dist.get_rank()}").write_text(str(os.getpid()))
     dist.barrier()
-    train(lambda now, at: dist.get_rank() == int(rank) and (str(now), at) == (step, place) and FAULTS[fault]())
+    where = (rank, step, place)
+    train(lambda now, at: (str(dist.get_rank()), str(now), at) == where and FAULTS[fault]())
     print("done")
 
 

@@ -57,7 +57,7 @@ def structure(random, data, change):
 
 
 def _encoded(text):
-    return text.encode(errors="surrogateescape" if "\udc80" <= max(text, default="") else "surrogatepass")
+    return text.encode(errors="surrogateescape" if max(text, default="") >= "\udc80" else "surrogatepass")
 
 
 @dataclass
@@ -67,9 +67,10 @@ class Reader:
     Args:
         make: writes valid files into a folder.
         read: reads them; it asserts what must hold of the result.
-        errors: what it may raise; the message names `damaged`, one of these files, or the folder.
+        errors: what it may raise; the message names the damaged file, or the folder.
         edits: where JSON is in a file.
         suffixes: of the files that are damaged.
+        nameless: errors that needn't name the file: it has been read, and doesn't fit.
     """
 
     make: Callable[[Path], None]
@@ -77,7 +78,7 @@ class Reader:
     errors: tuple = (ValueError,)
     edits: tuple = (whole,)
     suffixes: tuple = ("",)
-    names_file: bool = True
+    nameless: tuple = ()
 
 
 def everything():
@@ -157,6 +158,10 @@ def resume_metrics(folder):
     JsonlTracker("metrics", folder, "iteration", start=3).finish()
 
 
+def draw_metrics(folder):
+    draw_loss_curve(folder / "metrics.jsonl", folder / "x.png")
+
+
 def make_tokens(folder):
     np.random.default_rng(0).integers(0, 60, 300).astype(np.uint16).tofile(folder / "train.bin")
 
@@ -196,20 +201,20 @@ def save_tokenizer(folder):
     CharTokenizer("abc déf\n").save(folder / "tokenizer.json")
 
 
+REFUSED = (ValueError, RuntimeError)
 IN_PARTS = {"edits": (header, structure), "suffixes": (".bin", ".safetensors")}
 READERS = {
     "load": Reader(lambda folder: mytorch.save(everything(), folder / "x.bin"), load_twice, **IN_PARTS),
     "load, of others": Reader(of_others, load_twice, **IN_PARTS),
     "checkpoint": Reader(save_state, read_checkpoint, (CheckpointError,), (whole,)),
-    "load_state": Reader(save_state, load_parts, (ValueError, RuntimeError), **IN_PARTS),
+    "load_state": Reader(save_state, load_parts, REFUSED, nameless=REFUSED, **IN_PARTS),
     "tokenizer": Reader(save_tokenizer, read_tokenizer),
     "size_of_vocabulary": Reader(save_tokenizer, size_of_vocabulary),
     "settings": Reader(make_settings, read_settings, (settings.SettingsError,)),
-    "loss curve": Reader(make_metrics, lambda folder: draw_loss_curve(folder / "metrics.jsonl", folder / "x.png"),
-                         edits=(a_line,)),
+    "loss curve": Reader(make_metrics, draw_metrics, edits=(a_line,)),
     "metrics": Reader(make_metrics, resume_metrics, edits=(a_line,)),
     "tokens": Reader(make_tokens, read_tokens, edits=()),
     "inference_gpt2.py": Reader(make_model, generate, (ValueError, RuntimeError, SystemExit),
-                                suffixes=(".json",)),
+                                nameless=(RuntimeError, SystemExit), suffixes=(".json",)),
     "flight recorder": Reader(make_flight, read_flight, (), edits=()),
 }  # fmt: skip

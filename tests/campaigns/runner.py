@@ -123,7 +123,7 @@ class Worker:
             raise WorkerEnded(f"not over after {self._deadline} s")
         try:
             return self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self._process.join()
             raise WorkerEnded(f"the process ended with code {self._process.exitcode}") from None
 

@@ -171,6 +171,13 @@ def matmul(*args, out=None, **kwargs):
     return np.matmul(*args, out=out, **kwargs)
 
 
+@_for("broadcast_to")
+def broadcast_to(array, shape, subok=False):
+    view = np.broadcast_to(array, shape)
+    view.flags.writeable = array.flags.writeable  # CuPy's is not read-only
+    return view
+
+
 @_for("diagonal")
 def diagonal(a, offset=0, axis1=0, axis2=1):
     view = np.diagonal(a, offset, axis1, axis2)
