@@ -10,7 +10,7 @@ VIEWS = """
 {a}[None, {i}:] | {a}.unsqueeze({i}) | {a}.squeeze() | {a}.squeeze({i}) | {a}.select({i}, {j})
 {a}.narrow({i}, 0, 2) | {a}.reshape(-1) | {a}.view(-1) | {a}.view(2, -1) | {a}.reshape(-1, 2)
 {a}.flatten() | {a}.expand(3, -1, -1) | {a}.expand_as({b}) | {a}.diagonal() | {a}.diagonal({i})
-{a}.movedim(0, {i}) | {a}.unfold({i}, 2, 1) | {a}.unbind({i}) | {a}.split(2, {i}) | {a}.chunk(2, {i})
+{a}.movedim(0, {i}) | {a}.unfold({i}, 2, 2) | {a}.unbind({i}) | {a}.split(2, {i}) | {a}.chunk(2, {i})
 {a}.permute(1, 0) | {a}.permute({i}, {j}, 0) | {a}.detach() | {a}.swapaxes({i}, {j}) | {a}.view_as({b})
 {a}.broadcast_to({b}.shape) | {a}.unflatten({i}, (2, -1)) | {a}.transpose(-2, -1) | {a}.tensor_split(2, {i})
 """
@@ -23,7 +23,7 @@ WRITES = """
 {a}.tril_() | {a}.scatter_add_({i}, ints([0, 1], [1, 0]), {b}.clone()) | {a}.addcmul_({b}, {c})
 {a}.lerp_({b}, 0.5) | {a}.relu_() | {a}.index_copy_({i}, ints(0, 1), {b}.clone())
 {a}.index_put_((ints(0, 0),), {b}.clone(), accumulate=True) | {a}.bitwise_and_({b}) | {a}.zero_()
-{a}.masked_scatter_({m}, {b}.clone()) | {a}.where({m}, {b}).mul_({s})
+{a}.where({m}, {b}).mul_({s})
 """
 EXACT = """
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | -{a} | {a}.abs() | {a}.sign()
@@ -39,7 +39,7 @@ F.cat(({a}, {b})) | F.cat(({a}, {b}, {a}), {i}) | F.stack(({a}, {b}), {i}) | {a}
 F.dot({a}, {b}) | {a}.bool() | {a}.long() | {a}.float() | {a}.half() | {a}.bfloat16() | {a}.type_as({b})
 F.full_like({a}, {s}) | F.zeros_like({a}) | {a}.new_ones(2, 3) | {a}.tile(2) | {a}.nonzero()
 {a}.count_nonzero({i}) | F.addcmul({a}, {b}, {c}) | F.baddbmm({a}, {b}, {c}) | {a}.diff(dim={i})
-{a}.prod({i}) | {a}.topk(1, {i})[0] | {a}.repeat_interleave(2, {i}) | {a}.isfinite() | {a}.logical_xor({b})
+{a}.prod({i}) | {a}.repeat_interleave(2, {i}) | {a}.isfinite() | {a}.logical_xor({b})
 {a}.trunc() | {a}.fmod({b}) | {a}.cummax({i}) | {a}.diag() | F.kron({a}.contiguous(), {b}.contiguous())
 N.pad({a}, (1, 0)) | N.pad({a}, (1, 2), value={s}) | N.one_hot({a}.long().clamp(0, 3), 4)
 N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i})
@@ -54,11 +54,11 @@ SMOOTH = """
 N.softplus({a}) | N.layer_norm({a}, {a}.shape[-1:]) | N.mse_loss({a}, {b}) | N.linear({a}, {b}) | N.elu({a})
 N.cross_entropy({a}, ints(0, 1, 1)) | N.normalize({a}, dim={i}) | F.where({m}, {a}, {b}) | {a}.to({t})
 {a}.square() | {a}.reciprocal() | F.addcdiv({a}, {b}, {c}) | F.addmm({a}, {b}, {c})
-F.einsum("ij,kj->ik", {a}, {b}.type_as({a})) | {a}.expm1() | {a}.hypot({b}) | {a}.xlogy({b}) | {a}.median()
+F.einsum("ij,kj->ik", {a}, {b}.type_as({a})) | {a}.expm1() | {a}.hypot({b}) | {a}.xlogy({b})
 N.scaled_dot_product_attention({a}, {b}, {c}) | N.smooth_l1_loss({a}, {b})
-N.kl_div({a}, {b}, reduction="sum") | F.cat(({a}, {b}), {i}) | {a}.logaddexp({b}) | F.cdist({a}, {b})
-N.cosine_similarity({a}, {b}.type_as({a}), dim={i}) | {a}.logit(0.1) | {a}.clone()
-{a}.masked_fill({m}, {s}) | {a}.sinc()
+N.kl_div({a}, {b}, reduction="sum") | F.cat(({a}, {b}), {i}) | {a}.logaddexp({b})
+F.cdist({a}, {b}.type_as({a})) | N.cosine_similarity({a}, {b}.type_as({a}), dim={i}) | {a}.logit(0.1)
+{a}.clone() | {a}.masked_fill({m}, {s}) | {a}.sinc()
 """
 
 

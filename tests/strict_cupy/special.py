@@ -201,7 +201,8 @@ def pad(array, pad_width, mode="constant", **kwargs):
 def sliding_window_view(x, window_shape, axis=None, *, subok=False, writeable=False):
     if writeable:
         raise NotImplementedError("Writeable views are not supported.")
-    return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis)
+    # CuPy's is not read-only.
+    return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis, writeable=x.flags.writeable)
 
 
 @_for("bincount")
