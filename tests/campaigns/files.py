@@ -35,7 +35,7 @@ KNOWN = {
     IN_INSIDE.format("load_state", r"mytorch/(accelerate|optim)/[\w/]+|tests/accelerate/train_and_save"): (
         "the inside of a part isn't checked before it is loaded"
     ),
-    r"load: (?s:.*)RecursionError at /mytorch/serialization": "a deep structure",
+    r"load(, of others)?: (?s:.*)RecursionError at /mytorch/serialization": "a deep structure",
 }  # fmt: skip
 
 READERS = {**READERS, **readers(Reader, a_line)}

@@ -1,6 +1,7 @@
 """Runs the cases of a campaign in a child process, so that a crash or a hang is a find like any other."""
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -136,10 +137,8 @@ class Worker:
 
 def _work(campaign, folder, parents, pipe):
     """Checks the cases that arrive; answers with a traceback, or ""."""
-    import faulthandler
-
     parents.close()
-    faulthandler.register(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR1, sys.__stderr__)
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while case := pipe.recv():
             own = Path(tempfile.mkdtemp(dir=folder))
