@@ -35,7 +35,8 @@ WRONG = {
 
 
 def test_the_runner_finds_what_goes_wrong(capsys):
-    campaign = types.SimpleNamespace(__name__="x.y", DEADLINE=1, KNOWN={"(?s)kind 4: .*known": "for this test"})
+    known = {"(?s)kind 4: .*known": "for this test"}
+    campaign = types.SimpleNamespace(__name__="x.y", DEADLINE=1, KNOWN=known)
     numbers = {random.Random(f"y 5 {n}").random(): n for n in range(6)}
     campaign.draw = lambda random: (f"kind {numbers[random.random()]}",)
     campaign.check = lambda folder, kind: check(int(kind.split()[1]))
