@@ -19,10 +19,11 @@ from tests.strict_cupy.cublas import Cublas
 # Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler, PyTorch's
 # databases of samples, the stand-in for a GPU: left out by `bash run_tests.sh -m "not slow"`.
 SLOW = (
-    "benchmarks/", "database/", "device/", "distributed/", "triton/", "accelerate/test_checkpoint",
-    "accelerate/test_damage", "accelerate/test_ranks", "accelerate/test_readme_loop",
-    "accelerate/test_restart", "backends/test_gemm", "backends/test_threads", "cli/test_checks",
-    "cli/test_commands", "cli/test_compile", "cli/test_estimate_memory", "cli/test_settings",
+    "benchmarks/", "campaigns/", "database/", "device/", "distributed/", "triton/",
+    "accelerate/test_checkpoint", "accelerate/test_damage", "accelerate/test_ranks",
+    "accelerate/test_readme_loop", "accelerate/test_restart", "backends/test_gemm",
+    "backends/test_threads", "cli/test_checks", "cli/test_commands", "cli/test_compile",
+    "cli/test_estimate_memory", "cli/test_settings",
     "utils/data/test_life", "utils/data/test_start", "utils/data/test_state", "utils/data/test_workers",
     "test_as_torch", "test_cuda_graphs", "test_examples", "test_import", "test_notebook", "test_programs",
     "test_reading", "test_train_gpt2",

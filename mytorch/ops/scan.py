@@ -136,6 +136,8 @@ def running(function: Callable, x: RawArray, axis: int) -> RawArray:
     """function.accumulate(x, axis), which only NumPy has, for an associative ufunc."""
     if isinstance(x, np.ndarray):
         return function.accumulate(x, axis)
+    if x.shape[axis] < 2:
+        return x.copy()  # `scan` would return x itself
     return scan(lambda before, now: (function(before[0], now[0]),), (x,), axis)[0]
 
 

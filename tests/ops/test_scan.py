@@ -144,3 +144,10 @@ FAILS = {
 def test_refuses(what):
     call, match = FAILS[what]
     fails_alike(lambda a: call(mytorch, a), lambda a: call(torch, a), np.ones((2, 2)), match=match)
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_a_dim_of_one_element_shares_no_memory(device, name):
+    x = mytorch.tensor([[1], [2]], device=device)
+    getattr(x, name)(1)[0].fill_(7)
+    assert x.tolist() == [[1], [2]]

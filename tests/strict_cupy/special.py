@@ -171,6 +171,13 @@ def matmul(*args, out=None, **kwargs):
     return np.matmul(*args, out=out, **kwargs)
 
 
+@_for("broadcast_to")
+def broadcast_to(array, shape, subok=False):
+    view = np.broadcast_to(array, shape)
+    view.flags.writeable = array.flags.writeable  # CuPy's is not read-only
+    return view
+
+
 @_for("diagonal")
 def diagonal(a, offset=0, axis1=0, axis2=1):
     view = np.diagonal(a, offset, axis1, axis2)
@@ -194,7 +201,8 @@ def pad(array, pad_width, mode="constant", **kwargs):
 def sliding_window_view(x, window_shape, axis=None, *, subok=False, writeable=False):
     if writeable:
         raise NotImplementedError("Writeable views are not supported.")
-    return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis)
+    # CuPy's is not read-only.
+    return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis, writeable=x.flags.writeable)
 
 
 @_for("bincount")

@@ -1,0 +1,104 @@
+"""
+Fuzzing: valid files are damaged, and read.
+
+A reader returns a right result, or raises the kind of error that its docstring promises and names the file.
+It doesn't end the process, run out of memory or time, nor fail in its inside.
+"""
+
+import os
+import random
+import resource
+import sys
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+from tests.campaigns.launchers import readers
+from tests.campaigns.mutations import damaged, restructured
+from tests.campaigns.readers import READERS, Reader, a_line
+
+DEADLINE = 120  # seconds
+TRIES = 600
+MEMORY = 1 << 30  # bytes more than there are: for files of some kilobytes
+# By reader, and place of the error: crashes of the process, and errors elsewhere, stay finds.
+IN_INSIDE = r"(?s)^({}): Traceback.*AssertionError: \w+ at /({}).py:"
+KNOWN = {
+    IN_INSIDE.format("loss curve", "mytorch/utils/loss_curve"): "the lines aren't checked",
+    IN_INSIDE.format("metrics", "mytorch/accelerate/tracking"): "the lines aren't checked",
+    IN_INSIDE.format("size_of_vocabulary", "mytorch/utils/tokens"): "the tokenizer isn't checked",
+    IN_INSIDE.format("inference_gpt2.py", r"inference_gpt2|mytorch/[\w/]+"): "config.json isn't checked",
+    IN_INSIDE.format("error line|to machine 0", "mytorch/distributed/root_cause|tests/campaigns/launchers"):
+        "the fields of an error report aren't checked",
+    IN_INSIDE.format("to machine k", "mytorch/distributed/node_(agent|connection)"): "fields aren't checked",
+    IN_INSIDE.format("flight recorder", "mytorch/distributed/flight_recorder"): "a file that is too short",
+    IN_INSIDE.format("load_state", r"mytorch/(accelerate|optim)/[\w/]+|tests/accelerate/train_and_save"): (
+        "the inside of a part isn't checked before it is loaded"
+    ),
+    r"load(, of others)?: (?s:.*)RecursionError at /mytorch/serialization": "a deep structure",
+}  # fmt: skip
+
+READERS = {**READERS, **readers(Reader, a_line)}
+
+
+def draw(random):
+    return random.choice(list(READERS)), random.randrange(1 << 40)
+
+
+@cache
+def valid(name):
+    """The files that a reader likes: {path in the folder: bytes}."""
+    limit_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        READERS[name].make(Path(folder))
+        paths = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+        return {path.relative_to(folder): path.read_bytes() for path in paths}
+
+
+@cache
+def limit_memory():
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
+    warnings.simplefilter("ignore")
+
+
+def check(folder, name, seed):
+    reader, draw = READERS[name], random.Random(seed)
+    files = dict(valid(name))
+    chosen = draw.choice([path for path in files if path.name.endswith(reader.suffixes)])
+    data = files[chosen]
+    for _ in range(draw.choice([1, 1, 1, 2, 4])):
+        if reader.edits and draw.random() < 0.7:
+            data = draw.choice(reader.edits)(draw, data, lambda text: restructured(draw, text))
+        else:
+            data = damaged(draw, data)
+    files[chosen] = data
+    for path, content in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
+    try:
+        reader.read(folder)
+    except reader.errors as error:
+        text = str(error)
+        if not isinstance(error, reader.nameless) and chosen.name not in text and str(folder) not in text:
+            raise AssertionError(f"{where(error)}\n(names no file) {shown(chosen, data)}") from error
+    except BaseException as error:
+        raise AssertionError(f"{where(error)}\n{shown(chosen, data)}") from error
+
+
+def where(error):
+    """The error, the line of code that raised it, and that of this package, or its tests, above it."""
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    root = os.getcwd()
+    own = [frame for frame in frames if frame.startswith(root)]
+    return f"{type(error).__name__} at {own[-1].removeprefix(root)}, in {frames[-1]}: {error!s:.300}"
+
+
+def shown(path, data):
+    return f"{path}: {data[:400]!r}{'…' * (len(data) > 400)}"
+
+
+sys.setrecursionlimit(1000)

@@ -1,0 +1,213 @@
+"""
+Random programs in mytorch and in PyTorch: values, dtypes, shapes, gradients, and which statements raise.
+
+A program is a list of statements on some tensors, of views, in-place writes and functions. "exact" ones have
+functions that jump, and values without rounding errors; "smooth" ones functions that round. They run on the
+CPU, or on the strict stand-in for CuPy. "steps" are the programs of tests/ops/programs.py.
+"""
+
+import re
+import warnings
+from functools import cache
+
+import numpy as np
+import torch
+
+import mytorch
+from mytorch.backends import cublas
+from tests import oracle, strict_cupy
+from tests.campaigns.statements import STATEMENTS
+from tests.ops.programs import VIEW_STEPS, WRITE_STEPS, run_steps
+from tests.strict_cupy.cublas import Cublas
+
+DEADLINE = 120  # seconds
+TRIES = 150
+KNOWN = {
+    r"cuda, (?s:.*), 4\), (?s:.*)torch raises .*a view of a leaf Variable": "empty ones have no address",
+    r"mytorch raises RuntimeError\(.\w+\(\): more than one": "PyTorch only warns, or computes for itself",
+    r"mytorch raises NotImplementedError\(.\w+\(\): not implemented for (dtype int|bool)": "of no use",
+    r"roll\((?s:.*)mytorch raises IndexError..Dimension out of range": "PyTorch allows any of an empty one",
+    r"mytorch raises .*ZeroDivisionError": "PyTorch promotes empty ones first",
+    r"torch raises .*output with shape .* the broadcast shape \[1, ": "copy_ drops dims of size 1",
+    r"mytorch raises .*Python integer -\d+ out of bounds for uint8": "PyTorch has 255 for -1",
+    r"torch raises .*cannot be converted to type uint8_t without overflow": "a float is cast",
+}
+# Where PyTorch alone refuses: mytorch copies overlapping memory, has other strides, a GPU looks at no index.
+STRICTER = r"Autograd not support dtype|some elements of the input|is a view and its base|view size is not"
+STRICTER_THAN_GPUS = r"out of (bounds|range|DATA)|ZeroDivisionError"
+SHAPES = [(3, 4), (3, 4), (3, 4), (4,), (3, 1), (1, 4), (2, 3, 4), (2, 2), (), (0, 4), (3, 3)]
+DTYPES = ["float32"] * 4 + ["float64", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
+NUMBERS = ["2", "-1", "0.5", "-1.5", "3", "0", "True"]
+TOLERANCE = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 1e-4, "float64": 1e-9}
+LARGEST = 1e4  # values above that end a program: differences of them would say nothing
+
+
+def draw(random):
+    kind = random.choice(["cpu, exact", "cpu, smooth", "cuda, exact", "cuda, smooth", "cpu, steps"])
+    length = random.randint(1, 12)
+    if kind.endswith("steps"):
+        kinds = [random.choice(VIEW_STEPS + WRITE_STEPS) for _ in range(length)]
+        steps = [(step, *(random.randrange(n) for n in (10, 3, 3))) for step in kinds]
+        return kind, steps, random.random() < 0.5
+    # PyTorch negates bytes as bytes in some gradients: -1 is 255.
+    dtypes = [dtype for dtype in DTYPES if dtype != "uint8" or kind.endswith("exact")]
+    leaves = [(random.choice(SHAPES), random.choice(dtypes)) for _ in range(random.randint(2, 4))]
+    return kind, leaves, [statement(random, kind) for _ in range(length)], random.randrange(1 << 30)
+
+
+def statement(random, kind):
+    """(text, which tensors, the words that are put in)."""
+    text = random.choice(random.choice(STATEMENTS[kind.split(", ")[1]]))
+    words = {"i": str(random.randint(-2, 2)), "j": str(random.randint(-2, 1)), "s": random.choice(NUMBERS)}
+    return text, [random.randrange(20) for _ in "abc"], {**words, "t": f"F.{random.choice(DTYPES)}"}
+
+
+def check(folder, kind, *case):
+    warnings.simplefilter("ignore")
+    mytorch.use_fused(False)  # no kernel is compiled
+    if kind.endswith("steps"):
+        steps, transposed = case
+        rng = np.random.default_rng(0)
+        arrays = rng.uniform(0.5, 2, (3, 4)), rng.uniform(0.5, 2, 4)
+        oracle.check(*oracle.in_both(lambda F, x, w: run_steps(F, x, w, steps, transposed)), *arrays)
+        return
+    device = kind.split(",")[0]
+    if device == "cuda":
+        install_stand_in()
+    # With copies of all that backward needs PyTorch's gradients are right whatever is written in place.
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+        Programs(device, *case).run()
+
+
+def is_of_gpus(error):
+    """Whether the stand-in lacks what CuPy has."""
+    return isinstance(error, NotImplementedError) and "stand-in" in str(error)
+
+
+@cache
+def install_stand_in():
+    strict_cupy.install(device_count=1)
+    blas = cublas.Library(Cublas())
+    cublas.library = lambda: blas
+
+
+class End(Exception):
+    """The rest of a program says nothing."""
+
+
+class Programs:
+    """The same program in both libraries, a statement at a time."""
+
+    def __init__(self, device, leaves, program, seed):
+        self.device, self.program, self.lines = device, program, []
+        self.largest, self.loosest = 1.0, 0.0
+        rng = np.random.default_rng(seed)
+        arrays = [array(rng, *leaf) for leaf in leaves]
+        self.leaves = [mytorch.tensor(a, device=device) for a in arrays], [oracle.torch_of(a) for a in arrays]
+        for pair in zip(*self.leaves, strict=True):
+            for leaf in pair:
+                leaf.requires_grad_(pair[1].is_floating_point())
+        # What is computed from leaves may be written in place.
+        self.found = [[t * 1 if k % 2 else t for k, t in enumerate(leaves)] for leaves in self.leaves]
+        self.lines += [f"t{k}: {leaf}" + " * 1" * (k % 2) for k, leaf in enumerate(leaves)]
+
+    def run(self):
+        try:
+            for text, which, words in self.program:
+                self.step(text, which, words)
+                self.compare()
+                if not self.largest < LARGEST:
+                    return
+            self.compare_gradients()
+        except End:
+            return
+        except AssertionError as error:
+            raise AssertionError("\n".join([*self.lines, "", str(error)[:2000]])) from None
+
+    def step(self, text, which, words):
+        names = {name: k % len(self.found[1]) for name, k in zip("abc", which, strict=True)}
+        line = text.replace("{m}", "({a} > 0)").format(**{n: f"t[{k}]" for n, k in names.items()}, **words)
+        self.lines.append(line)
+        results = self.both(lambda F, t, device: run_line(line, F, t, device))
+        if results is not None:
+            for found, result in zip(self.found, results, strict=True):
+                found += [one for one in oracle.outputs(result) if hasattr(one, "requires_grad")]
+            assert len(self.found[0]) == len(self.found[1]), "another number of results"
+
+    def both(self, call):
+        """The results of both; None if both raise."""
+        results, errors = [], []
+        for F, found, device in ((mytorch, self.found[0], self.device), (torch, self.found[1], "cpu")):
+            try:
+                results.append(call(F, found, device))
+            except Exception as error:
+                if is_of_gpus(error) and device == "cuda":
+                    raise End from error
+                errors.append(f"{F.__name__} raises {error!r}"[:1000])
+        pattern = STRICTER if self.device == "cpu" else f"{STRICTER}|{STRICTER_THAN_GPUS}"
+        if len(errors) == 1 and errors[0].startswith("torch") and re.search(pattern, errors[0]):
+            raise End
+        assert len(errors) in (0, 2), errors[0]
+        return None if errors else results
+
+    def compare(self):
+        for k, (mine, his) in enumerate(zip(*self.found, strict=True)):
+            what = f"t[{k}]"
+            assert mine.requires_grad == his.requires_grad or not his.is_floating_point(), (
+                f"{what}: requires_grad is {mine.requires_grad}, PyTorch's {his.requires_grad}"
+            )
+            self.same(mine.detach(), his.detach(), what)
+
+    def same(self, mine, his, what):
+        dtype = str(his.dtype).removeprefix("torch.")
+        # What is computed from halves is as exact as they are, whatever its dtype.
+        self.loosest = max(self.loosest, TOLERANCE.get(dtype, 0))
+        tolerance = self.loosest if his.is_floating_point() else 0
+        if his.numel() and his.dtype.is_floating_point:
+            self.largest = max(self.largest, his.nan_to_num(0, 0, 0).abs().max().item())
+        oracle.same(mine.cpu(), his, tolerance, tolerance * self.largest, what)
+
+    def compare_gradients(self):
+        def backward(F, found, device):
+            wanted = [t for t in found if t.requires_grad]
+            if wanted:
+                sum((t.double() * (k + 1)).sum() for k, t in enumerate(wanted)).backward()
+
+        self.lines.append("backward")
+        try:
+            backward(mytorch, self.found[0], self.device)
+        except RuntimeError as error:
+            if "modified by an inplace operation" in str(error):  # never a wrong gradient
+                return
+            raise AssertionError(f"backward: {error!r}") from error
+        try:
+            backward(torch, self.found[1], "cpu")
+        except RuntimeError:  # it notices only here that an output of split() was written to
+            return
+        for k, (mine, his) in enumerate(zip(*self.leaves, strict=True)):
+            if his.grad is None:
+                assert mine.grad is None or not mine.grad.any().item(), f"a gradient of leaf {k}"
+            else:
+                assert mine.grad is not None, f"no gradient of leaf {k}"
+                if his.grad.isfinite().all():  # 0 * inf is one thing in one formula, another in the next
+                    self.same(mine.grad, his.grad, f"gradient of leaf {k}")
+
+
+def array(rng, shape, dtype):
+    """Small multiples of 1/2, which can be added and multiplied exactly."""
+    values = rng.integers(-4, 5, shape) / 2
+    if dtype in ("uint8", "bool"):
+        values = np.abs(values)
+    return np.asarray(values).astype(getattr(mytorch, dtype))
+
+
+def run_line(line, F, t, device):
+    def ints(*values):
+        return F.tensor(values, device=device)
+
+    names = {"F": F, "N": F.nn.functional, "t": t, "ints": ints}
+    try:
+        code = compile(line, "<program>", "eval")
+    except SyntaxError:  # it is a statement
+        return exec(line, names)
+    return eval(code, names)

@@ -1,0 +1,72 @@
+"""The statements that random programs are made of.
+
+{a}, {b}, {c}: tensors; {i}, {j}: small integers, negative ones, too; {s}: a number; {t}: a dtype; {m}: a mask
+like {a}; F, N: the library and its nn.functional; ints(…): an int64 tensor on the device. A statement without
+`=` defines a tensor, or several.
+"""
+
+VIEWS = """
+{a}.transpose({i}, {j}) | {a}.T | {a}[{i}] | {a}[..., {i}] | {a}[1:] | {a}[..., ::2] | {a}[:, None]
+{a}[None, {i}:] | {a}.unsqueeze({i}) | {a}.squeeze() | {a}.squeeze({i}) | {a}.select({i}, {j})
+{a}.narrow({i}, 0, 2) | {a}.reshape(-1) | {a}.view(-1) | {a}.view(2, -1) | {a}.reshape(-1, 2)
+{a}.flatten() | {a}.expand(3, -1, -1) | {a}.expand_as({b}) | {a}.diagonal() | {a}.diagonal({i})
+{a}.movedim(0, {i}) | {a}.unfold({i}, 2, 2) | {a}.unbind({i}) | {a}.split(2, {i}) | {a}.chunk(2, {i})
+{a}.permute(1, 0) | {a}.permute({i}, {j}, 0) | {a}.detach() | {a}.swapaxes({i}, {j}) | {a}.view_as({b})
+{a}.broadcast_to({b}.shape) | {a}.unflatten({i}, (2, -1)) | {a}.transpose(-2, -1) | {a}.tensor_split(2, {i})
+"""
+WRITES = """
+{a}.mul_({b}) | {a}.add_({b}, alpha={s}) | {a}.sub_({s}) | {a} += {b} | {a} *= {s} | {a} -= {b}
+{a}.copy_({b}.clone()) | {a}.fill_({s}) | {a}[{i}] = {s} | {a}[{i}] = {b}.clone() | {a}[1:] = {b}.clone()
+{a}[..., {i}] += {s} | {a}[:, {i}] = {b}.clone() | {a}.neg_() | {a}[{m}] = {s} | {a}[{m}] *= {s}
+{a}[ints(0, 1)] = {b}.clone().type_as({a}) | {a}[ints(0, -1)] += {s} | {a}.masked_fill_({m}, {s})
+{a}.clamp_(-1, 2) | {a}.index_add_({i}, ints(0, 0), {b}.clone()) | {a}.index_fill_({i}, ints(1), {s})
+{a}.tril_() | {a}.scatter_add_({i}, ints([0, 1], [1, 0]), {b}.clone()) | {a}.addcmul_({b}, {c})
+{a}.lerp_({b}, 0.5) | {a}.relu_() | {a}.index_copy_({i}, ints(0, 1), {b}.clone())
+{a}.index_put_((ints(0, 0),), {b}.clone(), accumulate=True) | {a}.bitwise_and_({b}) | {a}.zero_()
+{a}.where({m}, {b}).mul_({s})
+"""
+EXACT = """
+{a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | -{a} | {a}.abs() | {a}.sign()
+{a}.floor() | {a}.round() | {a} < {b} | {a} == {b} | {a} >= {s} | {a} != {s} | F.where({m}, {a}, {b})
+F.where({m}, {a}, {s}) | {a}.to({t}) | {a}.clone() | {a}.sum() | {a}.sum({i}) | {a}.sum({i}, keepdim=True)
+{a}.amax({i}) | {a}.max({i}) | {a}.min() | {a}.argmax({i}) | {a}.amin({i}) | {a}.any({i}) | {a}.all()
+{a}.sort(dim={i}, stable=True) | {a}.cumsum({i}) | {a}.flip({i}) | {a}.roll(1, {i}) | {a}.maximum({b})
+F.cat(({a}, {b})) | F.cat(({a}, {b}, {a}), {i}) | F.stack(({a}, {b}), {i}) | {a}[{m}] | {a}[ints(0, -1)]
+{a}[:, ints(0, 0)] | {a}.repeat(2, 1) | {a}.index_select({i}, ints(0, 0, 1))
+{a}.gather({i}, ints([0, 1], [1, 0])) | {a}.masked_fill({m}, {s}) | {a}.relu() | {a}.triu({i})
+{a}.detach() // {b}.detach() | {a} % {b} | {a}.detach() // {s} | {a} % {s} | {a} & {b} | ~{a}
+{a}.clamp(-1, 1.5) | {a}.clamp(min={b}) | {a} ** 2 | {a} @ {b} | {a}.matmul({b}.T) | {a}.outer({b})
+F.dot({a}, {b}) | {a}.bool() | {a}.long() | {a}.float() | {a}.half() | {a}.bfloat16() | {a}.type_as({b})
+F.full_like({a}, {s}) | F.zeros_like({a}) | {a}.new_ones(2, 3) | {a}.tile(2) | {a}.nonzero()
+{a}.count_nonzero({i}) | F.addcmul({a}, {b}, {c}) | F.baddbmm({a}, {b}, {c}) | {a}.diff(dim={i})
+{a}.prod({i}) | {a}.repeat_interleave(2, {i}) | {a}.isfinite() | {a}.logical_xor({b})
+{a}.trunc() | {a}.fmod({b}) | {a}.cummax({i}) | {a}.diag() | F.kron({a}.contiguous(), {b}.contiguous())
+N.pad({a}, (1, 0)) | N.pad({a}, (1, 2), value={s}) | N.one_hot({a}.long().clamp(0, 3), 4)
+N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i})
+"""
+SMOOTH = """
+{a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / {b} | {a} / {s} | {s} / {a}
+{a}.exp() | {a}.sin() | {a}.tanh() | {a}.sigmoid() | {a}.sqrt() | {a}.log() | {a}.log1p() | {a}.erf()
+{a}.rsqrt() | {a}.mean() | {a}.mean({i}) | {a}.std({i}) | {a}.var({i}, unbiased=False) | {a}.softmax({i})
+{a}.log_softmax({i}) | {a}.logsumexp({i}) | {a}.norm() | {a}.norm(dim={i}) | {a}.cumsum({i})
+{a}.cumprod({i}) | {a} @ {b} | {a} @ {b}.transpose(-2, -1) | {a} ** 2 | {a} ** {s} | {a} ** {b}
+{a}.atan2({b}) | {a}.lerp({b}, 0.3) | {a}.sum({i}) | {a}.prod({i}) | {a}.cos() | N.gelu({a}) | N.silu({a})
+N.softplus({a}) | N.layer_norm({a}, {a}.shape[-1:]) | N.mse_loss({a}, {b}) | N.linear({a}, {b}) | N.elu({a})
+N.cross_entropy({a}, ints(0, 1, 1)) | N.normalize({a}, dim={i}) | F.where({m}, {a}, {b}) | {a}.to({t})
+{a}.square() | {a}.reciprocal() | F.addcdiv({a}, {b}, {c}) | F.addmm({a}, {b}, {c})
+F.einsum("ij,kj->ik", {a}, {b}.type_as({a})) | {a}.expm1() | {a}.hypot({b}) | {a}.xlogy({b})
+N.scaled_dot_product_attention({a}, {b}, {c}) | N.smooth_l1_loss({a}, {b})
+N.kl_div({a}, {b}, reduction="sum") | F.cat(({a}, {b}), {i}) | {a}.logaddexp({b})
+F.cdist({a}, {b}.type_as({a})) | N.cosine_similarity({a}, {b}.type_as({a}), dim={i}) | {a}.logit(0.1)
+{a}.clone() | {a}.masked_fill({m}, {s}) | {a}.sinc()
+"""
+
+
+def split(text):
+    return [part.strip() for line in text.strip().splitlines() for part in line.split(" | ")]
+
+
+STATEMENTS = {
+    "exact": (split(VIEWS), split(WRITES), split(EXACT)),
+    "smooth": (split(VIEWS), split(WRITES), split(SMOOTH)),
+}
