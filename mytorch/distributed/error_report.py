@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, TypedDict
+from typing import Any, TextIO, TypedDict
 
 from . import flight_recorder
 from .environment import RUN_FOLDER_VARIABLE
@@ -22,6 +22,13 @@ from .errors import DistError, DistMismatch, DistTimeout
 from .processes import state_of
 
 ERROR_LINE = "\x1emytorch-error "  # starts a report on stderr, on machines without the launcher's folder
+# By priority: one rank's exception causes an early exit or a broken connection on others, and a killed rank
+# causes timeouts.
+KINDS = ("exception", "signal", "mismatch", "early exit", "connection", "timeout", "daemon")
+_TYPES = {
+    "time": (int, float), "kind": str, "code": int, "type": str, "message": str, "traceback": list,
+    "operation": str,
+}  # fmt: skip
 _TRACEBACK_LINES = 40
 _STACK_LINES = 12
 _LONGEST_TEXT = 20_000  # characters of a message or a line: launchers exchange reports of limited size
@@ -144,11 +151,31 @@ def report(error: BaseException) -> None:
 
 
 def write_error(folder: str | os.PathLike, content: ErrorReport) -> None:
-    """Writes the error file of a rank, or of a machine, atomically."""
+    """Writes the error file of a rank, or of a machine, atomically.
+
+    Raises:
+        ValueError: it is no report; other machines send them.
+    """
+    _check(content)
     name = f"rank-{content['rank']:d}" if "rank" in content else f"machine-{content['machine']:d}"
     partial = Path(folder) / f".{name}"
     partial.write_text(json.dumps(content))
     partial.rename(Path(folder) / f"error-{name}.json")
+
+
+def _check(content: Any) -> None:
+    if not isinstance(content, dict):
+        raise ValueError(f"an error report is a dict, got {content!r}")
+    rank, machine = {"rank": int, "host": str, "pid": (int, str)}, {"machine": int, "origin": str}
+    who = rank if "rank" in content else machine
+    for name, kind in {**who, **_TYPES}.items():
+        if not isinstance(content.get(name), kind):
+            raise ValueError(f"an error report can't have the {name} {content.get(name)!r}")
+    if content["kind"] not in KINDS or not 0 < content["code"] < 256:
+        raise ValueError(f"an error report can't be of {content['kind']!r} and code {content['code']}")
+    lines, finished = content["traceback"], content.get("finished") or []
+    if not isinstance(finished, list) or {*map(type, lines)} - {str} or {*map(type, finished)} - {int}:
+        raise ValueError(f"an error report can't have the lines {lines!r} and the ranks {finished!r}")
 
 
 def write_machine_error(folder: Path, machine: int, name: str, kind: str, message: str, code: int) -> None:

@@ -138,7 +138,7 @@ def read_all(folder: str | os.PathLike | None) -> dict[int, Flight]:
     found = {}
     for path in sorted(Path(folder).glob("recorder-*")) if folder and os.path.isdir(folder) else ():
         data = path.read_bytes()
-        if len(data) < HEADER_BYTES or data[:4] != _MAGIC:
+        if len(data) < HEADER_BYTES + RECORDS * RECORD_BYTES or data[:4] != _MAGIC:
             continue  # it is being created
         _, pid, rank, stage, count = _HEADER.unpack_from(data)
         records = [_record_at(data, _offset_of(i)) for i in range(max(0, count - RECORDS), count)]

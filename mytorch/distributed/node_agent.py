@@ -141,11 +141,19 @@ class _NodeAgent:
     def _welcome(self, message: Message) -> None:
         if not self._prover.accepts("machine 0", message.get("proof")):
             raise LaunchError(f"machine 0 doesn't have this machine's {SECRET_VARIABLE}")
-        self._connection.limit, self._is_welcome = message["limit"], True
+        self._connection.limit, self._is_welcome = float(message["limit"]), True
         rank = self._options.node_rank
         print_message(f"machine {rank} is connected; what its ranks print appears on machine 0")
 
     def _handle(self, message: Message) -> None:
+        """Does what machine 0 says; LaunchError for what it can't say."""
+        try:
+            self._obey(message)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise LaunchError(f"machine 0 sent an invalid message ({what})") from error
+
+    def _obey(self, message: Message) -> None:
         if "refused" in message:
             raise LaunchError(f"machine 0 refused this one: {message['refused']}")
         if "welcome" in message:
@@ -160,6 +168,8 @@ class _NodeAgent:
             self._stop()
             self._connection.send(stopped=True)
         elif "end" in message:
+            if type(message["end"]) is not int:
+                raise ValueError(f"the exit code {message['end']!r}")
             self._code = message["end"]
 
     def _start(self, command: list[str], environment: dict[str, str]) -> None:

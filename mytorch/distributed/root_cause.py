@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import flight_recorder
-from .error_report import ErrorReport, machine_report
+from .error_report import KINDS, ErrorReport, machine_report
 
 _KILLED = re.compile(
     r"rank (\d+) with PID (\d+) on node (\S+) exited\s+on\s+signal\s+(\d+)|task (\d+):\s+(Killed|Terminated)"
@@ -22,9 +22,6 @@ _EXITED = re.compile(
 _LOST_DAEMON = re.compile(
     r"lost communication with a remote daemon.*?Remote daemon:\s+\S+ on node (\S+)", re.S
 )
-# By priority: one rank's exception causes an early exit or a broken connection on others, and a killed rank
-# causes timeouts.
-_KINDS = ("exception", "signal", "mismatch", "early exit", "connection", "timeout", "daemon")
 _CRASH = "a crash in compiled code"
 _HINTS = {
     signal.SIGKILL: "the system does that when memory runs out",
@@ -69,7 +66,7 @@ def find_root_cause(folder: Path, messages: str, code: int, single: int | None =
     elif code < 0 and not reports:
         reports.append(_killed_report(folder, 0, socket.gethostname(), single, -code))
     if reports:
-        first = min(reports, key=lambda report: (_KINDS.index(report["kind"]), report["time"]))
+        first = min(reports, key=lambda report: (KINDS.index(report["kind"]), report["time"]))
         return RootCause(_describe(first, reports), first["code"])
     exited = (0, code) if single is not None else _exited_rank(messages)
     if exited is not None:

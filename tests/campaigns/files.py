@@ -21,22 +21,7 @@ from tests.campaigns.readers import READERS, Reader, a_line
 DEADLINE = 120  # seconds
 TRIES = 600
 MEMORY = 1 << 30  # bytes more than there are: for files of some kilobytes
-# By reader, and place of the error: crashes of the process, and errors elsewhere, stay finds.
-IN_INSIDE = r"(?s)^({}): Traceback.*AssertionError: \w+ at /({}).py:"
-KNOWN = {
-    IN_INSIDE.format("loss curve", "mytorch/utils/loss_curve"): "the lines aren't checked",
-    IN_INSIDE.format("metrics", "mytorch/accelerate/tracking"): "the lines aren't checked",
-    IN_INSIDE.format("size_of_vocabulary", "mytorch/utils/tokens"): "the tokenizer isn't checked",
-    IN_INSIDE.format("inference_gpt2.py", r"inference_gpt2|mytorch/[\w/]+"): "config.json isn't checked",
-    IN_INSIDE.format("error line|to machine 0", "mytorch/distributed/root_cause|tests/campaigns/launchers"):
-        "the fields of an error report aren't checked",
-    IN_INSIDE.format("to machine k", "mytorch/distributed/node_(agent|connection)"): "fields aren't checked",
-    IN_INSIDE.format("flight recorder", "mytorch/distributed/flight_recorder"): "a file that is too short",
-    IN_INSIDE.format("load_state", r"mytorch/(accelerate|optim)/[\w/]+|tests/accelerate/train_and_save"): (
-        "the inside of a part isn't checked before it is loaded"
-    ),
-    r"load(, of others)?: (?s:.*)RecursionError at /mytorch/serialization": "a deep structure",
-}  # fmt: skip
+KNOWN = {}
 
 READERS = {**READERS, **readers(Reader, a_line)}
 

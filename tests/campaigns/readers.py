@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import struct
 import sys
 from collections.abc import Callable
@@ -126,8 +127,8 @@ def load_parts(folder):
     path = folder / "checkpoint_0" / checkpoint.MANIFEST
     manifest = json.loads(path.read_text())
     for name, entry in manifest["files"].items():
-        part = path.parent / name
-        entry |= {"bytes": part.stat().st_size, "blake2b": checkpoint._hash(part)}
+        with open(path.parent / name, "rb") as part:
+            entry |= {"bytes": os.fstat(part.fileno()).st_size, "blake2b": checkpoint._hash(part)}
     path.write_text(json.dumps(manifest))
     accelerator().load_state(folder / "checkpoint_0")
 
@@ -214,7 +215,7 @@ READERS = {
     "loss curve": Reader(make_metrics, draw_metrics, edits=(a_line,)),
     "metrics": Reader(make_metrics, resume_metrics, edits=(a_line,)),
     "tokens": Reader(make_tokens, read_tokens, edits=()),
-    "inference_gpt2.py": Reader(make_model, generate, (ValueError, RuntimeError, SystemExit),
-                                nameless=(RuntimeError, SystemExit), suffixes=(".json",)),
+    "inference_gpt2.py": Reader(make_model, generate, (ValueError, RuntimeError, SystemExit, MemoryError),
+                                nameless=(RuntimeError, SystemExit, MemoryError), suffixes=(".json",)),
     "flight recorder": Reader(make_flight, read_flight, (), edits=()),
 }  # fmt: skip
