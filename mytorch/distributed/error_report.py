@@ -173,8 +173,9 @@ def _check(content: Any) -> None:
             raise ValueError(f"an error report can't have the {name} {content.get(name)!r}")
     if content["kind"] not in KINDS or not 0 < content["code"] < 256:
         raise ValueError(f"an error report can't be of {content['kind']!r} and code {content['code']}")
-    lines, finished = content["traceback"], content.get("finished") or []
-    if not isinstance(finished, list) or {*map(type, lines)} - {str} or {*map(type, finished)} - {int}:
+    lines, finished = content["traceback"], content.get("finished") or ()
+    is_list = isinstance(finished, (list, tuple))
+    if not is_list or {*map(type, lines)} - {str} or {*map(type, finished)} - {int}:
         raise ValueError(f"an error report can't have the lines {lines!r} and the ranks {finished!r}")
 
 
