@@ -11,7 +11,7 @@ Runs the tests of mytorch, PyTorch included as the oracle.
 
 usage: bash run_tests.sh [--help] [ARGUMENTS OF PYTEST]
 
-  bash run_tests.sh                        everything, in three processes
+  bash run_tests.sh                        everything, in two processes
   bash run_tests.sh tests/optim -k adamw   a part of it; paths are relative to the repository
   bash run_tests.sh -m "not slow"          without several processes, whole trainings, Triton, PyTorch's databases
   bash run_tests.sh -n 0 --pdb             in one process, with the debugger at the first failure
@@ -30,10 +30,9 @@ cd "$ROOT"
 use_environment
 install_package test
 
-# Three processes, since one in ten seconds is a wait, share the cores: BLAS threads beyond that only get in
-# each other's way.
+# Two processes share the cores: BLAS threads beyond that only get in each other's way.
 cores=$(getconf _NPROCESSORS_ONLN)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > 2 ? cores / 2 : 1))}
 
 say "running the tests"
-exec "$PYTHON" -m pytest -n 3 --dist worksteal "$@"
+exec "$PYTHON" -m pytest -n 2 --dist worksteal "$@"

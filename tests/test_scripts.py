@@ -333,7 +333,7 @@ def test_run_tests(repo):
     assert done.returncode == 0, done.stderr
     checked, called = repo.calls()
     assert "/missing.py test " in checked
-    assert called.startswith("-m pytest -n 3 --dist worksteal tests/nn -k gelu ")
+    assert called.startswith("-m pytest -n 2 --dist worksteal tests/nn -k gelu ")
 
 
 def test_run_tests_help(repo):
