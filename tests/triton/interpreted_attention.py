@@ -1,4 +1,4 @@
-"""Attention's backward with five products, and when it is chosen; test_kernels.py runs it in its own process."""
+"""Attention's backward with five products, and when it is chosen; test_kernels.py runs it by itself."""
 
 import numpy as np
 import pytest
@@ -17,16 +17,16 @@ NAME = "scaled_dot_product_attention"
 def several_tiles():
     """Several tiles of queries and of keys, none of which ends where these do."""
     yield case(normal(1, 2, 150, 64), *[normal(1, 1, 200, 64)] * 2, is_causal=True, enable_gqa=True)
-    yield case(normal(1, 1, 150, 40), *[normal(1, 1, 300, 40)] * 2, is_causal=True, sliding_window=100)
+    yield case(normal(1, 1, 170, 40), *[normal(1, 1, 300, 40)] * 2, is_causal=True, sliding_window=30)
     yield case(normal(1, 1, 70, 128), normal(1, 1, 150, 128), normal(1, 1, 150, 24))
     far = [sign * np.abs(normal(1, 1, n, 16)) for sign, n in ((4, 70), (-4, 150))]
     yield case(*far, normal(1, 1, 150, 16))  # a key of zeros past the last would have all the weight
     yield case(normal(1, 1, 200, 16), *[normal(1, 1, 140, 16)] * 2, is_causal=True, dropout_p=0.3)
 
 
-ROWS = [CASES[NAME][i] for i in (0, 1, 2, 3, 5, 9, 10)]  # without a mask, of up to 128 features
+ROWS = [CASES[NAME][i] for i in (0, 1, 2, 9, 10)]  # without a mask
 CALLS = [(row, "float32") for row in [*ROWS, *several_tiles()]]
-CALLS += zip(several_tiles(), ("float16", "bfloat16") * 3, strict=False)
+CALLS += zip(several_tiles(), ("float16", "bfloat16"), strict=False)
 
 
 class Recorded(Twice):
@@ -44,8 +44,9 @@ class Recorded(Twice):
 @pytest.mark.parametrize(("row", "dtype"), CALLS)
 def test_five_products_against_float64(row, dtype, monkeypatch):
     monkeypatch.setattr(attention_backward, "has_five_products", lambda *_, **__: True)
-    for table in (TILES, SMALL):  # float32 isn't chosen, but shows smaller errors
-        monkeypatch.setitem(table["head"], 4, table["head"][2])
+    for table in (TILES, SMALL):  # float32 and wide heads aren't chosen, but right
+        (tiles,) = table["head"][2].values()
+        monkeypatch.setitem(table, "head", {2: {64: tiles}, 4: {64: tiles, 128: tiles}})
     raws = arguments(NAME, row, dtype)
     with launch.in_mode(Recorded()):
         check(NAME, raws, dtype)
@@ -84,10 +85,13 @@ def test_what_five_products_are_not_for(options, monkeypatch):
     assert found == ["queries_backward", "keys_backward"]
 
 
-def kernels_of(monkeypatch, shape, kv_heads=12, window=None, capability=90, dtype="float16", mask=False, keys=1024):
+def kernels_of(
+    monkeypatch, shape, kv_heads=12, window=None, capability=90, dtype="float16", mask=False, keys=1024
+):  # fmt: skip
     """The kernels that a backward pass launches; none of these arrays has any memory."""
     names = []
-    monkeypatch.setattr(attention_parts, "launch", lambda kernel, *_, **__: names.append(kernel.kernel.__name__))
+    keep = lambda kernel, *_, **__: names.append(kernel.kernel.__name__)  # noqa: E731
+    monkeypatch.setattr(attention_parts, "launch", keep)
     monkeypatch.setattr(attention_backward, "chip", lambda: CHIPS[capability])
     monkeypatch.setattr(np, "empty", lambda shape, dtype, like: np.broadcast_to(np.zeros((), dtype), shape))
     q, k = (np.broadcast_to(np.zeros((), dtype), s) for s in (shape, (shape[0], kv_heads, keys, shape[3])))

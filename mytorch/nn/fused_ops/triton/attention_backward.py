@@ -187,8 +187,8 @@ def keys_tile(
                     EV, STEP, PRECISION,
                 )  # fmt: skip
                 weight, ds = weights_and_ds(
-                    s, dp, unit, lse, log_total, delta, mask_ptr, mask_strides, batch, head, index, query, key,
-                    length, keys, scale, window, seed, dropout_p, kept_scale, CAUSAL, PART != 1,
+                    s, dp, unit, lse, log_total, delta, mask_ptr, mask_strides, batch, head, index, query,
+                    key, length, keys, scale, window, seed, dropout_p, kept_scale, CAUSAL, PART != 1,
                 )  # fmt: skip
                 dv = tl.dot(weight.to(dy.dtype), dy, dv, input_precision=PRECISION)
                 dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
@@ -276,9 +276,9 @@ def has_five_products(
 ) -> bool:
     """Returns whether backward is `head_backward`, with a program for each head of keys.
 
-    Its programs must fill the GPU: five products in each wave of them are to be fewer than seven of small
-    programs, which are spread evenly. To add dq up in memory costs a byte for each BLOCK_K / 2 operations that
-    are saved: blocks must be large, 128 keys. And each query must see a key, or nothing would be stored for it.
+    Its programs must fill the GPU: five products in each wave of them take at most as long as seven of small
+    programs, which are spread evenly. Adding dq up in memory moves a byte for each BLOCK_K / 2 operations that
+    are saved, so blocks must be large: 128 keys. Each query must see a key, or no dq would be stored for it.
     """
     gpu, programs = chip(), k.shape[0] * k.shape[1]
     filled = 5 * cdiv(programs, gpu.multiprocessors) * gpu.multiprocessors <= 7 * programs

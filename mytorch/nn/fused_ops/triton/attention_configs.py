@@ -52,12 +52,7 @@ TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
             256: [(80, (16, 32, 8, 1, 32))],
         },
     },
-    "head": {
-        2: {
-            64: [(90, (64, 128, 8, 3, 64)), (80, (32, 64, 8, 2, 64))],
-            128: [(90, (64, 64, 8, 2, 64)), (80, (16, 64, 8, 2, 128))],
-        },
-    },
+    "head": {2: {64: [(90, (64, 128, 8, 3, 64))]}},  # in others there aren't registers for 128 keys
 }
 
 # The same for calls with a mask, dropout or a window, and for keys shared by several heads of queries, which
@@ -99,12 +94,7 @@ SMALL: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
             256: [(80, (16, 16, 8, 1, 16))],
         },
     },
-    "head": {
-        2: {
-            64: [(90, (32, 128, 8, 2, 64)), (80, (16, 64, 8, 1, 64))],
-            128: [(90, (32, 64, 8, 1, 64)), (80, (16, 32, 8, 1, 32))],
-        },
-    },
+    "head": {2: {64: [(90, (32, 128, 8, 2, 64))]}},
 }
 
 
