@@ -277,8 +277,9 @@ def has_five_products(
     """Returns whether backward is `head_backward`, with a program for each head of keys.
 
     Its programs must fill the GPU: five products in each wave of them take at most as long as seven of small
-    programs, which are spread evenly. Adding dq up in memory moves a byte for each BLOCK_K / 2 operations that
-    are saved, so blocks must be large: 128 keys. Each query must see a key, or no dq would be stored for it.
+    programs, which are spread evenly. Adding dq up in memory moves a byte for each BLOCK_K / 2 operations
+    that are saved, so blocks must be large: 128 keys. Each query must see a key, or its dq is never
+    stored.
     """
     gpu, programs = chip(), k.shape[0] * k.shape[1]
     filled = 5 * cdiv(programs, gpu.multiprocessors) * gpu.multiprocessors <= 7 * programs
