@@ -19,6 +19,9 @@ from __future__ import annotations
 
 import functools
 import math
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import mytorch
 from mytorch import Tensor, nn
@@ -115,3 +118,15 @@ class Llama(LanguageModel):
 
     def attention_sizes(self) -> tuple[int, int]:
         return self.config.num_hidden_layers, self.config.num_attention_heads * self.config.head_dim
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
+        revision: str | None = None,
+    ) -> Llama:  # fmt: skip
+        """Returns a pretrained model, also that of a GGUF file; see `LanguageModel.from_pretrained`."""
+        if Path(path_or_name).suffix == ".gguf":
+            from .gguf import load  # a Llama is made there
+
+            return load(path_or_name, dtype, device)
+        return super().from_pretrained(path_or_name, dtype, device, revision)

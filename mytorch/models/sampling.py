@@ -64,17 +64,25 @@ class Sampler:
             logits = self._penalized(logits.float(), previous)
         if self.temperature == 0:
             return logits.argmax(-1, keepdim=True)
+        return mytorch.multinomial(self.probabilities(logits), 1, generator=generator)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Returns the probabilities (B, vocab_size) of tokens, 0 for those that are not kept."""
         logits = logits.float() / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             smallest = logits.topk(self.top_k).values[:, -1:]
             logits = logits.masked_fill(logits < smallest, -math.inf)
         if self.top_p is not None and self.top_p < 1:
-            logits = self._most_probable(logits)
+            ordered, order = logits.softmax(-1).sort(dim=-1, descending=True)
+            before = ordered.cumsum(-1) - ordered  # of the more probable tokens
+            hidden = mytorch.zeros_like(before, dtype=bool).scatter_(1, order, before >= self.top_p)
+            logits = logits.masked_fill(hidden, -math.inf)
         probabilities = logits.softmax(-1)
         if self.min_p:
             smallest = self.min_p * probabilities.amax(-1, keepdim=True)
             probabilities = probabilities.masked_fill(probabilities < smallest, 0)
-        return mytorch.multinomial(probabilities, 1, generator=generator)
+            probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+        return probabilities
 
     def _penalized(self, logits: Tensor, previous: Tensor) -> Tensor:
         """Returns the logits after the repetition penalty."""
@@ -82,10 +90,3 @@ class Sampler:
         occurred.scatter_(1, previous.where(previous >= 0, logits.shape[1]), True)  # the last one: padding
         penalty = self.repetition_penalty
         return logits.where(~occurred[:, :-1], (logits / penalty).where(logits > 0, logits * penalty))
-
-    def _most_probable(self, logits: Tensor) -> Tensor:
-        """Returns the logits with -inf for all but the tokens of `top_p`."""
-        ordered, order = logits.sort(dim=-1, descending=True)
-        probabilities = ordered.softmax(-1)
-        before = probabilities.cumsum(-1) - probabilities  # of the more probable tokens
-        return logits.masked_fill((before >= self.top_p).scatter(1, order, before >= self.top_p), -math.inf)

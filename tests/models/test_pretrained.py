@@ -1,6 +1,7 @@
 """Models in Hugging Face's files: what its transformers library makes of them is the oracle, both ways."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 import transformers
 
 import mytorch
-from mytorch.models import GPT2, Llama, LlamaConfig
+from mytorch.models import GPT2, GPT2Config, Llama, LlamaConfig
 
 SMALL = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -142,3 +143,82 @@ def test_published_sizes(size, parameters):
             assert ours.num_parameters() == parameters
             shapes = {name: tuple(p.shape) for name, p in ours.named_parameters()}
             assert shapes == {name: tuple(p.shape) for name, p in theirs.named_parameters()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A saved Llama."""
+    config = LlamaConfig(97, 32, 48, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=True)
+    Llama(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change(folder, **options):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | options))
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"model_type": "gpt2"}, r"config.json: model_type is 'gpt2'; a Llama is one of llama, mistral"),
+    ({"vocab_size": 98}, r"embed_tokens.weight has shape \(97, 32\), the model's has \(98, 32\)"),
+    ({"num_hidden_layers": 3}, "has no tensors model.layers.2.input_layernorm.weight, .* and 6 more"),
+    ({"num_hidden_layers": 1}, "has unknown tensors model.layers.1.input_layernorm.weight, .* and 6 more"),
+    ({"num_attention_heads": 5}, "config.json is no configuration of a Llama: .*num_attention_heads=5"),
+    ({"hidden_act": "gelu"}, "config.json: hidden_act is 'gelu', but LlamaConfig is for 'silu' only"),
+    ({"rope_parameters": {"rope_type": "longrope"}}, "rotary scaling 'longrope' is unknown"),
+    ({"rope_parameters": {"rope_type": "linear"}}, "lacks 'factor'"),
+    ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}, "different windows"),
+])  # fmt: skip
+def test_files_of_something_else(options, message, folder):
+    change(folder, **options)
+    with pytest.raises(ValueError, match=message):
+        Llama.from_pretrained(folder)
+
+
+def test_damaged_and_missing_files(folder, monkeypatch):
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-10])
+    with pytest.raises(ValueError, match=r"model\.safetensors: .* truncated"):
+        Llama.from_pretrained(folder)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        Llama.from_pretrained(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../secret"}}')
+    with pytest.raises(ValueError, match="a file name in it has folders"):
+        Llama.from_pretrained(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="is a pickle"):
+        Llama.from_pretrained(folder / "pytorch_model.bin")
+    for name in ("none", "a/b/c", "./none", "a/none.gguf"):
+        with pytest.raises(FileNotFoundError, match=name):
+            Llama.from_pretrained(name)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match="owner/model is no local path.*pip install huggingface_hub"):
+        Llama.from_pretrained("owner/model")
+
+
+def test_a_name_is_downloaded_by_the_hubs_package(folder, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def snapshot_download(name, **options):
+        asked.append((name, options["revision"]))
+        assert {"*.json", "*.safetensors"} <= set(options["allow_patterns"])
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    model = Llama.from_pretrained("owner/model", revision="main")
+    assert asked == [("owner/model", "main")] and not model.training
+
+
+def test_the_folder_of_a_training_run(tmp_path):
+    """train_gpt2.py writes mytorch's own layout, without Hugging Face's kind of model."""
+    config = GPT2Config.of_size("nano", vocab_size=65, context_length=16, bias=False)
+    model = GPT2(config).eval()
+    config.save(tmp_path / "config.json")
+    mytorch.save(model.state_dict(), tmp_path / "model.safetensors")
+    again, idx = GPT2.from_pretrained(tmp_path / "model.safetensors"), mytorch.zeros((1, 3), dtype=int)
+    assert again.config == config and (again(idx) == model(idx)).all()
+    assert GPT2.from_pretrained(tmp_path, dtype="float16").lm_head.weight.dtype == np.float16
