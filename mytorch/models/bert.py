@@ -41,9 +41,10 @@ class BertEmbeddings(nn.Module):
         self.dropout = nn.Dropout(c.hidden_dropout_prob)
 
     def forward(self, idx: Tensor, token_types: Tensor | None = None) -> Tensor:
-        types = self.token_type_embeddings
         x = self.word_embeddings(idx) + self.position_embeddings.weight[: idx.shape[1]]
-        return self.dropout(self.LayerNorm(x + (types.weight[0] if token_types is None else types(token_types))))
+        types = self.token_type_embeddings
+        x = x + (types.weight[0] if token_types is None else types(token_types))
+        return self.dropout(self.LayerNorm(x))
 
 
 class BertSelfAttention(nn.Module):
@@ -108,7 +109,8 @@ class Bert(PretrainedModel):
         config: configuration; `BertConfig.of_size("base")` is that of the published base model.
 
     >>> from mytorch.models import Bert, BertConfig
-    >>> model = Bert(BertConfig(vocab_size=65, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)).eval()
+    >>> config = BertConfig(vocab_size=65, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
+    >>> model = Bert(config).eval()
     >>> model(mytorch.zeros((1, 5), dtype=int)).shape
     Size([1, 5, 8])
     >>> model.embed(mytorch.zeros((1, 5), dtype=int)).shape

@@ -110,8 +110,8 @@ class Llama(LanguageModel):
         if past + T > self.config.context_length:
             raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
         positions = cache.positions(T) if cache is not None else slice(0, T)
-        angles = self.rotary.angles(positions, idx.device)
         x = self.model.embed_tokens(idx)  # (B, T, C)
+        angles = self.rotary.angles(positions, x.device, x.dtype)
         saving = self.gradient_checkpointing and self.training and cache is None
         for block in self.model.layers:
             x = checkpoint(block, x, angles) if saving else block(x, angles, cache)

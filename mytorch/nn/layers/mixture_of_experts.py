@@ -85,8 +85,8 @@ class MixtureOfExperts(Module):
         load-balancing loss."""
         p = F.softmax(self.gate(rows), -1, dtype=np.float32)  # (N, E)
         weights, chosen = p.topk(self.top_k, dim=-1)
-        counts = F.one_hot(chosen, self.num_experts).sum((0, 1))
-        loss = self.num_experts * (counts / max(len(rows), 1) * p.mean(0)).sum()
+        counts, n = F.one_hot(chosen, self.num_experts).sum((0, 1)), max(len(rows), 1)
+        loss = self.num_experts * (counts / n * (p.sum(0) / n)).sum()
         if self.top_k > 1:
             weights = weights / weights.sum(-1, keepdim=True)
         return weights, chosen, loss
