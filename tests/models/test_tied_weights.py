@@ -10,7 +10,10 @@ from mytorch.models import GPT2, GPT2Config, Llama, LlamaConfig
 
 GPT2_CONFIG = GPT2Config(31, 16, 2, 2, 8)
 LLAMA_CONFIG = LlamaConfig(31, 16, 40, 2, 4, max_position_embeddings=16, tie_word_embeddings=True)
-MODELS = {"gpt2": (GPT2, GPT2_CONFIG, "transformer.wte"), "llama": (Llama, LLAMA_CONFIG, "model.embed_tokens")}
+MODELS = {
+    "gpt2": (GPT2, GPT2_CONFIG, "transformer.wte"),
+    "llama": (Llama, LLAMA_CONFIG, "model.embed_tokens"),
+}
 IDX = mytorch.tensor(np.random.default_rng(0).integers(0, 31, (2, 9)))
 
 

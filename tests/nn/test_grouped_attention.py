@@ -103,7 +103,7 @@ def test_rotated_queries_and_keys():
     config._attn_implementation = "eager"
     theirs = modeling_llama.LlamaAttention(config, 0)
     layer, rotary = nn.GroupedQueryAttention(16, 4, 2), nn.RotaryEmbedding(4)
-    layer.load_state_dict({name: mytorch.tensor(p.detach().numpy()) for name, p in theirs.named_parameters()})
+    layer.load_state_dict({name: mytorch.tensor(p.numpy()) for name, p in theirs.state_dict().items()})
     x = normal(2, 7, 16)
     angles = modeling_llama.LlamaRotaryEmbedding(config)(torch.ones(1), torch.arange(7)[None])
     mask = torch.full((7, 7), -math.inf).triu(1)[None, None]
@@ -152,17 +152,17 @@ def test_on_a_gpu_and_in_half_precision(fake_cuda):
 
 
 WRONG = {
-    "no multiple": (lambda: nn.GroupedQueryAttention(12, 4, 3), "num_heads=4 is no multiple of num_kv_heads=3"),
-    "none": (lambda: nn.GroupedQueryAttention(12, 4, 0), "num_heads=4 is no multiple of num_kv_heads=0"),
-    "no heads": (lambda: nn.GroupedQueryAttention(12, 0), "num_heads=0 is no multiple"),
-    "size": (lambda: nn.GroupedQueryAttention(10, 4), "embed_dim=10 is no multiple of num_heads=4: give head"),
+    "no multiple": ((12, 4, 3), "num_heads=4 is no multiple of num_kv_heads=3"),
+    "none": ((12, 4, 0), "num_heads=4 is no multiple of num_kv_heads=0"),
+    "no heads": ((12, 0), "num_heads=0 is no multiple of num_kv_heads=0"),
+    "size": ((10, 4), "embed_dim=10 is no multiple of num_heads=4: give head_dim"),
 }
 
 
-@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_options(call, message):
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_options(arguments, message):
     with pytest.raises(ValueError, match=message):
-        call()
+        nn.GroupedQueryAttention(*arguments)
 
 
 def test_wrong_calls():
@@ -211,7 +211,8 @@ def test_alibi_of_the_last_queries(device):
 @pytest.mark.parametrize("shape", [(5, 6), (2, 3, 6), (6,), (0, 6)], ids=str)
 def test_gated_mlp(bias, shape):
     """As the MLP of transformers' Llama, whose parameters have the same names."""
-    config = transformers.LlamaConfig(hidden_size=6, intermediate_size=10, num_attention_heads=1, mlp_bias=bias)
+    options = {"hidden_size": 6, "intermediate_size": 10, "num_attention_heads": 1}
+    config = transformers.LlamaConfig(**options, mlp_bias=bias)
     theirs = modeling_llama.LlamaMLP(config)
     names = [name for name, _ in theirs.named_parameters()]
     layer = nn.GatedMLP(6, 10, bias)

@@ -390,7 +390,8 @@ LAYERS = {
         ),
     ],
 }  # fmt: skip
-OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_rotary.py, …
+OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_rotary.py,
+    # test_grouped_attention.py and test_mixture_of_experts.py
     "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
     "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts", "RotaryEmbedding",
 }  # fmt: skip

@@ -39,7 +39,8 @@ def by_our_names(tensors):
         zip(tensors["experts.gate_up_proj"], tensors["experts.down_proj"], strict=True)
     ):
         gate, up = both.chunk(2)
-        found |= {f"experts.{e}.{name}_proj.weight": t for name, t in [("gate", gate), ("up", up), ("down", down)]}
+        parts = {"gate": gate, "up": up, "down": down}
+        found |= {f"experts.{e}.{name}_proj.weight": t for name, t in parts.items()}
     return {name: mytorch.tensor(t.numpy()) for name, t in found.items()}
 
 

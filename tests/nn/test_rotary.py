@@ -1,4 +1,4 @@
-"""Rotary embeddings: the frequencies of transformers' models, both layouts, and all ways to give positions."""
+"""Rotary embeddings: the frequencies of transformers' models, both layouts, all ways to give positions."""
 
 import numpy as np
 import pytest
@@ -127,7 +127,8 @@ WRONG = {
     "odd": (lambda: nn.RotaryEmbedding(5), "head_dim must be even and positive, got 5"),
     "none": (lambda: nn.RotaryEmbedding(0), "head_dim must be even and positive, got 0"),
     "kind": (
-        lambda: nn.RotaryEmbedding(4, scaling={"rope_type": "x"}), "'x' is unknown; the kinds are default, linear"
+        lambda: nn.RotaryEmbedding(4, scaling={"rope_type": "x"}),
+        "'x' is unknown; the kinds are default, linear, ntk, yarn, llama3",
     ),
     **{
         kind: (lambda kind=kind: nn.RotaryEmbedding(4, scaling={"rope_type": kind}), f"{kind}'}} lacks '")
