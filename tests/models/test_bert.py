@@ -169,3 +169,16 @@ def test_wrong_calls(models):
         Bert(BertConfig(**SMALL)).pool(mytorch.ones(1, 2, 24))
     with pytest.raises(ValueError, match="model size 'huge' is unknown; the sizes are mini-lm, base, large"):
         BertConfig.of_size("huge")
+
+
+def test_on_a_gpu_and_in_half_precision(models, fake_cuda):
+    folder = models[2]
+    idx, mask = tensors(mytorch, IDX, MASK)
+    want = models[0].embed(idx, mask).detach().numpy()
+    model = Bert.from_pretrained(folder, device="cuda:0")
+    found = model.embed(idx.to("cuda:0"), mask.to("cuda:0"))
+    assert found.device == model.device == "cuda:0"
+    np.testing.assert_allclose(found.cpu().detach().numpy(), want, rtol=1e-4, atol=1e-5)
+    half = Bert.from_pretrained(folder, dtype="float16").embed(idx, mask)
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half.detach().numpy(), want, atol=0.02)
