@@ -8,6 +8,10 @@ from pathlib import Path
 
 os.environ.setdefault("MYTORCH_COMPILE", "wait")  # kernels in the background would be tested at times
 
+# The tests start hundreds of processes, each of which would compile mytorch where none may write bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 import hypothesis
 import pytest
 
