@@ -130,10 +130,10 @@ class Programs:
     def step(self, text, which, words):
         names = {name: k % len(self.found[1]) for name, k in zip("abc", which, strict=True)}
         line = text.replace("{m}", "({a} > 0)").format(**{n: f"t[{k}]" for n, k in names.items()}, **words)
-        self.lines.append(line)
         operands = [self.found[1][names[name]] for name in "abc" if f"{{{name}}}" in text]
-        if text in WRITES and any(map(overlap, operands, operands[1:])):
-            raise End  # PyTorch reads what it has written
+        if text in WRITES and ".clone()" not in text and any(overlap(operands[0], t) for t in operands[1:]):
+            return  # PyTorch would read what it has written
+        self.lines.append(line)
         results = self.both(lambda F, t, device: run_line(line, F, t, device), operands)
         if results is not None:
             for found, result in zip(self.found, results, strict=True):
