@@ -238,6 +238,7 @@ def test_setitem(fake_cuda):
 def test_integer_arrays_wrap_around(fake_cuda):
     a = fake_cuda.array(FLOATS)
     np.testing.assert_array_equal(a[fake_cuda.array([3, -4])].get(), FLOATS[[0, 2]])
+    assert np.take(a[:0, :0], fake_cuda.array([0, -1]), axis=0).shape == (2, 0)
     np.testing.assert_array_equal(np.take(a, fake_cuda.array([5]), axis=1).get(), FLOATS[:, [1]])
     np.testing.assert_array_equal(a[np.array([4]), [5]].get(), FLOATS[[1], [1]])  # NumPy's too
 

@@ -27,7 +27,9 @@ WRITES = split("""
 {a}.tril_() | {a}.scatter_add_({i}, ints([0, 1], [1, 0]), {b}.clone()) | {a}.addcmul_({b}, {c})
 {a}.lerp_({b}, 0.5) | {a}.relu_() | {a}.index_copy_({i}, ints(0, 1), {b}.clone())
 {a}.index_put_((ints(0, 0),), {b}.clone(), accumulate=True) | {a}.bitwise_and_({b}) | {a}.zero_()
-{a}.where({m}, {b}).mul_({s})
+{a}.where({m}, {b}).mul_({s}) | {a}.abs_() | {a}.floor_() | {a}.triu_({i}) | {a}.pow_(2) | {a}.clamp_min_({s})
+{a}.scatter_({i}, ints([0, 1], [1, 0]), {s}) | {a}.scatter_({i}, ints([0, 1], [1, 0]), {b}.clone())
+{a}.masked_scatter_({m}, {b}.clone()) | N.leaky_relu_({a}, 0.5) | N.hardtanh_({a})
 """)
 EXACT = split("""
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | -{a} | {a}.abs() | {a}.sign()
@@ -46,7 +48,13 @@ F.full_like({a}, {s}) | F.zeros_like({a}) | {a}.new_ones(2, 3) | {a}.tile(2) | {
 {a}.prod({i}) | {a}.repeat_interleave(2, {i}) | {a}.isfinite() | {a}.logical_xor({b})
 {a}.trunc() | {a}.fmod({b}) | {a}.cummax({i}) | {a}.diag() | F.kron({a}.contiguous(), {b}.contiguous())
 N.pad({a}, (1, 0)) | N.pad({a}, (1, 2), value={s}) | N.one_hot({a}.long().clamp(0, 3), 4)
-N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i})
+N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i}) | {a}.detach().topk(2, {i})[0]
+{a}.detach().median({i})[0] | {a}.scatter({i}, ints([0, 1], [1, 0]), {b})
+{a}.scatter_reduce({i}, ints([0, 1], [1, 0]), {b}, "amax")
+{a}.scatter({i}, ints([0, 1], [1, 0]), {s}) | {a}.take(ints(0, -1)) | {a}.argsort(dim={i}, stable=True)
+{a}.detach().unique() | {a}.cummin({i}) | {a}.logical_not() | {a}.minimum({b}) | F.tensordot({a}, {b}, 1)
+{a}.rot90() | {a}.masked_select({m}) | N.leaky_relu({a}, 0.5) | N.relu6({a})
+N.hardtanh({a}) | N.threshold({a}, 0.5, {s}) | F.isin({a}, {b}) | {a}.trace() | F.einsum("...i->...", {a})
 """)
 SMOOTH = split("""
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / {b} | {a} / {s} | {s} / {a}
@@ -62,7 +70,11 @@ F.addmm({a}, {b}, {c}) | F.einsum("ij,kj->ik", {a}.float(), {b}.float()) | {a}.e
 {a}.xlogy({b}) | N.scaled_dot_product_attention({a}, {b}, {c}) | N.smooth_l1_loss({a}, {b})
 N.kl_div({a}, {b}, reduction="sum") | F.cat(({a}, {b}), {i}) | {a}.logaddexp({b})
 F.cdist({a}, {b}.type_as({a})) | N.cosine_similarity({a}, {b}.type_as({a}), {i}, 1e-3) | {a}.logit(0.1)
-{a}.clone() | {a}.masked_fill({m}, {s}) | {a}.sinc()
+{a}.clone() | {a}.masked_fill({m}, {s}) | {a}.sinc() | {a}.tan() | {a}.asinh() | N.mish({a})
+N.l1_loss({a}.float(), {b}.float()) | N.huber_loss({a}, {b})
+N.binary_cross_entropy_with_logits({a}, {b}) | N.nll_loss({a}, ints(0, 1, 1))
+N.softsign({a}) | N.tanhshrink({a}) | N.selu({a}) | N.logsigmoid({a}) | N.glu({a}, {i})
+N.rms_norm({a}, {a}.shape[-1:], eps=1) | F.linalg.vector_norm({a}, dim={i}) | N.softmin({a}, {i})
 """)
 
 STATEMENTS = {"exact": (VIEWS, WRITES, EXACT), "smooth": (VIEWS, WRITES, SMOOTH)}
