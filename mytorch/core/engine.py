@@ -55,10 +55,11 @@ def backward(
     for node, grad in roots:
         accumulator.add(node, grad)
     ready = [node for node in start if not waiting[node]]
-    with _running(waiting):
+    home = start[0].device if start else CPU  # most often that of all nodes
+    with _running(waiting), on(home):
         while ready:
             node = ready.pop()
-            with NO_CONTEXT if node.device is CPU else on(node.device):
+            with NO_CONTEXT if node.device is home else on(node.device):
                 grad = accumulator.finish(node, retain_graph)
                 for parent, part, owned in input_grads(node, grad, needed) if node.parents else ():
                     if part is not None:
