@@ -162,7 +162,7 @@ def block_of(features: int) -> int:
 def new_heads(like: RawArray, features: int) -> RawArray:
     """Returns a new (B, H, n, features) with a token's heads adjacent: joining them needs no copy."""
     b, h, n, _ = like.shape
-    return np.swapaxes(np.empty((b, n, h, features), like.dtype, like=like), 1, 2)
+    return np.empty((b, n, h, features), like.dtype, like=like).swapaxes(1, 2)
 
 
 def settings(
