@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import is_, methodcaller
 from typing import Any
 
@@ -106,7 +107,7 @@ class FlatState:
         """Returns whether the optimizer's state still is these views; anyone may assign other tensors."""
         if tuple(self.buffer.moments) != tuple(names):
             return False
-        entries = [state.get(p, {}) for p in self.buffer.params]
+        entries = list(map(state.get, self.buffer.params, repeat({})))
         for name, stored in self._stored.items():
             if not all(map(is_, map(methodcaller("get", name), entries), stored)):
                 return False

@@ -140,7 +140,7 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
 
         return *gradients, LazyGrad(mask.shape, mask, add_mask_gradient)
 
-    return y.reshape(*batch, *y.shape[2:]), vjp
+    return y if len(batch) == 2 else y.reshape(*batch, *y.shape[2:]), vjp
 
 
 def forward(
@@ -183,6 +183,8 @@ def _mask_by_head(mask, shape):
 
 def _like_input(d, batch, shape):
     """Returns a gradient (B, H, n, e) in the shape of its input."""
+    if d.shape == shape:
+        return d
     d = d.reshape(*batch, *d.shape[2:])
     return d if d.shape == shape else unbroadcast(d, shape)
 
