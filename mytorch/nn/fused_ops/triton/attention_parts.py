@@ -148,7 +148,7 @@ def heads_of(a: RawArray, batch: tuple[int, ...]) -> RawArray:
 
 def by_head(a: RawArray, batch: tuple[int, ...]) -> RawArray:
     """Returns (..., n, m) as (B, H, n, m), broadcast to these leading dims; a view of up to 4 dims."""
-    if len(batch) == 2 and a.shape[:2] == batch:
+    if len(batch) == 2 and a.shape[:-2] == batch:
         return a
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     return a.reshape(math.prod(batch[:-1]), math.prod(batch[-1:]), *a.shape[-2:])
