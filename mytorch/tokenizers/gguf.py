@@ -145,7 +145,7 @@ class _Reader:
         if count not in (None, len(values)):
             raise ValueError(f"{PREFIX}{key}: expected {count:,} values, got {len(values):,}")
         kinds = (int, float) if kind is float else kind
-        wrong = next((value for value in values if not isinstance(value, kinds)), None)
+        wrong = next((x for x in values if not isinstance(x, kinds) or x != x), None)  # a NaN isn't itself
         if wrong is not None:
             raise ValueError(f"{PREFIX}{key}: expected values of type {kind.__name__}, got {wrong!r:.60}")
         return values

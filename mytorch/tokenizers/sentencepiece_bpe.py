@@ -61,6 +61,8 @@ class SentencePieceBPE(SubwordTokenizer):
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix must be one of {PREFIXES}, got {prefix!r}")
+        if prefix == "every" and split_words:
+            raise ValueError("split_words needs another prefix than 'every'")
         self.prefix, self.split_words = prefix, split_words
         self.unk_token_id, self.fuse_unk = unk_token_id, fuse_unk
         super().__init__(vocab, added_tokens, prefix_ids, suffix_ids, bos_token_id, eos_token_id)

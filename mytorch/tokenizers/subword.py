@@ -52,8 +52,10 @@ class SubwordTokenizer(ABC):
                     f"the added token {token.content!r} has the id {token.id}, "
                     f"and {self.vocab.get(token.content)} in the vocabulary"
                 )
+        if not self.vocab:
+            raise ValueError("the vocabulary is empty")
         self._token_of_id = {i: token for token, i in self.vocab.items()}
-        if len(self._token_of_id) < max(len(self.vocab), 1):
+        if len(self._token_of_id) < len(self.vocab):
             token = next(t for t, i in self.vocab.items() if self._token_of_id[i] != t)
             raise ValueError(f"two tokens have the id {self.vocab[token]}: {token!r} is one of them")
         self.vocab_size = max(self._token_of_id) + 1

@@ -39,18 +39,13 @@ def from_tokenizer_json(path: str | Path) -> SubwordTokenizer:
     """
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
-    content = read_json(path)
+    content, config_path = read_json(path), path.with_name("tokenizer_config.json")
+    config = read_json(config_path) if config_path.exists() else {}
     try:
-        given = {**_common(content), **_read_config(path.with_name("tokenizer_config.json"), content)}
-        return _build(content, given)
-    except _ConfigError as error:
-        raise ValueError(str(error)) from None
+        given = _common(content)
+        return _build(content, given | _ends(config, given["added_tokens"]))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-class _ConfigError(ValueError):
-    """An error in tokenizer_config.json; its message names that file."""
 
 
 def _build(content: Json, given: Json) -> SubwordTokenizer:
@@ -106,15 +101,12 @@ def _sentencepiece(content: Json, given: Json) -> SentencePieceBPE:
     if not model.get("byte_fallback") and "<0x00>" in vocab:
         raise ValueError("model.byte_fallback: false is not supported in a vocabulary with bytes")
     unk = model.get("unk_token")
-    if unk is not None and unk not in vocab:
+    if unk is not None and field(model, "unk_token", str, "model.") not in vocab:
         raise ValueError(f"model.unk_token: {unk!r} is not in the vocabulary")
     prefix, split_words = _metaspace(content)
-    strips = any(
-        step["type"] == "Strip" or (step["type"] == "Metaspace" and _scheme(step) != "never")
-        for step in _steps(content, "decoder")
-    )
-    if strips != (prefix != "never"):
-        raise ValueError(f"decoder: its treatment of the first space doesn't fit to that of {prefix!r} words")
+    decoders = ["Replace", "ByteFallback", "Fuse", "Strip"][: 3 if prefix == "never" else 4]
+    if _types(content, "decoder") != decoders:
+        raise ValueError(f"decoder: expected {', '.join(decoders)}, got {_types(content, 'decoder')}")
     return SentencePieceBPE(
         vocab,
         merge_table(vocab, _merges(content)),
@@ -177,7 +169,10 @@ def _common(content: Any) -> Json:
         if step["type"] == "TemplateProcessing":
             prefix, suffix = _template(step)
         elif step["type"] in ("BertProcessing", "RobertaProcessing"):
-            prefix, suffix = ([_id(step[name][1], "post_processor")] for name in ("cls", "sep"))
+            prefix, suffix = (
+                [_id(field(step, name, list, "post_processor.")[-1], f"post_processor.{name}")]
+                for name in ("cls", "sep")
+            )
         elif step["type"] != "ByteLevel":
             raise ValueError(f"post_processor.type: {step['type']!r} is not supported")
     return {"added_tokens": list(_added_tokens(content)), "prefix_ids": prefix, "suffix_ids": suffix}
@@ -188,38 +183,39 @@ def _template(step: Json) -> tuple[list[int], list[int]]:
     around: tuple[list[int], list[int]] = ([], [])
     is_after = False
     for part in field(step, "single", list, "post_processor."):
-        if "Sequence" in part:
+        if isinstance(part, dict) and "Sequence" in part:
             is_after = True
         else:
             name = field(part, "SpecialToken.id", str, "post_processor.single.")
-            for i in field(step, "special_tokens", dict, "post_processor.").get(name, {}).get("ids", [None]):
-                around[is_after].append(_id(i, f"post_processor.special_tokens.{name}.ids"))
+            special = field(step, "special_tokens", dict, "post_processor.").get(name)
+            here = f"post_processor.special_tokens[{name!r}]."
+            around[is_after].extend(_id(i, f"{here}ids") for i in field(special, "ids", list, here))
     return around
 
 
 def _added_tokens(content: Json) -> Iterator[AddedToken]:
-    for i, token in enumerate(content.get("added_tokens") or []):
+    for i, token in enumerate(field({"added_tokens": [], **content}, "added_tokens", list)):
         here = f"added_tokens[{i}]."
+        text = field(token, "content", str, here)
         if token.get("single_word"):
             raise ValueError(f"{here}single_word is not supported")
         flags = {name: bool(token.get(name)) for name in ("special", "lstrip", "rstrip", "normalized")}
-        yield AddedToken(field(token, "content", str, here), _id(token.get("id"), f"{here}id"), **flags)
+        yield AddedToken(text, _id(token.get("id"), f"{here}id"), **flags)
 
 
-def _read_config(path: Path, content: Json) -> Json:
+def _ends(config: Any, added_tokens: list[AddedToken]) -> Json:
     """Returns what `tokenizer_config.json` says of the first and the last token of a text."""
-    if not path.exists():
-        return {}
-    config = read_json(path)
-    ids = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    if not isinstance(config, dict):
+        raise ValueError(f"tokenizer_config.json: expected a JSON object, got {type(config).__name__}")
     found: Json = {}
     for name in ("bos_token", "eos_token"):
-        token = config.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
-        if token is not None:
-            if token not in ids:
-                raise _ConfigError(f"{path}: {name}: {token!r} is not an added token of the tokenizer")
-            found[f"{name}_id"] = ids[token]
+        text = config.get(name)
+        text = text.get("content") if isinstance(text, dict) else text
+        if text is not None:
+            ids = [token.id for token in added_tokens if token.content == text]
+            if not ids:
+                raise ValueError(f"tokenizer_config.json: {name}: {text!r} is not an added token")
+            found[f"{name}_id"] = ids[0]
     if config.get("add_bos_token") is False:
         found["prefix_ids"] = []
     return found

@@ -40,14 +40,14 @@ def sentencepiece_json(tokenizer: SentencePieceBPE) -> Json:
         {"type": "Fuse"},
         {"type": "Strip", "content": " ", "start": 1, "stop": 0},
     ]
-    normalizer = pre_tokenizer = None
-    if prefix == "every" and not tokenizer.split_words:
+    normalizer: Json | None = None
+    pre_tokenizer: Json | None = None
+    if prefix == "every":
         normalizer = {"type": "Sequence", "normalizers": [prepend, replace]}
     else:
         scheme = {"missing": "always", "start": "first", "never": "never"}[prefix]
-        pre_tokenizer = {
-            "type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": tokenizer.split_words,
-        }  # fmt: skip
+        pre_tokenizer = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme}
+        pre_tokenizer["split"] = tokenizer.split_words
     spelled = tokenizer.id_to_token
     pairs = sorted(tokenizer.table, key=tokenizer.table.__getitem__)  # by rank
     merges = [(spelled(a), spelled(b)) for a, b in pairs]
