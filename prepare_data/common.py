@@ -70,7 +70,10 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
         help="characters; byte-level BPE, trained on the training split; GPT-2's. Default: %(default)s",
     )
     parser.add_argument(
-        "--vocab_size", type=int, default=1280, help="number of tokens with --tokenizer bpe; default: %(default)s"
+        "--vocab_size",
+        type=int,
+        default=1280,
+        help="number of tokens with --tokenizer bpe; default: %(default)s",
     )
 
 

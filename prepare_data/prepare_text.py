@@ -1,4 +1,4 @@
-"""Any text as tokens, characters or BPE: train.bin, val.bin, tokenizer.json, from a UTF-8 file or a folder of files.
+"""Any text as tokens: train.bin, val.bin, tokenizer.json, from a UTF-8 file or a folder of files.
 
 --pydocs uses the help topics of the Python installation, which need no network.
 """

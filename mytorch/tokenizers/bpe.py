@@ -16,8 +16,8 @@ from .merges import learn_merges, merge, merge_table
 from .pre_tokenizer import PATTERNS, PreTokenizer
 from .subword import SubwordTokenizer, _without_surrogates
 
-# Files spell a byte as a visible character: that of Latin-1, or if it has none, one from U+0100 on. These are in
-# the order of GPT-2's ids 0 … 255, which is that of the characters.
+# Files spell a byte as a visible character: that of Latin-1, or if it has none, one from U+0100 on. They are
+# in the order of GPT-2's ids 0 … 255, which is that of the characters.
 _VISIBLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 _OTHERS = [byte for byte in range(256) if byte not in _VISIBLE]
 BYTE_OF_CHAR = {chr(b): b for b in _VISIBLE} | {chr(256 + i): b for i, b in enumerate(_OTHERS)}

@@ -58,7 +58,10 @@ def structure(random, data, change):
 
 
 def _encoded(text):
-    return text.encode(errors="surrogateescape" if max(text, default="") >= "\udc80" else "surrogatepass")
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return text.encode(errors="surrogatepass")
 
 
 @dataclass

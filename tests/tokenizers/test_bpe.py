@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -39,10 +40,8 @@ def test_ids_of_a_long_text():
 def test_any_bytes_round_trip(raw):
     ids = trained().encode_bytes(raw)
     assert trained().decode_bytes(ids) == raw
-    try:
+    with suppress(UnicodeDecodeError):
         assert ids == trained().encode(raw.decode())
-    except UnicodeDecodeError:
-        pass
 
 
 @given(st.lists(st.integers(0, trained().vocab_size - 1), max_size=30))
@@ -89,7 +88,11 @@ def test_merging_by_the_definition():
         ids = chance.choices(range(3), k=chance.randint(0, 20))
         expected = list(ids)
         while True:
-            found = [(table[p][0], i) for i, p in enumerate(zip(expected, expected[1:], strict=False)) if p in table]
+            found = [
+                (table[p][0], i)
+                for i, p in enumerate(zip(expected, expected[1:], strict=False))
+                if p in table
+            ]
             if not found:
                 break
             i = min(found)[1]
@@ -123,7 +126,8 @@ def variants():
     long = {"Ġdefinitely": size, **vocab}
     tags = [
         AddedToken("<a>", size + 1), AddedToken(" <b>", size + 2, special=False, lstrip=True, rstrip=True),
-        AddedToken("<c>", size + 3, special=False, normalized=True), AddedToken("<é>", size + 4, normalized=True),
+        AddedToken("<c>", size + 3, special=False, normalized=True),
+        AddedToken("<é>", size + 4, normalized=True),
     ]  # fmt: skip
     yield "added tokens", BPETokenizer(vocab, base.merges, added_tokens=tags)
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
@@ -134,7 +138,21 @@ def variants():
 
 
 VARIANTS = {name: (tokenizer, oracle(tokenizer)) for name, tokenizer in variants()}
-PARTS = ["<a>", "<b>", "<c>", "<é>", "<e\u0301>", " ", "\n\u3000", "a", "é", "e\u0301", "ﬁ", " definitely", "12"]
+PARTS = [
+    "<a>",
+    "<b>",
+    "<c>",
+    "<é>",
+    "<e\u0301>",
+    " ",
+    "\n\u3000",
+    "a",
+    "é",
+    "e\u0301",
+    "ﬁ",
+    " definitely",
+    "12",
+]
 
 
 @given(st.lists(st.sampled_from(PARTS)).map("".join))
@@ -174,28 +192,28 @@ def test_long_words_take_no_quadratic_time():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
-        (lambda: trained().encode("a\ud800"), ValueError, r"the surrogate '\\ud800' at position 1"),
-        (lambda: trained().decode([800]), ValueError, "id 800 at position 0 is outside 0..799"),
-        (lambda: trained().decode([[1]]), ValueError, "got an array of shape"),
-        (lambda: trained().decode([0.5]), TypeError, "expects integers"),
-        (lambda: BPETokenizer.train("abc", 256), ValueError, "at least 257, for the 256 bytes and 1 special"),
-        (lambda: BPETokenizer.train("abc", 260), ValueError, "only 2 merges, but 3 were requested"),
-        (lambda: BPETokenizer.train("a\udc80", 257), ValueError, "surrogate"),
-        (lambda: BPETokenizer({}, []), ValueError, "the vocabulary is empty"),
-        (lambda: BPETokenizer({"a": 0, "b": 0}, []), ValueError, "two tokens have the id 0: 'a'"),
-        (lambda: BPETokenizer({"a": 0}, [("a", "b")]), ValueError, "merge 0, 'a' and 'b': 'b' is not in the voc"),
-        (lambda: BPETokenizer({"a": 0}, [("a", "a")]), ValueError, "'aa' is not in the vocabulary"),
-        (lambda: BPETokenizer({"a": 0}, [], normalizer="nfc"), ValueError, "normalizer must be None or one of"),
-        (lambda: BPETokenizer({"a": 0}, []).encode("b"), ValueError, "byte 0x62 of 'b' is not in the vocabulary"),
-        (lambda: BPETokenizer({"a": 0, "b": 2}, []).decode([1]), ValueError, "id 1 is not in the vocabulary"),
-        (lambda: BPETokenizer({"a": 0}, [], added_tokens=[AddedToken("a", 1)]), ValueError, "'a' has the id 1, and"),
-        (lambda: VARIANTS["NFC"][0].encode_bytes(b"a"), ValueError, "can't be encoded with the normalizer NFC"),
+        (lambda: trained().encode("a\ud800"), r"the surrogate '\\ud800' at position 1"),
+        (lambda: trained().decode([800]), "id 800 at position 0 is outside 0..799"),
+        (lambda: trained().decode([[1]]), "got an array of shape"),
+        (lambda: BPETokenizer.train("abc", 0), "vocab_size must be at least 257"),
+        (lambda: BPETokenizer.train("abc", 256), "at least 257, for the 256 bytes and 1 special"),
+        (lambda: BPETokenizer.train("abc", 260), "only 2 merges, but 3 were requested"),
+        (lambda: BPETokenizer.train("a\udc80", 257), "surrogate"),
+        (lambda: BPETokenizer({}, []), "the vocabulary is empty"),
+        (lambda: BPETokenizer({"a": 0, "b": 0}, []), "two tokens have the id 0: 'a'"),
+        (lambda: BPETokenizer({"a": 0}, [("a", "b")]), "merge 0, 'a' and 'b': 'b' is not in the voc"),
+        (lambda: BPETokenizer({"a": 0}, [("a", "a")]), "'aa' is not in the vocabulary"),
+        (lambda: BPETokenizer({"a": 0}, [], normalizer="nfc"), "normalizer must be None or one of"),
+        (lambda: BPETokenizer({"a": 0}, []).encode("b"), "byte 0x62 of 'b' is not in the vocabulary"),
+        (lambda: BPETokenizer({"a": 0, "b": 2}, []).decode([1]), "id 1 is not in the vocabulary"),
+        (lambda: BPETokenizer({"a": 0}, [], added_tokens=[AddedToken("a", 1)]), "'a' has the id 1, and 0 in"),
+        (lambda: VARIANTS["NFC"][0].encode_bytes(b"a"), "can't be encoded with the normalizer NFC"),
     ],
 )  # fmt: skip
-def test_wrong_input(call, error, message):
-    with pytest.raises(error, match=message):
+def test_wrong_input(call, message):
+    with pytest.raises(ValueError, match=message):
         call()
 
 

@@ -50,7 +50,9 @@ def byte_level(**changes):
 def llama(**changes):
     vocab, _ = sentencepiece()
     tokens = sorted(vocab, key=vocab.get)
-    kinds = [Type.UNKNOWN, Type.CONTROL, Type.CONTROL] + [Type.BYTE] * 256 + [Type.NORMAL] * (len(tokens) - 259)
+    kinds = (
+        [Type.UNKNOWN, Type.CONTROL, Type.CONTROL] + [Type.BYTE] * 256 + [Type.NORMAL] * (len(tokens) - 259)
+    )
     keys = {
         "model": "llama", "tokens": tokens, "token_type": kinds, "bos_token_id": 1, "eos_token_id": 2,
         "scores": [0.0] * 259 + [-float(i) for i in range(len(tokens) - 259)],

@@ -86,7 +86,9 @@ def test_names_of_hugging_face(folder):
     (folder / "vocab.bpe").rename(folder / "merges.txt")
     assert gpt2_tokenizer(folder).vocab == trained().vocab
     (folder / "merges.txt").unlink()
-    with pytest.raises(FileNotFoundError, match="contains neither encoder.json and vocab.bpe nor vocab.json and"):
+    with pytest.raises(
+        FileNotFoundError, match="contains neither encoder.json and vocab.bpe nor vocab.json and"
+    ):
         gpt2_tokenizer(folder)
 
 
@@ -133,7 +135,9 @@ def test_the_urls_and_hashes_are_tiktokens(monkeypatch):
 def test_no_files_and_no_tiktoken(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     monkeypatch.setitem(sys.modules, "tiktoken.load", None)
-    with pytest.raises(FileNotFoundError, match="encoder.json and vocab.bpe: pass their folder, .*pip install tik"):
+    with pytest.raises(
+        FileNotFoundError, match="encoder.json and vocab.bpe: pass their folder, .*pip install tik"
+    ):
         gpt2_tokenizer()
     assert not cache.exists()
 

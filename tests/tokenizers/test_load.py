@@ -45,5 +45,7 @@ def test_inference_loads_any_tokenizer():
     """The interface that the scripts use."""
     for tokenizer in (CharTokenizer("abc "), trained()):
         ids = tokenizer.encode_to_numpy("a b")
-        assert ids.dtype == "uint16" and tokenizer.decode_bytes(ids) == tokenizer.decode(ids).encode() == b"a b"
+        assert (
+            ids.dtype == "uint16" and tokenizer.decode_bytes(ids) == tokenizer.decode(ids).encode() == b"a b"
+        )
         assert max(ids) < tokenizer.vocab_size and json.dumps(tokenizer.encode("a b"))

@@ -47,7 +47,9 @@ VARIANTS = {
     for split in (False, True)
     if (prefix, split) != ("every", True)
 }
-SPACED = st.lists(st.sampled_from(["<s>", "</s>", " ", "▁", "a", "def", " the", "\n", "é", "🙂"])).map("".join)
+SPACED = st.lists(st.sampled_from(["<s>", "</s>", " ", "▁", "a", "def", " the", "\n", "é", "🙂"])).map(
+    "".join
+)
 
 
 @given(st.one_of(TEXTS, SPACED))
@@ -114,7 +116,9 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
     for ours, _ in VARIANTS.values():
         ours.save(tmp_path / "tokenizer.json")
         loaded = SentencePieceBPE.load(tmp_path / "tokenizer.json")
-        assert loaded.to_json() == ours.to_json() and loaded.encode(corpus()[:999]) == ours.encode(corpus()[:999])
+        assert loaded.to_json() == ours.to_json() and loaded.encode(corpus()[:999]) == ours.encode(
+            corpus()[:999]
+        )
         assert (loaded.bos_token_id, loaded.eos_token_id, loaded.vocab_size) == (1, 2, 600)
 
 

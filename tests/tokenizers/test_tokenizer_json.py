@@ -31,7 +31,9 @@ def byte_level(**changes):
 
 def llama(**changes):
     vocab, merges = sentencepiece()
-    made = tokenizers.Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made = tokenizers.Tokenizer(
+        models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
     made.add_special_tokens(["<unk>", "<s>", "</s>"])
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -45,18 +47,23 @@ def llama(**changes):
 split, regex, digits = pre_tokenizers.Split, tokenizers.Regex, pre_tokenizers.Digits
 plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 BOS = processors.TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 799)])
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 FILES = {
     "gpt-2": byte_level(),
     "llama 3": byte_level(
         model={"ignore_merges": True},
         pre_tokenizer=pre_tokenizers.Sequence(
-            [split(regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+"
-                         r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), "isolated"), plain]
+            [split(regex(LLAMA3), "isolated"), plain]
         ),
         post_processor=processors.Sequence([processors.ByteLevel(trim_offsets=False), BOS]),
     ),
     "smollm": byte_level(
-        pre_tokenizer=pre_tokenizers.Sequence([digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
     ),
     "runs of digits": byte_level(pre_tokenizer=pre_tokenizers.Sequence([digits(False), plain])),
     "a string": byte_level(pre_tokenizer=pre_tokenizers.Sequence([split(" ", "isolated"), plain])),
@@ -94,12 +101,12 @@ def test_a_file_of_the_first_format(tmp_path):
     assert from_tokenizer_json(tmp_path).encode(TEXT) == trained().encode(TEXT)
 
 
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "def"]
 FAMILIES = {
     "GPT2Tokenizer": (trained().vocab, trained().merges, BPETokenizer),
     "Qwen2Tokenizer": (trained().vocab, trained().merges, BPETokenizer),
     "LlamaTokenizer": (*sentencepiece(), SentencePieceBPE),
-    "BertTokenizer": ({t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "def"])},
-                      None, WordPieceTokenizer),
+    "BertTokenizer": ({token: i for i, token in enumerate(BERT)}, None, WordPieceTokenizer),
 }  # fmt: skip
 
 
@@ -163,30 +170,54 @@ DAMAGED = [
     (lambda: changed("gpt-2", "normalizer", {"type": "Sequence"}), "normalizer: a Sequence without a list"),
     (lambda: changed("gpt-2", "pre_tokenizer", None), "pre_tokenizer, decoder: both must end with ByteLevel"),
     (lambda: changed("gpt-2", "decoder", None), "pre_tokenizer, decoder: both must end with ByteLevel"),
-    (lambda: changed("gpt-2", "pre_tokenizer.add_prefix_space", True), "pre_tokenizer: not supported: {'type'"),
-    (lambda: changed("llama 3", "pre_tokenizer.pretokenizers.0.behavior", "Removed"), "pre_tokenizer: not supp"),
-    (lambda: changed("llama 3", "pre_tokenizer.pretokenizers.0.pattern", "x"), "pre_tokenizer.pattern: expected"),
+    (
+        lambda: changed("gpt-2", "pre_tokenizer.add_prefix_space", True),
+        "pre_tokenizer: not supported: {'type'",
+    ),
+    (
+        lambda: changed("llama 3", "pre_tokenizer.pretokenizers.0.behavior", "Removed"),
+        "pre_tokenizer: not supp",
+    ),
+    (
+        lambda: changed("llama 3", "pre_tokenizer.pretokenizers.0.pattern", "x"),
+        "pre_tokenizer.pattern: expected",
+    ),
     (lambda: changed("llama 3", "pre_tokenizer.pretokenizers.0.pattern", {"Regex": r"\d"}), r"contains \\d"),
     (lambda: changed("gpt-2", "post_processor", {"type": "X"}), "post_processor.type: 'X' is not supported"),
     (lambda: changed("llama 2", "post_processor.single", 3), "post_processor.single: expected list"),
-    (lambda: changed("llama 2", "post_processor.single", [{}]), "post_processor.single.SpecialToken.id: expected"),
+    (
+        lambda: changed("llama 2", "post_processor.single", [{}]),
+        "post_processor.single.SpecialToken.id: expected",
+    ),
     (lambda: changed("llama 2", "post_processor.single", [3]), "post_processor.single"),
-    (lambda: changed("llama 2", "post_processor.special_tokens", {}), r"post_processor.special_tokens\['<s>'\].ids: expected list"),
+    (
+        lambda: changed("llama 2", "post_processor.special_tokens", {}),
+        r"post_processor.special_tokens\['<s>'\].ids: expected list",
+    ),
     (lambda: changed("roberta's end", "post_processor.cls", "x"), "post_processor.cls: expected"),
     (lambda: changed("gpt-2", "added_tokens", 3), "added_tokens: expected list"),
     (lambda: changed("gpt-2", "added_tokens", [3]), r"added_tokens\[0\]"),
     (lambda: changed("gpt-2", "added_tokens.0.id", 3), "two tokens have the id 3: '\\$'"),
     (lambda: changed("gpt-2", "added_tokens.0.content", None), r"added_tokens\[0\].content: expected str"),
     (lambda: changed("gpt-2", "added_tokens.0.content", ""), "the added token '' has the id 799"),
-    (lambda: changed("gpt-2", "added_tokens.0.single_word", True), r"added_tokens\[0\].single_word is not supp"),
+    (
+        lambda: changed("gpt-2", "added_tokens.0.single_word", True),
+        r"added_tokens\[0\].single_word is not supp",
+    ),
     (lambda: changed("llama 2", "normalizer", None), r"normalizer, pre_tokenizer: not supported: \[\] with"),
-    (lambda: changed("llama 2", "decoder", None), "decoder: expected Replace, ByteFallback, Fuse, Strip, got"),
+    (
+        lambda: changed("llama 2", "decoder", None),
+        "decoder: expected Replace, ByteFallback, Fuse, Strip, got",
+    ),
     (lambda: changed("llama 2", "model.unk_token", "<x>"), "model.unk_token: '<x>' is not in the vocabulary"),
     (lambda: changed("llama 2", "model.unk_token", []), "model.unk_token"),
     (lambda: changed("llama 2", "model.byte_fallback", False), "model.byte_fallback: false is not supported"),
     (lambda: changed("llama 2", "model.ignore_merges", True), "model.ignore_merges is not supported without"),
     (lambda: changed("mistral", "pre_tokenizer.replacement", "_"), "pre_tokenizer.replacement: '_' is not"),
-    (lambda: changed("mistral", "pre_tokenizer.prepend_scheme", "last"), "prepend_scheme: 'last' is not supp"),
+    (
+        lambda: changed("mistral", "pre_tokenizer.prepend_scheme", "last"),
+        "prepend_scheme: 'last' is not supp",
+    ),
 ]
 
 

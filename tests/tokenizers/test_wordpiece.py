@@ -34,7 +34,9 @@ SAME = st.one_of(
     st.characters(min_codepoint=0x2000, max_codepoint=0x2BFF, exclude_categories=("Cs", "Cn")),
     st.characters(min_codepoint=0x3000, max_codepoint=0x4DB5, exclude_categories=("Cs", "Cn")),
     st.characters(min_codepoint=0xF900, max_codepoint=0xFFFD, exclude_categories=("Cs", "Cn")),
-    st.sampled_from("ΣςſİßÉé\u0301\u0308\u2000\u200b\u00ad\x00\x85中\U00020000\U0002b81f\U0002b820\ue000🙂’“—"),
+    st.sampled_from(
+        "ΣςſİßÉé\u0301\u0308\u2000\u200b\u00ad\x00\x85中\U00020000\U0002b81f\U0002b820\ue000🙂’“—"
+    ),
 )
 WORDS = st.lists(st.sampled_from([*"aeiost", "the", " ", "-", "É", "[SEP]", "UN", "##", "中文"])).map("".join)
 
@@ -80,7 +82,10 @@ def test_a_vocabulary_file(tmp_path):
         loaded = WordPieceTokenizer.load(tmp_path)
         assert loaded.to_json() == ours.to_json(), name
     assert VARIANTS["uncased"].bos_token_id == 2 and VARIANTS["uncased"].eos_token_id == 3
-    for content, message in (("a\nb\na\n", "the tokens must be unique"), ("a\nb\n", "no \\[UNK\\], the token of")):
+    for content, message in (
+        ("a\nb\na\n", "the tokens must be unique"),
+        ("a\nb\n", "no \\[UNK\\], the token of"),
+    ):
         path.write_text(content)
         with pytest.raises(ValueError, match=f"{path} is no vocabulary of WordPiece: .*{message}"):
             WordPieceTokenizer.from_vocab_file(path)
