@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,8 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from mytorch.tokenizers import BPETokenizer
 from mytorch.tokenizers.pre_tokenizer import GPT2_PATTERN
+
+LIBRARIES = ("mytorch", "tokenizers", "tiktoken")
 
 
 def train_oracle(text: str, num_tokens: int) -> dict[str, int]:
@@ -56,44 +59,30 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     text = args.text.read_text(encoding="utf-8")
     ours = BPETokenizer.train(text, args.vocab_size)
-    fresh = json.dumps(ours.to_json())
-    hugging_face = tokenizers.Tokenizer.from_str(fresh)
-    ranks = {ours.decode_bytes([i]): i for i in range(args.vocab_size - 1)}
+    learned = {token: i for token, i in ours.vocab.items() if i < args.vocab_size - 1}
+    hugging_face = tokenizers.Tokenizer.from_str(json.dumps(ours.to_json()))
+    ranks = {ours.decode_bytes([i]): i for i in learned.values()}
     tik = tiktoken.Encoding("bpe", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={})
     ids = ours.encode(text)
     if not ids == hugging_face.encode(text).ids == tik.encode_ordinary(text):
         return 1
-    if train_oracle(text, args.vocab_size - 1) != {t: i for t, i in ours.vocab.items() if i < len(ranks)}:
+    if train_oracle(text, len(learned)) != learned:
         return 1
 
     def encode() -> None:
         ours._cache.clear()  # as in the first use
         ours.encode(text)
 
+    train = partial(BPETokenizer.train, text, args.vocab_size)
     tasks = {
-        "train": {
-            "mytorch": lambda: BPETokenizer.train(text, args.vocab_size),
-            "tokenizers": lambda: train_oracle(text, args.vocab_size - 1),
-        },
-        "encode": {
-            "mytorch": encode,
-            "tokenizers": lambda: hugging_face.encode(text),
-            "tiktoken": lambda: tik.encode_ordinary(text),
-        },
-        "decode": {
-            "mytorch": lambda: ours.decode(ids),
-            "tokenizers": lambda: hugging_face.decode(ids),
-            "tiktoken": lambda: tik.decode(ids),
-        },
+        "train": (train, partial(train_oracle, text, len(learned))),
+        "encode": (encode, partial(hugging_face.encode, text), partial(tik.encode_ordinary, text)),
+        "decode": (partial(ours.decode, ids), partial(hugging_face.decode, ids), partial(tik.decode, ids)),
     }
-    print(
-        f"{args.text.name}: {len(text.encode()):,} bytes, {len(ids):,} of {args.vocab_size:,} tokens; CPU seconds"
-    )
+    print(f"{len(text.encode()):,} bytes, {len(ids):,} tokens of {args.vocab_size:,}; CPU seconds")
     for task, calls in tasks.items():
-        seconds = timed(args.rounds, calls)
-        row = [
-            f"{name} {found:.3f} (ratio {seconds['mytorch'] / found:.2f})" for name, found in seconds.items()
-        ]
+        seconds = timed(args.rounds, dict(zip(LIBRARIES, calls, strict=False)))
+        row = [f"{name} {time:.3f} (ratio {seconds['mytorch'] / time:.2f})" for name, time in seconds.items()]
         print(f"{task:8}", "   ".join(row))
     return 0
 

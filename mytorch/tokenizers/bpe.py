@@ -9,7 +9,6 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from .added_tokens import AddedToken
 from .merges import learn_merges, merge, merge_table
@@ -140,9 +139,3 @@ class BPETokenizer(SubwordTokenizer):
         if all(char in BYTE_OF_CHAR for char in token):
             return bytes(BYTE_OF_CHAR[char] for char in token)
         return token.encode()  # a token that is no sequence of bytes, and which no word contains
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of a `tokenizer.json`."""
-        from .tokenizer_json_writer import byte_level_json
-
-        return byte_level_json(self)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -123,12 +122,6 @@ class SentencePieceBPE(SubwordTokenizer):
                 parts.append(self._bytes_of_id[i].decode())
         text = "".join(parts)
         return text if self.prefix == "never" else text.removeprefix(" ")
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of a `tokenizer.json`."""
-        from .tokenizer_json_writer import sentencepiece_json
-
-        return sentencepiece_json(self)
 
 
 def _text_of_run(run: bytes) -> str:

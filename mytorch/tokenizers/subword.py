@@ -90,10 +90,6 @@ class SubwordTokenizer(ABC):
     def _encode_word(self, word: str) -> list[int]:
         """Returns the ids of a word."""
 
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of a `tokenizer.json`."""
-
     def token_to_id(self, token: str) -> int | None:
         """Returns the id of a token, spelled as in the vocabulary; None if there is no such token."""
         return self.vocab.get(token)
@@ -174,6 +170,12 @@ class SubwordTokenizer(ABC):
         """
         return self.decode_bytes(ids, skip_special_tokens).decode("utf-8", "replace")
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of a `tokenizer.json`."""
+        from .tokenizer_json_writer import tokenizer_json  # it imports the subclasses
+
+        return tokenizer_json(self)
+
     def save(self, path: str | Path) -> None:
         """Saves the tokenizer as a `tokenizer.json`, which Hugging Face's `tokenizers` reads, too.
 
@@ -187,7 +189,7 @@ class SubwordTokenizer(ABC):
     @classmethod
     def load(cls, path: str | Path) -> SubwordTokenizer:
         """Loads a `tokenizer.json`; raises ValueError if it is damaged or of another kind of tokenizer."""
-        from .tokenizer_json import from_tokenizer_json
+        from .tokenizer_json import from_tokenizer_json  # it imports the subclasses
 
         tokenizer = from_tokenizer_json(path)
         if not isinstance(tokenizer, cls):

@@ -13,8 +13,19 @@ from .wordpiece import WordPieceTokenizer
 Json = dict[str, Any]
 
 
-def byte_level_json(tokenizer: BPETokenizer) -> Json:
-    """Returns the file's content for byte-level BPE."""
+def tokenizer_json(tokenizer: SubwordTokenizer) -> Json:
+    """Returns the file's content."""
+    for kind, write in (
+        (BPETokenizer, _byte_level),
+        (SentencePieceBPE, _sentencepiece),
+        (WordPieceTokenizer, _word_piece),
+    ):
+        if isinstance(tokenizer, kind):
+            return write(tokenizer)
+    raise TypeError(f"a {type(tokenizer).__name__} can't be saved as tokenizer.json")
+
+
+def _byte_level(tokenizer: BPETokenizer) -> Json:
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in tokenizer.pre_tokenizer.patterns
@@ -29,8 +40,7 @@ def byte_level_json(tokenizer: BPETokenizer) -> Json:
     )
 
 
-def sentencepiece_json(tokenizer: SentencePieceBPE) -> Json:
-    """Returns the file's content for SentencePiece's BPE."""
+def _sentencepiece(tokenizer: SentencePieceBPE) -> Json:
     prefix = tokenizer.prefix
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     prepend = {"type": "Prepend", "prepend": SPACE}
@@ -61,8 +71,7 @@ def sentencepiece_json(tokenizer: SentencePieceBPE) -> Json:
     )
 
 
-def word_piece_json(tokenizer: WordPieceTokenizer) -> Json:
-    """Returns the file's content for WordPiece."""
+def _word_piece(tokenizer: WordPieceTokenizer) -> Json:
     model = {
         "type": "WordPiece",
         "unk_token": tokenizer.unk_token,

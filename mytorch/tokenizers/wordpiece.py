@@ -11,7 +11,6 @@ import string
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -153,12 +152,6 @@ class WordPieceTokenizer(SubwordTokenizer):
             else:
                 parts.append(token if token.startswith((".", ",", "?", "!")) else f" {token}")
         return "".join(parts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of a `tokenizer.json`."""
-        from .tokenizer_json_writer import word_piece_json
-
-        return word_piece_json(self)
 
 
 def _is_control(char: str) -> bool:
