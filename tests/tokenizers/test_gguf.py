@@ -38,8 +38,9 @@ def metadata(path, **keys):
 
 def byte_level(**changes):
     ours = trained()
-    tokens = sorted(ours.vocab, key=ours.vocab.get)[:-1] + ["<|endoftext|>", "<tool>", "<unused>"]
-    kinds = [Type.NORMAL] * 799 + [Type.CONTROL, Type.USER_DEFINED, Type.UNUSED]
+    tokens = sorted(ours.vocab, key=ours.vocab.get)[:-1]
+    tokens += ["<|endoftext|>", "<tool>", "<unused>", "Ġdefinitely"]
+    kinds = [Type.NORMAL] * 799 + [Type.CONTROL, Type.USER_DEFINED, Type.UNUSED, Type.NORMAL]
     keys = {
         "model": "gpt2", "pre": "gpt-2", "tokens": tokens, "token_type": kinds,
         "merges": [" ".join(pair) for pair in ours.merges], "bos_token_id": 799, "eos_token_id": 799,
@@ -63,7 +64,7 @@ def llama(**changes):
 @pytest.mark.parametrize("pre", PATTERNS)
 def test_byte_level(tmp_path, pre):
     ours = from_gguf(metadata(tmp_path / "x.gguf", **byte_level(pre=pre)))
-    assert type(ours) is BPETokenizer and ours.vocab_size == 802
+    assert type(ours) is BPETokenizer and ours.vocab_size == 803
     expected = BPETokenizer(
         trained().vocab, trained().merges, PATTERNS[pre], trained().added_tokens.tokens,
         ignore_merges=pre == "llama-bpe",
@@ -73,6 +74,7 @@ def test_byte_level(tmp_path, pre):
         assert ours.encode(text, allowed) == expected.encode(text, allowed)
     ids = ours.encode("<tool>x<unused>")
     assert ids[0] == 800 and 801 not in ids and ours.decode([*ids, 801]) == "<tool>x<unused><unused>"
+    assert (ours.encode(" definitely") == [802]) == (pre == "llama-bpe")
     assert (ours.bos_token_id, ours.eos_token_id) == (799, 799)
     assert ours.encode("x", add_special_tokens=True) == [799] * (pre == "llama-bpe") + ours.encode("x")
 
@@ -134,14 +136,14 @@ DAMAGED = [
     (byte_level, "tokens", "abc", "tokens: expected a list, got 'abc'"),
     (byte_level, "tokens", ["a", 3], "tokens: expected values of type str, got 3"),
     (byte_level, "tokens", ["a", "b", "a"], "tokens: 'a' occurs twice"),
-    (byte_level, "tokens", [], "token_type: expected 0 values, got 802"),
-    (byte_level, "token_type", [1], "token_type: expected 802 values, got 1"),
-    (byte_level, "token_type", ["a"] * 802, "token_type: expected values of type int, got 'a'"),
+    (byte_level, "tokens", [], "token_type: expected 0 values, got 803"),
+    (byte_level, "token_type", [1], "token_type: expected 803 values, got 1"),
+    (byte_level, "token_type", ["a"] * 803, "token_type: expected values of type int, got 'a'"),
     (byte_level, "merges", None, "merges: expected a list, got None"),
     (byte_level, "merges", ["ab"], r"merges[0]: expected two tokens, got 'ab'"),
     (byte_level, "merges", ["a b c"], r"merges[0]: expected two tokens, got 'a b c'"),
     (byte_level, "merges", ["Ġ 中"], "merge 0, 'Ġ' and '中': '中' is not in the vocabulary"),
-    (byte_level, "bos_token_id", 802, "bos_token_id: 802 is outside the vocabulary of 802 tokens"),
+    (byte_level, "bos_token_id", 803, "bos_token_id: 803 is outside the vocabulary of 803 tokens"),
     (byte_level, "eos_token_id", "x", "eos_token_id: expected int, got 'x'"),
     (byte_level, "add_bos_token", 1, "add_bos_token: expected bool, got 1"),
     (llama, "scores", None, "scores: expected a list, got None"),

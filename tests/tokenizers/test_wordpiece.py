@@ -66,6 +66,11 @@ def test_any_ids_decode(ids):
     assert ours.decode_bytes(ids) == ours.decode(ids).encode()
 
 
+def test_lower_case_is_that_of_single_characters():
+    ours = WordPieceTokenizer.from_tokens(["[UNK]", "σ", "ς", "##σ", "##ς"])
+    assert ours.encode("ΣΣ ςς") == oracle(ours).encode("ΣΣ ςς").ids == [1, 3, 2, 4]  # no final sigma
+
+
 def test_long_words_are_unknown():
     ours, theirs = ORACLES["uncased"]
     for text in ("a" * 100, "a" * 101, "a" * 10_000):
