@@ -184,16 +184,17 @@ def strides_of(a: RawArray) -> tuple[int, ...]:
 
 
 def launch_tiles(
-    kernel: Tuned, block: str, arrays: list[RawArray | None], saved: list[RawArray | None], scalars: tuple,
-    meta: dict,
+    kernel: Tuned, block: str | None, arrays: list[RawArray | None], saved: list[RawArray | None],
+    scalars: tuple, meta: dict,
 ) -> None:  # fmt: skip
     """Launches a program for each BLOCK_Q queries, or BLOCK_K keys, of each head.
 
     Args:
+        block: "BLOCK_Q" or "BLOCK_K"; None for one program for each head of keys.
         arrays: (B, H, n, m) each, or None; queries first, then keys. Their strides are passed, too.
         saved: contiguous arrays, or None.
     """
-    b, h, n, _ = arrays[block == "BLOCK_K"].shape
+    b, h, n, _ = arrays[block != "BLOCK_Q"].shape
     strides = [None if a is None else strides_of(a) for a in arrays]
-    launch(kernel, lambda chosen: (b * h * cdiv(n, chosen[block]),),
+    launch(kernel, lambda chosen: (b * h * (1 if block is None else cdiv(n, chosen[block])),),
            *arrays, *saved, *strides, *scalars, **meta)  # fmt: skip
