@@ -65,7 +65,7 @@ setup(
         "launch": LAUNCH,
         "tensorboard": ["tensorboardX"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
-        # PyTorch, safetensors and Hugging Face's packages are the oracles of the tests; the package itself
+        # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
         # never imports them.
         "test": [
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
