@@ -31,7 +31,7 @@ STRICTER_THAN_GPUS = r"out of (bounds|range|DATA)|ZeroDivisionError|source < num
 # Where mytorch alone refuses: PyTorch at most warns of a write to elements that share memory, and many of
 # its functions look at no dim, index or dtype of an empty tensor.
 MYTORCH_STRICTER = r"refers to a single memory location"
-STRICTER_FOR_EMPTY = r"[Oo]ut of (bounds|range)|not implemented for|shapes do not match"
+STRICTER_FOR_EMPTY = r"[Oo]ut of (bounds|range)|not implemented for|shapes do not match|one dtype"
 SHAPES = [(3, 4), (3, 4), (3, 4), (4,), (3, 1), (1, 4), (2, 3, 4), (2, 2), (), (0, 4), (3, 3)]
 DTYPES = ["float32"] * 4 + ["float64", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
 NUMBERS = ["2", "-1", "0.5", "-1.5", "3", "0", "True"]
