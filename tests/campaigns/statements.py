@@ -2,7 +2,7 @@
 
 {a}, {b}, {c}: tensors; {i}, {j}: small integers, negative ones, too; {s}: a number; {t}: a dtype; {m}: a mask
 like {a}; F, N: the library and its nn.functional; ints(…): an int64 tensor on the device. A statement without
-`=` defines a tensor, or several.
+`=` defines a tensor, or several. (PyTorch's median along a dim of stride 0 reads other memory.)
 """
 
 def split(text):
@@ -49,7 +49,7 @@ F.full_like({a}, {s}) | F.zeros_like({a}) | {a}.new_ones(2, 3) | {a}.tile(2) | {
 {a}.trunc() | {a}.fmod({b}) | {a}.cummax({i}) | {a}.diag() | F.kron({a}.contiguous(), {b}.contiguous())
 N.pad({a}, (1, 0)) | N.pad({a}, (1, 2), value={s}) | N.one_hot({a}.long().clamp(0, 3), 4)
 N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i}) | {a}.detach().topk(2, {i})[0]
-{a}.detach().median({i})[0] | {a}.scatter({i}, ints([0, 1], [1, 0]), {b})
+{a}.detach().contiguous().median({i})[0] | {a}.scatter({i}, ints([0, 1], [1, 0]), {b})
 {a}.scatter_reduce({i}, ints([0, 1], [1, 0]), {b}, "amax")
 {a}.scatter({i}, ints([0, 1], [1, 0]), {s}) | {a}.take(ints(0, -1)) | {a}.argsort(dim={i}, stable=True)
 {a}.detach().unique() | {a}.cummin({i}) | {a}.logical_not() | {a}.minimum({b}) | F.tensordot({a}, {b}, 1)
