@@ -67,11 +67,13 @@ setup(
         "launch": LAUNCH,
         "tensorboard": ["tensorboardX"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
-        # PyTorch and safetensors are the oracles of the tests; the package itself never imports them.
+        # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
+        # never imports them.
         "test": [
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
-            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas", "transformers",
-            *MODELS, *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
+            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
+            "tokenizers", "transformers", "tiktoken", *MODELS,
+            *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },
 )
