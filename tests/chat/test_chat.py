@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     """A small model with tokenizer and template, in Hugging Face's layout."""
     folder = tmp_path_factory.mktemp("model")
     text = "What a day! Hello, user. Hi, assistant: 2 + 2 is four, isn't it?\n" * 5
-    tokenizer = BPETokenizer.train(text, 33, special_tokens=SPECIAL)
+    tokenizer = BPETokenizer.train(text, 280, special_tokens=SPECIAL)
     tokenizer.save(folder / "tokenizer.json")
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
