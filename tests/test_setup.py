@@ -54,9 +54,10 @@ def test_torch_is_for_the_tests_alone(arguments):
 
 def test_the_oracles_of_the_tokenizers_are_for_the_tests_alone(arguments):
     extras = arguments["extras_require"]
-    for package in ("tokenizers", "transformers", "gguf"):
+    for package in ("tokenizers", "transformers"):
         assert {name for name, needs in extras.items() if package in needs} == {"test"}
-    assert {name for name, needs in extras.items() if "tiktoken" in needs} == {"train", "test"}
+    for package, extra in {"tiktoken": "train", "gguf": "models", "huggingface_hub": "models"}.items():
+        assert {name for name, needs in extras.items() if package in needs} == {extra, "test"}
 
 
 def test_bfloat16_comes_with_what_computes(arguments):

@@ -18,7 +18,8 @@ from tests.models.test_gguf import write
 ROOT = Path(__file__).parents[2]
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "+ '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 STRICT = """{{ bos_token }}
 {%- for message in messages %}
@@ -76,7 +77,8 @@ def test_answers(folder):
     talk = [{"role": "system", "content": "Be kind."}]
     for question in ("Hello", "2 + 2?"):
         talk.append({"role": "user", "content": question})
-        ids = fast.apply_chat_template(talk, add_generation_prompt=True, return_tensors="pt", return_dict=False)
+        options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": False}
+        ids = fast.apply_chat_template(talk, **options)
         new = theirs.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
         want = fast.decode(new, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert chat(question, 12, temperature=0) == want
@@ -176,7 +178,8 @@ def test_damaged_templates(tmp_path):
     with pytest.raises(ValueError, match="tokenizer_config.json: chat_template is no text"):
         ChatTemplate.of_folder(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(
-        '{"chat_template": [{"name": "default", "template": "{{ eos_token }}"}], "eos_token": {"content": "x"}}'
+        '{"chat_template": [{"name": "default", "template": "{{ eos_token }}"}],'
+        ' "eos_token": {"content": "x"}}'
     )
     assert ChatTemplate.of_folder(tmp_path).render(TALK) == "x"
     (tmp_path / "chat_template.jinja").write_text("y")
@@ -186,8 +189,8 @@ def test_damaged_templates(tmp_path):
 def test_a_model_without_template_answers_lines():
     mytorch.manual_seed(0)
     tokenizer = BPETokenizer.train("User: a\nAssistant: b\n" * 5, 260)
-    model = Llama(LlamaConfig(tokenizer.vocab_size, 16, 24, num_hidden_layers=1, num_attention_heads=2)).eval()
-    chat = Chat(model, tokenizer)
+    config = LlamaConfig(tokenizer.vocab_size, 16, 24, num_hidden_layers=1, num_attention_heads=2)
+    chat = Chat(Llama(config).eval(), tokenizer)
     assert chat.template.stop_strings == ("\nUser:",)
     assert isinstance(chat("Hello", 5, seed=1), str) and [m["role"] for m in chat.messages] in (
         ["user", "assistant"], [],
