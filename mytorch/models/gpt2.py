@@ -308,7 +308,7 @@ class GPT2(nn.Module):
             raise ValueError(f"expected a prompt (B, T) of at least one token, got shape {tuple(idx.shape)}")
         if temperature < 0 or (top_k is not None and top_k < 1):
             raise ValueError(f"temperature must be >= 0 and top_k >= 1, got {temperature} and {top_k}")
-        weight, cache, new = self.lm_head.weight, None, None
+        weight, cache, new = self.transformer.ln_f.weight, None, None
         for _ in range(max_new_tokens):
             if cache is None or cache.length == self.config.context_length:
                 inputs = idx[:, -self.config.context_length :]  # the cache is empty or full: positions shift

@@ -91,6 +91,7 @@ from .rectifiers import (
     threshold,
     threshold_,
 )
+from .quantized_linear import quantized_linear
 from .recurrent import gru_steps, lstm_steps, rnn_steps
 from .regression_loss import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from .rotary import rotary_embedding
@@ -121,7 +122,7 @@ __all__ = [
     "add_layer_norm",
     "batch_norm", "group_norm", "instance_norm", "local_response_norm", "normalize", "rms_norm",
     "embedding", "gelu", "layer_norm", "linear", "linear_activation",
-    "linear_cross_entropy",
+    "linear_cross_entropy", "quantized_linear",
     "affine_grid", "ctc_loss", "embedding_bag", "grid_sample", "gumbel_softmax",
     "log_softmax", "mse_loss", "nll_loss", "pad", "relu", "scaled_dot_product_attention", "sigmoid", "silu",
     "softmax", "tanh", "use_fused",
