@@ -68,7 +68,7 @@ setup(
         # PyTorch and safetensors are the oracles of the tests; the package itself never imports them.
         "test": [
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
-            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
+            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas", "gguf",
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },

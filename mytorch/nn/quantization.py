@@ -10,6 +10,8 @@ from .layers.linear import Linear, LinearActivation
 from .layers.quantized import QuantizedEmbedding, QuantizedLinear
 from .module import Module
 
+LINEAR = (Linear, LinearActivation)
+
 
 def quantize(model: Module, format: str = "q8_0") -> Module:
     """Replaces the linear layers of a model, in place, by `nn.QuantizedLinear`, and returns the model.
@@ -31,7 +33,7 @@ def quantize(model: Module, format: str = "q8_0") -> Module:
     QuantizedLinear(in_features=64, out_features=32, bias=True, format='q8_0')
     """
     require_format(format, "quantize()")
-    if type(model) in (Linear, LinearActivation):
+    if type(model) in LINEAR:
         raise ValueError("quantize(): the model is a linear layer: use nn.QuantizedLinear.from_linear(model)")
     owners: dict[int, list[Module]] = {}  # of each parameter
     for module in model.modules():
@@ -40,10 +42,10 @@ def quantize(model: Module, format: str = "q8_0") -> Module:
     made: dict[int, Module] = {}  # by the module that it replaces
     kept = []
     for name, module in model.named_modules():
-        if type(module) not in (Linear, LinearActivation) or id(module) in made:
+        if type(module) not in LINEAR or id(module) in made:
             continue
         group = owners[id(module.weight)]
-        if module.in_features % BLOCK or not all(type(each) in (Linear, LinearActivation, Embedding) for each in group):
+        if module.in_features % BLOCK or any(type(owner) not in (*LINEAR, Embedding) for owner in group):
             kept.append(f"{name} {tuple(module.weight.shape)}")
             continue
         made.update(zip(map(id, group), _replacements(group, format), strict=True))

@@ -22,7 +22,9 @@ FORMATS = {
     "q4_0": np.dtype([("scale", "<u2"), ("codes", "u1", 16)]),
     "q4_1": np.dtype([("scale", "<u2"), ("offset", "<u2"), ("codes", "u1", 16)]),
     "q4_k": np.dtype([("scale", "<f2"), ("offset", "<f2"), ("packed", "u1", 12), ("codes", "u1", (4, 32))]),
-    "q6_k": np.dtype([("low", "u1", (2, 1, 64)), ("high", "u1", (2, 1, 32)), ("scales", "i1", 16), ("scale", "<f2")]),
+    "q6_k": np.dtype([
+        ("low", "u1", (2, 1, 64)), ("high", "u1", (2, 1, 32)), ("scales", "i1", 16), ("scale", "<f2"),
+    ]),
 }  # fmt: skip
 
 
@@ -112,8 +114,8 @@ def _q4_k(blocks: np.ndarray) -> np.ndarray:
 def _q6_k(blocks: np.ndarray) -> np.ndarray:
     """w = (scale s) (q - 32) for sixteen groups of 16 numbers q of 6 bits; s is an int8.
 
-    Four bits of a number are in `low`, two in `high`. Each half of a block has its bytes: 64 numbers in the low
-    four bits of `low`, then 64 in the high ones; and four times 32 in pairs of bits of `high`.
+    Four bits of a number are in `low`, two in `high`. Each half of a block has its bytes: 64 numbers in the
+    low four bits of `low`, then 64 in the high ones; and four times 32 in pairs of bits of `high`.
     """
     low = blocks["low"] >> np.array([0, 4], np.uint8)[:, None] & 15
     high = blocks["high"] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3

@@ -74,6 +74,7 @@ from .multi_head_attention import multi_head_attention_forward
 from .normalization import add_layer_norm, layer_norm, local_response_norm, normalize, rms_norm
 from .padding import pad
 from .pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
+from .quantized_linear import quantized_linear
 from .rectifiers import (
     hardsigmoid,
     hardswish,
@@ -91,7 +92,6 @@ from .rectifiers import (
     threshold,
     threshold_,
 )
-from .quantized_linear import quantized_linear
 from .recurrent import gru_steps, lstm_steps, rnn_steps
 from .regression_loss import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from .rotary import rotary_embedding

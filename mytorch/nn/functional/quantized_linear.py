@@ -13,6 +13,8 @@ from .composite import composite, require_float
 from .linear import linear
 from .quantization import BLOCK, dequantized
 
+INT8, UINT8, UINT16 = np.dtype("int8"), np.dtype("uint8"), np.dtype("uint16")
+
 
 @composite
 def quantized_linear(
@@ -22,7 +24,7 @@ def quantized_linear(
     offsets count from -8.
 
     Args:
-        input: (..., in_features), in_features a multiple of 32.
+        input: (..., in_features), in_features a positive multiple of 32.
         codes: (out_features, in_features) int8, or (out_features, in_features / 2) uint8, of 4 bits.
         scales: (out_features, in_features / 32) uint16, the bits of float16.
         offsets: like the scales; only for codes of 4 bits.
@@ -46,29 +48,27 @@ def quantized_linear(
 @quantized_linear.check
 def _check(input, codes, scales, offsets, bias):
     require_float(input.dtype, "quantized_linear")
-    x, c, s = input.data.shape, codes.data.shape, scales.data.shape
-    four = codes.dtype == np.uint8
-    if (codes.dtype != np.int8 and not four) or scales.dtype != np.uint16 or (offsets is not None and not four):
-        got = f"codes {codes.dtype}, scales {scales.dtype}, offsets {None if offsets is None else offsets.dtype}"
+    x, (c, s), kind = input.data.shape, (codes.data.shape, scales.data.shape), codes.dtype
+    o, b = (None if t is None else t.data.shape for t in (offsets, bias))
+    halves = 2 if kind == UINT8 else 1
+    known = kind == INT8 and offsets is None or kind == UINT8
+    if not known or scales.dtype != UINT16 or (offsets is not None and offsets.dtype != UINT16):
+        got = ", ".join(str(t.dtype) for t in (codes, scales, offsets) if t is not None)
         raise RuntimeError(
-            "quantized_linear(): expected int8 codes, or uint8 ones with or without offsets, and the bits of "
-            f"float16 scales as uint16; got {got}"
+            "quantized_linear(): expected int8 codes and scales, or uint8 ones, scales and maybe offsets, "
+            f"where scales and offsets are the bits of float16 as uint16; got {got}"
         )
-    like_scales = offsets is None or (offsets.data.shape == s and offsets.dtype == np.uint16)
-    if len(s) != 2 or c != (s[0], s[1] * BLOCK // (1 + four)) or not like_scales:
+    if len(s) != 2 or c != (s[0], s[1] * BLOCK // halves) or o not in (None, s) or not s[1]:
+        raise RuntimeError(f"quantized_linear(): codes {c}, scales {s}, offsets {o} aren't of one weight")
+    if not x or x[-1] != BLOCK * s[1] or b not in (None, s[:1]):
         raise RuntimeError(
-            f"quantized_linear(): codes {c}, scales {s}, offsets {None if offsets is None else offsets.shape} "
-            "are not those of one weight"
+            f"quantized_linear(): input {x} and bias {b} don't match a weight {(s[0], BLOCK * s[1])}"
         )
-    if not x or x[-1] != BLOCK * s[1]:
-        raise RuntimeError(f"quantized_linear(): input {x} doesn't have the weight's {BLOCK * s[1]} features")
-    if bias is not None and (bias.data.shape != s[:1] or bias.dtype != input.dtype):
+    if b is not None and bias.dtype != input.dtype:
+        raise RuntimeError(f"quantized_linear(): the input is {input.dtype}, the bias {bias.dtype}")
+    if codes.device is not input.device:
         raise RuntimeError(
-            f"quantized_linear(): expected a bias {s[:1]} of {input.dtype}, got {bias.data.shape} of {bias.dtype}"
-        )
-    if codes.device != input.device or scales.device != input.device:
-        raise RuntimeError(
-            f"quantized_linear(): the input is on {input.device}, the weight on {codes.device}, {scales.device}"
+            f"quantized_linear(): the input is on {input.device}, the weight on {codes.device}"
         )
 
 

@@ -25,8 +25,8 @@ class _Quantized(Module):
     def __init__(self, rows: int, columns: int, format: str, device: DeviceLike):
         super().__init__()
         require_format(format, type(self).__name__)
-        if columns % BLOCK:
-            raise ValueError(f"{type(self).__name__}: {columns} columns are no multiple of {BLOCK}, a block")
+        if columns < 1 or columns % BLOCK:
+            raise ValueError(f"{type(self).__name__}: rows of {columns} numbers aren't blocks of {BLOCK}")
         self.format = format
         width, kind = (columns, "int8") if format == "q8_0" else (columns // 2, "uint8")
         shape = (rows, columns // BLOCK)
@@ -109,8 +109,8 @@ class QuantizedLinear(_Quantized):
         return y if self.activation is None else ACTIVATIONS[self.activation](y)
 
     def extra_repr(self) -> str:
-        text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        text += f", format={self.format!r}"
+        text = f"in_features={self.in_features}, out_features={self.out_features}"
+        text += f", bias={self.bias is not None}, format={self.format!r}"
         return text if self.activation is None else f"{text}, activation={self.activation!r}"
 
 

@@ -1,8 +1,8 @@
 """
 Vectors of 16 float32 numbers in compiled loops: one register of AVX-512, two of AVX2, four of NEON.
 
-LLVM vectorizes most loops by itself. These are for loops where it doesn't, or not well: a sum with a scale for
-each 32 of its terms.
+LLVM vectorizes most loops by itself. These are for the loops where it doesn't, or not well: a sum with a
+scale for each 32 of its terms.
 
     acc = splat(ZERO)
     for i in range(0, n, 16):

@@ -1,11 +1,11 @@
 """
 Linear layers with quantized weights on the CPU.
 
-A few rows of x take as long as reading the codes from memory: these become float32 in registers, and the sum
-of a block's products is multiplied by its scale. Four rows of the weight are read at a time, far from each
-other: four streams of memory, each of which is asked for in advance.
+A single row of x takes as long as reading the codes from memory: these become float32 in registers, and the
+sum of a block's products is multiplied by its scale. Four rows of the weight are read at a time, far from
+each other: four streams of memory, each of which is asked for in advance.
 
-Many rows of x are worth products by OpenBLAS: each thread dequantizes some rows of the weight, which stay in
+Several rows are worth products by OpenBLAS: each thread dequantizes some rows of the weight, which stay in
 its cache, and multiplies x with them.
 """
 
@@ -15,20 +15,17 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ....backends.address import address_of
 from ....backends.blas import rows
 from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, TRANSPOSED, get_blas_threads, set_blas_threads, sgemm
 from ....backends.jit import kernel, prange, routine
-from ...functional.quantization import BLOCK
 from ...functional.quantized_linear import quantized_linear, vjps
 from .approximations import ZERO
 from .half import upcast
 from .lanes import fma, load, load_halves, load_int8, prefetch, splat, store, total
-from .memory import aligned, aligned_array, require_openblas
+from .memory import aligned, require_openblas
 from .moments import SINGLE, require_single
 
-FEW = 4  # rows of x for which the weight is dequantized in registers
-TILE, GEMM_TILE = 32, 96  # rows of the weight that a thread takes at a time, for few rows of x and for many
+TILE, GEMM_TILE = 32, 96  # rows of the weight that a thread takes at a time, for one row of x and for several
 AHEAD = 1024  # bytes from the codes that are read to those that are asked for
 EIGHT = np.float32(8)
 NO_NUMBERS, NO_BITS = np.empty(0, np.float32), np.empty((0, 0), np.uint16)
@@ -78,44 +75,40 @@ def _upcast(scales, offsets, four_bits, first, last, s, o):
 
 
 @kernel
-def _multiply(codes, scales, offsets, four_bits, x, bias, y):
-    """y = x W^T + bias for a few rows of x."""
+def _multiply_row(codes, scales, offsets, four_bits, x, bias, y):
+    """y = x W^T + bias for a single row x."""
     n, blocks = scales.shape
     width, step = codes.shape[1], codes.shape[1] // max(1, blocks)
     for tile in prange((n + TILE - 1) // TILE):
         first, last = TILE * tile, min(n, TILE * tile + TILE)
         s, o = np.empty((TILE, blocks), np.float32), np.empty((TILE, blocks), np.float32)
         _upcast(scales, offsets, four_bits, first, last, s, o)
-        quarter = (last - first + 3) // 4
-        for i in range(quarter):  # four rows; beyond the last one, that one again
-            j, k, m = [min(i + n * quarter, last - first - 1) for n in (1, 2, 3)]
-            for row in range(x.shape[0]):
-                base = codes.ctypes.data + first * width
-                p, q, r, t = base + i * width, base + j * width, base + k * width, base + m * width
-                a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
-                at = x.ctypes.data + 4 * row * x.shape[1]
-                for block in range(blocks):
-                    low, high = load(at + 128 * block), load(at + 128 * block + 64)
-                    prefetch(p + AHEAD)
-                    prefetch(q + AHEAD)
-                    prefetch(r + AHEAD)
-                    prefetch(t + AHEAD)
-                    a = _add(codes, p, low, high, s[i, block], o[i, block], a)
-                    b = _add(codes, q, low, high, s[j, block], o[j, block], b)
-                    c = _add(codes, r, low, high, s[k, block], o[k, block], c)
-                    d = _add(codes, t, low, high, s[m, block], o[m, block], d)
-                    p, q, r, t = p + step, q + step, r + step, t + step
-                y[row, first + i], y[row, first + j] = total(a), total(b)
-                y[row, first + k], y[row, first + m] = total(c), total(d)
+        base, end, quarter = codes.ctypes.data + first * width, last - first - 1, (last - first + 3) // 4
+        for i in range(quarter):  # four rows of W; beyond the last one, that one again
+            j, k, m = min(i + quarter, end), min(i + 2 * quarter, end), min(i + 3 * quarter, end)
+            p, q, r, t = base + i * width, base + j * width, base + k * width, base + m * width
+            a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+            for block in range(blocks):
+                low, high = load(x.ctypes.data + 128 * block), load(x.ctypes.data + 128 * block + 64)
+                prefetch(p + AHEAD)
+                prefetch(q + AHEAD)
+                prefetch(r + AHEAD)
+                prefetch(t + AHEAD)
+                a = _add(codes, p, low, high, s[i, block], o[i, block], a)
+                b = _add(codes, q, low, high, s[j, block], o[j, block], b)
+                c = _add(codes, r, low, high, s[k, block], o[k, block], c)
+                d = _add(codes, t, low, high, s[m, block], o[m, block], d)
+                p, q, r, t = p + step, q + step, r + step, t + step
+            y[first + i], y[first + j] = total(a), total(b)
+            y[first + k], y[first + m] = total(c), total(d)
         if bias.size:
-            for row in range(x.shape[0]):
-                for i in range(first, last):
-                    y[row, i] += bias[i]
+            for i in range(first, last):
+                y[i] += bias[i]
 
 
 @kernel
-def _multiply_tiles(codes, scales, offsets, four_bits, x, bias, y):
-    """y = x W^T + bias for many rows of x."""
+def _multiply_rows(codes, scales, offsets, four_bits, x, bias, y):
+    """y = x W^T + bias for several rows of x."""
     (n, blocks), (m, columns) = scales.shape, x.shape
     width, step = codes.shape[1], codes.shape[1] // max(1, blocks)
     before = get_blas_threads()
@@ -145,20 +138,15 @@ def _multiply_tiles(codes, scales, offsets, four_bits, x, bias, y):
 @quantized_linear.fused("cpu")
 def _quantized_linear(x, codes, scales, offsets, bias):
     require_single(x)
-    if x.size > FEW * x.shape[-1]:
-        require_openblas()
     matrix = np.ascontiguousarray(rows(x))
-    arrays = [np.ascontiguousarray(a) for a in (codes, scales)]
     y = np.empty((matrix.shape[0], scales.shape[0]), SINGLE)
-    if y.size:
-        multiply = _multiply if matrix.shape[0] <= FEW else _multiply_tiles
-        multiply(
-            *arrays,
-            NO_BITS if offsets is None else np.ascontiguousarray(offsets),
-            codes.dtype == np.uint8,
-            matrix,
-            NO_NUMBERS if bias is None else np.ascontiguousarray(bias),
-            y,
-        )
-    result = np.reshape(y, (*x.shape[:-1], scales.shape[0]))
-    return result, vjps(x.shape, codes, scales, offsets, bias)
+    weight = np.ascontiguousarray(codes), np.ascontiguousarray(scales)
+    offset_bits = NO_BITS if offsets is None else np.ascontiguousarray(offsets)
+    added = NO_NUMBERS if bias is None else np.ascontiguousarray(bias)
+    four_bits = codes.dtype == np.uint8
+    if matrix.shape[0] == 1:
+        _multiply_row(*weight, offset_bits, four_bits, matrix[0], added, y[0])
+    elif y.size:
+        require_openblas()
+        _multiply_rows(*weight, offset_bits, four_bits, matrix, added, y)
+    return np.reshape(y, (*x.shape[:-1], y.shape[1])), vjps(x.shape, codes, scales, offsets, bias)
