@@ -52,7 +52,7 @@ def megabytes(model: GPT2) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--file", type=Path, required=True, help="a text, such as Tiny Shakespeare")
-    parser.add_argument("--iterations", type=int, default=600)
+    parser.add_argument("--iterations", type=int, default=300)
     args = parser.parse_args()
     mytorch.manual_seed(0)
     text = args.file.read_text(encoding="utf-8")
@@ -64,7 +64,8 @@ def main() -> None:
     model.eval()
     for format in ("float32", *FORMATS):
         made = model if format == "float32" else mytorch.quantize(copy.deepcopy(model), format)
-        print(f"{format:8} perplexity {perplexity(made, ids[split:]):.4f}, {megabytes(made):.2f} MB", flush=True)
+        found = perplexity(made, ids[split:])
+        print(f"{format:8} perplexity {found:.4f}, {megabytes(made):.2f} MB", flush=True)
 
 
 if __name__ == "__main__":

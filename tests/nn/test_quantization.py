@@ -1,4 +1,4 @@
-"""QuantizedLinear, QuantizedEmbedding and `mytorch.quantize`; the values of F.quantized_linear: `cases.py`."""
+"""QuantizedLinear, QuantizedEmbedding and `mytorch.quantize`; `cases.py` is for values of the function."""
 
 import copy
 
@@ -38,8 +38,8 @@ def test_it_is_the_linear_layer_of_the_dequantized_weight(format, bias, activati
     if bias:
         want = want + torch.tensor(linear.bias.detach().numpy())
     if activation:
-        functions = {"relu": torch.relu, "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh")}
-        want = functions[activation](want)
+        gelu = torch.nn.GELU(approximate="tanh")
+        want = gelu(want) if activation == "gelu_tanh" else torch.relu(want)
     want.sum().backward()
     np.testing.assert_allclose(y.detach().numpy(), want.detach().numpy(), 1e-5, 1e-5)
     np.testing.assert_allclose(x.grad.numpy(), theirs.grad.numpy(), 1e-5, 1e-5)
@@ -106,7 +106,8 @@ def test_wrong_arguments(call, message):
 
 def test_wrong_tensors():
     _, layer = made("q4_1")
-    x, codes, scales, offsets, bias = mytorch.ones(2, 64), layer.codes, layer.scales, layer.offsets, layer.bias
+    x, bias = mytorch.ones(2, 64), layer.bias
+    codes, scales, offsets = layer.codes, layer.scales, layer.offsets
     wrong = [
         ((x, codes.to(mytorch.int8), scales, offsets, bias), "expected int8 codes and scales, or uint8"),
         ((x, codes, layer.scales.to(mytorch.int32), offsets, bias), "got uint8, int32, uint16"),

@@ -88,7 +88,7 @@ def vjps(
     offsets: RawArray | None,
     bias: RawArray | None,
 ) -> tuple[Callable | None, ...]:
-    """Returns the vjp of each argument; the weight is dequantized again, as nobody keeps it."""
+    """Returns the vjp of each argument; the weight is dequantized again, as it is not kept."""
 
     def dx(g):
         weight = dequantized(codes, scales, offsets).astype(g.dtype, copy=False)

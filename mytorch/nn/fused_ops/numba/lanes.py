@@ -126,7 +126,7 @@ def total(typing_context, x):
 
 @intrinsic
 def prefetch(typing_context, address):
-    """Asks for the cache line at an address, which may lie outside of all memory."""
+    """Loads the cache line at an address, which may lie outside of all memory, into the cache."""
 
     def generate(context, builder, signature, args):
         number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()

@@ -3,7 +3,7 @@ Linear layers with quantized weights on the CPU.
 
 A single row of x takes as long as reading the codes from memory: these become float32 in registers, and the
 sum of a block's products is multiplied by its scale. Four rows of the weight are read at a time, far from
-each other: four streams of memory, each of which is asked for in advance.
+each other: four streams of memory, each of which is prefetched.
 
 Several rows are worth products by OpenBLAS: each thread dequantizes some rows of the weight, which stay in
 its cache, and multiplies x with them.
@@ -26,7 +26,7 @@ from .memory import aligned, require_openblas
 from .moments import SINGLE, require_single
 
 TILE, GEMM_TILE = 32, 96  # rows of the weight that a thread takes at a time, for one row of x and for several
-AHEAD = 1024  # bytes from the codes that are read to those that are asked for
+AHEAD = 1024  # bytes from the codes that are read to those that are prefetched
 EIGHT = np.float32(8)
 NO_NUMBERS, NO_BITS = np.empty(0, np.float32), np.empty((0, 0), np.uint16)
 
