@@ -68,7 +68,8 @@ setup(
         # PyTorch and safetensors are the oracles of the tests; the package itself never imports them.
         "test": [
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
-            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas", "gguf",
+            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas", "transformers",
+            "gguf",
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },

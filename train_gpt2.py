@@ -28,7 +28,7 @@ from tqdm import tqdm
 import mytorch
 from mytorch.accelerate import Accelerator, JsonlTracker, set_seed
 from mytorch.models import GPT2, GPT2Config
-from mytorch.models.gpt2 import SIZES
+from mytorch.models.gpt2_config import SIZES
 from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
 from mytorch.utils import atomic_write

@@ -143,20 +143,25 @@ def _products(config: Config) -> list[Job]:
 
 
 def _attention(config: Config) -> list[Job]:
-    """Two products forward and five backward, of which causal ones need half.
+    T, C, H, B = config.context_length, config.n_embd, config.n_head, min(config.batch_size, 16)
+    x, one, n, joint = (B, H, T, C // H), (B, H, 1, C // H), B * T * C, self_attention(config, B)
+    return [
+        Job("scaled_dot_product_attention", (x,) * 3, joint.cost,
+            call=lambda F, _, *a: F.scaled_dot_product_attention(*a, is_causal=True)),
+        joint,
+        Job("cached_attention", (one, one, one, x, x), Cost(2 * n, 0, 4 * n), options=(T - 1,), no_grad=True),
+    ]  # fmt: skip
+
+
+def self_attention(config: Config, batch_size: int) -> Job:
+    """Returns causal self-attention: two products forward and five backward, of which it needs half.
 
     Source: Dao, "FlashAttention-2", 2023, section 4.1. https://arxiv.org/abs/2307.08691
     """
-    T, C, H, B = config.context_length, config.n_embd, config.n_head, min(config.batch_size, 16)
-    x, one, n = (B, H, T, C // H), (B, H, 1, C // H), B * T * C
-    causal = Cost(4 * n, 8 * n, 2 * n * T, 5 * n * T)
-    return [
-        Job("scaled_dot_product_attention", (x,) * 3, causal,
-            call=lambda F, _, *a: F.scaled_dot_product_attention(*a, is_causal=True)),
-        Job("self_attention", ((B, T, 3 * C),), causal,
-            call=lambda F, _, x: F.self_attention(x, H, is_causal=True)),
-        Job("cached_attention", (one, one, one, x, x), Cost(2 * n, 0, 4 * n), options=(T - 1,), no_grad=True),
-    ]  # fmt: skip
+    T, C, H = config.context_length, config.n_embd, config.n_head
+    n = batch_size * T * C
+    return Job("self_attention", ((batch_size, T, 3 * C),), Cost(4 * n, 8 * n, 2 * n * T, 5 * n * T),
+               call=lambda F, _, x: F.self_attention(x, H, is_causal=True))  # fmt: skip
 
 
 def _tokens(count: int, classes: int) -> np.ndarray:

@@ -116,12 +116,19 @@ def parity(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
 
 
 def kernels(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
-    """A process for each implementation, which times all kernels in float16."""
+    """A process for each implementation, which times all kernels in float16; and one that times attention
+    with either backward pass, whichever is chosen."""
     names = [name for name in timed_kernels(size) if name in chosen]
     eager = [{"do": "kernel_time", "kernel": name, "mode": "eager"} for name in names]
     compiled = [{**each, "mode": "compiled"} for each in eager if each["kernel"] not in vectors.BYTES]
+    passes = [
+        {"do": "attention_time", "kernel": f"self_attention, {products} products", "products": products}
+        for products in (7, 5)
+        if "self_attention" in chosen
+    ]
     return [
         Group("mytorch", "mytorch", eager),
+        Group("mytorch", "mytorch", passes),
         Group("CuPy alone", "mytorch", eager, {"USE_FUSED_OPS": "0"}),
         Group("PyTorch eager", "torch", eager),
         Group("torch.compile", "torch", compiled),

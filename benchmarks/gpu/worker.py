@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.gpu import training, vectors
 from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.sizes import SIZES, Size
-from benchmarks.kernel_jobs import Passes, jobs
+from benchmarks.kernel_jobs import Job, Passes, jobs, self_attention
 from benchmarks.processes import serve
 
 
@@ -46,16 +46,27 @@ def about_mytorch(mytorch) -> dict:
 def kernel_time(library, size: Size, kernel: str, mode: str) -> dict:
     """Returns {"shape": …, "cost": (bytes, bytes back, operations, operations back), "forward": times of that
     pass, "both": times of both passes, or None}."""
-    clock = Clock(library, size)
     if kernel in vectors.BYTES:
         n = size.kernels.parameters
-        seen = {"forward": clock(vectors.calls(library, n)[kernel]), "both": None}
+        seen = {"forward": Clock(library, size)(vectors.calls(library, n)[kernel]), "both": None}
         return {"shape": f"{n}", "cost": (vectors.BYTES[kernel] * n, 0, 0, 0), **seen}
     if mode == "compiled":
         library._dynamo.reset()
     job = next(known for known in jobs(size.kernels, size.images) if known.name == kernel)
+    return _job_time(library, size, job, mode)
+
+
+def attention_time(library, size: Size, kernel: str, products: int) -> dict:
+    """Returns what `kernel_time` does, for a whole batch, with 5 or 7 products in the backward pass."""
+    from mytorch.nn.fused_ops.triton import attention_backward
+
+    attention_backward.has_five_products = lambda *_, **__: products == 5
+    return _job_time(library, size, self_attention(size.kernels, size.kernels.batch_size), "eager")
+
+
+def _job_time(library, size: Size, job: Job, mode: str) -> dict:
+    clock, passes = Clock(library, size), Passes(library, job, "cuda", "float16", mode)
     cost = (2 * job.cost.forward, 2 * job.cost.backward, *job.cost[2:])
-    passes = Passes(library, job, "cuda", "float16", mode)
     seen = {"forward": clock(passes.forward), "both": None if job.no_grad else clock(passes.both)}
     return {"shape": job.size, "cost": cost, **seen}
 
@@ -67,7 +78,7 @@ def main(name: str, size: str) -> None:
     if name == "mytorch":
         from benchmarks.gpu import ceilings, parity
 
-        own = ceilings.ceiling, parity.compare, parity.compare_chunks
+        own = ceilings.ceiling, parity.compare, parity.compare_chunks, attention_time
         tasks |= {task.__name__: task for task in own}
     check = library.cuda.synchronize if library.cuda.is_available() else lambda: None
     sized = {task: functools.partial(run, library, SIZES[size]) for task, run in tasks.items()}

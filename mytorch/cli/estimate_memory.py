@@ -36,7 +36,7 @@ import sys
 from dataclasses import dataclass
 
 from ..distributed.launch import positive
-from ..models.gpt2 import SIZES, GPT2Config
+from ..models.gpt2_config import SIZES, GPT2Config
 from ..optim.update import CHUNK, CHUNK_CUDA
 
 HELP = "estimate the memory that training a GPT-2 takes"

@@ -1,5 +1,10 @@
 """Complete models, implemented with the public API of mytorch."""
 
-from .gpt2 import GPT2, GPT2Config, KVCache
+from .cache import KVCache
+from .gpt2 import GPT2
+from .gpt2_config import GPT2Config
+from .llama import Llama
+from .llama_config import LlamaConfig
+from .sampling import Sampler
 
-__all__ = ["GPT2", "GPT2Config", "KVCache"]
+__all__ = ["GPT2", "GPT2Config", "KVCache", "Llama", "LlamaConfig", "Sampler"]

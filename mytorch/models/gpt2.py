@@ -6,8 +6,9 @@ GPT-2: a decoder-only transformer.
     Block:  x = x + attention(layer_norm(x))
             x = x + mlp(layer_norm(x))
 
-The parameter names are those of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as in
-nn.Linear. The output layer shares its weight with the token embedding.
+The parameter names are those of Hugging Face's and nanoGPT's checkpoints; linear weights are (out, in), as
+in nn.Linear, those of Hugging Face's files (in, out). The output layer shares its weight with the token
+embedding.
 
 Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the initialisation and
 the choice of biases follow nanoGPT, https://github.com/karpathy/nanoGPT
@@ -16,112 +17,14 @@ the choice of biases follow nanoGPT, https://github.com/karpathy/nanoGPT
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from os import PathLike
-
-import numpy as np
 
 import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
-from mytorch.utils.reading import read_json
 
-
-@dataclass
-class GPT2Config:
-    """The configuration of a GPT-2.
-
-    Args:
-        vocab_size: number of tokens in the vocabulary.
-        context_length: maximum sequence length, in tokens.
-        n_layer: number of blocks.
-        n_head: number of attention heads per block.
-        n_embd: embedding dimension.
-        dropout_p: dropout probability.
-        bias: whether linear layers and layer norms have a bias; False is slightly faster and better.
-    """
-
-    vocab_size: int = 50257
-    context_length: int = 1024
-    n_layer: int = 12
-    n_head: int = 12
-    n_embd: int = 768
-    dropout_p: float = 0.0
-    bias: bool = True
-
-    def __post_init__(self):
-        for name in ("vocab_size", "context_length", "n_layer", "n_head", "n_embd"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise ValueError(f"{name} must be an int, got {value!r}")
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if not isinstance(self.dropout_p, (int, float)) or not 0 <= self.dropout_p <= 1:
-            raise ValueError(f"dropout_p must be a number between 0 and 1, got {self.dropout_p!r}")
-        if self.n_embd % self.n_head:
-            raise ValueError(
-                f"n_embd must be divisible by n_head, got n_embd={self.n_embd} and n_head={self.n_head}"
-            )
-
-    @classmethod
-    def of_size(cls, size: str, **changes) -> GPT2Config:
-        """Returns the configuration nano, small, base (GPT-2 with 124 M parameters), medium, large or xl."""
-        if size not in SIZES:
-            raise ValueError(f"model size {size!r} is unknown; the sizes are {', '.join(SIZES)}")
-        n_layer, n_head, n_embd = SIZES[size]
-        return cls(**{"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, **changes})
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-    @classmethod
-    def load(cls, path: str | PathLike) -> GPT2Config:
-        """Returns the configuration in a JSON file of `to_dict()`.
-
-        Raises:
-            OSError: the file can't be read.
-            ValueError: it is damaged, or has other options.
-        """
-        content = read_json(path)
-        try:
-            if not isinstance(content, dict):
-                raise ValueError(f"expected a JSON object, got {type(content).__name__}")
-            return cls(**content)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is no configuration of a GPT-2: {error}") from error
-
-
-SIZES = {  # layers, heads, features
-    "nano": (4, 4, 128),  # nanoGPT's Shakespeare run on a CPU
-    "small": (6, 6, 384),  # nanoGPT's Shakespeare run on a GPU
-    "base": (12, 12, 768),  # GPT-2, 124 M
-    "medium": (24, 16, 1024),
-    "large": (36, 20, 1280),
-    "xl": (48, 25, 1600),
-}
-
-
-class KVCache:
-    """Cache of the keys and values of the previous tokens, so that only new tokens are computed.
-
-    Args:
-        config: configuration of the model.
-        batch_size: number of sequences.
-        dtype, device: dtype and device of the model's parameters.
-
-    Attributes:
-        layers: per layer, keys and values (batch_size, n_head, context_length, n_embd / n_head).
-        length: number of cached tokens.
-    """
-
-    def __init__(self, config: GPT2Config, batch_size: int = 1, dtype=mytorch.float32, device=None):
-        shape = (batch_size, config.n_head, config.context_length, config.n_embd // config.n_head)
-        self.layers = [
-            tuple([mytorch.zeros(shape, dtype=dtype, device=device) for _ in range(2)])  # keys, values
-            for _ in range(config.n_layer)
-        ]
-        self.length = 0
+from .cache import KVCache
+from .gpt2_config import GPT2Config
+from .language_model import LanguageModel
 
 
 class CausalSelfAttention(nn.Module):
@@ -143,7 +46,9 @@ class CausalSelfAttention(nn.Module):
             dropout_p = self.dropout_p if self.training else 0.0
             y = F.self_attention(qkv, self.n_head, dropout_p=dropout_p, is_causal=True)
         else:
-            y = F.cached_self_attention(qkv, self.n_head, *cache.layers[self.layer], cache.length)
+            B, T, C = x.shape
+            q, k, v = qkv.view(B, T, 3, self.n_head, C // self.n_head).permute(2, 0, 3, 1, 4).unbind()
+            y = cache.attend(self.layer, q, k, v).transpose(1, 2).reshape(B, T, C)
         return self.resid_dropout(self.c_proj(y))
 
 
@@ -155,7 +60,8 @@ class MLP(nn.Module):
 
     def __init__(self, config: GPT2Config):
         super().__init__()
-        self.c_fc = nn.LinearActivation(config.n_embd, 4 * config.n_embd, config.bias, "gelu")
+        activation = "gelu_tanh" if config.activation == "gelu_new" else "gelu"
+        self.c_fc = nn.LinearActivation(config.n_embd, 4 * config.n_embd, config.bias, activation)
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
         self.dropout = nn.Dropout(config.dropout_p)
 
@@ -189,12 +95,22 @@ class Block(nn.Module):
         return self.mlp(normed), stream
 
 
-class GPT2(nn.Module):
+class GPT2(LanguageModel):
     """GPT-2 language model.
 
     Args:
-        config: configuration; `GPT2Config.of_size("base")` is the published model.
+        config: configuration; `GPT2Config.of_size("gpt2", activation="gelu_new")` is the published model.
+
+    >>> from mytorch.models import GPT2, GPT2Config
+    >>> model = GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=64))
+    >>> model(mytorch.zeros((1, 8), dtype=int)).shape
+    Size([1, 8, 65])
     """
+
+    config_class = GPT2Config
+    file_prefix = "transformer."
+    file_ignored = ("lm_head.weight", ".attn.bias", ".attn.masked_bias")  # wte once more; causal masks
+    file_transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
     def __init__(self, config: GPT2Config):
         super().__init__()
@@ -262,7 +178,7 @@ class GPT2(nn.Module):
         if past + T > self.config.context_length:
             raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
         parts = self.transformer
-        positions = parts.wpe.weight[past : past + T]
+        positions = parts.wpe.weight[cache.positions(T) if cache is not None else slice(T)]  # (T, C)
         x, stream = parts.drop(parts.wte(idx) + positions), None  # (B, T, C)
         for block in parts.h:
             x, stream = block(x, stream, cache)
@@ -270,69 +186,5 @@ class GPT2(nn.Module):
             cache.length += T
         return parts.ln_f(x, stream)[0]
 
-    def num_parameters(self) -> int:
-        """Returns the number of parameters; shared weights are counted once."""
-        return sum(p.numel() for p in self.parameters())
-
-    def parameter_groups(self, weight_decay: float) -> list[dict]:
-        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors."""
-        matrices = [p for p in self.parameters() if p.ndim >= 2]
-        vectors = [p for p in self.parameters() if p.ndim < 2]
-        groups = [
-            {"params": matrices, "weight_decay": weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        return [g for g in groups if g["params"]]
-
-    @mytorch.no_grad()
-    def stream(
-        self,
-        idx: Tensor,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        generator: mytorch.Generator | None = None,
-        use_cache: bool = True,
-    ) -> Iterator[Tensor]:
-        """Yields new tokens (B, 1), one at a time, sampled from softmax(logits / temperature).
-
-        Args:
-            idx: (B, T) prompt of at least one token; only the last `context_length` tokens are used.
-            max_new_tokens: number of tokens to generate.
-            temperature: 0 selects the most probable token.
-            top_k: sample from the k most probable tokens.
-            generator: random number generator.
-            use_cache: cache keys and values; False is slower and yields the same tokens.
-        """
-        if idx.ndim != 2 or idx.shape[1] == 0:
-            raise ValueError(f"expected a prompt (B, T) of at least one token, got shape {tuple(idx.shape)}")
-        if temperature < 0 or (top_k is not None and top_k < 1):
-            raise ValueError(f"temperature must be >= 0 and top_k >= 1, got {temperature} and {top_k}")
-        weight, cache, new = self.transformer.ln_f.weight, None, None
-        for _ in range(max_new_tokens):
-            if cache is None or cache.length == self.config.context_length:
-                inputs = idx[:, -self.config.context_length :]  # the cache is empty or full: positions shift
-                cache = KVCache(self.config, idx.shape[0], weight.dtype, weight.device) if use_cache else None
-            else:
-                inputs = new
-            logits = self.lm_head(self.features(inputs, cache)[:, -1])  # (B, vocab_size)
-            new = sample(logits, temperature, top_k, generator)
-            idx = mytorch.cat([idx, new], dim=1)
-            yield new
-
-    def generate(self, idx: Tensor, max_new_tokens: int, **options) -> Tensor:
-        """Returns the prompt and the new tokens, (B, T + max_new_tokens); options: see `stream`."""
-        return mytorch.cat([idx, *self.stream(idx, max_new_tokens, **options)], dim=1)
-
-
-def sample(
-    logits: Tensor, temperature: float, top_k: int | None, generator: mytorch.Generator | None
-) -> Tensor:
-    """Returns a token (B, 1) sampled from each row of logits (B, vocab_size)."""
-    if temperature == 0:
-        return logits.argmax(-1, keepdim=True)
-    logits = logits.float() / temperature
-    if top_k is not None and top_k < logits.shape[-1]:
-        threshold = logits.topk(top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < threshold, -math.inf)
-    return mytorch.multinomial(logits.softmax(-1), 1, generator=generator)
+    def attention_sizes(self) -> tuple[int, int]:
+        return self.config.n_layer, self.config.n_embd

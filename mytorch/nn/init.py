@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -51,11 +53,30 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+_skip = threading.local()
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """In this block the functions of this module leave tensors as they are: for models that are loaded.
+
+    >>> with nn.init.skipped():
+    ...     model = nn.Linear(1000, 1000)  # its parameters have any values
+    """
+    before = getattr(_skip, "on", False)
+    _skip.on = True
+    try:
+        yield
+    finally:
+        _skip.on = before
+
+
 def _outside_graph(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        with no_grad(), on(tensor.device):
-            function(as_tensors(tensor), *args, **kwargs)
+        if not getattr(_skip, "on", False):
+            with no_grad(), on(tensor.device):
+                function(as_tensors(tensor), *args, **kwargs)
         return tensor
 
     return call

@@ -9,7 +9,7 @@ from torch import nn as tnn
 from torch.nn import functional as TF
 
 import mytorch
-from mytorch.models import GPT2, GPT2Config, KVCache
+from mytorch.models import GPT2, GPT2Config, KVCache, Sampler
 
 TINY = {"vocab_size": 13, "context_length": 10, "n_layer": 2, "n_head": 2, "n_embd": 8}
 
@@ -135,7 +135,8 @@ def test_cached_logits_are_those_of_the_whole_sequence():
 
 
 def test_sampling_follows_the_probabilities():
-    from mytorch.models.gpt2 import sample
+    def sample(logits, temperature, top_k, generator):
+        return Sampler(temperature, top_k)(logits, generator=generator)
 
     logits = mytorch.tensor([[0.0, math.log(3.0), -math.inf, 5.0]]).expand(4000, 4)
     drawn = sample(logits[:, :3], 1.0, None, mytorch.Generator().manual_seed(0)).numpy()

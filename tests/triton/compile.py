@@ -9,12 +9,13 @@ The mode of launches in which kernels are compiled for any GPU, on a machine wit
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Report:
         registers: of each thread.
         spilled: bytes of each thread that found no register, or are an array that can't be in registers.
         shared_memory: bytes of each block.
+        cubin: the machine code.
     """
 
     kernel: str
@@ -50,6 +52,7 @@ class Report:
     registers: int
     spilled: int
     shared_memory: int
+    cubin: bytes = field(repr=False)
 
     def problems(self) -> list[str]:
         """What is more than the GPU has, or would make it slow."""
@@ -112,21 +115,31 @@ def _report(compiled: Any, capability: int, meta: dict) -> Report:
     ]
     return Report(
         compiled.metadata.name, capability, tuple(signature), tuple(meta.items()),
-        registers, max(stack, local), compiled.metadata.shared,
+        registers, max(stack, local), compiled.metadata.shared, compiled.asm["cubin"],
     )  # fmt: skip
 
 
 def resources(cubin: bytes) -> tuple[int, int, int]:
     """The registers of a thread, and its bytes of stack and of local memory, from the machine code."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [CUOBJDUMP, "-res-usage", file.name]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = cuobjdump("-res-usage", cubin)
     found = re.search(r"REG:(\d+) STACK:(\d+) .*?LOCAL:(\d+)", text)
     if found is None:
         raise RuntimeError(f"cuobjdump says nothing about registers: {text}")
     return tuple(map(int, found.groups()))
+
+
+def products(cubin: bytes) -> int:
+    """The multiplications of a group of four warps on Hopper's tensor cores, each loop run once."""
+    sizes = re.findall(r"\bHGMMA\.(\d+)x(\d+)x(\d+)", cuobjdump("-sass", cubin))
+    return sum(math.prod(map(int, size)) for size in sizes)
+
+
+def cuobjdump(option: str, cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [CUOBJDUMP, option, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 class CompileOnly(DriverBase):

@@ -40,9 +40,10 @@ def run(files, path, **environment):
 
 def test_values_in_the_interpreter(without_torch):
     """They are right, and in half precision as exact as PyTorch's."""
-    files, results = "tests/triton/interpreting.py tests/triton/interpreted.py", without_torch / "results"
+    files, results = ("interpreting", "interpreted", "interpreted_attention"), without_torch / "results"
     results.mkdir()
-    run(files, without_torch, TRITON_INTERPRET="1", MYTORCH_TEST_RESULTS=str(results))
+    paths = " ".join(f"tests/triton/{file}.py" for file in files)
+    run(paths, without_torch, TRITON_INTERPRET="1", MYTORCH_TEST_RESULTS=str(results))
     assert_as_exact_as_pytorch(results)
 
 

@@ -58,6 +58,7 @@ from .dropout import (
     FeatureAlphaDropout,
 )
 from .embedding import Embedding, EmbeddingBag
+from .grouped_attention import GatedMLP, GroupedQueryAttention
 from .lazy import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
@@ -138,6 +139,7 @@ from .pooling import (
 from .quantized import QuantizedEmbedding, QuantizedLinear
 from .rnn import GRU, LSTM, RNN
 from .rnn_cell import GRUCell, LSTMCell, RNNCell
+from .rotary import RotaryEmbedding
 from .softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from .transformer import (
     Transformer,
@@ -160,6 +162,7 @@ __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer",
     "MultiheadAttention", "ScaledDotProduct", "SlidingWindowAttention",
+    "GatedMLP", "GroupedQueryAttention", "RotaryEmbedding",
     "AlphaDropout", "Bilinear", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "Unflatten",
     "GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell",
     "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Upsample", "UpsamplingBilinear2d",

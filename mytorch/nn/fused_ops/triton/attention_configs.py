@@ -52,6 +52,7 @@ TILES: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
             256: [(80, (16, 32, 8, 1, 32))],
         },
     },
+    "head": {2: {64: [(90, (64, 128, 8, 3, 64))]}},  # in others there aren't registers for 128 keys
 }
 
 # The same for calls with a mask, dropout or a window, and for keys shared by several heads of queries, which
@@ -93,6 +94,7 @@ SMALL: dict[str, dict[int, dict[int, list[tuple[int, Tile]]]]] = {
             256: [(80, (16, 16, 8, 1, 16))],
         },
     },
+    "head": {2: {64: [(90, (32, 128, 8, 2, 64))]}},
 }
 
 
@@ -103,8 +105,8 @@ def configs_of(kernel: str) -> Callable[[dict, Chip], list[Config]]:
         features = max(call["BLOCK_E"], call["BLOCK_EV"])
         width = 64 if features <= 64 else 128 if features <= 128 else 256
         size = call["q_ptr"].dtype.itemsize
-        small = any(call[name] is not None for name in ("mask_ptr", "seed", "window"))
-        table = SMALL if small or (kernel == "keys" and call["group"] > 1) else TILES
+        small = any(call.get(name) is not None for name in ("mask_ptr", "seed", "window"))
+        table = SMALL if small or (kernel in ("keys", "head") and call["group"] > 1) else TILES
         tiles = [tile for oldest, tile in table[kernel][size][width] if chip.capability >= oldest]
         return [dict(zip(NAMES, tile, strict=True)) for tile in tiles]
 

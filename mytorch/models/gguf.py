@@ -1,0 +1,184 @@
+"""
+GGUF files, as llama.cpp reads them: options, tokenizer and (often quantised) weights in one file.
+
+The package gguf parses them. Names of tensors differ from Hugging Face's, and the rows of Llama's queries and
+keys are in another order, in which the two features of a rotated pair are neighbors.
+
+Source: the format, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mytorch import nn
+from mytorch.nn.layers.rotary import rotary_frequencies
+from mytorch.utils.reading import check_regular
+
+from .hugging_face import fill
+from .llama import Llama
+from .llama_config import LlamaConfig
+
+TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
+NAMES = {  # of a block's tensors, and of the others
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+FIELDS = {  # options of LlamaConfig that have a key of the architecture
+    "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv", "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base", "sliding_window": "attention.sliding_window",
+}  # fmt: skip
+_BROKEN = (ValueError, IndexError, KeyError, OverflowError, TypeError)  # what the package raises
+
+
+class GGUFFile:
+    """A GGUF file.
+
+    Attributes:
+        metadata: {key: value} of its options.
+        tensors: {name: the package's ReaderTensor}.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is damaged, or no GGUF file.
+        ImportError: the package gguf is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        try:
+            import gguf
+        except ImportError:
+            raise ImportError("GGUF files need the package gguf: pip install gguf") from None
+        self.path, self._gguf = Path(path), gguf
+        check_regular(path)
+        try:
+            reader = gguf.GGUFReader(path)
+            self.metadata = {name: field.contents() for name, field in reader.fields.items()}
+        except _BROKEN as error:
+            raise ValueError(f"can't load {path}: no GGUF file, or truncated or damaged: {error}") from error
+        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        """Returns an option; raises ValueError if it is missing without default, or of another type."""
+        value = self.metadata.get(key, default)
+        if not isinstance(value, kind):
+            raise ValueError(f"{self.path}: {key} is {value!r}")
+        return value
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor as float32.
+
+        Raises:
+            ValueError: its type is not supported.
+        """
+        tensor = self.tensors[name]
+        if tensor.tensor_type.name not in TYPES:
+            raise ValueError(
+                f"{self.path}: tensor {name} is of type {tensor.tensor_type.name}; "
+                f"supported are {', '.join(TYPES)}"
+            )
+        shape = tuple(tensor.shape[::-1].tolist())
+        return self._gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)
+
+
+def config_of(file: GGUFFile) -> LlamaConfig:
+    """Returns the configuration of the model in a file.
+
+    Raises:
+        ValueError: it is of another architecture, or an option is missing or not supported.
+    """
+    kind = file.get("general.architecture", str)
+    if kind not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ValueError(f"{file.path}: architecture {kind} is not supported; supported are {known}")
+    if "token_embd.weight" not in file.tensors:
+        raise ValueError(f"{file.path} has no tensor token_embd.weight")
+    keys = {field: f"{kind}.{key}" for field, key in FIELDS.items()}
+    options = {field: file.metadata[key] for field, key in keys.items() if key in file.metadata}
+    options["vocab_size"] = int(file.tensors["token_embd.weight"].shape[-1])
+    options["tie_word_embeddings"] = "output.weight" not in file.tensors
+    options["qkv_bias"] = "blk.0.attn_q.bias" in file.tensors
+    options["o_bias"] = "blk.0.attn_output.bias" in file.tensors
+    options["qk_norm"] = "blk.0.attn_q_norm.weight" in file.tensors
+    config = LlamaConfig.from_dict(options, file.path)
+    config.rope_scaling = _scaling(file, kind, config)
+    return config
+
+
+def _scaling(file: GGUFFile, kind: str, config: LlamaConfig) -> dict[str, Any] | None:
+    """Returns the scaling of the rotary embedding."""
+    number, length = (int, float), file.metadata.get(f"{kind}.rope.scaling.original_context_length")
+    if "rope_freqs.weight" in file.tensors:  # the divisors of Llama 3's frequencies
+        divisors = file.read("rope_freqs.weight")
+        scaling = {
+            "rope_type": "llama3", "factor": float(divisors.max()), "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": length or 8192,
+        }  # fmt: skip
+        plain, _ = rotary_frequencies(config.head_dim, config.rope_theta, {})
+        scaled, _ = rotary_frequencies(config.head_dim, config.rope_theta, scaling)
+        if divisors.shape != plain.shape or not np.allclose(plain / scaled, divisors, rtol=1e-3):
+            raise ValueError(f"{file.path}: the divisors of the rotary frequencies are not those of Llama 3")
+        return scaling
+    scaling = file.get(f"{kind}.rope.scaling.type", str, "none")
+    if scaling == "none":
+        return None
+    if scaling not in ("linear", "yarn"):
+        raise ValueError(f"{file.path}: rope.scaling.type {scaling} is not supported")
+    options = {"rope_type": scaling, "factor": file.get(f"{kind}.rope.scaling.factor", number)}
+    return options | ({"original_max_position_embeddings": length} if length else {})
+
+
+def weights_of(file: GGUFFile, config: LlamaConfig) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the tensors of a file, by Hugging Face's names and in their order of rows."""
+    permuted = file.metadata["general.architecture"] == "llama"
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    for name in file.tensors:
+        if name == "rope_freqs.weight":
+            continue
+        outer, _, end = name.rpartition(".")
+        block = re.fullmatch(r"blk\.(\d+)\.(\w+)", outer)
+        if outer in OUTER_NAMES:
+            yield f"{OUTER_NAMES[outer]}.{end}", file.read(name)
+        elif block and block[2] in NAMES:
+            array = file.read(name)
+            if permuted and block[2] in heads:
+                array = rows_in_halves(array, heads[block[2]])
+            yield f"model.layers.{block[1]}.{NAMES[block[2]]}.{end}", array
+        else:
+            yield name, file.read(name)
+
+
+def rows_in_halves(array: np.ndarray, heads: int) -> np.ndarray:
+    """Returns the rows of each head with the first features of all pairs before the second ones."""
+    if array.shape[0] % (2 * heads):
+        raise ValueError(f"a tensor of {array.shape[0]} rows has no {heads} heads of pairs")
+    return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+
+
+def load(path: str | os.PathLike, dtype: Any = "float32", device: Any = None) -> Llama:
+    """Returns the model in a GGUF file, in evaluation mode; weights are dequantised.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is damaged, or something in it is not supported.
+        ImportError: the package gguf is not installed.
+    """
+    file = GGUFFile(path)
+    config = config_of(file)
+    with nn.init.skipped():
+        model = Llama(config).to(dtype=dtype, device=device)
+    fill(model, weights_of(file, config), file.path)
+    return model.eval()

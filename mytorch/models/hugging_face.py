@@ -1,0 +1,166 @@
+"""
+Files of Hugging Face's transformers: a folder with config.json and the weights, as safetensors.
+
+    config.json                       the kind of model ("model_type") and its configuration
+    model.safetensors                 all weights, or
+    model.safetensors.index.json      {"weight_map": {tensor: file}} for weights in several files
+
+Source: the layout, https://huggingface.co/docs/transformers/main_classes/model
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import mytorch
+from mytorch import nn
+from mytorch.core.tensor import from_raw
+from mytorch.utils import atomic_write
+from mytorch.utils.reading import open_regular, read_json
+from mytorch.utils.safetensors_file import SafetensorsFile
+
+if TYPE_CHECKING:
+    from .language_model import LanguageModel
+
+PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]  # files of a model that are downloaded
+
+
+def find(path_or_name: str | os.PathLike, revision: str | None = None) -> Path:
+    """Returns the folder or file of a model; downloads one of the Hugging Face Hub, which is then cached.
+
+    Raises:
+        FileNotFoundError: no such file, and it isn't a name on the hub either.
+        ImportError: it may be a name on the hub, but the package huggingface_hub is not installed.
+    """
+    path = Path(path_or_name).expanduser()
+    if path.exists():
+        return path
+    name = os.fspath(path_or_name)
+    is_file = path.suffix in (".safetensors", ".gguf")
+    if is_file or name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise FileNotFoundError(f"{name}: no such folder or file, and no name of the form owner/model")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise ImportError(
+            f"{name} is no local path; a model of that name needs the package huggingface_hub: "
+            "pip install huggingface_hub"
+        ) from None
+    # It continues broken downloads, checks their sizes and hashes, and draws progress bars.
+    return Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Returns the safetensors files of a model in a folder, or the file itself.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: the index is damaged.
+    """
+    if not path.is_dir():
+        return [path]
+    index = path / "model.safetensors.index.json"
+    if (path / "model.safetensors").exists() or not index.exists():
+        return [path / "model.safetensors"]
+    content = read_json(index)
+    names = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(names, dict) or not names or not all(isinstance(n, str) for n in names.values()):
+        raise ValueError(f"{index} is damaged: it has no weight_map of tensors and files")
+    if any(Path(name).name != name for name in names.values()):
+        raise ValueError(f"{index} is damaged: a file name in it has folders")
+    return [path / name for name in sorted(set(names.values()))]
+
+
+def read_weights(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the names and values of all tensors, one at a time.
+
+    Raises:
+        OSError: a file is missing or can't be read.
+        ValueError: a file is damaged; the message names it.
+    """
+    for name in weight_files(path):
+        with open_regular(name) as file:
+            try:
+                weights = SafetensorsFile(file)
+                for tensor in weights.entries:
+                    yield tensor, weights.read(tensor)
+            except ValueError as error:
+                raise ValueError(f"can't load {name}: {error}") from error
+
+
+def load(
+    model_class: type[LanguageModel], path_or_name: str | os.PathLike, dtype: Any, device: Any,
+    revision: str | None,
+) -> LanguageModel:  # fmt: skip
+    """Returns a pretrained model; see `LanguageModel.from_pretrained`."""
+    path = find(path_or_name, revision)
+    if path.suffix == ".pt" or path.suffix == ".bin":
+        raise ValueError(f"{path} is a pickle; only safetensors and GGUF files are read")
+    config_path = (path if path.is_dir() else path.parent) / "config.json"
+    content = read_json(config_path)
+    is_ours = isinstance(content, dict) and "model_type" not in content  # of `config.save`
+    kind = model_class.config_class
+    config = kind.from_dict(content, config_path) if is_ours else kind.from_hugging_face(content, config_path)
+    with nn.init.skipped():
+        model = model_class(config).to(dtype=dtype, device=device)
+    weights = read_weights(path)
+    fill(model, weights if is_ours else (_entry(model, *entry) for entry in weights), path)
+    return model.eval()
+
+
+def _entry(model: LanguageModel, name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """Returns the name and value here of a tensor in Hugging Face's file; "" if it is no parameter."""
+    if name.endswith(model.file_ignored):
+        return "", array
+    if name == "lm_head.weight":  # where it is tied, no parameter has this name
+        return name if name in dict(model.named_parameters()) else "", array
+    name = name if name.startswith(model.file_prefix) else f"{model.file_prefix}{name}"
+    return name, array.T if name.endswith(model.file_transposed) else array
+
+
+@mytorch.no_grad()
+def fill(model: LanguageModel, weights: Iterable[tuple[str, np.ndarray]], path: Path) -> None:
+    """Copies the weights of these names into the parameters of a model; "" is none of them.
+
+    Raises:
+        ValueError: a tensor is missing, unknown, or of another shape.
+    """
+    parameters = dict(model.named_parameters())
+    missing, unknown = set(parameters), []
+    for name, array in weights:
+        if name not in parameters:
+            if name:
+                unknown.append(name)
+            continue
+        parameter = parameters[name]
+        if tuple(parameter.shape) != array.shape:
+            raise ValueError(
+                f"{path}: tensor {name} has shape {array.shape}, the model's has {tuple(parameter.shape)}"
+            )
+        parameter.copy_(from_raw(array))
+        missing.discard(name)
+    for what, names in (("has no", sorted(missing)), ("has unknown", sorted(unknown))):
+        if names:
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise ValueError(f"{path} {what} tensors {shown}")
+
+
+def save(model: LanguageModel, folder: str | os.PathLike) -> None:
+    """Writes a model; see `LanguageModel.save_pretrained`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    tensors = {
+        name: (p.T if name.endswith(model.file_transposed) else p).contiguous()
+        for name, p in parameters.items()
+    }
+    mytorch.save(tensors, folder / "model.safetensors")
+    content = {**model.config.to_hugging_face(), "dtype": str(next(iter(tensors.values())).dtype)}
+    with atomic_write(folder / "config.json") as partial:
+        partial.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,176 @@
+"""What all language models have in common: counting, generating, pretrained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any, ClassVar
+
+import mytorch
+from mytorch import Tensor, nn
+
+from . import generation, hugging_face
+from .beam import beam_search
+from .cache import KVCache
+from .config import ModelConfig
+from .generation import Prompts, Tokenizer
+from .sampling import Sampler
+
+
+class LanguageModel(nn.Module):
+    """The base of language models, which have `features(idx, cache)`, `lm_head` and a `config`.
+
+    Attributes:
+        file_prefix: the first part of most names of tensors in Hugging Face's files, which some lack.
+        file_ignored: ends of the names of tensors there that aren't parameters here.
+        file_transposed: ends of the names of weights that are transposed there.
+    """
+
+    config_class: ClassVar[type[ModelConfig]]
+    file_prefix: ClassVar[str]
+    file_ignored: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
+    file_transposed: ClassVar[tuple[str, ...]] = ()
+    config: ModelConfig
+    lm_head: nn.Module
+
+    def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Returns the input (B, T, C) of `lm_head` for tokens (B, T)."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> mytorch.device:
+        """The device of the parameters."""
+        return next(self.parameters()).device
+
+    def num_parameters(self) -> int:
+        """Returns the number of parameters; shared weights are counted once."""
+        return sum(p.numel() for p in self.parameters())
+
+    def flops_per_token(self, length: int | None = None) -> int:
+        """Returns the floating-point operations of a forward and backward pass for each token.
+
+        6 for each weight that is multiplied, and 12 L C T for attention, with L layers, C features in all
+        heads and T tokens; causal masks are not counted as savings.
+
+        Args:
+            length: T, the length of the sequences; the context length by default.
+        Source: Chowdhery et al., "PaLM", 2022, https://arxiv.org/abs/2204.02311, appendix B.
+        """
+        matrices = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
+        layers, features = self.attention_sizes()
+        return 6 * matrices + 12 * layers * features * (length or self.config.context_length)
+
+    def attention_sizes(self) -> tuple[int, int]:
+        """Returns the number of layers, and of features in all heads of a layer."""
+        raise NotImplementedError
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors."""
+        matrices = [p for p in self.parameters() if p.ndim >= 2]
+        vectors = [p for p in self.parameters() if p.ndim < 2]
+        groups = [
+            {"params": matrices, "weight_decay": weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        return [g for g in groups if g["params"]]
+
+    def new_cache(
+        self, batch_size: int = 1, capacity: int | None = None, padding: Sequence[int] | None = None
+    ) -> KVCache:
+        """Returns an empty cache for this model; the arguments are those of `KVCache`."""
+        weight = next(self.parameters())
+        return KVCache(self.config, batch_size, weight.dtype, weight.device, capacity, padding)
+
+    def stream(
+        self, prompts: Prompts, max_new_tokens: int, temperature: float = 1.0, top_k: int | None = None,
+        generator: mytorch.Generator | None = None, use_cache: bool = True, *, top_p: float | None = None,
+        min_p: float | None = None, repetition_penalty: float = 1.0, stop_tokens: Sequence[int] = (),
+        stop_strings: Sequence[str] = (), tokenizer: Tokenizer | None = None, seed: int | None = None,
+    ) -> Iterator[Tensor]:  # fmt: skip
+        """Yields new tokens (B, 1), one at a time, until all rows have ended.
+
+        Args:
+            prompts: (B, T) tokens, or lists of tokens of different lengths, at least one token each. When
+                the context is full, its first token leaves it, and all positions change.
+            max_new_tokens: number of tokens to generate.
+            temperature, top_k, top_p, min_p, repetition_penalty: see `Sampler`.
+            generator: random number generator.
+            use_cache: cache keys and values; False is slower and yields the same tokens.
+            stop_tokens: a row ends with one of them; further tokens of it are the first of them.
+            stop_strings: a row ends when its new text has one of them, too.
+            tokenizer: decodes the tokens, for `stop_strings`.
+            seed: of a new generator.
+
+        Raises:
+            ValueError: a prompt is empty or longer than the context length, or an option is out of range.
+        """
+        if seed is not None:
+            if generator is not None:
+                raise ValueError("give either a generator or a seed")
+            generator = mytorch.Generator(device=self.device).manual_seed(seed)
+        sampler = Sampler(temperature, top_k, top_p, min_p, repetition_penalty)
+        return generation.stream(
+            self, prompts, max_new_tokens, sampler, stop_tokens, stop_strings, tokenizer, generator, use_cache
+        )
+
+    def generate(
+        self, prompts: Prompts, max_new_tokens: int, *args: Any, num_beams: int = 1,
+        length_penalty: float = 1.0, **options: Any,
+    ) -> Tensor | list[list[int]]:  # fmt: skip
+        """Returns the prompts and their new tokens.
+
+        Args:
+            prompts, max_new_tokens, **options: see `stream`.
+            num_beams: with 2 or more the result of a search for the most probable text; see `beam_search`.
+            length_penalty: the power of the length by which the search divides log probabilities.
+
+        Returns:
+            Of a tensor (B, T): (B, T + new tokens), where rows that have ended are filled with the stop
+            token. Of lists: lists, each up to its own end.
+        """
+        if num_beams > 1:
+            return beam_search(self, prompts, max_new_tokens, num_beams, length_penalty, *args, **options)
+        idx, padding = generation.pad_left(prompts, self.device)
+        rows = mytorch.cat([idx, *self.stream(prompts, max_new_tokens, *args, **options)], dim=1)
+        if isinstance(prompts, Tensor):
+            return rows
+        return [
+            prompt_and_new(row[n:], idx.shape[1] - n, options)
+            for row, n in zip(rows.tolist(), padding, strict=True)
+        ]
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
+        revision: str | None = None,
+    ):  # fmt: skip
+        """Returns the model in a folder or file, or of a name on the Hugging Face Hub, in evaluation mode.
+
+        Args:
+            path_or_name: a folder with config.json and model.safetensors (or its parts and their index), a
+                safetensors file beside a config.json, or a name such as "openai-community/gpt2", which needs
+                the package huggingface_hub.
+            dtype, device: of the parameters.
+            revision: a branch, tag or commit of a name.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is damaged, is of another kind of model, or has an option that is not
+                supported; a tensor is missing, unknown or of another shape.
+            ImportError: a name, but huggingface_hub is not installed.
+        """
+        return hugging_face.load(cls, path_or_name, dtype, device, revision)
+
+    def save_pretrained(self, folder: str | PathLike) -> None:
+        """Writes config.json and model.safetensors as Hugging Face's transformers do."""
+        hugging_face.save(self, folder)
+
+
+def prompt_and_new(row: list[int], prompt: int, options: dict[str, Any]) -> list[int]:
+    """Returns a row of tokens up to the stop token or string with which it ended."""
+    stop_tokens, stop_strings = options.get("stop_tokens", ()), options.get("stop_strings", ())
+    for end in range(prompt + 1, len(row) + 1):
+        new = row[prompt:end]
+        if new[-1] in stop_tokens or generation.ends_with_any(new, stop_strings, options.get("tokenizer")):
+            return row[:end]
+    return row

@@ -1,0 +1,149 @@
+"""GGUF files, written by the package gguf: what transformers makes of the same model is the oracle."""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+import mytorch
+from mytorch.models import Llama
+from mytorch.models.gguf import NAMES, OUTER_NAMES
+
+SMALL = {
+    "vocab_size": 64, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192, "rope_theta": 5e5,
+}  # fmt: skip
+IDX = np.random.default_rng(0).integers(0, 64, (2, 20))
+
+
+def model_of(kind="Llama", **changes):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SMALL | changes)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape) * 0.05)
+    return model
+
+
+def in_pairs(array, heads):
+    """The order of rows in which a GGUF file has queries and keys."""
+    return array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+
+
+def write(path, model, arch="llama", quants=(), **changed):
+    """Writes a model as llama.cpp's converter does; tensors of `quants` {end of a name: type}."""
+    writer, c = gguf.GGUFWriter(path, arch), model.config
+    writer.add_context_length(c.max_position_embeddings)
+    writer.add_embedding_length(c.hidden_size)
+    writer.add_block_count(c.num_hidden_layers)
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_head_count(c.num_attention_heads)
+    writer.add_head_count_kv(c.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    names = {f"model.layers.{i}.{theirs}": f"blk.{i}.{ours}"
+             for i in range(c.num_hidden_layers) for ours, theirs in NAMES.items()}  # fmt: skip
+    names |= {theirs: ours for ours, theirs in OUTER_NAMES.items()}
+    if c.rope_parameters["rope_type"] == "llama3":
+        plain = c.rope_parameters["rope_theta"] ** (-np.arange(0, 64, 2) / 64)
+        writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq.numpy()).astype("f4"))
+    for name, p in model.state_dict().items():
+        outer, _, end = name.rpartition(".")
+        if outer == "lm_head" and c.tie_word_embeddings:
+            continue
+        array = p.numpy()
+        heads = {"q_proj": c.num_attention_heads, "k_proj": c.num_key_value_heads}.get(outer[-6:])
+        array = in_pairs(array, heads) if heads and arch == "llama" else array
+        kind = next((t for e, t in dict(quants).items() if name.endswith(e)), gguf.GGMLQuantizationType.F32)
+        data = array if kind.name == "F32" else gguf.quants.quantize(array, kind)
+        writer.add_tensor(f"{names[outer]}.{end}", data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def same_logits(ours, theirs, tolerance=1e-4):
+    with mytorch.no_grad(), torch.no_grad():
+        want = theirs(torch.tensor(IDX)).logits.numpy()
+        found = ours(mytorch.tensor(IDX)).numpy()
+    np.testing.assert_allclose(found, want, rtol=tolerance, atol=tolerance * np.abs(want).max())
+
+
+@pytest.mark.parametrize(("kind", "arch", "changes"), [
+    ("Llama", "llama", {}), ("Llama", "llama", {"tie_word_embeddings": True}),
+    ("Llama", "llama", {"rope_parameters": LLAMA3}), ("Qwen2", "qwen2", {}),
+    ("Qwen3", "qwen3", {"head_dim": 64}),
+], ids=["llama", "tied", "llama3", "qwen2", "qwen3"])  # fmt: skip
+def test_logits(kind, arch, changes, tmp_path):
+    theirs = model_of(kind, **changes)
+    same_logits(Llama.from_pretrained(write(tmp_path / "a.gguf", theirs, arch)), theirs)
+
+
+@pytest.mark.parametrize("name", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+def test_quantised_weights(name, tmp_path):
+    """transformers reads the same file, and undoes the order of rows, too; vectors stay float32."""
+    kind = getattr(gguf.GGMLQuantizationType, name)
+    path = write(tmp_path / "a.gguf", model_of(), quants={"proj.weight": kind, "embed_tokens.weight": kind})
+    theirs = model_of()
+    state = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=theirs)["tensors"]
+    theirs.load_state_dict({name: t.float() for name, t in state.items()})
+    same_logits(Llama.from_pretrained(path), theirs)
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+def test_super_blocks(name, tmp_path):
+    """The package can't quantise to these: random blocks, dequantised by it, are what the model must have."""
+    kind = getattr(gguf.GGMLQuantizationType, name)
+    theirs, rng = model_of(), np.random.default_rng(0)
+    blocks = rng.integers(0, 256, (256, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8)
+    where = slice(0, 4) if name == "Q4_K" else slice(208, 210)  # the float16 scales
+    scales = rng.uniform(1e-4, 1e-3, (256, blocks[:, where].shape[1] // 2)).astype(np.float16)
+    blocks[:, where] = scales.view(np.uint8)
+    path, writer = tmp_path / "a.gguf", gguf.GGUFWriter
+    add = writer.add_tensor
+
+    def add_tensor(self, tensor, data, **options):
+        raw = tensor == "blk.1.ffn_down.weight"
+        add(self, tensor, blocks if raw else data, **{**options, **({"raw_dtype": kind} if raw else {})})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "add_tensor", add_tensor)
+        write(path, theirs)
+    found = Llama.from_pretrained(path).model.layers[1].mlp.down_proj.weight.detach().numpy()
+    np.testing.assert_array_equal(found, gguf.quants.dequantize(blocks, kind))
+
+
+def test_damaged_files(tmp_path):
+    path = write(tmp_path / "a.gguf", model_of())
+    content = path.read_bytes()
+    for size in (0, 3, 20, 300, 2000, len(content) // 2, len(content) - 40):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match=r"a\.gguf"):
+            Llama.from_pretrained(path)
+    with pytest.raises(FileNotFoundError, match=r"none\.gguf"):
+        Llama.from_pretrained(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize(("before", "after", "message"), [
+    (b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0llama",
+     b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0mamba", "architecture mamba is not supported"),
+    (b"blk.1.ffn_down.weight", b"blk.1.ffn_dawn.weight", "has no tensors model.layers.1.mlp.down_proj"),
+    (b"blk.0.attn_k.weight", b"blk.7.attn_k.weight", "has no tensors model.layers.0.self_attn.k_proj.weight"),
+    (b"llama.block_count", b"llama.black_count", "has unknown tensors|has no tensors"),
+])  # fmt: skip
+def test_files_of_something_else(before, after, message, tmp_path):
+    path = write(tmp_path / "a.gguf", model_of())
+    content = path.read_bytes()
+    assert content.count(before) == 1
+    path.write_bytes(content.replace(before, after))
+    with pytest.raises(ValueError, match=message):
+        Llama.from_pretrained(path)
