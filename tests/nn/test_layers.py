@@ -392,6 +392,7 @@ LAYERS = {
 }  # fmt: skip
 OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and test_own_layers.py
     "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
+    "QuantizedEmbedding", "QuantizedLinear",
     "SlidingWindowAttention",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
