@@ -394,6 +394,7 @@ OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_
     # test_grouped_attention.py and test_mixture_of_experts.py
     "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
     "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts", "RotaryEmbedding",
+    "QuantizedEmbedding", "QuantizedLinear",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 LAZY = {name for name in layers.__all__ if name.startswith("Lazy")}  # and test_lazy.py about these
