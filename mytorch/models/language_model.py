@@ -24,12 +24,14 @@ class LanguageModel(nn.Module):
         file_prefix: the first part of most names of tensors in Hugging Face's files, which some lack.
         file_ignored: ends of the names of tensors there that aren't parameters here.
         file_transposed: ends of the names of weights that are transposed there.
+        file_biases: whether all layers but `lm_head` have a bias there.
     """
 
     config_class: ClassVar[type[ModelConfig]]
     file_prefix: ClassVar[str]
     file_ignored: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
     file_transposed: ClassVar[tuple[str, ...]] = ()
+    file_biases: ClassVar[bool] = False
     config: ModelConfig
     lm_head: nn.Module
 
@@ -65,9 +67,13 @@ class LanguageModel(nn.Module):
         raise NotImplementedError
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors."""
-        matrices = [p for p in self.parameters() if p.ndim >= 2]
-        vectors = [p for p in self.parameters() if p.ndim < 2]
+        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors.
+
+        Frozen parameters, those without `requires_grad`, are in none.
+        """
+        trained = [p for p in self.parameters() if p.requires_grad]
+        matrices = [p for p in trained if p.ndim >= 2]
+        vectors = [p for p in trained if p.ndim < 2]
         groups = [
             {"params": matrices, "weight_decay": weight_decay},
             {"params": vectors, "weight_decay": 0.0},
