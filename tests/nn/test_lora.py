@@ -128,7 +128,7 @@ def test_only_the_adapters_are_trained_and_saved(tmp_path):
 def test_wrong_arguments():
     model = GPT2(GPT)
     for call, kind, message in [
-        (lambda: add_lora(model, 2, targets=["query"]), ValueError, r"\['query'\]; there are \['c_attn', 'c_fc'"),
+        (lambda: add_lora(model, 2, targets=["query"]), ValueError, r"\['query'\]; .*\['c_attn',"),
         (lambda: add_lora(model, 2, targets=["lm_head"]), ValueError, "lm_head shares its weight"),
         (lambda: add_lora(model, 2, targets=["ln_1"]), TypeError, "got AddLayerNorm"),
         (lambda: nn.LoRALinear(nn.Linear(4, 3), 4), ValueError, r"1 to 3 for .* \(3, 4\), got 4"),
