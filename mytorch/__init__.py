@@ -93,7 +93,7 @@ _LATER = {
     "Accelerator": "accelerate", "GradScaler": "amp", "accelerate": None, "accelerator": None, "amp": None,
     "autocast": "amp", "compile": "jit", "compiler": None, "distributed": None, "distributions": None,
     "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp",
-    "jit": None, "multiprocessing": None,
+    "jit": None, "multiprocessing": None, "quantize": "nn.quantization",
 }  # fmt: skip
 
 

@@ -148,11 +148,19 @@ ALIASES = {
 
 
 def copy_(x: Tensor, source, non_blocking: bool = False) -> Tensor:
-    """Overwrite `x` with `source`, broadcast and cast.
+    """Overwrites `x` with `source`, broadcast and cast.
+
+    Raises:
+        RuntimeError: `source` doesn't broadcast to x's shape; see `ops.inplace`.
 
     >>> mytorch.zeros(2).copy_(mytorch.tensor([1, 2]))
     tensor([1.00000 2.00000])
     """
+    if getattr(source, "ndim", 0) > x.ndim:  # x[...] = source drops leading dims of size 1
+        raise RuntimeError(
+            f"copy_(): output with shape {list(x.shape)} doesn't match the broadcast shape "
+            f"{list(source.shape)}"
+        )
     return write(x, source)
 
 

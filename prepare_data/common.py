@@ -1,6 +1,7 @@
 """Functions shared by the scripts: one-line errors, text input, atomic output."""
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -8,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mytorch.tokenizers import CharTokenizer
+from mytorch.tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer
 from mytorch.utils.atomic import flush
 from mytorch.utils.reading import open_regular
+
+TOKENIZERS = ("char", "bpe", "gpt2")
 
 
 class PrepareError(Exception):
@@ -58,32 +61,68 @@ def decode_text(raw: bytes, name: str) -> str:
         raise PrepareError(f"{name} is not UTF-8: {byte} ({error.reason})") from None
 
 
-def write_char_tokens(text: str, folder: Path, val_fraction: float = 0.1) -> None:
-    """Writes the character tokens of `text` to train.bin and val.bin (uint16), and tokenizer.json.
+def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --tokenizer and --vocab_size."""
+    parser.add_argument(
+        "--tokenizer",
+        choices=TOKENIZERS,
+        default="char",
+        help="characters; byte-level BPE, trained on the training split; GPT-2's. Default: %(default)s",
+    )
+    parser.add_argument(
+        "--vocab_size",
+        type=int,
+        default=1280,
+        help="number of tokens with --tokenizer bpe; default: %(default)s",
+    )
+
+
+def write_tokens(
+    text: str, folder: Path, val_fraction: float = 0.1, kind: str = "char", vocab_size: int = 1280
+) -> None:
+    """Writes the tokens of `text` to train.bin and val.bin (uint16), and tokenizer.json.
 
     Args:
         val_fraction: size of the validation split, which is the end of `text`.
+        kind: of the tokenizer, one of TOKENIZERS.
+        vocab_size: of a tokenizer of the kind "bpe".
     """
     num_train = int((1 - val_fraction) * len(text))
-    for split, length in (("train", num_train), ("val", len(text) - num_train)):
-        if length == 0:
+    splits = {"train": text[:num_train], "val": text[num_train:]}
+    for split, part in splits.items():
+        if not part:
             raise PrepareError(
                 f"the {split} split would be empty: the text has {len(text):,} characters "
                 f"and the validation fraction is {val_fraction:g}"
             )
     try:
-        tokenizer = CharTokenizer.from_text(text)
+        tokenizer = make_tokenizer(kind, text, splits["train"], vocab_size)
     except ValueError as error:
         raise PrepareError(str(error)) from None
-    tokens = tokenizer.encode_to_numpy(text)
+    tokens = {split: tokenizer.encode_to_numpy(part) for split, part in splits.items()}
     with atomic_folder(folder) as partial:
-        tokens[:num_train].tofile(partial / "train.bin")
-        tokens[num_train:].tofile(partial / "val.bin")
-        tokenizer.save(partial / "tokenizer.json")
+        for split, ids in tokens.items():
+            ids.tofile(partial / f"{split}.bin")
+        if kind == "gpt2":
+            content = json.dumps({"type": "gpt2", "vocab_size": tokenizer.vocab_size})
+            (partial / "tokenizer.json").write_text(content + "\n", encoding="utf-8")
+        else:
+            tokenizer.save(partial / "tokenizer.json")
     print(
-        f"{folder}: train.bin {num_train:,} tokens, val.bin {len(text) - num_train:,} tokens, "
-        f"tokenizer.json {tokenizer.vocab_size:,} characters"
+        f"{folder}: train.bin {len(tokens['train']):,} tokens, val.bin {len(tokens['val']):,} tokens, "
+        f"tokenizer.json {tokenizer.vocab_size:,} {'characters' if kind == 'char' else 'tokens'}"
     )
+
+
+def make_tokenizer(kind: str, text: str, train: str, vocab_size: int) -> CharTokenizer | BPETokenizer:
+    """Returns a tokenizer of the characters in `text`, one that is trained on `train`, or GPT-2's."""
+    if kind == "char":
+        return CharTokenizer.from_text(text)
+    if kind == "gpt2":
+        return gpt2_tokenizer()
+    if vocab_size > 2**16:
+        raise PrepareError(f"--vocab_size {vocab_size}: ids are stored as uint16, which allows 65,536")
+    return BPETokenizer.train(train, vocab_size)
 
 
 @contextmanager

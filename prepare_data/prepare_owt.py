@@ -18,35 +18,29 @@ import shutil
 import signal
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # runs without installing mytorch
 
-from mytorch.tokenizers import CharTokenizer
+from mytorch.tokenizers import gpt2_tokenizer, load_tokenizer
 from mytorch.utils import atomic_write
 from mytorch.utils.parent_death import die_with_parent
-from mytorch.utils.reading import read_json
+from mytorch.utils.reading import read_json, read_text
 from prepare_data.common import PrepareError, argument_parser, atomic_folder, run
-from prepare_data.documents import HubDataset, Source, check_space, import_package, open_file
+from prepare_data.documents import HubDataset, Source, check_space, open_file
 from prepare_data.prepare_text import fraction
 
 OPENWEBTEXT = "Skylion007/openwebtext"
 OPENWEBTEXT_BYTES = 36e9  # of shards and train.bin, until the shards are deleted
 SPLIT_SEED = 2357
 SAMPLE = 1 << 20  # characters whose tokens are counted to estimate the size of all
-
-
-class Tokenizer(NamedTuple):
-    encode: Callable[[str], list[int]]
-    end_of_text: int
-    content: str  # of tokenizer.json
 
 
 class Job(NamedTuple):
@@ -68,27 +62,27 @@ class Settings(NamedTuple):
 
 
 @functools.cache
-def load_tokenizer(name: str) -> Tokenizer:
-    """Returns GPT-2's tokenizer for "gpt2", or that of a tokenizer.json or its folder."""
-    if name == "gpt2":
-        try:
-            encoding = import_package("tiktoken").get_encoding("gpt2")
-        except OSError as error:
-            raise PrepareError(f"GPT-2's tokenizer could not be downloaded: {error}") from None
-        content = json.dumps({"type": "gpt2", "vocab_size": encoding.n_vocab})
-        return Tokenizer(encoding.encode_ordinary, encoding.eot_token, content + "\n")
-    path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+def open_tokenizer(name: str) -> tuple[Any, str]:
+    """Returns GPT-2's tokenizer for "gpt2", or that of a tokenizer.json or its folder; and the file."""
     try:
-        tokenizer = CharTokenizer.load(path)
-        (end_of_text,) = tokenizer.encode("\x03")  # ASCII's end of text
-    except ValueError as error:
+        if name == "gpt2":
+            tokenizer = gpt2_tokenizer()
+            text = json.dumps({"type": "gpt2", "vocab_size": tokenizer.vocab_size}) + "\n"
+        else:
+            tokenizer = load_tokenizer(name)
+            text = read_text(Path(name) / "tokenizer.json" if Path(name).is_dir() else name)
+    except (OSError, ValueError) as error:
         raise PrepareError(f"--tokenizer {name}: {error}") from None
-    return Tokenizer(tokenizer.encode, end_of_text, path.read_text(encoding="utf-8"))
+    if getattr(tokenizer, "eos_token_id", None) is None:
+        raise PrepareError(f"--tokenizer {name}: it has no token for the end of a text")
+    if tokenizer.vocab_size > 2**16:
+        raise PrepareError(f"--tokenizer {name}: {tokenizer.vocab_size:,} ids, but uint16 allows 65,536")
+    return tokenizer, text
 
 
-def encode(text: str, source: Source, tokenizer: Tokenizer) -> list[int]:
+def encode(text: str, source: Source, name: str) -> list[int]:
     try:
-        return tokenizer.encode(text)
+        return open_tokenizer(name)[0].encode(text)
     except ValueError as error:
         raise PrepareError(f"{source.name}: {error}") from None
 
@@ -99,14 +93,15 @@ def shard_path(folder: Path, index: int, split: str) -> Path:
 
 def make_shard(job: Job, settings: Settings) -> None:
     """Writes the tokens of a part, each document of it to one of the splits."""
-    tokenizer, rng = load_tokenizer(settings.tokenizer), np.random.default_rng((SPLIT_SEED, job.index))
+    end_of_text = open_tokenizer(settings.tokenizer)[0].eos_token_id
+    rng = np.random.default_rng((SPLIT_SEED, job.index))
     tokens = {"val": array("H"), "train": array("H")}
     split = None
     for text, is_whole in job.source.read(job.begin, job.end):
         split = split or ("val" if rng.random() < settings.val_fraction else "train")
-        tokens[split].extend(encode(text, job.source, tokenizer))
+        tokens[split].extend(encode(text, job.source, settings.tokenizer))
         if is_whole:
-            tokens[split].append(tokenizer.end_of_text)
+            tokens[split].append(end_of_text)
             split = None
     for name, ids in tokens.items():  # a part with a train shard is finished
         with atomic_write(shard_path(settings.folder, job.index, name)) as partial:
@@ -155,7 +150,7 @@ def check_plan(folder: Path, plan: dict) -> None:
         partial.write_text(json.dumps(plan) + "\n", encoding="utf-8")
 
 
-def estimated_bytes(jobs: list[Job], tokenizer: Tokenizer) -> float:
+def estimated_bytes(jobs: list[Job], tokenizer: str) -> float:
     """Returns the size of all tokens, as far as the first documents tell."""
     for job in jobs:
         for text, _ in job.source.read(job.begin, job.end):
@@ -166,7 +161,7 @@ def estimated_bytes(jobs: list[Job], tokenizer: Tokenizer) -> float:
     return 0.0
 
 
-def join_shards(jobs: list[Job], shards: Path, folder: Path, tokenizer: Tokenizer) -> None:
+def join_shards(jobs: list[Job], shards: Path, folder: Path, tokenizer: str) -> None:
     """Writes train.bin, val.bin and tokenizer.json."""
     counts = {}
     with atomic_folder(folder) as partial:
@@ -178,13 +173,13 @@ def join_shards(jobs: list[Job], shards: Path, folder: Path, tokenizer: Tokenize
                 counts[split] = file.tell() // 2
             if not counts[split]:
                 raise PrepareError(f"{split}.bin would be empty; choose another --val_fraction")
-        (partial / "tokenizer.json").write_text(tokenizer.content, encoding="utf-8")
-    print(f"{folder}: train.bin {counts['train']:,} tokens, val.bin {counts['val']:,} tokens, tokenizer.json")
+        (partial / "tokenizer.json").write_text(open_tokenizer(tokenizer)[1], encoding="utf-8")
+    print(f"{folder}: train.bin {counts['train']:,} tokens, val.bin {counts['val']:,} tokens")
 
 
 def prepare(args) -> None:
     folder, shards = args.path_to_save, args.path_to_save / ".shards"
-    tokenizer = load_tokenizer(args.tokenizer)
+    open_tokenizer(args.tokenizer)  # an error at once
     if args.data_files:
         files = enumerate(args.data_files)
         sources = [open_file(name, args.text_key, shards / "downloads", i) for i, name in files]
@@ -192,15 +187,18 @@ def prepare(args) -> None:
         if args.dataset == OPENWEBTEXT:
             check_space(folder, OPENWEBTEXT_BYTES)
         sources = [HubDataset(args.dataset, args.text_key, args.num_proc)]
-    check_plan(shards, {
+    plan = {
         "files": [[source.name, *source.version] for source in sources],
-        "tokenizer": tokenizer.content, "val_fraction": args.val_fraction, "text_key": args.text_key,
-    })  # fmt: skip
+        "tokenizer": open_tokenizer(args.tokenizer)[1],
+        "val_fraction": args.val_fraction,
+        "text_key": args.text_key,
+    }
+    check_plan(shards, plan)
     parts = [(source, *part) for source in sources for part in source.parts()]
     jobs = [Job(index, *part) for index, part in enumerate(parts)]
     todo = [job for job in jobs if not shard_path(shards, job.index, "train").exists()]
     written = sum(path.stat().st_size for path in shards.glob("*.bin"))
-    check_space(folder, 2 * estimated_bytes(jobs, tokenizer) - written)
+    check_space(folder, 2 * estimated_bytes(jobs, args.tokenizer) - written)
     total, settings = sum(job.num_bytes for job in jobs), Settings(shards, args.tokenizer, args.val_fraction)
     with tqdm(
         total=total, initial=total - sum(job.num_bytes for job in todo), desc="tokenizing", unit="B",
@@ -208,7 +206,7 @@ def prepare(args) -> None:
     ) as progress:  # fmt: skip
         for job in make_shards(todo, settings, args.num_proc):
             progress.update(job.num_bytes)
-    join_shards(jobs, shards, folder, tokenizer)
+    join_shards(jobs, shards, folder, args.tokenizer)
     shutil.rmtree(shards)
 
 

@@ -1,4 +1,4 @@
-"""Any text as character tokens: train.bin, val.bin, tokenizer.json, from a UTF-8 file or a folder of files.
+"""Any text as tokens: train.bin, val.bin, tokenizer.json, from a UTF-8 file or a folder of files.
 
 --pydocs uses the help topics of the Python installation, which need no network.
 """
@@ -9,7 +9,15 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # runs without installing mytorch
 
-from prepare_data.common import PrepareError, argument_parser, decode_text, read_file, run, write_char_tokens
+from prepare_data.common import (
+    PrepareError,
+    add_tokenizer_arguments,
+    argument_parser,
+    decode_text,
+    read_file,
+    run,
+    write_tokens,
+)
 
 
 def folder_text(folder: Path, pattern: str) -> str:
@@ -62,6 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         default=0.1,
         help="size of the validation split; default: %(default)s",
     )
+    add_tokenizer_arguments(parser)
     args = parser.parse_args(argv)
     if (args.path is None) != args.pydocs:
         parser.error("pass either a path or --pydocs")
@@ -74,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             text = decode_text(read_file(args.path), str(args.path))
             print(f"text from {args.path}")
-        write_char_tokens(text, args.path_to_save, args.val_fraction)
+        write_tokens(text, args.path_to_save, args.val_fraction, args.tokenizer, args.vocab_size)
 
     return run(prepare)
 

@@ -8,6 +8,10 @@ from pathlib import Path
 
 os.environ.setdefault("MYTORCH_COMPILE", "wait")  # kernels in the background would be tested at times
 
+# The tests start hundreds of processes, each of which would compile mytorch where none may write bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 import hypothesis
 import pytest
 
@@ -54,10 +58,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
-def pytest_collection_finish(session):
-    """The garbage collector need not look again at all tests and modules, which live to the end."""
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """The garbage collector looks at no tests and modules, which live to the end: not while they are
+    collected, either."""
+    gc.disable()
+    yield
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

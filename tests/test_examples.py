@@ -47,3 +47,12 @@ def test_lstm_language_model():
     assert code == 0 and found, text
     loss, bound = map(float, found.groups())
     assert 1.4 < bound < 1.8 and loss < 0.6 * bound, text
+
+
+def test_quantized_weights_are_smaller(tmp_path):
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 1000)
+    text, code = run("quantize", "--file", tmp_path / "text.txt", "--iterations", 20)
+    found = re.findall(r"^(\w+) +perplexity ([\d.]+), ([\d.]+) MB$", text, re.M)
+    assert code == 0 and [name for name, _, _ in found] == ["float32", "q8_0", "q4_0", "q4_1"], text
+    (_, exact, whole), (_, perplexity, part) = found[:2]
+    assert abs(float(perplexity) / float(exact) - 1) < 0.02 and float(part) < 0.4 * float(whole), text

@@ -24,7 +24,7 @@ LAYERS = [
     ("models",),
     ("accelerate",),
     ("amp", "cuda/amp"),
-    ("cli",),
+    ("cli", "chat"),
     ("__init__",),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -52,6 +52,14 @@ def test_torch_is_for_the_tests_alone(arguments):
     assert with_torch == {"test"} and "torch==2.13.0" in extras["test"]
 
 
+def test_the_oracles_of_the_tokenizers_are_for_the_tests_alone(arguments):
+    extras = arguments["extras_require"]
+    for package in ("tokenizers", "transformers"):
+        assert {name for name, needs in extras.items() if package in needs} == {"test"}
+    for package, extra in {"tiktoken": "train", "gguf": "models", "huggingface_hub": "models"}.items():
+        assert {name for name, needs in extras.items() if package in needs} == {extra, "test"}
+
+
 def test_bfloat16_comes_with_what_computes(arguments):
     extras = arguments["extras_require"]
     with_it = {name for name, needs in extras.items() if "ml_dtypes" in needs}

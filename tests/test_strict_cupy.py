@@ -205,6 +205,9 @@ def test_views_share_memory_and_know_their_base(fake_cuda):
     row[1:] += 1
     np.testing.assert_allclose(a.get()[1], [7, *(FLOATS[1, 1:] + 1)])
     assert row.base is a[1:][0].base is a.reshape(4, 3).base is a.T.base is a.ravel().base is a
+    empty = a[:0]
+    assert empty.reshape(4, 0).base is empty.T.base is fake_cuda.transpose(empty).base is a
+    assert empty.copy().base is fake_cuda.exp(empty).base is None
     assert a.base is a.copy().base is a.T.reshape(-1).base is a[[0]].base is None
     assert a.data.ptr == a[0].data.ptr == row.data.ptr - a.strides[0]
     a[0, 0][...] = -1
@@ -235,6 +238,7 @@ def test_setitem(fake_cuda):
 def test_integer_arrays_wrap_around(fake_cuda):
     a = fake_cuda.array(FLOATS)
     np.testing.assert_array_equal(a[fake_cuda.array([3, -4])].get(), FLOATS[[0, 2]])
+    assert np.take(a[:0, :0], fake_cuda.array([0, -1]), axis=0).shape == (2, 0)
     np.testing.assert_array_equal(np.take(a, fake_cuda.array([5]), axis=1).get(), FLOATS[:, [1]])
     np.testing.assert_array_equal(a[np.array([4]), [5]].get(), FLOATS[[1], [1]])  # NumPy's too
 

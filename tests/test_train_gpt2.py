@@ -381,7 +381,7 @@ def test_damaged_data_is_refused_before_the_training(folder, tmp_path, kind):
         ("config.json", b'{"n_layers": 4}', "config.json is no configuration.*'n_layers'"),
         ("config.json", b"[]", "config.json is no configuration of a GPT-2: expected a JSON object"),
         ("config.json", b'{"n_layer": Infinity}', "config.json is damaged: Infinity is no number"),
-        ("config.json", b'{"n_layer": 1}', "run: tensor transformer.wte.weight has shape"),
+        ("config.json", b'{"n_layer": 1}', "run: tensor .* has shape"),
         ("tokenizer.json", b"{}", "tokenizer.json is damaged: expected a tokenizer"),
         ("model.safetensors", b"", "model.safetensors: it is not a safetensors file"),
         ("model.safetensors", None, "model.safetensors: it is a FIFO"),
@@ -445,7 +445,7 @@ def test_smoke_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "7,227,520 parameters, 16 tokens a step" and len(lines) == 4
     for i, line in enumerate(lines[1:], 1):
-        pattern = rf"step {i}: loss 1\d\.\d{{4}}, [\d.]+ s a step, [\d,]+ tokens/s, 0\.\d\d GB at the peak"
+        pattern = rf"step {i}: loss 1\d\.\d{{4}}, [\d.]+ s a step, [\d,]+ tokens/s, \d\.\d\d GB at the peak"
         assert re.fullmatch(pattern, line), line
     assert not list(tmp_path.iterdir())
 

@@ -62,6 +62,7 @@ class MixedPrecisionOptimizer:
         self.found_inf: Tensor | None = None
         self._values = {} if values is None else values
         self._masters: dict[Tensor, Tensor] = {}
+        self._models: dict[Tensor, Tensor] = {}  # the other way round
         self._seen: dict[Tensor, tuple[Array, int]] = {}  # the model's weights and their versions
         self._pairs: list[_Pair] = []
         self._held: set[Tensor] = set()  # parameters whose gradients of this window accumulate in float32
@@ -82,7 +83,7 @@ class MixedPrecisionOptimizer:
             self.dtype = p.dtype
             value = self._values.pop(p, None)
             master = Tensor((p.data if value is None else value).to("float32"))
-            self._masters[p] = master.requires_grad_(p.requires_grad)
+            self._masters[p], self._models[master] = master.requires_grad_(p.requires_grad), p
             self._seen[p] = p.data, version_of(p)
         return self._masters[p]
 
@@ -110,8 +111,7 @@ class MixedPrecisionOptimizer:
 
     def models_of(self, params: Iterable[Tensor]) -> list[Tensor]:
         """Returns the model's parameters of these masters; other tensors unchanged."""
-        models = {master: p for p, master in self._masters.items()}
-        return [models.get(p, p) for p in params]
+        return [self._models.get(p, p) for p in params]
 
     def masters_of(self, params: Iterable[Tensor]) -> list[Tensor]:
         """Returns the masters of these parameters of the model; other tensors unchanged."""

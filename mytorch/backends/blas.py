@@ -30,7 +30,7 @@ def product(x: RawArray, y: RawArray) -> RawArray:
     if x.dtype.itemsize == 2 and is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS
         return product(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     if y.ndim == 2 and x.ndim > 2:
-        return np.reshape(_multiply(rows(x), y), (*x.shape[:-1], y.shape[-1]))
+        return _multiply(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     return _multiply(x, y)
 
 

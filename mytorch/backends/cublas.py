@@ -18,14 +18,13 @@ import threading
 import warnings
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from .cublas_calls import Planned, is_planned, planned, result_shape
 from .device import RawArray
-from .strided_gemm import Plan, plan, strided
 
-_DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_32F_FAST_TF32 = 68, 70, 77  # cublasComputeType_t
 _DEFAULT_ALGORITHM = -1
 _SUM_IN_FLOAT32 = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: no partial sums in float16
@@ -104,25 +103,22 @@ def matmul(
     if out is None:
         if beta:
             raise ValueError(f"beta={beta} needs an `out` to be added to")
-        out = _cupy().empty(_result_shape(x.shape, y.shape), x.dtype)
-    how = _planned(
-        _Layout(x.shape, x.strides, x.dtype), _Layout(y.shape, y.strides, y.dtype),
-        _Layout(out.shape, out.strides, out.dtype),
-    )  # fmt: skip
-    _check_devices(x, y, out)
-    if out.size == 0:
-        return out
-    if x.shape[-1] == 0:  # an empty sum
+        out = _cupy().empty(result_shape(x.shape, y.shape), x.dtype)
+    how = planned(
+        x.shape, x.strides, x.dtype, y.shape, y.strides, y.dtype, out.shape, out.strides, out.dtype
+    )
+    device = _common_device(x, y, out)
+    if how is not None:
+        blas = library()
+        if blas is None:
+            raise RuntimeError("cuBLAS can't be loaded")
+        x, y = dense(x) if how.copy_x else x, dense(y) if how.copy_y else y
+        blas.run(how, device, *((x, y) if how.swapped else (y, x)), out, alpha, beta)
+    elif x.shape[-1] == 0:  # an empty sum
         out[...] = 0 if beta == 0 else beta * out
-        return out
-    if how is None:
+    elif out.size:
         z = matmul(x, y, alpha=alpha)
         out[...] = z if beta == 0 else z + beta * out
-        return out
-    blas = library()
-    if blas is None:
-        raise RuntimeError("cuBLAS can't be loaded")
-    blas.run(how, dense(x) if how.copy_x else x, dense(y) if how.copy_y else y, out, alpha, beta)
     return out
 
 
@@ -132,7 +128,7 @@ def product(x: RawArray, y: RawArray, out: RawArray | None = None, beta: float =
     Raises:
         RuntimeError: bfloat16 without cuBLAS, which cupy.matmul would treat as integers.
     """
-    if _name(x.dtype) in _DATA_TYPES and library() is not None:
+    if is_planned(x.dtype) and library() is not None:
         return matmul(x, y, out, beta=beta)
     if x.dtype.name == "bfloat16":
         raise RuntimeError("products in bfloat16 need cuBLAS, which can't be loaded")
@@ -152,61 +148,23 @@ def dense(array: RawArray) -> RawArray:
     return array.copy(order="C")
 
 
-@functools.lru_cache(64)
-def _name(dtype: np.dtype) -> str:
-    """Returns dtype.name, which NumPy puts together for each call."""
-    return dtype.name
-
-
-class _Layout(NamedTuple):
-    """What a plan depends on."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype
-
-    itemsize = property(lambda self: self.dtype.itemsize)
-
-
-@functools.lru_cache(4096)  # a training step repeats the same products
-def _result_shape(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        if min(len(x), len(y)) >= 2 and x[-1] == y[-2]:
-            return (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
-    except ValueError:
-        pass
-    raise ValueError(f"a product needs (..., M, K) and (..., K, N), got shapes {x} and {y}")
-
-
-@functools.lru_cache(4096)
-def _planned(x: _Layout, y: _Layout, out: _Layout) -> Plan | None:
-    """Returns the plan of a product; None if there is none, or nothing to multiply.
-
-    Raises:
-        TypeError, ValueError: see `matmul`.
-    """
-    shape = _result_shape(x.shape, y.shape)
-    allowed = (x.dtype.name, "float32") if x.itemsize == 2 else (x.dtype.name,)
-    if x.dtype.name not in _DATA_TYPES or x.dtype != y.dtype or out.dtype.name not in allowed:
-        raise TypeError(f"no product of {x.dtype} and {y.dtype} into {out.dtype}")
-    if out.shape != shape:
-        raise ValueError(f"the product has shape {shape}, `out` has {out.shape}")
-    if 0 in shape:
-        return None
-    if any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True)):
-        raise ValueError(f"`out` of strides {out.strides} has one address for several elements")
-    return None if x.shape[-1] == 0 else plan(strided(x), strided(y), strided(out), x.itemsize)
-
-
-def _check_devices(x: RawArray, y: RawArray, out: RawArray) -> None:
+def _common_device(x: RawArray, y: RawArray, out: RawArray) -> int:
+    """Returns the current device; raises unless the arrays are on it."""
     current = _cupy().cuda.get_device_id()
-    devices = [array.device.id for array in (x, y, out)]
-    if devices != [current] * 3:
+    if not x.device.id == y.device.id == out.device.id == current:
+        devices = [array.device.id for array in (x, y, out)]
         raise RuntimeError(f"the arrays are on devices {devices}, the current one is {current}")
+    return current
 
 
 def _cupy() -> ModuleType:
     return sys.modules["cupy"]  # loaded, since a CuPy array exists
+
+
+@functools.lru_cache(64)
+def _in_memory(kind: type, value: float) -> Any:
+    """Returns the address of a number, which cuBLAS reads."""
+    return byref(kind(value))
 
 
 class Library:
@@ -225,10 +183,9 @@ class Library:
         self._free: dict[int, list[_Handle]] = {}
         self._workspaces: dict[tuple[int, int], Any] = {}
 
-    def handle(self) -> _Handle:
+    def handle(self, device: int) -> _Handle:
         """Returns the handle of this thread for the current device, set to the current stream."""
-        cuda = _cupy().cuda
-        device, stream = cuda.get_device_id(), cuda.get_current_stream().ptr
+        stream = _cupy().cuda.get_current_stream().ptr
         leases = self._mine.__dict__
         if device not in leases:
             leases[device] = _Lease(self, self._free.setdefault(device, []))
@@ -247,30 +204,24 @@ class Library:
             self._workspaces.setdefault(key, memory)  # another thread may have been faster
         return self._workspaces[key]
 
-    def run(self, how: Plan, x: RawArray, y: RawArray, out: RawArray, alpha: float, beta: float) -> None:
-        """Makes the calls of a plan, on the current stream."""
-        handle = self.handle().pointer
-        a, b = (x, y) if how.swapped else (y, x)
-        scalar, compute = c_float, _COMPUTE_32F if _precision == "highest" else _COMPUTE_32F_FAST_TF32
-        kind = _name(a.dtype)
-        if kind == "float64":
+    def run(
+        self, how: Planned, device: int, a: RawArray, b: RawArray, c: RawArray, alpha: float, beta: float
+    ) -> None:
+        """Makes the calls of a plan, on the current device and stream."""
+        handle = self.handle(device).pointer
+        scalar, compute = c_float, _COMPUTE_32F
+        if how.dtype == "float64":
             scalar, compute = c_double, _COMPUTE_64F
-        elif kind != "float32":
-            compute = _COMPUTE_32F
-        alpha, beta = byref(scalar(alpha)), byref(scalar(beta))
+        elif how.dtype == "float32" and _precision != "highest":
+            compute = _COMPUTE_32F_FAST_TF32
+        alpha, beta = _in_memory(scalar, alpha), _in_memory(scalar, beta)
+        at_a, at_b, at_c = a.data.ptr, b.data.ptr, c.data.ptr
         for call in how.calls:
-            operands = []
-            for array, matrix in ((a, call.a), (b, call.b), (out, call.c)):
-                address = array.data.ptr + matrix.offset * array.itemsize
-                stride = (matrix.stride,) if call.batch > 1 else ()
-                operands.append((address, _DATA_TYPES[_name(array.dtype)], matrix.ld, *stride))
-            head = (handle, call.a.transposed, call.b.transposed, call.m, call.n, call.k, alpha)
-            tail = (*operands[0], *operands[1], beta, *operands[2])
-            if call.batch > 1:
-                batched = "cublasGemmStridedBatchedEx_64"
-                self.call(batched, *head, *tail, call.batch, compute, _DEFAULT_ALGORITHM, about=call)
-            else:
-                self.call("cublasGemmEx_64", *head, *tail, compute, _DEFAULT_ALGORITHM, about=call)
+            to_a, to_b, to_c = call.offsets
+            self.call(
+                call.function, handle, *call.sizes, alpha, at_a + to_a, *call.a, at_b + to_b, *call.b,
+                beta, at_c + to_c, *call.c, *call.batch, compute, _DEFAULT_ALGORITHM, about=call.gemm,
+            )  # fmt: skip
 
     def call(self, name: str, *args: Any, about: object = "") -> None:
         """Calls a function of cuBLAS; raises RuntimeError with its status unless that is 0."""

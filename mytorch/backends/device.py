@@ -132,7 +132,10 @@ def cuda_device(index: int) -> device:
 
 def device_of(raw: RawArray) -> device:
     """Returns the device of a raw NumPy or CuPy array."""
-    return CPU if isinstance(raw, np.ndarray) else cuda_device(raw.device.id)
+    if isinstance(raw, np.ndarray):
+        return CPU
+    index = raw.device.id
+    return _CUDA.get(index) or cuda_device(index)
 
 
 def array_module(target: device) -> Any:

@@ -67,7 +67,7 @@ def capture(pool: Pool, mode: str = "relaxed") -> Iterator[list]:
         raise RuntimeError("a CUDA graph can't be captured on the default stream: use mytorch.cuda.stream")
     blas = cublas.library()
     if blas is not None:
-        blas.handle()  # creating one waits for the GPU
+        blas.handle(cuda.get_device_id())  # creating one waits for the GPU
     captured: list = []
     try:
         with cuda.using_allocator(pool.memory.malloc):

@@ -11,7 +11,6 @@ gradients are summed and stored is that of `grad_accumulator`.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -55,10 +54,11 @@ def backward(
     for node, grad in roots:
         accumulator.add(node, grad)
     ready = [node for node in start if not waiting[node]]
-    with _running(waiting):
+    home = start[0].device if start else CPU  # most often that of all nodes
+    with _running(waiting), on(home):
         while ready:
             node = ready.pop()
-            with NO_CONTEXT if node.device is CPU else on(node.device):
+            with NO_CONTEXT if node.device is home else on(node.device):
                 grad = accumulator.finish(node, retain_graph)
                 for parent, part, owned in input_grads(node, grad, needed) if node.parents else ():
                     if part is not None:
@@ -71,17 +71,17 @@ def backward(
                 node.free()
 
 
-def _count_consumers(roots: list[Node], needed: set[Node] | None) -> Counter:
-    """Counts the gradients that each node below the roots will receive."""
-    consumers: Counter = Counter()
-    stack, seen = list(roots), set(roots)
+def _count_consumers(roots: list[Node], needed: set[Node] | None) -> dict[Node, int]:
+    """Counts the gradients that the roots and each node below them will receive from others."""
+    consumers = dict.fromkeys(roots, 0)
+    stack = list(roots)
     while stack:
         for parent in stack.pop().parents:
             if parent is not None and (needed is None or parent in needed):
-                consumers[parent] += 1
-                if parent not in seen:
-                    seen.add(parent)
+                if parent not in consumers:
+                    consumers[parent] = 0
                     stack.append(parent)
+                consumers[parent] += 1
     return consumers
 
 
@@ -215,7 +215,7 @@ _OWNED_ARRAY, _OWNED_BASE = _of_an_owned_view()  # Python's versions count the a
 class BackwardPass(NamedTuple):
     """What hooks may know of the backward pass that called them.
 
-    nodes:  those below the roots: all of them will be visited.
+    nodes:  the roots and those below: all of them will be visited.
     at_end: functions to be called once, when they have been.
     """
 

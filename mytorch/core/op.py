@@ -298,16 +298,15 @@ def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vj
             break
     else:
         return None
-    parents, kept, versions = [], [], []
-    for a in args:
-        parent = version = None
+    nothing = [None] * len(args)
+    parents, kept, versions = nothing.copy(), list(args), nothing.copy()
+    for i, a in enumerate(args):
         if isinstance(a, Tensor):
-            parent = a._node if a._view is None else a.node
-            version = a._version, a._version.count
-        parents.append(parent)
-        kept.append(a if parent is None or not parent.parents else None)
-        versions.append(version)
-    if parents.count(None) == len(parents):
+            parent = parents[i] = a._node if a._view is None else a.node
+            versions[i] = a._version, a._version.count
+            if parent is not None and parent.parents:
+                kept[i] = None
+    if parents == nothing:
         return None
     if type(vjp) is tuple and None in parents:  # drop what will not be called, and the arrays it holds
         vjp = tuple([f if parent else None for f, parent in zip(vjp, parents, strict=False)])

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.device import CPU, RawArray, as_device, device, device_of, is_raw, move
 from ..backends.dtypes import get_default_dtype, is_inexact
-from .array import Array, wrap
+from .array import Array
 from .grad_mode import enable_grad
 from .graph import Node, Version, View, replay_views
 from .hook import RemovableHandle
@@ -366,11 +366,8 @@ def _uninitialized(sizes: tuple) -> np.ndarray:
 
 def from_raw(raw: RawArray) -> Tensor:
     """Returns a Tensor around a raw array, without history."""
-    if type(raw) is np.ndarray:
-        data = _new(Array)
-        data._array = raw
-    else:
-        data = wrap(raw)
+    data = _new(Array)
+    data._array = np.asarray(raw) if isinstance(raw, np.generic) else raw
     out = _new(Tensor)
     out._data = data  # what `_set` does, without a call
     out._grad = out._node = out._view = out.grad_slot = out._post_hooks = None

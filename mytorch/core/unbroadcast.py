@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blas import column_sums
-from ..backends.device import CPU, RawArray, is_raw, move
+from ..backends.device import RawArray, device_of, is_raw, move
 from ..backends.dtypes import is_half
 from .grad_accumulator import LazyGrad
 from .graph import Node
@@ -43,7 +43,7 @@ def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
         grad = grad.astype(node.dtype)
     if isinstance(grad, np.generic):  # NumPy's result where an array has no dimensions
         grad = np.asarray(grad)
-    return grad if type(grad) is np.ndarray and node.device is CPU else move(grad, node.device)
+    return grad if device_of(grad) is node.device else move(grad, node.device)
 
 
 def shape_error(raws: Sequence[Any]) -> str | None:

@@ -71,7 +71,7 @@ class ModelConfig:
                 raise ValueError(f"expected a JSON object, got {type(content).__name__}")
             return cls(**content)
         except (TypeError, ValueError) as error:
-            name = cls.__name__.removesuffix("Config")
+            name = {"GPT2Config": "GPT-2"}.get(cls.__name__, cls.__name__.removesuffix("Config"))
             article = "an" if name[0] in "AEIO" else "a"
             raise ValueError(f"{path} is no configuration of {article} {name}: {error}") from error
 

@@ -25,10 +25,9 @@ Prompts = Tensor | Sequence[Sequence[int]]
 
 
 class Tokenizer(Protocol):
-    """What `generate` needs of a tokenizer."""
+    """What `generate` and `stream_text` need of a tokenizer."""
 
-    def encode(self, text: str) -> list[int]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode_bytes(self, ids: Sequence[int]) -> bytes: ...
 
 
 def pad_left(prompts: Prompts, device: object = None) -> tuple[Tensor, list[int]]:
@@ -104,9 +103,9 @@ def ends_with_any(tokens: list[int], strings: Sequence[str], tokenizer: Tokenize
     """Returns whether the text of these tokens has one of the strings in its end."""
     if not strings:
         return False
-    longest = max(len(string.encode()) for string in strings)
-    text = tokenizer.decode(tokens[-longest - 4 :])  # a token has a byte or more, a character up to four
-    return any(string in text for string in strings)
+    ends = [string.encode() for string in strings]
+    text = tokenizer.decode_bytes(tokens[-max(map(len, ends)) :])  # a token has a byte or more
+    return any(end in text for end in ends)
 
 
 def stream_text(

@@ -15,7 +15,7 @@ from .hooks import Hooked
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, entries, load
 
-REGISTRIES = ("_parameters", "_buffers", "_modules")
+REGISTRIES = ("_parameters", "_modules", "_buffers")
 
 
 class Module(Hooked, Convertible):
@@ -60,8 +60,8 @@ class Module(Hooked, Convertible):
     def __getattr__(self, name: str) -> Any:
         attributes = self.__dict__
         for registry in REGISTRIES:
-            entries = attributes.get(registry)
-            if entries is not None and name in entries:
+            entries = attributes.get(registry, ())
+            if name in entries:
                 return entries[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

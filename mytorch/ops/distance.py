@@ -11,6 +11,7 @@ from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .autocast import autocasts, in_float32
 from .elementwise import sub
+from .mask import where
 from .norms import norm
 from .reduce import sum, total
 from .shape import unsqueeze
@@ -54,7 +55,8 @@ def cdist(
     if p == 2 and BY_PRODUCT[compute_mode](max(x1.shape[-2], x2.shape[-2])):
         return _euclidean(x1, x2)
     difference = sub(unsqueeze(x1, -2), unsqueeze(x2, -3))
-    return norm(difference, p, -1) if x1.shape[-1] else sum(difference, -1)
+    distance = norm(difference, p, -1) if x1.shape[-1] else sum(difference, -1)
+    return where(distance != 0, distance, 0)  # where points coincide an infinite gradient has no direction
 
 
 @op

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from ..backends.device import CPU, RawArray, is_raw, move, on
-from ..backends.dtypes import as_dtype, can_cast, is_inexact
+from ..backends.dtypes import as_dtype, can_cast, is_half, is_inexact
 from ..backends.float_errors import IGNORE, errors
 from ..core.grad_mode import _state, is_grad_enabled
 from ..core.graph import Node, new_recompute
 from ..core.op import NUMBERS, as_raw
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from .cast import clone
+from .scalars import as_number
 
 
 def inplace(function: Callable, name: str | None = None) -> Callable:
@@ -77,7 +78,10 @@ def _write(x: Tensor, value: Any, index: Any, name: str) -> Tensor:
     if wanted:
         check_history(x, name)
     target, device = raw_of(x), x.device
-    source = value if isinstance(value, NUMBERS) else move(raw_of(value), device)
+    if isinstance(value, NUMBERS):  # half precision gets an infinity for what is too large
+        source = as_number(value, np.dtype(np.float64) if is_half(x.dtype) else x.dtype, name).item()
+    else:
+        source = move(raw_of(value), device)
     token = errors.set(IGNORE)
     try:
         with on(device):

@@ -171,19 +171,20 @@ def isin(
         invert: return which elements are not in it.
 
     Raises:
-        RuntimeError: they are bools.
+        RuntimeError: one of them is bool.
         TypeError: both are numbers.
 
     >>> mytorch.isin(mytorch.tensor([1, 2, 3]), mytorch.tensor([2, 5]))
     tensor([False  True False])
     """
+    for x in (elements, test_elements):
+        if isinstance(x, bool) or getattr(x, "dtype", None) == np.bool:
+            raise RuntimeError("isin(): not implemented for bool")
     return _isin(elements, test_elements, bool(invert))
 
 
 @op(promote="common", half="float16")
 def _isin(elements, others, invert):
-    if elements.dtype == np.bool:
-        raise RuntimeError("isin(): not for bools")
     on_gpu = [x for x in (elements, others) if is_raw(x) and not isinstance(x, np.ndarray)]
     if on_gpu:  # CuPy's function takes no numbers
         elements, others = (np.asarray(x, like=on_gpu[0]) for x in (elements, others))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import methodcaller
+from itertools import repeat
+from operator import is_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -106,11 +107,10 @@ class FlatState:
         """Returns whether the optimizer's state still is these views; anyone may assign other tensors."""
         if tuple(self.buffer.moments) != tuple(names):
             return False
-        for i, p in enumerate(self.buffer.params):
-            entry = state.get(p, {})
-            for name, stored in self._stored.items():
-                if entry.get(name) is not stored[i]:
-                    return False
+        entries = list(map(state.get, self.buffer.params, repeat({})))
+        for name, stored in self._stored.items():
+            if not all(map(is_, map(methodcaller("get", name), entries), stored)):
+                return False
         return True
 
     # An update.

@@ -73,20 +73,12 @@ class CharTokenizer:
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         """Returns the text of `ids`, a list or a 1-D array; raises ValueError for an unknown id."""
-        ids = np.asarray(ids if hasattr(ids, "__array__") else list(ids))
-        if ids.ndim != 1:
-            raise ValueError(
-                f"decode expects a list or a 1-D array of ids, got an array of shape {ids.shape}"
-            )
-        if not len(ids):
-            return ""
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"decode expects integers, got {ids.dtype}")
-        outside = np.flatnonzero((ids < 0) | (ids >= self.vocab_size))
-        if len(outside):
-            position = int(outside[0])
-            raise ValueError(f"id {ids[position]} at position {position} is outside 0..{self.vocab_size - 1}")
+        ids = check_ids(ids, self.vocab_size)
         return self._code_of_id[ids].tobytes().decode("utf-32-le")
+
+    def decode_bytes(self, ids: Iterable[int] | np.ndarray) -> bytes:
+        """Returns `decode(ids)` as UTF-8."""
+        return self.decode(ids).encode()
 
     def save(self, path: str | Path) -> None:
         """Saves the tokenizer as JSON; the write is atomic."""
@@ -111,6 +103,22 @@ class CharTokenizer:
 
     def __repr__(self) -> str:
         return f"CharTokenizer(vocab_size={self.vocab_size})"
+
+
+def check_ids(ids: Iterable[int] | np.ndarray, vocab_size: int) -> np.ndarray:
+    """Returns `ids`, a list or a 1-D array, as an array (N,); raises ValueError for an unknown id."""
+    ids = np.asarray(ids if hasattr(ids, "__array__") else list(ids))
+    if ids.ndim != 1:
+        raise ValueError(f"decode expects a list or a 1-D array of ids, got an array of shape {ids.shape}")
+    if not len(ids):
+        return ids.astype(np.int64)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"decode expects integers, got {ids.dtype}")
+    outside = np.flatnonzero((ids < 0) | (ids >= vocab_size))
+    if len(outside):
+        position = int(outside[0])
+        raise ValueError(f"id {ids[position]} at position {position} is outside 0..{vocab_size - 1}")
+    return ids
 
 
 def _code_points(text: str, errors: str = "surrogatepass") -> np.ndarray:

@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..tokenizers.char import CharTokenizer
+from ..tokenizers.load import load_tokenizer, tokenizer_type
 from .data.dataset import Dataset
-from .reading import open_regular, read_json
+from .reading import open_regular
 
 _CHUNK = 1 << 20  # tokens that are checked at once
 _GPT2_VOCAB_SIZE = 50304  # 50,257 tokens, rounded up to a multiple of 64
@@ -93,23 +93,9 @@ def size_of_vocabulary(folder: str | Path) -> int:
     """Returns the vocabulary size of a folder's tokenizer; for GPT-2's, rounded up to a multiple of 64.
 
     Raises:
-        OSError, ValueError: see `tokenizer_type` and `CharTokenizer.load`.
+        OSError, ValueError: see `load_tokenizer`.
     """
     path = Path(folder) / "tokenizer.json"
-    if os.path.lexists(path) and tokenizer_type(path) == CharTokenizer.type:
-        return CharTokenizer.load(path).vocab_size
+    if os.path.lexists(path) and tokenizer_type(path) != "gpt2":
+        return load_tokenizer(path).vocab_size
     return _GPT2_VOCAB_SIZE
-
-
-def tokenizer_type(path: str | Path) -> str:
-    """Returns "char" or "gpt2", the type of a tokenizer.json.
-
-    Raises:
-        OSError: it can't be read.
-        ValueError: it is damaged, or of another type.
-    """
-    content = read_json(path)
-    kind = content.get("type") if isinstance(content, dict) else None
-    if kind not in ("char", "gpt2"):
-        raise ValueError(f"{path} is damaged: expected a tokenizer of type 'char' or 'gpt2', got {kind!r}")
-    return kind

@@ -61,23 +61,43 @@ def test_the_command_on_the_stand_in(tmp_path):
     assert with_backward == {"relu", "softmax", "self_attention", *passes}
     assert (tmp_path / "gpu.md").read_text() == tables.markdown(found)
     assert done.stdout.strip().endswith("All is right.")
-    _, again = command(tmp_path, "--size", "tiny", "--sections", "ceilings")
-    assert again["sections"]["parity"] == compared
-    _, other = command(tmp_path, "--quick", "--sections", "parity", "--kernels", "scale")
-    assert list(other["sections"]) == ["parity"]  # not of the same size
 
 
 @linux
-@pytest.mark.parametrize(("broken", "key", "count", "text"), [
-    ("_scale:exit", "failed", 3, "exit code 7"), ("_forward:wrong", "wrong", 5, "rows from 30: error"),
-])  # fmt: skip
-def test_a_broken_kernel_is_a_row_and_the_rest_goes_on(broken, key, count, text, tmp_path):
+def test_a_broken_kernel_is_a_row_and_the_rest_goes_on(tmp_path):
     args = ["--sections", "parity", "--kernels", "sum_of_squares", "scale", "cross_entropy"]
-    done, found = command(tmp_path, "--size", "tiny", *args, BREAK=broken)
-    assert done.returncode == 1 and f"{count} problems" in done.stderr
+    done, found = command(tmp_path, "--size", "tiny", *args, BREAK="_scale:exit _forward:wrong")
+    assert done.returncode == 1 and "8 problems" in done.stderr
     rows = found["sections"]["parity"]["rows"]
-    wrong = [row[key] for row in rows if row.get(key)]
-    assert len(rows) == 11 and len(wrong) == count and text in wrong[-1]
+    failed, wrong = ([row for row in rows if row.get(key)] for key in ("failed", "wrong"))
+    assert len(rows) == 11 and len(failed) == 3 and len(wrong) == 5
+    assert {row["kernel"] for row in failed} == {"scale"} and "exit code 7" in failed[-1]["failed"]
+    assert {row["kernel"] for row in wrong} == {"cross_entropy"}
+    assert "rows from 30: error" in wrong[-1]["wrong"]
+
+
+def test_sections_of_an_earlier_run_are_kept(monkeypatch, tmp_path):
+    """Those under the same conditions: not those of another size, or of other versions."""
+    about, figures = {"gpu": "one", "numpy": "2"}, iter(range(10, 100))
+    row = {"unit": "GB/s", "error": 0.0, "wrong": ""}
+
+    def answers(command, env, questions, *limits):
+        return [(question, {"result": {**row, "value": float(next(figures))}}) for question in questions]
+
+    monkeypatch.setattr(program, "ask_all", lambda *args: [({}, {"result": dict(about)})])
+    monkeypatch.setattr(sections, "ask_all", answers)
+
+    def run(size, section):
+        program.main(["--out", str(tmp_path), "--no-peer", "--size", size, "--sections", section,
+                      "--kernels", "scale", "--jobs", "1"])  # fmt: skip
+        return json.loads((tmp_path / "gpu.json").read_text())["sections"]
+
+    compared = run("tiny", "parity")["parity"]
+    both = run("tiny", "ceilings")
+    assert list(both) == ["parity", "ceilings"] and both["parity"] == compared
+    assert list(run("quick", "parity")) == ["parity"]
+    about["numpy"] = "3"
+    assert list(run("quick", "ceilings")) == ["ceilings"]
 
 
 def test_every_row_is_saved_at_once(monkeypatch):

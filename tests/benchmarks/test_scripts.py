@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mytorch
-from benchmarks import loader
+from benchmarks import bpe, loader
 from benchmarks.gpt import CONFIGS, EMBEDDING, HEAD, Config, chain, flops_per_token, initial_weights
 from benchmarks.harness import by_job
 
@@ -38,6 +38,12 @@ def test_samples_of_the_loader():
         assert last.shape == ((1024,) if is_text else (3, 224, 224)) and last.flags.c_contiguous
         assert last.dtype == (np.int64 if is_text else np.float32)
         assert last.max() > 2**15 if is_text else 0.9 < last.max() <= 1
+
+
+def test_tokenizers(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("low lower lowest, low lower " * 9)
+    assert bpe.main([str(tmp_path / "a.txt"), "--vocab_size", "262", "--rounds", "1"]) == 0
+    assert re.findall(r"(\w+) +mytorch \d", capsys.readouterr().out) == ["train", "encode", "decode"]
 
 
 def test_the_published_table_is_that_of_the_committed_figures():

@@ -16,25 +16,22 @@ import torch
 import mytorch
 from mytorch.backends import cublas
 from tests import oracle, strict_cupy
-from tests.campaigns.statements import STATEMENTS
+from tests.campaigns.statements import STATEMENTS, WRITES
 from tests.ops.programs import VIEW_STEPS, WRITE_STEPS, run_steps
 from tests.strict_cupy.cublas import Cublas
 
 DEADLINE = 120  # seconds
 TRIES = 150
-KNOWN = {
-    r"cuda, (?s:.*), 4\), (?s:.*)torch raises .*a view of a leaf Variable": "empty ones have no address",
-    r"mytorch raises RuntimeError\(.\w+\(\): more than one": "PyTorch only warns, or computes for itself",
-    r"mytorch raises NotImplementedError\(.\w+\(\): not implemented for (dtype int|bool)": "of no use",
-    r"roll\((?s:.*)mytorch raises IndexError..Dimension out of range": "PyTorch allows any of an empty one",
-    r"mytorch raises .*ZeroDivisionError": "PyTorch promotes empty ones first",
-    r"torch raises .*output with shape .* the broadcast shape \[1, ": "copy_ drops dims of size 1",
-    r"mytorch raises .*Python integer -\d+ out of bounds for uint8": "PyTorch has 255 for -1",
-    r"torch raises .*cannot be converted to type uint8_t without overflow": "a float is cast",
-}
-# Where PyTorch alone refuses: mytorch copies overlapping memory, has other strides, a GPU looks at no index.
-STRICTER = r"Autograd not support dtype|some elements of the input|is a view and its base|view size is not"
-STRICTER_THAN_GPUS = r"out of (bounds|range|DATA)|ZeroDivisionError"
+KNOWN = {}
+# Where PyTorch alone refuses: mytorch copies overlapping memory, has other strides, a GPU looks at no values.
+TORCH_STRICTER = (
+    r"Autograd not support dtype|some elements of the input|is a view and its base|view size is not"
+)
+STRICTER_THAN_GPUS = r"out of (bounds|range|DATA)|ZeroDivisionError|source < number of ones"
+# Where mytorch alone refuses: PyTorch at most warns of a write to elements that share memory, and many of
+# its functions look at no dim, index or dtype of an empty tensor.
+MYTORCH_STRICTER = r"refers to a single memory location"
+STRICTER_FOR_EMPTY = r"[Oo]ut of (bounds|range)|not implemented for|shapes do not match|one dtype"
 SHAPES = [(3, 4), (3, 4), (3, 4), (4,), (3, 1), (1, 4), (2, 3, 4), (2, 2), (), (0, 4), (3, 3)]
 DTYPES = ["float32"] * 4 + ["float64", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
 NUMBERS = ["2", "-1", "0.5", "-1.5", "3", "0", "True"]
@@ -77,6 +74,12 @@ def check(folder, kind, *case):
     # With copies of all that backward needs PyTorch's gradients are right whatever is written in place.
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
         Programs(device, *case).run()
+
+
+def overlap(a, b):
+    """Whether two of PyTorch's tensors share memory, but are not the same view of it."""
+    views = [(t.storage_offset(), t.shape, t.stride()) for t in (a, b)]
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() != 0 and views[0] != views[1]
 
 
 def is_of_gpus(error):
@@ -127,16 +130,21 @@ class Programs:
     def step(self, text, which, words):
         names = {name: k % len(self.found[1]) for name, k in zip("abc", which, strict=True)}
         line = text.replace("{m}", "({a} > 0)").format(**{n: f"t[{k}]" for n, k in names.items()}, **words)
+        operands = [self.found[1][names[name]] for name in "abc" if f"{{{name}}}" in text]
+        if text in WRITES and ".clone()" not in text and any(overlap(operands[0], t) for t in operands[1:]):
+            return  # PyTorch would read what it has written
         self.lines.append(line)
-        results = self.both(lambda F, t, device: run_line(line, F, t, device))
+        results = self.both(lambda F, t, device: run_line(line, F, t, device), operands)
         if results is not None:
             for found, result in zip(self.found, results, strict=True):
                 found += [one for one in oracle.outputs(result) if hasattr(one, "requires_grad")]
             assert len(self.found[0]) == len(self.found[1]), "another number of results"
 
-    def both(self, call):
-        """The results of both; None if both raise."""
+    def both(self, call, operands):
+        """The results of both; None if both raise, and then nothing is written."""
         results, errors = [], []
+        storages = [t.untyped_storage() for t in self.found[1]]
+        before = [storage.clone() for storage in storages]
         for F, found, device in ((mytorch, self.found[0], self.device), (torch, self.found[1], "cpu")):
             try:
                 results.append(call(F, found, device))
@@ -144,16 +152,29 @@ class Programs:
                 if is_of_gpus(error) and device == "cuda":
                     raise End from error
                 errors.append(f"{F.__name__} raises {error!r}"[:1000])
-        pattern = STRICTER if self.device == "cpu" else f"{STRICTER}|{STRICTER_THAN_GPUS}"
-        if len(errors) == 1 and errors[0].startswith("torch") and re.search(pattern, errors[0]):
+        if len(errors) == 1 and self.may_differ(errors[0], operands):
             raise End
         assert len(errors) in (0, 2), errors[0]
-        return None if errors else results
+        if not errors:
+            return results
+        for storage, former in zip(storages, before, strict=True):
+            storage.copy_(former)  # PyTorch writes elements before it comes to a wrong index
+        return None
+
+    def may_differ(self, error, operands):
+        """Whether this error, which one of them raises, says why the other doesn't."""
+        if error.startswith("torch"):
+            patterns = [TORCH_STRICTER] + [STRICTER_THAN_GPUS] * (self.device == "cuda")
+        else:
+            patterns = [MYTORCH_STRICTER] + [STRICTER_FOR_EMPTY] * any(not t.numel() for t in operands)
+        return re.search("|".join(patterns), error)
 
     def compare(self):
         for k, (mine, his) in enumerate(zip(*self.found, strict=True)):
             what = f"t[{k}]"
-            assert mine.requires_grad == his.requires_grad or not his.is_floating_point(), (
+            if his.requires_grad and not his.is_floating_point():
+                raise End  # PyTorch has integers that require grad
+            assert mine.requires_grad == his.requires_grad, (
                 f"{what}: requires_grad is {mine.requires_grad}, PyTorch's {his.requires_grad}"
             )
             self.same(mine.detach(), his.detach(), what)

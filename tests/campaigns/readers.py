@@ -19,7 +19,7 @@ from mytorch.accelerate.tracking import JsonlTracker
 from mytorch.cli import settings
 from mytorch.distributed import flight_recorder
 from mytorch.models import GPT2, GPT2Config
-from mytorch.tokenizers import CharTokenizer
+from mytorch.tokenizers import BPETokenizer, CharTokenizer, load_tokenizer
 from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
 from tests.accelerate import train_and_save
@@ -58,7 +58,10 @@ def structure(random, data, change):
 
 
 def _encoded(text):
-    return text.encode(errors="surrogateescape" if max(text, default="") >= "\udc80" else "surrogatepass")
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return text.encode(errors="surrogatepass")
 
 
 @dataclass
@@ -139,6 +142,17 @@ def read_tokenizer(folder):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def save_subword_tokenizer(folder):
+    BPETokenizer.train("low lower lowest, low lower", 262).save(folder / "tokenizer.json")
+
+
+def read_subword_tokenizer(folder):
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    with contextlib.suppress(ValueError):  # a byte that was removed from the vocabulary
+        text = "lowest <|endoftext|>"
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
 def make_settings(folder):
     settings.write(folder / "s.yaml", {"nnodes": 2, "master_addr": "10.0.0.5", "num_processes": 4})
 
@@ -210,6 +224,7 @@ READERS = {
     "checkpoint": Reader(save_state, read_checkpoint, (CheckpointError,), (whole,)),
     "load_state": Reader(save_state, load_parts, REFUSED, nameless=REFUSED, **IN_PARTS),
     "tokenizer": Reader(save_tokenizer, read_tokenizer),
+    "subword tokenizer": Reader(save_subword_tokenizer, read_subword_tokenizer),
     "size_of_vocabulary": Reader(save_tokenizer, size_of_vocabulary),
     "settings": Reader(make_settings, read_settings, (settings.SettingsError,)),
     "loss curve": Reader(make_metrics, draw_metrics, edits=(a_line,)),

@@ -254,21 +254,21 @@ def test_a_slow_last_rank_is_no_failure(tmp_path):
 EXITS = {
     "a thread": (
         "if rank == 1: threading.Thread(target=time.sleep, args=(1000,), name='uploader').start()",
-        "rank 1 finished the script, but did not exit within 10 s: it waits for thread 'uploader'\n",
+        "rank 1 finished the script, but did not exit within 5 s: it waits for thread 'uploader'\n",
     ),
     "an exit function": (
         "if rank == 1: atexit.register(time.sleep, 1000)",
-        "rank 1 finished the script, but did not exit within 10 s: it waits for a function",
+        "rank 1 finished the script, but did not exit within 5 s: it waits for a function",
     ),
     "no descriptors": (
         "if rank == 1: os.closerange(3, 1024)",
-        "rank 1 finished the script, but did not exit within 20 s: MPI's shutdown",
+        "rank 1 finished the script, but did not exit within 15 s: MPI's shutdown",
     ),
 }
 
 
 def test_a_rank_that_can_not_exit(tmp_path):
-    """The other one ends with code 0. Half of an hour is the default; see exit_watch.py for the 20 s.
+    """The other one ends with code 0. Half of an hour is the default; see exit_watch.py for the 15 s.
 
     The jobs, most of which is waiting, run side by side.
     """
@@ -280,7 +280,7 @@ def test_a_rank_that_can_not_exit(tmp_path):
             "dist.init_process_group()\nrank = dist.get_rank()\ndist.barrier()\n"
             f"{EXITS[name][0]}\nprint('done')"
         )
-        return launch("-n", 2, script, limit=5 * START, MYTORCH_EXIT_TIMEOUT="10")
+        return launch("-n", 2, script, limit=5 * START, MYTORCH_EXIT_TIMEOUT="5")
 
     with ThreadPoolExecutor(len(EXITS)) as pool:
         jobs = dict(zip(EXITS, pool.map(run, EXITS), strict=True))

@@ -15,9 +15,6 @@ from mytorch.models.generation import common_end, stream_text
 class Letters:
     """A tokenizer of bytes: the text's UTF-8."""
 
-    def encode(self, text):
-        return list(text.encode())
-
     def decode(self, ids):
         return self.decode_bytes(ids).decode(errors="replace")
 
@@ -179,6 +176,6 @@ def test_configurations_are_json(tmp_path):
     for config in (LlamaConfig.of_size("1b"), GPT2Config.of_size("gpt2", activation="gelu_new")):
         config.save(tmp_path / "config.json")
         assert type(config).load(tmp_path / "config.json") == config
-    with pytest.raises(ValueError, match="is no configuration of a GPT2.*hidden_size"):
+    with pytest.raises(ValueError, match="is no configuration of a GPT-2: .*hidden_size"):
         LlamaConfig.of_size("15m").save(tmp_path / "config.json")
         GPT2Config.load(tmp_path / "config.json")

@@ -37,7 +37,7 @@ def in_pairs(array, heads):
     return array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
-def write(path, model, arch="llama", quants=(), **changed):
+def write(path, model, arch="llama", quants=(), more=lambda writer: None):
     """Writes a model as llama.cpp's converter does; tensors of `quants` {end of a name: type}."""
     writer, c = gguf.GGUFWriter(path, arch), model.config
     writer.add_context_length(c.max_position_embeddings)
@@ -64,6 +64,7 @@ def write(path, model, arch="llama", quants=(), **changed):
         kind = next((t for e, t in dict(quants).items() if name.endswith(e)), gguf.GGMLQuantizationType.F32)
         data = array if kind.name == "F32" else gguf.quants.quantize(array, kind)
         writer.add_tensor(f"{names[outer]}.{end}", data, raw_dtype=kind)
+    more(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -390,8 +390,9 @@ LAYERS = {
         ),
     ],
 }  # fmt: skip
-OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and test_own_layers.py
-    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
+OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_lora.py
+    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "LoRALinear", "ScaledDotProduct",
+    "QuantizedEmbedding", "QuantizedLinear",
     "SlidingWindowAttention",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these

@@ -47,6 +47,18 @@ def test_where_points_coincide_the_gradient_is_0(count, p):
     check(mytorch.cdist, torch.cdist, x[:1].repeat(count, 0), y, p=p, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("p", ORDERS)
+@pytest.mark.parametrize("count", [3, 30])
+def test_there_infinite_gradients_become_0(count, p):
+    x = np.ones((count, 2))
+    ours, theirs = Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    for F, t in ((mytorch, ours), (torch, theirs)):
+        (1 / F.cdist(t, t[:1], p=p)).sum().backward()
+    np.testing.assert_array_equal(ours.grad.numpy(), 0)
+    if p not in (1, np.inf):  # NaN in PyTorch
+        np.testing.assert_array_equal(theirs.grad.numpy(), 0)
+
+
 @pytest.mark.parametrize("count", [3, 30])
 def test_second_gradients(count):
     """PyTorch has none."""

@@ -417,6 +417,14 @@ def test_wrong_calls_raise_as_in_pytorch(name):
     fails_alike(lambda *a: function(mytorch, *a), lambda *a: function(torch, *a), *arrays, match=match)
 
 
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_no_integers_divided_by_zero(name):
+    x, zeros = np.ones((0, 3), int), np.zeros((1, 3), int)
+    for arrays in ((x, zeros), (zeros, x), (x.astype(bool), zeros)):
+        check(getattr(mytorch, name), getattr(torch, name), *arrays)
+    check(lambda a: getattr(mytorch, name)(a, 0), lambda a: getattr(torch, name)(a, 0), x)
+
+
 TRUTH = {"isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal", "signbit", "logical_not"}
 
 

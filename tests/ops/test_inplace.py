@@ -229,6 +229,7 @@ ERRORS = {
     "larger result": (lambda F, x: x[0].add_(x), r"output with shape \[4\] doesn't match .*\[3, 4\]"),
     "float into int": (lambda F, x: x.long().add_(1.5), "float32 can't be cast .* int64"),
     "int into bool": (lambda F, x: (x > 1).add_(1), "int64 can't be cast .* bool"),
+    "copy_ with a leading dim": (lambda F, x: x[0].copy_(F.ones(1, 4)), r"\[4\] doesn't match .*\[1, 4\]"),
     "copy_ of another shape": (lambda F, x: x.copy_(F.ones(5)), r"\(5,\) into \(3, 4\)"),
 }  # fmt: skip
 

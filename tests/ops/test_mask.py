@@ -81,6 +81,8 @@ ERRORS = {
     "masked_fill complex": (lambda F, x: x.masked_fill(x > 0, 1j), r"1j .* float32"),
     "masked_fill uint8": (lambda F, x: x.abs().to(F.uint8).masked_fill(x > 0, 300), r"300 .* uint8"),
     "masked_fill_ larger": (lambda F, x: x[0].masked_fill_(x > 0, 0), r"\[4\] doesn't match .*\[3, 4\]"),
+    "isin of bools": (lambda F, x: F.isin(x > 0, x), "bool|Bool"),
+    "isin for a bool": (lambda F, x: F.isin(x, True), "bool|Bool"),
     "masked_select int": (lambda F, x: x.masked_select(x.long()), "bool tensor, got int64"),
     "masked_select shapes": (lambda F, x: x.masked_select(F.tensor([True, False])), r"\[3, 4\] and \[2\]"),
 }  # fmt: skip

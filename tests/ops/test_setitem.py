@@ -8,7 +8,7 @@ import mytorch
 from mytorch import Tensor
 from tests import on_device
 from tests.ops.test_index import INDICES, in_both, numbers, places, repeats
-from tests.oracle import check, fails_alike
+from tests.oracle import check, fails_alike, same, torch_of
 
 VALUES = {
     "number": lambda F, part: 2.5,
@@ -90,6 +90,32 @@ def test_setitem_takes_what_numpy_takes(value, dtype):
     x[:] = value
     np.testing.assert_array_equal(y.numpy(), x)
     assert y.dtype == x.dtype
+
+
+WRITES_OF_NUMBERS = {
+    "item": lambda x, value: x.__setitem__((0, 1), value),
+    "row": lambda x, value: x.__setitem__(0, value),
+    "mask": lambda x, value: x.__setitem__(x > 0, value),
+    "fill_": lambda x, value: x.fill_(value),
+}
+
+
+@pytest.mark.parametrize("write", WRITES_OF_NUMBERS)
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "bfloat16", "float32", "bool"])
+def test_numbers_that_a_dtype_may_not_hold(write, dtype):
+    """-1 is 255 in uint8, too much for half precision infinite, except for fill_; anything else raises."""
+    for value in (-1, -1.5, 2.7, 300, -300, 1e6, -1e300, np.inf, True, np.float64(-2.5), 1j):
+        xs = [F.arange(6).reshape(2, 3).to(getattr(F, dtype)) for F in (mytorch, torch)]
+        before = xs[0].clone()
+        try:
+            WRITES_OF_NUMBERS[write](xs[1], value)
+        except (RuntimeError, TypeError):
+            with pytest.raises(RuntimeError, match="cannot be converted to"):
+                WRITES_OF_NUMBERS[write](xs[0], value)
+            same(xs[0], torch_of(before.numpy()))
+        else:
+            WRITES_OF_NUMBERS[write](xs[0], value)
+            same(xs[0], xs[1])
 
 
 def test_setitem_without_history_writes_in_place():

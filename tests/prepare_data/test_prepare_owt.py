@@ -15,11 +15,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mytorch.tokenizers import CharTokenizer
+from mytorch.tokenizers import BPETokenizer, CharTokenizer, load_tokenizer
 from mytorch.utils.tokens import load_tokens, size_of_vocabulary
 from prepare_data import documents, prepare_owt
 
-END = "\x03"
+END = "<|endoftext|>"
 TEXTS = [f"Document {i}: {'αβγ ' * (i % 7)}and\nits {'second ' * (i % 5)}line\n" for i in range(60)]
 TEXTS += ["no newline at the end", "\n\n", "🙂", "x" * 700]
 FRACTION = ("--val_fraction", 0.3)
@@ -47,7 +47,7 @@ WRITERS = {"jsonl": write_lines, "parquet": write_parquet, "txt": write_text}
 @pytest.fixture
 def corpus(tmp_path):
     """A function that writes the texts as a file of a format; the tokenizer is in the same folder."""
-    CharTokenizer.from_text("".join(TEXTS) + END).save(tmp_path / "tokenizer.json")
+    BPETokenizer.train(TEXTS, 300).save(tmp_path / "tokenizer.json")
 
     def write(kind, texts=TEXTS):
         path = tmp_path / f"corpus.{kind}"
@@ -69,7 +69,7 @@ def bytes_of(folder):
 
 def documents_of(folder):
     """The documents of both splits, whose tokens end with the end of text."""
-    tokenizer, found = CharTokenizer.load(folder / "tokenizer.json"), {}
+    tokenizer, found = load_tokenizer(folder), {}
     for split, raw in bytes_of(folder).items():
         text = tokenizer.decode(np.frombuffer(raw, np.uint16))
         assert text.endswith(END)
@@ -94,7 +94,7 @@ def test_every_document_is_in_one_split_once(kind, part_bytes, corpus, tmp_path,
     assert 5 < len(found["val"]) < 35
     vocab_size = size_of_vocabulary(tmp_path / "out")
     tokens = load_tokens(tmp_path / "out", "train", 16, vocab_size)
-    assert tokens.dtype == np.uint16 and len(tokens) == sum(len(text) + 1 for text in found["train"])
+    assert tokens.dtype == np.uint16 and (tokens == 299).sum() == len(found["train"])
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "txt"])
@@ -280,10 +280,10 @@ WRONG = {  # the file, its content, further options: what is said
     "no column": ("corpus.parquet", None, ["--text_key", "b"], r"no column 'b' \(--text_key\), but id, text"),
     "no strings": ("corpus.parquet", None, ["--text_key", "id"], "row groups 0 to .*as 'id', got int"),
     "damaged parquet": ("a.parquet", PARQUET, [], "a.parquet is damaged"),
-    "character": ("a.txt", "Ω".encode(), [], "unknown character 'Ω'"),
+    "surrogate": ("a.jsonl", b'{"text": "\\ud800"}', [], "a.jsonl: the text contains the surrogate"),
     "empty": ("a.jsonl", b"", [], "train.bin would be empty"),
     "no val": ("a.jsonl", b'{"text": "a"}', ["--val_fraction", "1e-9"], "val.bin would be empty; choose"),
-    "no tokenizer": ("a.txt", b"a", ["--tokenizer", "none.json"], "none.json"),
+    "no tokenizer": ("a.txt", b"a", ["--tokenizer", "none.json"], "--tokenizer none.json: .*no such file"),
     "no processes": ("a.txt", b"a", ["--num_proc", "0"], "--num_proc must be at least 1, got 0"),
 }
 
@@ -307,7 +307,7 @@ def test_a_tokenizer_needs_an_end_of_text(tmp_path, capsys):
     CharTokenizer("abc").save(tmp_path / "tokenizer.json")
     (tmp_path / "a.txt").write_text("abc")
     assert run(tmp_path, "--data_files", tmp_path / "a.txt") == 1
-    assert "--tokenizer" in capsys.readouterr().err
+    assert re.search("--tokenizer .*: it has no token for the end of a text", capsys.readouterr().err)
 
 
 def test_the_disk_is_checked_first(corpus, tmp_path, monkeypatch, capsys):

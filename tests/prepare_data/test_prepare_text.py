@@ -1,10 +1,12 @@
+import json
 import os
 from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
 
-from mytorch.tokenizers import CharTokenizer
+from mytorch.tokenizers import BPETokenizer, CharTokenizer, load_tokenizer
+from mytorch.utils.tokens import size_of_vocabulary
 from prepare_data import common, prepare_text
 
 
@@ -35,6 +37,37 @@ def test_val_fraction(tmp_path, fraction):
     assert run(tmp_path / "out", tmp_path / "a.txt", "--val_fraction", fraction) == 0
     train, val = prepared(tmp_path / "out")
     assert (len(train), len(val)) == (200 - 200 * fraction, 200 * fraction)
+
+
+def test_bpe(tmp_path, capsys):
+    text = "".join(topics[name] for name in sorted(topics)[:9])
+    (tmp_path / "a.txt").write_text(text)
+    assert run(tmp_path / "out", tmp_path / "a.txt", "--tokenizer", "bpe", "--vocab_size", 400) == 0
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert tokenizer.vocab == BPETokenizer.train(text[: int(0.9 * len(text))], 400).vocab
+    train, val = (np.fromfile(tmp_path / "out" / f"{split}.bin", np.uint16) for split in ("train", "val"))
+    assert tokenizer.decode(train) + tokenizer.decode(val) == text and len(train) < 0.6 * len(text)
+    assert size_of_vocabulary(tmp_path / "out") == 400
+    assert "tokenizer.json 400 tokens" in capsys.readouterr().out
+
+
+def test_gpt2s_tokens(tmp_path, monkeypatch, capsys):
+    """Of a small vocabulary that is where GPT-2's would be."""
+    small = BPETokenizer.train("low lower lowest", 262)
+    cache = tmp_path / "mytorch" / "gpt2"
+    cache.mkdir(parents=True)
+    (cache / "encoder.json").write_text(json.dumps(small.vocab))
+    (cache / "vocab.bpe").write_text("".join(f"{a} {b}\n" for a, b in small.merges))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("lower lows " * 9)
+    assert run(tmp_path / "out", tmp_path / "a.txt", "--tokenizer", "gpt2", "--val_fraction", 0.5) == 0
+    train = np.fromfile(tmp_path / "out" / "train.bin", np.uint16)
+    assert train.tolist() == small.encode("lower lows " * 4 + "lower")
+    assert json.loads((tmp_path / "out/tokenizer.json").read_text()) == {"type": "gpt2", "vocab_size": 262}
+    assert load_tokenizer(tmp_path / "out").decode(train) == "lower lows " * 4 + "lower"
+    (cache / "vocab.bpe").write_text("x")
+    assert run(tmp_path / "out2", tmp_path / "a.txt", "--tokenizer", "gpt2") == 1
+    assert "vocab.bpe, line 1, is damaged" in capsys.readouterr().err and not (tmp_path / "out2").exists()
 
 
 def test_folder_in_sorted_order(tmp_path, capsys):
@@ -93,6 +126,9 @@ def test_pydocs(tmp_path):
         ),
         ({"in/a.txt": b"abc"}, ["in", "--pattern", ""], "pattern ''"),
         ({"in/a.txt": b"abc"}, ["in", "--pattern", "/etc/*"], "--pattern '/etc/*'"),
+        ({"a.txt": b"abc" * 9}, ["a.txt", "--tokenizer", "bpe"], "the text has only 5 merges"),
+        ({"a.txt": b"abc" * 9}, ["a.txt", "--tokenizer", "bpe", "--vocab_size", "9"], "must be at least 257"),
+        ({"a.txt": b"abc"}, ["a.txt", "--tokenizer", "bpe", "--vocab_size", "65537"], "which allows 65,536"),
         ({"a.txt": b"abc"}, ["a.txt", "--val_fraction", "1e-18"], "the val split would be empty"),
         ({"a.txt": b"abc"}, ["a.txt", "--val_fraction", "0.9"], "the train split would be empty"),
     ],

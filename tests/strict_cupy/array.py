@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mytorch.core.graph import owner_of
+
 from . import device, graph, indexing, memory
 from .names import NAMES
 
@@ -30,6 +32,11 @@ def wrap(array: Any, base: ndarray | None = None) -> ndarray:
     self._device = device.get_device() if base is None else base._device
     self._block = memory.allocate(array.nbytes) if base is None else None
     return self
+
+
+def is_view(result: np.ndarray, array: np.ndarray) -> bool:
+    """Whether two of NumPy's arrays share memory. Those of size 0 share none, but have the same owner."""
+    return np.may_share_memory(result, array) or (not result.size and owner_of(result) is owner_of(array))
 
 
 def raw(x: ndarray) -> np.ndarray:

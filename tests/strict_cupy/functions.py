@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import graph
-from .array import as_cupy, is_number, ndarray, raw, wrap
+from .array import as_cupy, is_number, is_view, ndarray, raw, wrap
 from .names import words
 
 # Parameters that are arrays: no lists there, and as the first argument no number either …
@@ -185,6 +185,6 @@ def _wrap(name: str, result: Any, seen: list[ndarray]) -> Any:
         if result is array._numpy:
             return array
     for array in seen:
-        if np.may_share_memory(result, array._numpy):
+        if is_view(result, array._numpy):
             return wrap(result, array)
     return wrap(result if name in _OWN_ORDER else np.asarray(result, order="C"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import graph, indexing
-from .array import as_cupy, ndarray, raw, wrap
+from .array import as_cupy, is_view, ndarray, raw, wrap
 from .functions import checked
 from .names import NAMES
 from .special import COMPUTE
@@ -164,7 +164,7 @@ def sort(self, axis=-1):
 def reshape(self, *shape, order="C"):
     shape = shape[0] if len(shape) == 1 else shape
     made = self._numpy.reshape(shape, order=order)
-    return wrap(made, self if np.may_share_memory(made, self._numpy) else None)
+    return wrap(made, self if is_view(made, self._numpy) else None)
 
 
 def _scatter(name: str) -> Callable:

@@ -67,7 +67,8 @@ for _name in ("argmax", "argmin", "nanargmax", "nanargmin"):
 @_for("take")
 def take(a, indices, axis=None, out=None):
     indices = np.asarray(indices, None if np.size(indices) else np.intp)
-    result = np.take(a, indices.astype(np.intp), axis, mode="wrap")
+    mode = "wrap" if a.size else "clip"  # NumPy counts from -1 up to an empty array's size forever
+    result = np.take(a, indices.astype(np.intp), axis, mode=mode)
     if out is None:
         return result
     if out.dtype != a.dtype:

@@ -38,6 +38,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mytorch.nn import LinearCrossEntropyOptions
+from mytorch.nn.functional.quantization import FORMATS, quantized
 from tests.nn.functional.cases import case, integers, mask, normal, positive
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -268,6 +269,14 @@ def linear():
         yield case(normal(m, k), normal(n, k), normal(n))
 
 
+def quantized_linear():
+    for format in FORMATS:
+        for shape, n in (((3, 96), 6), ((7, 544), 9), ((2, 0, 32), 3)):  # few rows, many, none
+            yield case(normal(*shape), *quantized(normal(n, shape[-1]), format), normal(n))
+        yield case(spoiled(6, 64), *quantized(normal(5, 64), format))
+        yield case(spoiled(2, 544), *quantized(normal(5, 544), format))
+
+
 def linear_activation():
     """In half precision rounding could take z to the other side of relu's 0: its z are exact, quarters."""
     for (args, _), activation in itertools.product(linear(), ("gelu", "relu", "silu", "gelu_tanh")):
@@ -364,6 +373,7 @@ CASES: dict[str, list] = {
     "conv2d": [*conv2d()],
     "linear": [*linear()],
     "linear_activation": [*linear_activation()],
+    "quantized_linear": [*quantized_linear()],
     "softmax": [*softmax()],
     "log_softmax": [*softmax()],
     "cross_entropy": [*cross_entropy()],
@@ -430,6 +440,10 @@ COMPILED: dict[str, list] = {
         case(empty(64, 16), empty(3072, 16), bias, activation)
         for activation, bias in (("gelu", empty(3072)), ("relu", None))
     ],
+    "quantized_linear": [
+        case(empty(rows, 2048), *quantized(empty(64, 2048), format), empty(64))
+        for rows, format in ((1, "q8_0"), (1, "q4_1"), (64, "q4_0"))
+    ],
     "softmax": [case(empty(8, 16384), -1), case(empty(2, 50257), -1)],
     "log_softmax": [case(empty(8, 16384), -1), case(empty(2, 50257), -1)],
     "embedding": [case(np.zeros((8, 1024), "int64"), empty(1000, 768), scale_grad_by_freq=True)],
@@ -450,6 +464,7 @@ CHOSEN = {
     "batch_norm": (0, 1, 2, 4, 11, 13),
     "conv2d": (0, 1, 3, 4, 9, 10),
     "linear": (0, 1, 4, 5),
+    "quantized_linear": (0, 1, 2, 3, 4, 5, 6, 10, 11),
     "cross_entropy": (3, 6, 0, 13, 15, 16, 18, 20),
     "linear_cross_entropy": (6, 13, 30, 32, 34),
     "scaled_dot_product_attention": (0, 1, 2, 3, 7, 10, 14),

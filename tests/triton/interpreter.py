@@ -6,7 +6,8 @@ the environment. The interpreter of Triton 3.6 to 3.9 is patched so that its res
 - `tl.maximum` and `tl.minimum` drop a NaN (some keep it);
 - numbers can be the ends of a `range` (NumPy 2.4 no longer lets arrays with a dim be integers);
 - an address outside the launch's arrays raises an error, where a GPU would read or overwrite other memory;
-- what is constant during a launch is looked up once, not in every function that a kernel calls, and integers
+- what is constant during a launch is looked up once, not in every function that a kernel calls; types of
+  blocks and what tensors have from them are made once; tensors of one shape are not broadcast; and integers
   are added once: the sum for an overflow check that is off is left out.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 import triton.language as tl
 from ml_dtypes import bfloat16
 from numpy.lib.array_utils import byte_bounds
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 from mytorch.nn.fused_ops.triton import launch
@@ -84,6 +86,9 @@ def patch() -> None:
     interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
     interpreter._patch_lang = _once(interpreter._patch_lang)
     interpreter._get_np_dtype = _cached(interpreter._get_np_dtype)
+    tl.block_type.__init__ = _made_once(tl.block_type.__init__)
+    tl.tensor.__init__ = _from_type(tl.tensor.__init__)
+    TritonSemantic.broadcast_impl_value = _unless_equal(TritonSemantic.broadcast_impl_value)
     for name, (pointers, mask) in _ACCESSES.items():
         setattr(builder, name, _bounded(getattr(builder, name), name, pointers, mask))
 
@@ -139,6 +144,40 @@ def _cached(find: Any) -> Any:
         return find(dtype) if dtype.scalar.is_ptr() else of_scalars(dtype.scalar)
 
     return get_np_dtype
+
+
+def _made_once(init: Any) -> Any:
+    made = {}
+
+    def block_type_init(self, element_ty, shape):
+        key = type(element_ty), element_ty.name, *shape
+        if not all(type(n) is int for n in key[2:]):
+            return init(self, element_ty, shape)
+        if key not in made:
+            init(self, element_ty, shape)
+            made[key] = vars(self)
+        return vars(self).update(made[key])
+
+    return block_type_init
+
+
+def _from_type(init: Any) -> Any:
+    def tensor_init(self, handle, type):
+        if "_of_tensors" not in vars(type):
+            init(self, handle, type)
+            type._of_tensors = {key: value for key, value in vars(self).items() if key != "handle"}
+        vars(self).update(type._of_tensors, handle=handle)
+
+    return tensor_init
+
+
+def _unless_equal(broadcast: Any) -> Any:
+    def broadcast_impl_value(self, x, y):
+        if x.type.is_block() and y.type.is_block() and [*x.type.shape] == [*y.type.shape]:
+            return x, y
+        return broadcast(self, x, y)
+
+    return broadcast_impl_value
 
 
 def _bounded(access: Any, name: str, pointers: int, mask: int | None) -> Any:

@@ -74,6 +74,7 @@ from .multi_head_attention import multi_head_attention_forward
 from .normalization import add_layer_norm, layer_norm, local_response_norm, normalize, rms_norm
 from .padding import pad
 from .pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
+from .quantized_linear import quantized_linear
 from .rectifiers import (
     hardsigmoid,
     hardswish,
@@ -121,7 +122,7 @@ __all__ = [
     "add_layer_norm",
     "batch_norm", "group_norm", "instance_norm", "local_response_norm", "normalize", "rms_norm",
     "embedding", "gelu", "layer_norm", "linear", "linear_activation",
-    "linear_cross_entropy",
+    "linear_cross_entropy", "quantized_linear",
     "affine_grid", "ctc_loss", "embedding_bag", "grid_sample", "gumbel_softmax",
     "log_softmax", "mse_loss", "nll_loss", "pad", "relu", "scaled_dot_product_attention", "sigmoid", "silu",
     "softmax", "tanh", "use_fused",

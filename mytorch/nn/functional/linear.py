@@ -84,10 +84,10 @@ def _linear(x, weight, bias):
     simple = bias is not None and bias.shape == (features,) and not is_half(bias.dtype)
 
     def flat(g):
-        return np.reshape(g, (count, features))
+        return g.reshape(count, features)
 
     def dx(g):
-        return np.reshape(product(flat(g), matrix), x_shape)
+        return product(flat(g), matrix).reshape(x_shape)
 
     def dweight(g):
         def compute(out, beta):
@@ -98,7 +98,7 @@ def _linear(x, weight, bias):
     def dbias(g):
         return column_sums(flat(g)) if simple else g
 
-    return np.reshape(y, (*x_shape[:-1], *shape[:-1])), (dx, dweight, dbias)
+    return y.reshape(*x_shape[:-1], *shape[:-1]), (dx, dweight, dbias)
 
 
 ACTIVATIONS = {

@@ -7,7 +7,7 @@ import numpy as np
 from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
-from ...ops import where
+from ...ops import sign, where
 from .composite import Unsupported, composite, require_float
 from .loss import one_dtype, read_reduction, reduced, same_shape, warn_if_broadcast
 
@@ -182,7 +182,7 @@ def _l1_loss(x, target, size_average, reduce, reduction, weight):
     if weight is not None or not is_floating_point(x.dtype):
         raise Unsupported("weight, or integers")
     error = x - target
-    return _from_error(np.abs(error), np.sign(error), reduction)
+    return _from_error(np.abs(error), sign.forward(error)[0], reduction)
 
 
 @smooth_l1_loss.manual

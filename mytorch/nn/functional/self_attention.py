@@ -89,15 +89,15 @@ def packed(attention: Callable, adjacent: bool = False, writes: bool = False) ->
         y, vjp = attention(q, k, v, mask, dropout, is_causal, scale, False, window)
 
         def self_attention_vjp(g):
-            dy = np.swapaxes(np.reshape(g, (*qkv.shape[:2], *y.shape[1::2])), 1, 2)
+            dy = g.reshape(*qkv.shape[:2], *y.shape[1::2]).swapaxes(1, 2)
             if writes:
                 dqkv = np.empty(qkv.shape, qkv.dtype, like=qkv)
                 return dqkv, None, *vjp(dy, heads_of_thirds(dqkv, num_heads))[3:]
             dq, dk, dv, *dmask = vjp(dy)
-            gradients = np.swapaxes(dq, 1, 2), np.swapaxes(dk, 1, 2), np.swapaxes(dv, 1, 2)
+            gradients = dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
             dqkv = joined(gradients, 2, new_dim=True) if adjacent else None
             dqkv = np.stack(gradients, 2) if dqkv is None else dqkv
-            return np.reshape(dqkv, qkv.shape), None, *dmask
+            return dqkv.reshape(qkv.shape), None, *dmask
 
         return side_by_side(y), self_attention_vjp
 
@@ -107,14 +107,14 @@ def packed(attention: Callable, adjacent: bool = False, writes: bool = False) ->
 def heads_of_thirds(qkv: RawArray, num_heads: int) -> tuple[RawArray, RawArray, RawArray]:
     """Returns of (B, T, 3 C) the views (B, H, T, E) of queries, keys and values."""
     B, T, width = qkv.shape
-    thirds = np.reshape(qkv, (B, T, 3, num_heads, width // 3 // num_heads))
+    thirds = qkv.reshape(B, T, 3, num_heads, width // 3 // num_heads)
     return tuple(np.transpose(thirds, (2, 0, 3, 1, 4)))
 
 
 def side_by_side(y: RawArray) -> RawArray:
     """Reshapes (B, H, T, E) to (B, T, H E); a view if a token's heads are contiguous in memory."""
     B, H, T, E = y.shape
-    return np.reshape(np.swapaxes(y, 1, 2), (B, T, H * E))
+    return y.swapaxes(1, 2).reshape(B, T, H * E)
 
 
 self_attention.manual(packed(attention_manual))

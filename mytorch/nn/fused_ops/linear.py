@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ...backends.blas import add_product, product
 from ...backends.device import RawArray
 from ...core.grad_accumulator import LazyGrad
@@ -35,12 +33,12 @@ def vjps(
 
     def shared(dy):
         if not last or last[0] is not dy:
-            last[:] = dy, backward(np.reshape(dy, shape))
+            last[:] = dy, backward(dy.reshape(shape))
         return last[1]
 
     def x_vjp(dy):
         dz, _ = shared(dy)
-        return np.reshape(product(dz, weight), x_shape)
+        return product(dz, weight).reshape(x_shape)
 
     def weight_vjp(dy):
         dz, _ = shared(dy)

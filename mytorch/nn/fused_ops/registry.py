@@ -38,6 +38,7 @@ KERNELS: dict[str, str] = {
     "add_layer_norm": "layer_norm",
     "linear": "linear",
     "linear_activation": "linear",
+    "quantized_linear": "quantized_linear",
     "conv1d": "convolution",
     "conv2d": "convolution",
     "scaled_dot_product_attention": "attention",

@@ -137,6 +137,7 @@ from .pooling import (
     MaxPool2d,
     MaxPool3d,
 )
+from .quantized import QuantizedEmbedding, QuantizedLinear
 from .rnn import GRU, LSTM, RNN
 from .rnn_cell import GRUCell, LSTMCell, RNNCell
 from .rotary import RotaryEmbedding
@@ -184,7 +185,7 @@ __all__ = [
     "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d",
     "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d",
     "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
-    "LazyLinear",
+    "LazyLinear", "QuantizedEmbedding", "QuantizedLinear",
     "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity",
     "AddLayerNorm", "LayerNorm", "Linear", "LinearActivation", "LoRALinear",
     "LogSoftmax",

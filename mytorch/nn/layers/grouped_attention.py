@@ -101,11 +101,15 @@ class GroupedQueryAttention(Module):
             y = F.scaled_dot_product_attention(
                 q, k, v, attn_mask, dropout, is_causal, enable_gqa=True, sliding_window=window
             )
-        return self.o_proj(y.transpose(1, 2).flatten(2))
+        B, T = x.shape[:2]
+        return self.o_proj((y if T == 1 else y.transpose(1, 2)).reshape(B, T, -1))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Returns (B, heads, T, head_dim) of (B, T, heads * head_dim)."""
-        return x.view(*x.shape[:2], heads, self.head_dim).transpose(1, 2)
+        B, T = x.shape[:2]
+        if T == 1:  # generating: the same memory, one operation less
+            return x.view(B, heads, 1, self.head_dim)
+        return x.view(B, T, heads, self.head_dim).transpose(1, 2)
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...backends.device import is_raw
 from ...core.op import op
+from ..scalars import as_number
 from .operands import zero_gradient
 
 __all__ = ["fill", "zero"]
@@ -16,9 +17,11 @@ def fill(x, value):
     """Every element replaced by `value`, a number or a 0-d tensor.
 
     Raises:
-        RuntimeError: the value has dims.
+        RuntimeError: the value has dims; x's dtype can't hold the number.
     """
-    if is_raw(value) and value.ndim:
+    if not is_raw(value):
+        value = as_number(value, x.dtype, "fill")
+    elif value.ndim:
         raise RuntimeError(f"fill(): the value must be a number or a 0-d tensor, got shape {value.shape}")
     return np.full_like(x, value), (zero_gradient, lambda g: g)
 

@@ -30,8 +30,8 @@ def refuse(kinds: str, name: str, *operands: RawArray | Number) -> None:
 
 
 def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None:
-    """Dividing integers by zero is an error, except on a GPU, where looking at values would mean waiting."""
-    if dtype_of(x, y).kind in "iu" and not on_gpu(y) and not np.all(y):
+    """Raises if integers are divided by zero, except on a GPU, where looking at values would mean waiting."""
+    if dtype_of(x, y).kind in "iu" and np.size(x) and not on_gpu(y) and not np.all(y):
         raise RuntimeError(f"{name}(): ZeroDivisionError: an integer was divided by zero")
 
 

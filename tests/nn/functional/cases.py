@@ -9,6 +9,7 @@ import itertools
 import numpy as np
 
 from mytorch.nn import LinearCrossEntropyOptions
+from mytorch.nn.functional.quantization import FORMATS, quantized
 
 rng = np.random.default_rng(0)
 
@@ -152,6 +153,14 @@ def cached_attention():
     yield cached(1, 6, 2, 300, 255, scale=0.2, enable_gqa=True)
     yield cached(70, 4, 2, 300, 100, enable_gqa=True)
     yield cached(1, 0, 0, 4, 2)
+
+
+def quantized_linear():
+    """A row of the input, as in decoding; several; rows of the weight that fill no tile of a kernel."""
+    for format in FORMATS:
+        for shape, features in (((64,), 70), ((1, 1, 32), 4), ((5, 64), 100), ((0, 32), 3)):
+            yield case(normal(*shape), *quantized(normal(features, shape[-1]), format), normal(features))
+        yield case(normal(2, 3, 96), *quantized(normal(5, 96), format))
 
 
 OPTIONS = [
@@ -496,7 +505,7 @@ CASES = {
     "nll_loss": nll_loss(),
     "cross_entropy": cross_entropy(),
     "scaled_dot_product_attention": attention(), "cached_attention": cached_attention(),
-    "self_attention": self_attention(),
+    "self_attention": self_attention(), "quantized_linear": quantized_linear(),
     "grid_sample": grid_sample(), "embedding_bag": embedding_bag(), "ctc_loss": ctc_loss(),
 }  # fmt: skip
 CASES["log_softmax"] = CASES["softmax"]

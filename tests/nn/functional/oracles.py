@@ -123,6 +123,19 @@ def cached_attention(query, key, value, key_cache, value_cache, position, scale=
     return function(query, keys, values, seen, scale=scale, enable_gqa=enable_gqa)
 
 
+def quantized_linear(input, codes, scales, offsets=None, bias=None):
+    """Dequantized number by number, in float64."""
+    if codes.dtype == torch.uint8:
+        codes = codes.unflatten(-1, (-1, 16))
+        codes = torch.cat([codes % 16, codes // 16], -1).flatten(-2)
+    shift = 8 if codes.dtype == torch.uint8 and offsets is None else 0
+    scales, offsets = (None if a is None else a.view(torch.float16).double() for a in (scales, offsets))
+    weight = (codes.double() - shift) * scales.repeat_interleave(32, -1)
+    if offsets is not None:
+        weight += offsets.repeat_interleave(32, -1)
+    return torch.nn.functional.linear(input, weight.to(input.dtype), bias)
+
+
 ORACLES = {
     "swiglu": _gated(torch.nn.functional.silu), "geglu": _gated(torch.nn.functional.gelu),
     "squared_relu": lambda input: torch.nn.functional.relu(input).square(),
@@ -133,5 +146,5 @@ ORACLES = {
     "avg_pool3d": avg_pool3d, "interpolate": interpolate,
     "gru_steps": gru_steps, "lstm_steps": lstm_steps, "rnn_steps": rnn_steps,
     "scaled_dot_product_attention": scaled_dot_product_attention, "cached_attention": cached_attention,
-    "self_attention": self_attention,
+    "self_attention": self_attention, "quantized_linear": quantized_linear,
 }  # fmt: skip

@@ -252,6 +252,13 @@ def test_broadcasting_warns_where_it_is_called(name):
     assert [w.filename for w in seen] == [__file__]
 
 
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+def test_errors_that_are_nan_or_infinite(name):
+    x = np.array([np.nan, np.inf, -np.inf, 1], np.float32)
+    ours, theirs = getattr(F, name), getattr(torch.nn.functional, name)
+    check(ours, theirs, x, np.ones_like(x), reduction="sum")
+
+
 DTYPES = ["float16", "float32", "float64", "int64"]
 
 

@@ -15,6 +15,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
+from mytorch.nn.functional.quantization import FORMATS, quantized
 from mytorch.nn.fused_ops.registry import KERNELS
 from tests.nn.functional.cases import case
 from tests.nn.functional.oracles import ORACLES
@@ -69,6 +70,10 @@ CASES = {
     "rms_norm": [case(normal(60, 37), (37,), normal(37))],
     "add_layer_norm": [case(normal(60, 37), normal(60, 37), (37,), normal(37), normal(37))],
     "linear": [case(normal(40, 30), normal(50, 30), normal(50))],
+    "quantized_linear": [
+        case(normal(rows, 64), *quantized(normal(50, 64), format), normal(50))
+        for format in FORMATS for rows in (1, 40)
+    ],
     "linear_activation": [
         case(normal(40, 30), normal(50, 30), normal(50), activation=activation)
         for activation in ("gelu", "gelu_tanh", "relu", "silu")

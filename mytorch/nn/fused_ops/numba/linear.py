@@ -117,7 +117,7 @@ def _linear(x, weight, bias):
     def backward(dy):
         return dy, lambda: column_sums(dy)
 
-    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), vjps(x, weight, bias, x_shape, backward)
+    return y.reshape(*x_shape[:-1], weight.shape[0]), vjps(x, weight, bias, x_shape, backward)
 
 
 @linear_activation.fused("cpu")
@@ -133,4 +133,4 @@ def _linear_activation(x, weight, bias, activation):
         kernel(slopes.reshape(-1), np.ascontiguousarray(dy).reshape(-1), dz.reshape(-1))
         return dz, lambda: column_sums(dz)
 
-    return np.reshape(y, (*x_shape[:-1], weight.shape[0])), vjps(x, weight, bias, x_shape, backward)
+    return y.reshape(*x_shape[:-1], weight.shape[0]), vjps(x, weight, bias, x_shape, backward)

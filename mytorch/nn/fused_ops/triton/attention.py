@@ -20,7 +20,7 @@ import triton.language as tl
 from ....backends.device import RawArray
 from ....core.grad_accumulator import LazyGrad
 from ....core.unbroadcast import unbroadcast
-from ...functional.attention import scaled_dot_product_attention
+from ...functional.attention import batch_shape, scaled_dot_product_attention
 from ...functional.composite import Unsupported
 from ...functional.self_attention import packed, self_attention
 from .attention_backward import backward, mask_backward
@@ -140,7 +140,7 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
 
         return *gradients, LazyGrad(mask.shape, mask, add_mask_gradient)
 
-    return y.reshape(*batch, *y.shape[2:]), vjp
+    return y if len(batch) == 2 else y.reshape(*batch, *y.shape[2:]), vjp
 
 
 def forward(
@@ -167,7 +167,7 @@ def require_supported(
     if not 0 < scale < math.inf:
         raise Unsupported(f"the kernel's scale is a positive number, got {scale}")
     if not enable_gqa:
-        return np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+        return batch_shape(q.shape, k.shape, v.shape, False)
     if k.shape[-3] != v.shape[-3]:
         raise Unsupported(
             f"the kernel's keys and values have the same number of heads, got {k.shape[-3]}, {v.shape[-3]}"
@@ -183,6 +183,8 @@ def _mask_by_head(mask, shape):
 
 def _like_input(d, batch, shape):
     """Returns a gradient (B, H, n, e) in the shape of its input."""
+    if d.shape == shape:
+        return d
     d = d.reshape(*batch, *d.shape[2:])
     return d if d.shape == shape else unbroadcast(d, shape)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import triton
@@ -139,15 +139,17 @@ def keep_mask(seed, dropout_p, head, query, key, length, keys):
     return tl.rand(seed, row * keys + key) > dropout_p
 
 
-def heads_of(a: RawArray, batch: Sequence[int]) -> RawArray:
+def heads_of(a: RawArray, batch: tuple[int, ...]) -> RawArray:
     """Returns (..., n, e) as (B, H, n, e), broadcast to these leading dims, with adjacent features."""
     if a.shape[-1] > 1 and a.strides[-1] != a.itemsize:
         a = np.ascontiguousarray(a, like=a)
     return by_head(a, batch)
 
 
-def by_head(a: RawArray, batch: Sequence[int]) -> RawArray:
+def by_head(a: RawArray, batch: tuple[int, ...]) -> RawArray:
     """Returns (..., n, m) as (B, H, n, m), broadcast to these leading dims; a view of up to 4 dims."""
+    if len(batch) == 2 and a.shape[:-2] == batch:
+        return a
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     return a.reshape(math.prod(batch[:-1]), math.prod(batch[-1:]), *a.shape[-2:])
 
@@ -160,7 +162,7 @@ def block_of(features: int) -> int:
 def new_heads(like: RawArray, features: int) -> RawArray:
     """Returns a new (B, H, n, features) with a token's heads adjacent: joining them needs no copy."""
     b, h, n, _ = like.shape
-    return np.swapaxes(np.empty((b, n, h, features), like.dtype, like=like), 1, 2)
+    return np.empty((b, n, h, features), like.dtype, like=like).swapaxes(1, 2)
 
 
 def settings(
@@ -180,7 +182,12 @@ def settings(
 
 def strides_of(a: RawArray) -> tuple[int, ...]:
     """Returns the strides in elements."""
-    return tuple([step // a.itemsize for step in a.strides])
+    return _in_elements(a.strides, a.itemsize)
+
+
+@functools.lru_cache(1024)
+def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    return tuple([step // itemsize for step in strides])
 
 
 def launch_tiles(

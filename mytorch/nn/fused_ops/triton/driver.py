@@ -58,7 +58,7 @@ def why_not() -> str:
 
 def device() -> int:
     """Returns the index of the current GPU."""
-    return active.active.get_current_device()
+    return cupy().cuda.runtime.getDevice()
 
 
 def stream() -> int:

@@ -9,6 +9,7 @@ too long for that take two passes, block by block.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -231,6 +232,7 @@ def normalize_rows(
     return y, total, mean, rstd
 
 
+@functools.lru_cache(256)
 def _tile(count: int, n: int, per_thread: int) -> tuple[int, int, int]:
     """Returns the columns and rows of a tile, and the warps with about `per_thread` elements a thread."""
     block = next_power_of_2(n)

@@ -121,7 +121,7 @@ def _variant(
         dz, partials = _gradient(dy, saved, activation, dtype is not None)
         return dz, lambda: column_sums(partials, dtype)
 
-    y = np.reshape(y, (*x_shape[:-1], weight.shape[0]))
+    y = y.reshape(*x_shape[:-1], weight.shape[0])
     return y, vjps(x, weight, bias, x_shape, backward)
 
 

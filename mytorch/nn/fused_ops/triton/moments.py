@@ -14,7 +14,7 @@ from .sizes import cdiv, next_power_of_2
 
 def contiguous(*arrays: RawArray | None) -> list[RawArray | None]:
     """Returns the arrays in C order; None stays None."""
-    return [None if a is None else np.ascontiguousarray(a, like=a) for a in arrays]
+    return [a if a is None or a.flags.c_contiguous else np.ascontiguousarray(a, like=a) for a in arrays]
 
 
 @triton.jit

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime.jit import JITFunction
 
-_BY_TYPE = frozenset((float, bool, type(None)))  # arguments whose value doesn't matter to the compiler
-Kind = tuple
-
 
 def kind_of(args: Sequence[Any], sizes: Sequence[int], array: type) -> tuple[list | None, list]:
     """Returns what the compiler looks at in arguments, and the arguments with addresses for arrays.
@@ -35,22 +32,17 @@ def kind_of(args: Sequence[Any], sizes: Sequence[int], array: type) -> tuple[lis
     Returns:
         None in place of the kind if an argument isn't known here.
     """
-    kind: list | None = []
-    values = []
+    kind, values = [], []
     for a in args:
-        found = type(a)
-        if found is int:
-            kind.append(_kind_of_int(a))
-        elif found in _BY_TYPE:
-            kind.append(found)
-        elif found is tuple:
-            kind.append(_kind_of_tuple(a))
-        elif isinstance(a, array):
+        if type(a) is array:
             kind.append(a.dtype)
             a = a.data.ptr
             kind.append(a & 15 == 0)
         else:
-            return None, values
+            of_type = _KINDS.get(type(a))
+            if of_type is None:
+                return None, values
+            kind.append(of_type(a))
         values.append(a)
     for place in sizes:
         size = args[place]
@@ -58,6 +50,7 @@ def kind_of(args: Sequence[Any], sizes: Sequence[int], array: type) -> tuple[lis
     return kind, values
 
 
+@functools.lru_cache(4096)  # a training step repeats the same sizes
 def _kind_of_int(n: int) -> int:
     if n == 1:
         return 1
@@ -68,6 +61,12 @@ def _kind_of_int(n: int) -> int:
 @functools.lru_cache(1024)
 def _kind_of_tuple(strides: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(_kind_of_int, strides))
+
+
+# By type of argument; a type itself where the value doesn't matter to the compiler.
+_KINDS: dict[type, Callable] = {
+    int: _kind_of_int, tuple: _kind_of_tuple, float: type, bool: type, type(None): type
+}  # fmt: skip
 
 
 class Prepared(NamedTuple):

@@ -1,7 +1,7 @@
 """With the folder of this package on PYTHONPATH, `import cupy` gives the strict stand-in, in any process.
 
-With TRITON_INTERPRET=1 Triton's kernels run on its arrays, in the interpreter. BREAK="kernel:how" breaks one
-of them: "wrong" adds 1 to its first array, "raise" raises, "exit" ends the process.
+With TRITON_INTERPRET=1 Triton's kernels run on its arrays, in the interpreter. BREAK="kernel:how …" breaks
+some of them: "wrong" adds 1 to its first array, "raise" raises, "exit" ends the process.
 """
 
 import os
@@ -23,8 +23,8 @@ def on_the_stand_in(launch, interpreter):
     class OnTheStandIn(interpreter.Interpret):
         def launch(self, kernel, grid, pointers, meta):
             pointers = [launch.Pointer(p.array._numpy) if hasattr(p, "array") else p for p in pointers]
-            name, _, how = os.environ.get("BREAK", "").partition(":")
-            broken = how if kernel.fn.__name__ == name else ""
+            ways = dict(pair.split(":") for pair in os.environ.get("BREAK", "").split())
+            broken = ways.get(kernel.fn.__name__)
             if broken == "raise":
                 raise RuntimeError("it was broken on purpose")
             if broken == "exit":

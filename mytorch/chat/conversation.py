@@ -1,0 +1,161 @@
+"""A conversation with a language model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mytorch.models import GPT2, Llama
+from mytorch.models.generation import stream_text
+from mytorch.models.gguf import GGUFFile
+from mytorch.models.hugging_face import find
+from mytorch.models.language_model import LanguageModel
+from mytorch.tokenizers import from_gguf, load_tokenizer
+from mytorch.utils.reading import read_json
+
+from .template import ChatTemplate, Message
+
+NAMES = {  # short names of models on the Hugging Face Hub
+    "smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "smollm2-360m": "HuggingFaceTB/SmolLM2-360M-Instruct",
+    "qwen2.5-0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
+}
+END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "</s>")  # of an answer
+
+
+class Chat:
+    """A conversation with a language model.
+
+    Args:
+        model: the model, in evaluation mode.
+        tokenizer: its tokenizer.
+        template: its chat template.
+        stop_tokens: tokens that end an answer.
+        system: text of a first message that says how to answer.
+
+    Attributes:
+        messages: the conversation so far. When it doesn't fit the context, the oldest question and its
+            answer are left out.
+
+        chat = Chat.load("smollm2")
+        print(chat("What is a tensor?"))
+    """
+
+    def __init__(
+        self, model: LanguageModel, tokenizer: Any, template: ChatTemplate | None = None,
+        stop_tokens: Sequence[int] = (), system: str | None = None,
+    ):  # fmt: skip
+        self.model, self.tokenizer = model, tokenizer
+        self.template = template or ChatTemplate(None)
+        self.stop_tokens = list(stop_tokens)
+        self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
+
+    @classmethod
+    def load(
+        cls, name_or_path: str | os.PathLike, system: str | None = None, dtype: Any = "float32",
+        device: Any = None,
+    ) -> Chat:  # fmt: skip
+        """Returns a conversation with a pretrained model.
+
+        Args:
+            name_or_path: a folder of Hugging Face's layout with tokenizer.json, a GGUF file, a short name
+                (smollm2, smollm2-360m, qwen2.5-0.5b), or a name on the Hugging Face Hub.
+            system: text of a first message that says how to answer.
+            dtype, device: of the model's parameters.
+
+        Raises:
+            OSError: a file is missing or can't be read.
+            ValueError: a file is damaged, or something in it is not supported.
+            ImportError: a package is missing: huggingface_hub for names, gguf for GGUF files, jinja2.
+        """
+        path = find(NAMES.get(os.fspath(name_or_path), name_or_path))
+        if path.suffix == ".gguf":
+            return cls._of_gguf(path, system, dtype, device)
+        folder = path if path.is_dir() else path.parent
+        content = read_json(folder / "config.json")
+        is_gpt2 = isinstance(content, dict) and content.get("model_type", "gpt2") == "gpt2"
+        model = (GPT2 if is_gpt2 else Llama).from_pretrained(path, dtype, device)
+        tokenizer = load_tokenizer(folder)
+        ends = end_tokens(tokenizer, *[folder / name for name in ("config.json", "generation_config.json")])
+        return cls(model, tokenizer, ChatTemplate.of_folder(folder), ends, system)
+
+    @classmethod
+    def _of_gguf(cls, path: Path, system: str | None, dtype: Any, device: Any) -> Chat:
+        file = GGUFFile(path)
+        tokenizer = from_gguf(file.metadata, str(path))
+        source = file.metadata.get("tokenizer.chat_template")
+        tokens = {
+            name: tokenizer.id_to_token(getattr(tokenizer, f"{name}_id"))
+            for name in ("bos_token", "eos_token")
+            if getattr(tokenizer, f"{name}_id") is not None
+        }
+        return cls(
+            Llama.from_pretrained(path, dtype, device), tokenizer, ChatTemplate(source, tokens),
+            end_tokens(tokenizer), system,
+        )  # fmt: skip
+
+    def __call__(self, text: str, max_new_tokens: int = 512, **options: Any) -> str:
+        """Returns the answer to a message; the arguments are those of `stream`."""
+        return "".join(self.stream(text, max_new_tokens, **options))
+
+    def stream(self, text: str, max_new_tokens: int = 512, **options: Any) -> Iterator[str]:
+        """Yields the answer to a message in pieces, as they are generated.
+
+        Args:
+            text: the message.
+            max_new_tokens: number of tokens after which the answer ends, finished or not.
+            **options: temperature, top_p, …; see `LanguageModel.stream`.
+
+        Raises:
+            ValueError: the message is longer than the context.
+        """
+        self.messages.append({"role": "user", "content": text})
+        answer = ""
+        try:
+            for piece in stream_text(
+                self.model, self.tokenizer, self._prompt(max_new_tokens), max_new_tokens,
+                self.template.stop_strings, self.stop_tokens, **options,
+            ):  # fmt: skip
+                answer += piece
+                yield piece
+        finally:  # also if the caller wants no more of it
+            if answer:
+                self.messages.append({"role": "assistant", "content": answer})
+            else:
+                self.messages.pop()
+
+    def _prompt(self, max_new_tokens: int) -> list[int]:
+        """Returns the tokens of the conversation, without the oldest messages if there are too many."""
+        context = self.model.config.context_length
+        while True:
+            prompt = self.encode(self.template.render(self.messages))
+            if len(prompt) + max_new_tokens <= context:
+                return prompt
+            first = int(self.messages[0]["role"] == "system")
+            if len(self.messages) - first <= 1:
+                if len(prompt) > context:
+                    raise ValueError(f"a message of {len(prompt)} tokens exceeds the context of {context}")
+                return prompt
+            del self.messages[first : first + 2]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of a rendered conversation, whose special tokens are meant as such."""
+        if getattr(self.tokenizer, "type", "") == "char":
+            return self.tokenizer.encode(text)
+        ids = self.tokenizer.encode(text, allowed_special="all")
+        first = getattr(self.tokenizer, "prefix_ids", [])
+        return ids if ids[: len(first)] == first else [*first, *ids]
+
+
+def end_tokens(tokenizer: Any, *paths: Path) -> list[int]:
+    """Returns the tokens that end an answer: those of the files' `eos_token_id`, and those of usual names."""
+    found = [getattr(tokenizer, "eos_token_id", None)]
+    for path in paths:
+        content = read_json(path) if path.exists() else {}
+        ids = content.get("eos_token_id") if isinstance(content, dict) else None
+        found += ids if isinstance(ids, list) else [ids]
+    if hasattr(tokenizer, "token_to_id"):
+        found += [tokenizer.token_to_id(token) for token in END_TOKENS]
+    return sorted({token for token in found if isinstance(token, int) and 0 <= token < tokenizer.vocab_size})

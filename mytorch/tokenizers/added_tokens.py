@@ -1,0 +1,88 @@
+"""Added tokens: strings with an id of their own, which are cut out of a text before the rest is encoded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from .pre_tokenizer import WHITE_SPACE
+
+Piece = str | int  # text that is still to be encoded, or an id
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token beside those that were learned.
+
+    Args:
+        special: it controls the model, as `<|endoftext|>` does: it is found in a text only where that is
+            allowed. Other added tokens always are.
+        lstrip: white space to its left belongs to it; rstrip: to its right.
+        normalized: it is normalized and searched in the normalized text.
+    """
+
+    content: str
+    id: int
+    special: bool = True
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+
+
+class AddedTokens:
+    """Finds added tokens in texts: the leftmost, and of those that begin there the longest.
+
+    Args:
+        normalize: normalizer of the text between those that aren't `normalized`.
+    """
+
+    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str]):
+        self.tokens = tuple(tokens)
+        self.special = frozenset(token.content for token in tokens if token.special)
+        self._normalize = normalize
+        self._matchers: dict[frozenset[str], tuple[_Matcher, _Matcher]] = {}  # by the special tokens allowed
+
+    def split(self, text: str, allowed_special: Collection[str] | str) -> Iterator[Piece]:
+        """Yields the ids of the added tokens in `text`, and the normalized text between them.
+
+        Raises:
+            ValueError: a name in `allowed_special` isn't that of a special token.
+        """
+        allowed = self.special if allowed_special == "all" else frozenset(allowed_special)
+        if not allowed <= self.special:
+            raise ValueError(f"no special token: {', '.join(map(repr, sorted(allowed - self.special)))}")
+        if allowed not in self._matchers:
+            usable = [token for token in self.tokens if not token.special or token.content in allowed]
+            self._matchers[allowed] = (
+                _Matcher([token for token in usable if not token.normalized], str),
+                _Matcher([token for token in usable if token.normalized], self._normalize),
+            )
+        raw, normalized = self._matchers[allowed]
+        for piece in raw.split(text):
+            if isinstance(piece, int):
+                yield piece
+            else:
+                yield from normalized.split(self._normalize(piece))
+
+
+class _Matcher:
+    """A regular expression with one group a token."""
+
+    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str]):
+        named = sorted(((normalize(t.content), t) for t in tokens), key=lambda item: -len(item[0]))
+        self._ids = [token.id for _, token in named]
+        space = f"[{WHITE_SPACE}]*"
+        self._regex = re.compile(
+            "|".join(f"{space * t.lstrip}({re.escape(text)}){space * t.rstrip}" for text, t in named)
+        )
+
+    def split(self, text: str) -> Iterator[Piece]:
+        end = 0
+        for match in self._regex.finditer(text) if self._ids else ():
+            if match.start() > end:
+                yield text[end : match.start()]
+            yield self._ids[match.lastindex - 1]
+            end = match.end()
+        if end < len(text):
+            yield text[end:]
