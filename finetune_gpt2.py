@@ -11,6 +11,7 @@ The tokens in --path_to_data must be of the model's tokenizer. Writes into --pat
     tokenizer.json, metrics.jsonl     the tokenizer of the data, losses by iteration
 """
 
+import math
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from itertools import count
 from pathlib import Path
@@ -108,6 +109,8 @@ def train(accelerator, model, optimizer, data, path, args):
         is_over = iteration == args.train_iterations
         if is_over or iteration % args.eval_interval == 0:
             loss = mean_loss(accelerator, model, validation)
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"the validation loss is {loss}")
             accelerator.log({"val_loss": loss}, step=iteration)
             if accelerator.is_main_process:
                 tqdm.write(f"iteration {iteration}: validation {loss:.4f}")
@@ -117,7 +120,8 @@ def train(accelerator, model, optimizer, data, path, args):
         if is_over:
             return
         loss = train_step(accelerator, model, optimizer, batches, args)
-        accelerator.log({"loss": loss.item(), "lr": scheduler.get_last_lr()[0]}, step=iteration + 1)
+        loss = accelerator.reduce(loss.double(), "mean").item()
+        accelerator.log({"loss": loss, "lr": scheduler.get_last_lr()[0]}, step=iteration + 1)
         scheduler.step()
 
 
@@ -142,7 +146,10 @@ def main():
     if accelerator.is_main_process:
         accelerator.trackers.append(open_metrics(folder, 0))
     path = folder / ("adapter.safetensors" if args.lora_rank else "trained.safetensors")
-    train(accelerator, model.train(), optimizer, data, path, args)
+    try:
+        train(accelerator, model.train(), optimizer, data, path, args)
+    except FloatingPointError as error:
+        raise SystemExit(f"{error}; a lower --max_lr may help") from None
     if accelerator.is_main_process:  # what is frozen comes from the file: in half precision it was rounded
         model = load_model(args)
         model.load_state_dict(mytorch.load(path), strict=False)

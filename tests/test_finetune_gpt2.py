@@ -128,6 +128,11 @@ def test_wrong_calls_end_in_one_line(folder, kind, capsys):
     assert re.search(message, text) and not (folder / "wrong").exists()
 
 
+def test_a_run_that_diverges_ends(folder):
+    with pytest.raises(SystemExit, match="the validation loss is (nan|inf); a lower --max_lr may help"):
+        finetune(folder, "diverged", "--max_lr", 1e38, "--min_lr", 1e38, "--max_grad_norm", 0)
+
+
 def test_data_of_another_tokenizer_is_refused(folder, tmp_path):
     (tmp_path / "text.txt").write_text(TEXT.upper())
     assert prepare_text.main([str(tmp_path / "text.txt"), "--path_to_save", str(tmp_path / "data")]) == 0
