@@ -1,5 +1,5 @@
 """
-Generates text with a GPT-2 trained by train_gpt2.py.
+Generates text with a GPT-2 trained by train_gpt2.py or finetune_gpt2.py.
 
     python inference_gpt2.py work_dir/gpt2-small-shakespeare/ --prompt "ROMEO:" --max_new_tokens 500
 """
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import mytorch
-from mytorch.models import GPT2, GPT2Config
+from mytorch.models import GPT2
 from mytorch.tokenizers import load_tokenizer
 
 
@@ -20,7 +20,7 @@ def arguments():
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("folder", help="output folder of train_gpt2.py")
+    add("folder", help="output folder of train_gpt2.py or finetune_gpt2.py")
     add("--prompt", default="\n", help="text to continue")
     add("--max_new_tokens", type=int, default=500, help="number of tokens to generate")
     add("--temperature", type=float, default=0.8,
@@ -38,16 +38,6 @@ def arguments():
     return args
 
 
-def load_model(folder):
-    """Returns the trained model."""
-    model, path = GPT2(GPT2Config.load(folder / "config.json")), folder / "model.safetensors"
-    try:
-        model.load_state_dict(mytorch.load(path))
-    except (RuntimeError, TypeError) as error:  # its message lists all parameters
-        raise ValueError(f"{path} is not of the model in {folder / 'config.json'}: {error}") from error
-    return model
-
-
 def main():
     args = arguments()
     folder = Path(args.folder)
@@ -58,10 +48,9 @@ def main():
             )
     try:
         tokenizer = load_tokenizer(folder)
-        model = load_model(folder)
+        model = GPT2.from_pretrained(folder, device=args.device)
     except (OSError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
-    model.to(args.device).eval()
     try:
         prompt = mytorch.tensor([tokenizer.encode(args.prompt)], device=args.device)  # (1, T)
     except ValueError as error:

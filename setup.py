@@ -72,7 +72,7 @@ setup(
         "test": [
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
-            "tokenizers", "transformers", "tiktoken", *MODELS,
+            "tokenizers", "transformers", "tiktoken", "datasets", *MODELS,
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
         ],  # fmt: skip
     },

@@ -5,6 +5,7 @@ Train a GPT-2 on token files, as prepared by prepare_data/.
     mytorchrun launch --num_processes 2 train_gpt2.py --path_to_data data/shakespeare
 
 Several processes update from the batches of all, as one would from a batch as large as all of theirs.
+--smoke trains three steps of GPT-2 (124 M) on random tokens, needs no data, and prints their time and memory.
 
 Writes into <working_directory>/<project_name>/:
     checkpoints/             the last two states, from which --resume_from_checkpoint continues exactly
@@ -12,12 +13,9 @@ Writes into <working_directory>/<project_name>/:
     metrics.jsonl, loss.png  losses and learning rate by iteration
 """
 
-import json
 import math
 import os
-import shutil
 import sys
-import time
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from itertools import count, islice
 from pathlib import Path
@@ -26,12 +24,14 @@ import numpy as np
 from tqdm import tqdm
 
 import mytorch
-from mytorch.accelerate import Accelerator, JsonlTracker, set_seed
+from mytorch.accelerate import Accelerator, set_seed
+from mytorch.accelerate.finite import check_finite
+from mytorch.accelerate.run_folder import make_run_folder, open_metrics
+from mytorch.accelerate.throughput import Throughput, peak_flops, peak_memory
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2_config import SIZES
 from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
-from mytorch.utils import atomic_write
 from mytorch.utils.data import DataLoader
 from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
@@ -47,6 +47,8 @@ def arguments():
     add("--context_length", type=int, default=64, help="tokens in a sequence")
     add("--dropout_p", type=float, default=0.0, help="probability of dropping an activation")
     add("--train_iterations", type=int, default=2000, help="optimizer steps")
+    add("--chinchilla", action="store_true",
+        help="optimizer steps for 20 tokens for each parameter, at most a tenth of them warm-up")  # fmt: skip
     add("--batch_size", type=int, default=12, help="sequences in a batch of each process")
     add("--gradient_accumulation_steps", type=int, default=1, help="batches for each optimizer step")
     add("--max_lr", type=float, default=1e-3, help="learning rate after the warm-up")
@@ -66,8 +68,13 @@ def arguments():
         help="train in half precision, with float32 master weights; without a value fp16")  # fmt: skip
     add("--allow_nan", action="store_true", help="train on when the loss or weights are inf or NaN")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
+    add("--peak_flops", type=float, help="FLOP/s of a device, for the MFU; default: that of known GPUs")
+    add("--smoke", action="store_true", help="three steps of GPT-2 (124 M) on random tokens; no results")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    if "--smoke" in sys.argv:
+        os.environ.setdefault("MYTORCH_COMPILE", "wait")  # all steps are timed with the kernels
+        parser.set_defaults(model_size="base", context_length=1024, batch_size=1)
     args = parser.parse_args()
     if args.fused and (reason := mytorch.nn.fused_ops.why_not(mytorch.device(args.device).type)):
         parser.error(f"--fused: {reason}")
@@ -113,6 +120,14 @@ def build(accelerator, vocab_size, args):
     return model, AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
 
 
+def make_throughput(accelerator, model, args):
+    """Returns what measures tokens a second and MFU, of all processes."""
+    tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
+    peak = args.peak_flops or peak_flops(accelerator.device, accelerator.mixed_precision != "no")
+    count = accelerator.num_processes
+    return Throughput(tokens * count, model.flops_per_token(), peak and peak * count)
+
+
 def build_scheduler(optimizer, iteration, args):
     """Returns the schedule of the learning rate, after `iteration` steps."""
     for group in optimizer.param_groups:  # a checkpoint has those of its own options
@@ -148,28 +163,6 @@ def resume(accelerator, run, folder, is_restarted):
     except RuntimeError:  # its message lists all parameters
         raise SystemExit(f"the checkpoint in {folder} is of another model, not {run.config}") from None
     except ValueError as error:
-        raise SystemExit(f"can't resume from {folder}: {error}") from None
-
-
-def make_folder(folder, run, args, is_new):
-    """Makes the folder of the run; a new run renames the checkpoints of an earlier one of its name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoints, old = folder / "checkpoints", folder / "checkpoints.old"
-    if is_new and checkpoints.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        checkpoints.rename(old)
-    with atomic_write(folder / "config.json") as partial:
-        partial.write_text(json.dumps(run.config, indent=2) + "\n")
-    if (Path(args.path_to_data) / "tokenizer.json").exists():
-        with atomic_write(folder / "tokenizer.json") as partial:
-            shutil.copyfile(Path(args.path_to_data) / "tokenizer.json", partial)
-
-
-def start_metrics(folder, run):
-    """Returns the tracker that continues the run's metrics.jsonl."""
-    try:
-        return JsonlTracker("metrics", folder, "iteration", start=run.iteration)
-    except (OSError, ValueError) as error:
         raise SystemExit(f"can't resume from {folder}: {error}") from None
 
 
@@ -215,27 +208,7 @@ def evaluate(accelerator, model, loaders, run, folder):
         tqdm.write(text.format(run.iteration, **losses))
 
 
-def check_finite(accelerator, model, loss, iteration, checks_weights):
-    """Ends the program, in all processes alike, if the loss or a weight is inf or NaN.
-
-    Args:
-        loss: the mean of all processes. With fp16 it may be inf or NaN, since such a step is skipped.
-        checks_weights: as before a checkpoint; else only to explain the loss.
-    """
-    diverged = not math.isfinite(loss) and accelerator.scaler is None
-    if not (diverged or checks_weights):
-        return
-    weights = dict(accelerator.unwrap_model(model).named_parameters())
-    broken = [name for name, weight in weights.items() if not weight.isfinite().all().item()]
-    found = [f"the training loss is {loss}"] if diverged else []
-    if broken:
-        found.append(f"{len(broken)} of {len(weights)} weights are inf or NaN, the first is {broken[0]}")
-    if found:
-        hint = "a lower --max_lr may help; --allow_nan trains on"
-        raise SystemExit(f"iteration {iteration}: {', and '.join(found)}; {hint}")
-
-
-def train(accelerator, model, optimizer, data, run, folder, args):
+def train(accelerator, model, optimizer, data, run, folder, throughput, args):
     """Runs the iterations that are left; Ctrl-C saves a checkpoint and ends the program."""
     scheduler = build_scheduler(optimizer, run.iteration, args)
     batches = iter(training_loader(data["train"], accelerator, args, run.iteration + 1))  # (B, T + 1) tokens
@@ -243,24 +216,20 @@ def train(accelerator, model, optimizer, data, run, folder, args):
         "train_loss": evaluation_loader(data["train"], accelerator, args, 1),
         "val_loss": evaluation_loader(data["val"], accelerator, args, 2),
     }
-    tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
     accelerator.set_trigger_on_signals()
     progress = tqdm(
         total=args.train_iterations, initial=run.iteration, disable=not accelerator.is_main_process,
         dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10,  # fewer lines in a log file
     )  # fmt: skip
-    start, first = time.perf_counter(), run.iteration
+    throughput.start(run.iteration)
     while run.iteration < args.train_iterations:
         if run.iteration % args.eval_interval == 0:
             evaluate(accelerator, model, loaders, run, folder)
-            start, first = time.perf_counter(), run.iteration
-        try:
-            loss = train_step(accelerator, model, optimizer, batches, args)
-        except FloatingPointError as error:  # on CPUs several processes check every loss
-            raise SystemExit(f"iteration {run.iteration + 1}: {error}; --allow_nan trains on") from None
+            throughput.start(run.iteration)
+        run.iteration += 1
+        loss = train_step(accelerator, model, optimizer, batches, args)
         lr = scheduler.get_last_lr()[0]
         scheduler.step()
-        run.iteration += 1
         progress.update()
         is_stopped, is_over = accelerator.check_trigger(), run.iteration == args.train_iterations
         is_logged = run.iteration % args.log_iter == 0
@@ -268,12 +237,13 @@ def train(accelerator, model, optimizer, data, run, folder, args):
         if is_logged or is_saved:
             loss = accelerator.reduce(loss.double(), "mean").item()
             if not args.allow_nan:
-                check_finite(accelerator, model, loss, run.iteration, checks_weights=is_saved)
+                # With fp16 a loss may be inf or NaN, since such a step is skipped.
+                check_finite(accelerator.unwrap_model(model), loss, accelerator.scaler is None, is_saved)
         if is_logged:
-            seconds = (time.perf_counter() - start) / (run.iteration - first)
-            speed = tokens * accelerator.num_processes / seconds
-            accelerator.log({"loss": loss, "lr": lr, "tokens_per_second": round(speed)}, step=run.iteration)
-            progress.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", tok_s=f"{speed:,.0f}", refresh=False)
+            speed = throughput.measure(run.iteration)
+            accelerator.log({"loss": loss, "lr": lr, **speed}, step=run.iteration)
+            text = f"loss {loss:.4f}, lr {lr:.2e}, {throughput.text(speed)}"
+            progress.set_postfix_str(text, refresh=False)
         if is_stopped or (is_saved and not is_over):
             accelerator.save_state(folder / "checkpoints", keep_last=2)
         if is_stopped:
@@ -287,44 +257,10 @@ def train(accelerator, model, optimizer, data, run, folder, args):
     accelerator.save_state(folder / "checkpoints", keep_last=2)
 
 
-def main():
-    args = arguments()
-    try:
-        accelerator = Accelerator(
-            args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
-            cpu=mytorch.device(args.device).type == "cpu",
-        )  # fmt: skip
-        vocab_size = size_of_vocabulary(args.path_to_data)
-        window = args.context_length, vocab_size  # all ids are checked now, not when they are drawn
-        data = {split: TokenWindows(args.path_to_data, split, *window) for split in ("train", "val")}
-    except (ImportError, OSError, ValueError) as error:  # a message without a traceback
-        raise SystemExit(str(error)) from None
-    accelerator.checks_loss = not args.allow_nan
-    if ":" in args.device:
-        if accelerator.num_processes > 1:
-            raise SystemExit(f"--device {args.device}: several processes take a GPU each; say --device cuda")
-        accelerator.device = mytorch.device(args.device)
-
-    set_seed(args.seed, device_specific=True)  # the weights are those of the first process
-    folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
-    model, optimizer = build(accelerator, vocab_size, args)
-    size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
-    run = Run(model.config, args)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    accelerator.register_for_checkpointing(run)
-    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"
-    if args.resume_from_checkpoint or is_restarted:
-        resume(accelerator, run, folder, is_restarted)
-
-    accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
-    if accelerator.is_main_process:
-        make_folder(folder, run, args, is_new=not (args.resume_from_checkpoint or is_restarted))
-        accelerator.trackers.append(start_metrics(folder, run))
-    devices = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
-    accelerator.print(f"{size}, {devices}, results in {folder}/")
-    train(accelerator, model, optimizer, data, run, folder, args)
-    with accelerator.split_between_processes(list(range(0, len(data["val"]), args.context_length))) as share:
-        whole_split = DataLoader(data["val"], args.batch_size, sampler=share, generator=mytorch.Generator())
+def finish(accelerator, model, windows, run, folder, args):
+    """Evaluates the model on the whole validation split, and draws the curves."""
+    with accelerator.split_between_processes(list(range(0, len(windows), args.context_length))) as share:
+        whole_split = DataLoader(windows, args.batch_size, sampler=share, generator=mytorch.Generator())
     loss = mean_loss(accelerator, model, whole_split)
     accelerator.log({"val_loss": loss, "whole_split": True}, step=run.iteration)
     if accelerator.is_main_process:
@@ -336,6 +272,73 @@ def main():
         print(f"validation loss over the whole split: {loss:.4f}")
         print(f"a sample of its text: python inference_gpt2.py {folder}/")
     accelerator.end_training()
+
+
+def smoke(accelerator, args):
+    """Trains three steps on random tokens, and prints their time and the memory."""
+    model, optimizer = build(accelerator, 50304, args)
+    throughput = make_throughput(accelerator, model, args)
+    accelerator.print(f"{model.num_parameters():,} parameters, {throughput.tokens:,} tokens a step")
+    model, optimizer = accelerator.prepare(model, optimizer)
+    shape = args.gradient_accumulation_steps, args.batch_size, args.context_length + 1
+    for step in range(1, 4):
+        throughput.start(step - 1)
+        loss = train_step(accelerator, model, optimizer, mytorch.randint(50304, shape), args).item()
+        speed = throughput.measure(step)
+        memory = f"{peak_memory(accelerator.device) / 1e9:.2f} GB at the peak"
+        accelerator.print(f"step {step}: loss {loss:.4f}, {throughput.text(speed)}, {memory}")
+    accelerator.end_training()
+
+
+def main():
+    args = arguments()
+    try:
+        accelerator = Accelerator(
+            args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
+            cpu=mytorch.device(args.device).type == "cpu",
+        )  # fmt: skip
+        accelerator.checks_loss = not args.allow_nan
+        if ":" in args.device:
+            if accelerator.num_processes > 1:
+                raise ValueError(f"--device {args.device}: several processes have a GPU each: --device cuda")
+            accelerator.device = mytorch.device(args.device)
+        set_seed(args.seed, device_specific=True)  # the weights are those of the first process
+        if args.smoke:
+            return smoke(accelerator, args)
+        vocab_size = size_of_vocabulary(args.path_to_data)
+        window = args.context_length, vocab_size  # all ids are checked now, not when they are drawn
+        data = {split: TokenWindows(args.path_to_data, split, *window) for split in ("train", "val")}
+    except (ImportError, OSError, ValueError) as error:  # a message without a traceback
+        raise SystemExit(str(error)) from None
+
+    folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
+    model, optimizer = build(accelerator, vocab_size, args)
+    throughput = make_throughput(accelerator, model, args)
+    if args.chinchilla:  # Hoffmann et al. 2022, https://arxiv.org/abs/2203.15556
+        args.train_iterations = math.ceil(20 * model.num_parameters() / throughput.tokens)
+        args.warmup_steps = min(args.warmup_steps, args.train_iterations // 10)
+    size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
+    run = Run(model.config, args)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.register_for_checkpointing(run)
+    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"
+    if args.resume_from_checkpoint or is_restarted:
+        resume(accelerator, run, folder, is_restarted)
+
+    accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
+    if accelerator.is_main_process:
+        is_new = not (args.resume_from_checkpoint or is_restarted)
+        make_run_folder(folder, run.config, Path(args.path_to_data) / "tokenizer.json", is_new)
+        accelerator.trackers.append(open_metrics(folder, run.iteration))
+    devices = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
+    steps = f"{args.train_iterations:,} steps of {throughput.tokens:,} tokens"
+    accelerator.print(f"{size}, {steps}, {devices}, results in {folder}/")
+    try:
+        train(accelerator, model, optimizer, data, run, folder, throughput, args)
+    except FloatingPointError as error:
+        hint = "a lower --max_lr may help; --allow_nan trains on"
+        raise SystemExit(f"iteration {run.iteration}: {error}; {hint}") from None
+    finish(accelerator, model, data["val"], run, folder, args)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ source "$ROOT/.ci/environment.sh"
 
 DATA_SETS="shakespeare owt"
 OPTIONS="--device --batch_size --iterations --mixed_precision --fused --num_gpus --num_processes --log_wandb --resume
-    --help"
+    --chinchilla --smoke --help"
 
 usage() {
     cat <<'TEXT'
@@ -34,6 +34,8 @@ options
                       if they are available
   --num_gpus N        number of GPUs, with one process each; default: 1
   --num_processes N   number of processes that share the cores of a CPU; default: 1
+  --chinchilla        as many training steps as make 20 tokens for each parameter of the model
+  --smoke             only three steps on random tokens, with their time and memory: needs no data
   --log_wandb         log to Weights & Biases as well
   --resume            continue from the last checkpoint in work_dir
   --help              this text
@@ -51,7 +53,7 @@ usage_error() {
 }
 
 parse_arguments() {
-    DATA="" DEVICE="" BATCH_SIZE="" ITERATIONS="" NUM_GPUS="" NUM_PROCESSES="" RESUME="" FLAGS=()
+    DATA="" DEVICE="" BATCH_SIZE="" ITERATIONS="" NUM_GPUS="" NUM_PROCESSES="" RESUME="" SMOKE="" FLAGS=()
     while [ $# -gt 0 ]; do
         case $1 in
             --help | -h) usage; exit 0 ;;
@@ -69,7 +71,8 @@ parse_arguments() {
                     shift
                 fi ;;
             --mixed_precision=*) set_option "${1%%=*}" "${1#*=}" ;;
-            --fused | --log_wandb) FLAGS+=("$1") ;;
+            --fused | --log_wandb | --chinchilla) FLAGS+=("$1") ;;
+            --smoke) SMOKE=1 FLAGS+=("$1") ;;
             --resume) RESUME=1 ;;
             -*) usage_error "unknown option '$1'; there are: $OPTIONS" ;;
             *)
@@ -82,6 +85,9 @@ parse_arguments() {
         shift
     done
     [ -n "$DATA" ] || usage_error "which data set? There are: $DATA_SETS"
+    case " ${FLAGS[*]-} " in *" --chinchilla "*)
+        [ -z "$ITERATIONS" ] || usage_error "--chinchilla and --iterations $ITERATIONS exclude each other" ;;
+    esac
 }
 
 set_option() {
@@ -134,6 +140,7 @@ choose_extras() {
     local cuda
     EXTRAS=(plot)
     case " ${FLAGS[*]-} $DATA " in *" --log_wandb "* | *" owt "*) EXTRAS=(train) ;; esac
+    if [ -n "$SMOKE" ]; then EXTRAS=(); fi
     if [ "$DEVICE" = cpu ]; then EXTRAS+=(cpu); else EXTRAS+=(triton); fi
     case " ${FLAGS[*]-} " in *" bf16 "*) EXTRAS+=(bf16) ;; esac
     if [ "$PROCESSES" -gt 1 ]; then EXTRAS+=(mpi); fi
@@ -198,6 +205,10 @@ choose_preset() {
             accumulation=$((40 / PROCESSES)) min_lr=6e-5 warmup=2000 beta2=0.95 eval_interval=1000
             [ $((40 % PROCESSES)) = 0 ] || usage_error "$PROCESSES processes can't divide 40 accumulation steps" ;;
     esac
+    if [ -n "$SMOKE" ]; then
+        accumulation=1
+        if [ "$DEVICE" = cpu ]; then batch=1; fi
+    fi
     iterations=${ITERATIONS:-$iterations}
     if [ "$warmup" -ge "$iterations" ]; then warmup=$((iterations / 10)); fi
     if [ "$eval_interval" -gt "$iterations" ]; then eval_interval=$iterations; fi
@@ -230,7 +241,7 @@ fi
 use_environment
 choose_extras
 install_package "${EXTRAS[@]}"
-prepare_data
+if [ -z "$SMOKE" ]; then prepare_data; fi
 
 choose_blas_kernels
 if [ "$PROCESSES" -gt 1 ]; then
@@ -239,6 +250,7 @@ if [ "$PROCESSES" -gt 1 ]; then
 fi
 say "training on $DEVICE: python ${TRAIN[*]}"
 "$PYTHON" "${TRAIN[@]}"
+if [ -n "$SMOKE" ]; then exit; fi
 
 if [ "$DATA" = owt ]; then PROMPT="Once upon a time"; else PROMPT=ROMEO:; fi
 SAMPLE=(inference_gpt2.py "$OUTPUT/" --device "$DEVICE" --prompt "$PROMPT" --max_new_tokens 300)

@@ -29,7 +29,8 @@ SLOW = (
     "backends/test_threads", "cli/test_checks", "cli/test_commands", "cli/test_compile",
     "cli/test_estimate_memory", "cli/test_settings",
     "utils/data/test_life", "utils/data/test_start", "utils/data/test_state", "utils/data/test_workers",
-    "test_as_torch", "test_cuda_graphs", "test_examples", "test_import", "test_notebook", "test_programs",
+    "test_as_torch", "test_cuda_graphs", "test_examples", "test_finetune_gpt2", "test_import",
+    "test_notebook", "test_programs",
     "test_reading", "test_train_gpt2",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ["mixed_precision", "fused", "log_wandb"]
+FLAGS = ["mixed_precision", "fused", "log_wandb", "chinchilla", "smoke"]
 SCRIPTS = ["train_gpt2.sh", "run_tests.sh", ".ci/environment.sh", ".ci/run"]
 
 # Answers as a supported Python in which all is installed, and writes down what it was called with.
@@ -121,6 +121,7 @@ def test_help_names_every_option(repo):
         (["shakespeare", "--iterations=1e3"], "whole number above 0, got '1e3'"),
         (["shakespeare", "--num_gpus", "two"], "whole number above 0, got 'two'"),
         (["shakespeare", "--device", "tpu"], "--device takes cpu, cuda or cuda:N, got 'tpu'"),
+        (["owt", "--chinchilla", "--iterations", "9"], "--chinchilla and --iterations 9 exclude each other"),
         (["shakespeare", "--num_gpus", "1", "--device", "cpu"], "does not go with --device cpu"),
         (["shakespeare", "--num_processes=0"], "whole number above 0, got '0'"),
         (["shakespeare", "--num_processes", "2", "--device", "cuda"], "--num_processes 2 is for a CPU"),
@@ -227,6 +228,23 @@ def test_several_processes(repo, arguments, env, launched, device):
     assert call.startswith(f"-m mytorch.distributed.launch {launched} train_gpt2.py --project_name")
     given = options(call)
     assert (given["device"], given["gradient_accumulation_steps"]) == (device, "20")  # of 40, shared out
+
+
+@pytest.mark.parametrize(("cuda", "batch"), [("", "1"), ("12.4", "12")])
+def test_smoke_trains_and_does_nothing_else(repo, cuda, batch):
+    done = repo.run("train_gpt2.sh", "owt", "--smoke", FAKE_CUDA=cuda)
+    assert done.returncode == 0, done.stderr
+    missing, call = repo.calls()
+    assert call.startswith("train_gpt2.py ") and " --smoke " in call
+    assert f"/missing.py {'triton' if cuda else 'cpu'} OPENBLAS" in missing
+    given = options(call)
+    assert (given["model_size"], given["context_length"]) == ("base", "1024")
+    assert (given["batch_size"], given["gradient_accumulation_steps"]) == (batch, "1")
+
+
+def test_chinchilla_is_passed_on(repo):
+    repo.run("train_gpt2.sh", "owt", "--chinchilla")
+    assert " --chinchilla " in repo.call("train_gpt2.py")
 
 
 def test_hidden_gpus_are_not_used(repo):

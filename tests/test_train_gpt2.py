@@ -17,6 +17,7 @@ import pytest
 import inference_gpt2
 import mytorch
 import train_gpt2
+from mytorch.models import GPT2, GPT2Config
 from tests import train_gpt2_program as program
 from tests.distributed.launched import ROOT, launch, needs_mpi, surroundings
 
@@ -378,9 +379,9 @@ def test_damaged_data_is_refused_before_the_training(folder, tmp_path, kind):
     [
         ("config.json", b'{"n_layer": "4"}', "config.json is no configuration of a GPT-2: n_layer must"),
         ("config.json", b'{"n_layers": 4}', "config.json is no configuration.*'n_layers'"),
-        ("config.json", b"[]", "config.json is no configuration of a GPT-2: expected a JSON object"),
+        ("config.json", b"[]", "config.json: expected a JSON object, got list"),
         ("config.json", b'{"n_layer": Infinity}', "config.json is damaged: Infinity is no number"),
-        ("config.json", b'{"n_layer": 1}', "model.safetensors is not of the model in .*config.json"),
+        ("config.json", b'{"n_layer": 1}', "run: tensor .* has shape"),
         ("tokenizer.json", b"{}", "tokenizer.json is damaged: expected a tokenizer"),
         ("model.safetensors", b"", "model.safetensors: it is not a safetensors file"),
         ("model.safetensors", None, "model.safetensors: it is a FIFO"),
@@ -407,6 +408,48 @@ def test_damaged_metrics_are_refused(folder, tmp_path):
     assert "can't resume from" in message and "metrics.jsonl, line" in message
 
 
+def test_the_mfu_is_logged(folder):
+    """For a peak at which it is one millionth of the tokens a second."""
+    assert train(folder, "mfu", "--train_iterations", 2, "--peak_flops", 1e12) == 0
+    config = json.loads((folder / "work_dir/mfu/config.json").read_text())
+    flops = GPT2(GPT2Config(**config)).flops_per_token()
+    speed, mfu = (metrics(folder / "work_dir/mfu", key) for key in ("tokens_per_second", "mfu"))
+    assert mfu == pytest.approx({i: tokens * flops / 1e12 for i, tokens in speed.items()}, rel=1e-3)
+    assert not metrics(folder / "work_dir/run", "mfu")  # a CPU has no peak
+
+
+def test_chinchilla_sets_the_iterations(folder, monkeypatch):
+    """20 tokens for each parameter; a tenth of the iterations at most is the warm-up."""
+    given = []
+    monkeypatch.setattr(train_gpt2, "train", lambda *args: given.append(args[-1]))
+    options = ["--chinchilla", "--batch_size", 50, "--gradient_accumulation_steps", 3, "--warmup_steps"]
+    for warmup, expected in ((10**6, None), (1, 1)):
+        train(folder, "chinchilla", *options, warmup)
+        args = given.pop()
+        config = json.loads((folder / "work_dir/chinchilla/config.json").read_text())
+        tokens, wanted = 50 * 3 * 16, 20 * GPT2(GPT2Config(**config)).num_parameters()
+        assert tokens * (args.train_iterations - 1) < wanted <= tokens * args.train_iterations
+        assert args.warmup_steps == (expected or args.train_iterations // 10)
+
+
+def test_smoke_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = []
+    monkeypatch.setattr(train_gpt2, "smoke", lambda accelerator, args: given.append(args))
+    assert program.run_main(["--smoke", "--device", "cpu"]) == 0
+    assert (given[0].model_size, given[0].context_length, given[0].batch_size) == ("base", 1024, 1)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    options = ["--smoke", "--device", "cpu", "--model_size", "nano", "--context_length", "8"]
+    assert program.run_main([*options, "--batch_size", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "7,227,520 parameters, 16 tokens a step" and len(lines) == 4
+    for i, line in enumerate(lines[1:], 1):
+        pattern = rf"step {i}: loss 1\d\.\d{{4}}, [\d.]+ s a step, [\d,]+ tokens/s, \d\.\d\d GB at the peak"
+        assert re.fullmatch(pattern, line), line
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_names_every_option(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["train_gpt2.py", "--help"])
     with pytest.raises(SystemExit):
@@ -417,6 +460,6 @@ def test_help_names_every_option(monkeypatch, capsys):
         "train_iterations", "eval_interval", "eval_iterations", "batch_size", "gradient_accumulation_steps",
         "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "beta1", "beta2", "log_iter",
         "fused", "mixed_precision", "log_wandb", "seed", "device", "resume_from_checkpoint",
-        "checkpoint_iterations",
+        "checkpoint_iterations", "chinchilla", "peak_flops", "smoke",
     ]:  # fmt: skip
         assert f"--{name} " in text or f"--{name}\n" in text, name

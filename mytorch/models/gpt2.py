@@ -112,6 +112,7 @@ class GPT2(LanguageModel):
     file_prefix = "transformer."
     file_ignored = ("lm_head.weight", "*.attn.bias", "*.attn.masked_bias")  # wte once more; causal masks
     file_transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    file_biases = True
 
     def __init__(self, config: GPT2Config):
         super().__init__()

@@ -165,12 +165,18 @@ def fill(model: PretrainedModel, weights: Iterable[tuple[str, np.ndarray]], path
 def save(model: PretrainedModel, folder: str | os.PathLike) -> None:
     """Writes a model; see `PretrainedModel.save_pretrained`."""
     folder = Path(folder)
+    if adapters := nn.utils.lora_state_dict(model):
+        raise ValueError(f"merge_lora(model) first: {next(iter(adapters))} has no place in such a file")
     folder.mkdir(parents=True, exist_ok=True)
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     tensors = {
         name: (p.T if name.endswith(model.file_transposed) else p).contiguous()
         for name, p in parameters.items()
     }
+    if model.file_biases:  # zeros for those that the model lacks
+        for name, module in model.named_modules():
+            if module._parameters.get("bias", module) is None and module is not model.lm_head:
+                tensors[f"{name}.bias"] = mytorch.zeros(len(module.weight), dtype=module.weight.dtype)
     mytorch.save(tensors, folder / "model.safetensors")
     content = {**model.config.to_hugging_face(), "dtype": str(next(iter(tensors.values())).dtype)}
     with atomic_write(folder / "config.json") as partial:

@@ -63,9 +63,13 @@ class LanguageModel(PretrainedModel):
         raise NotImplementedError
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors."""
-        matrices = [p for p in self.parameters() if p.ndim >= 2]
-        vectors = [p for p in self.parameters() if p.ndim < 2]
+        """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors.
+
+        Frozen parameters, those without `requires_grad`, are in none.
+        """
+        trained = [p for p in self.parameters() if p.requires_grad]
+        matrices = [p for p in trained if p.ndim >= 2]
+        vectors = [p for p in trained if p.ndim < 2]
         groups = [
             {"params": matrices, "weight_decay": weight_decay},
             {"params": vectors, "weight_decay": 0.0},

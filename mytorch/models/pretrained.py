@@ -20,6 +20,7 @@ class PretrainedModel(nn.Module):
         file_ignored: patterns of the names of tensors there that needn't be parameters here.
         file_renamed: ends of the names of tensors in old files, and the ends that they have now.
         file_transposed: ends of the names of weights that are transposed there.
+        file_biases: whether all layers but `lm_head` have a bias there.
     """
 
     config_class: ClassVar[type[ModelConfig]]
@@ -27,6 +28,7 @@ class PretrainedModel(nn.Module):
     file_ignored: ClassVar[tuple[str, ...]] = ()
     file_renamed: ClassVar[dict[str, str]] = {}
     file_transposed: ClassVar[tuple[str, ...]] = ()
+    file_biases: ClassVar[bool] = False
     config: ModelConfig
 
     @property

@@ -176,6 +176,7 @@ LAYERS = {
     "UpsamplingNearest2d": ((5,), [normal(1, 2, 3, 4)]),
     "UpsamplingBilinear2d": ((5,), [normal(1, 2, 3, 4)]), "PixelShuffle": ((2,), [normal(1, 4, 2, 3)]),
     "PixelUnshuffle": ((2,), [normal(1, 2, 4, 2)]), "ChannelShuffle": ((2,), [normal(1, 4, 2)]),
+    "LoRALinear": ((nn.Linear(4, 3), 2), [normal(2, 4)]),
     "ScaledDotProduct": ((), [normal(2, 3, 4)] * 3), "SlidingWindowAttention": ((2,), [normal(2, 3, 4)] * 3),
     "MultiheadAttention": ((4, 2, 0.0, True, True, True), [normal(3, 2, 4)] * 3),
     "TransformerEncoderLayer": ((4, 2, 6, 0.0), [normal(3, 2, 4)]),
@@ -207,7 +208,8 @@ def test_layers(fake_cuda, name):
         y = there(*xs)
         y = y[0] if isinstance(y, tuple) else y  # recurrent layers give their last states, too
         y.sin().sum().backward()  # the sum of squares of what was normalized would have no gradient
-        return [y.detach(), *(p.detach() for p in there.parameters()), *(p.grad for p in there.parameters())]
+        gradients = [p.grad for p in there.parameters() if p.requires_grad]
+        return [y.detach(), *(p.detach() for p in there.parameters()), *gradients]
 
     check(call, *inputs)
 

@@ -213,6 +213,17 @@ def test_a_name_is_downloaded_by_the_hubs_package(folder, monkeypatch):
     assert asked == [("owner/model", "main")] and not model.training
 
 
+def test_a_model_without_biases_is_saved_with_zeros(tmp_path):
+    model = GPT2(GPT2Config.of_size("nano", vocab_size=97, context_length=32, bias=False)).eval()
+    model.save_pretrained(tmp_path)
+    theirs, info = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    with mytorch.no_grad():
+        found, again = (m(mytorch.tensor(IDX)).numpy() for m in (model, GPT2.from_pretrained(tmp_path)))
+    np.testing.assert_allclose(found, their_logits(theirs.eval(), IDX), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found, again, rtol=1e-5, atol=1e-5)
+
+
 def test_the_folder_of_a_training_run(tmp_path):
     """train_gpt2.py writes mytorch's own layout, without Hugging Face's kind of model."""
     config = GPT2Config.of_size("nano", vocab_size=65, context_length=16, bias=False)

@@ -391,8 +391,8 @@ LAYERS = {
     ],
 }  # fmt: skip
 OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_rotary.py,
-    # test_grouped_attention.py and test_mixture_of_experts.py
-    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
+    # test_grouped_attention.py, test_mixture_of_experts.py and test_lora.py
+    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "LoRALinear", "ScaledDotProduct",
     "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts", "RotaryEmbedding",
     "QuantizedEmbedding", "QuantizedLinear",
 }  # fmt: skip

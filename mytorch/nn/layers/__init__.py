@@ -75,6 +75,7 @@ from .lazy import (
     LazyLinear,
 )
 from .linear import Bilinear, Flatten, Identity, Linear, LinearActivation, Unflatten
+from .lora import LoRALinear
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -187,7 +188,7 @@ __all__ = [
     "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
     "LazyLinear", "QuantizedEmbedding", "QuantizedLinear",
     "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity",
-    "AddLayerNorm", "LayerNorm", "Linear", "LinearActivation",
+    "AddLayerNorm", "LayerNorm", "Linear", "LinearActivation", "LoRALinear",
     "LogSoftmax",
     "CELU", "ELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
     "Mish", "PReLU", "RReLU", "ReLU6", "SELU", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign",

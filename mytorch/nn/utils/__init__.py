@@ -11,9 +11,13 @@ __all__ = [
     "rnn", "vector_to_parameters",
 ]  # fmt: skip
 
-_LATER = dict.fromkeys(
-    ("remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"), "normalized_weights"
-) | dict.fromkeys(("parametrizations", "parametrize", "prune"))
+_LATER = {
+    **dict.fromkeys(
+        ("remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"), "normalized_weights"
+    ),
+    **dict.fromkeys(("add_lora", "lora_state_dict", "merge_lora"), "lora"),
+    **dict.fromkeys(("parametrizations", "parametrize", "prune")),
+}
 
 
 def __getattr__(name: str):

@@ -1,0 +1,79 @@
+"""The speed of a training, in tokens per second and as MFU, its share of the devices' peak; its memory."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import time
+from typing import Any
+
+from .. import cuda
+from ..backends.device import as_device
+
+# 10¹² FLOP/s of dense products in half precision with float32 sums, and in float32 without TF32: figures of
+# the makers' data sheets, of the models with SXM modules where a name doesn't say PCIe or NVL.
+PEAKS = {
+    "B200": (2250.0, 75.0), "H200": (989.0, 67.0), "H100 NVL": (835.0, 60.0), "H100 PCIe": (756.0, 51.0),
+    "H100": (989.0, 67.0), "A100": (312.0, 19.5), "A40": (149.7, 37.4), "A10G": (70.0, 35.0),
+    "A10": (125.0, 31.2), "L40S": (362.0, 91.6), "L4": (121.0, 30.3), "V100": (125.0, 15.7),
+    "T4": (65.0, 8.1), "RTX 4090": (165.2, 82.6), "RTX 3090": (71.0, 35.6),
+}  # fmt: skip
+
+
+def peak_flops(device: Any, is_half: bool) -> float | None:
+    """Returns the peak FLOP/s of a GPU in half or single precision; None for others and for a CPU."""
+    if as_device(device).type == "cpu":
+        return None
+    name = cuda.get_device_name(device)
+    found = (peaks for key, peaks in PEAKS.items() if re.search(rf"\b{key}\b", name))
+    half, single = next(found, (None, None))
+    peak = half if is_half else single
+    return None if peak is None else 1e12 * peak
+
+
+def peak_memory(device: Any) -> int:
+    """Returns the largest number of bytes so far, of arrays on a GPU, or of the process with a CPU."""
+    if as_device(device).type != "cpu":
+        return cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class Throughput:
+    """Measures the tokens a second, and the model FLOPs utilization:
+
+        MFU = tokens a second · FLOPs of a token / peak
+
+    Args:
+        tokens: in an iteration of all processes.
+        flops_per_token: of forward and backward pass; see `LanguageModel.flops_per_token`.
+        peak: FLOP/s of all devices together; None measures no MFU.
+
+    Source: Chowdhery et al., "PaLM", 2022, https://arxiv.org/abs/2204.02311, section 4.1.
+
+    >>> from mytorch.accelerate.throughput import Throughput
+    >>> throughput = Throughput(1024, 1e9, peak=1e12)
+    >>> throughput.start(0)
+    >>> list(throughput.measure(10))
+    ['tokens_per_second', 'mfu']
+    """
+
+    def __init__(self, tokens: int, flops_per_token: float, peak: float | None = None):
+        self.tokens, self.flops_per_token, self.peak = tokens, flops_per_token, peak
+
+    def start(self, iteration: int) -> None:
+        """Begins to measure after this iteration."""
+        self.iteration, self.time = iteration, time.perf_counter()
+
+    def measure(self, iteration: int) -> dict[str, float]:
+        """Returns the means since `start`, "tokens_per_second" and, with a peak, "mfu"."""
+        speed = self.tokens * (iteration - self.iteration) / (time.perf_counter() - self.time)
+        found = {"tokens_per_second": round(speed, 2)}
+        return found if self.peak is None else {**found, "mfu": speed * self.flops_per_token / self.peak}
+
+    def text(self, measured: dict[str, float]) -> str:
+        """Returns the results of `measure` as a text, with the time of an iteration."""
+        speed = measured["tokens_per_second"]
+        mfu = f", MFU {measured['mfu']:.1%}" if "mfu" in measured else ""
+        return f"{self.tokens / speed:.2f} s a step, {speed:,.0f} tokens/s{mfu}"

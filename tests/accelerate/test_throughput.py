@@ -1,0 +1,71 @@
+"""Tokens per second, MFU, the peaks of GPUs; what ends a training that diverged."""
+
+import platform
+import re
+from pathlib import Path
+
+import pytest
+
+import mytorch
+from mytorch import cuda, nn
+from mytorch.accelerate import throughput
+from mytorch.accelerate.finite import check_finite
+from mytorch.accelerate.throughput import Throughput, peak_flops, peak_memory
+
+NAMES = {  # as drivers print them: 10¹² FLOP/s in half precision, in float32
+    "NVIDIA A100-SXM4-80GB": (312, 19.5), "NVIDIA A100 80GB PCIe": (312, 19.5), "NVIDIA A10G": (70, 35),
+    "NVIDIA A10": (125, 31.2), "NVIDIA H100 80GB HBM3": (989, 67), "NVIDIA H100 PCIe": (756, 51),
+    "NVIDIA H200": (989, 67), "NVIDIA L40S": (362, 91.6), "NVIDIA L4": (121, 30.3), "Tesla T4": (65, 8.1),
+    "Tesla V100-SXM2-16GB": (125, 15.7), "NVIDIA GeForce RTX 4090": (165.2, 82.6),
+    "NVIDIA T400 4GB": None, "NVIDIA A1000": None, "Quadro": None,
+}  # fmt: skip
+
+
+class Gpu:
+    type = "cuda"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_peaks(name, monkeypatch):
+    monkeypatch.setattr(throughput, "as_device", lambda device: device)
+    monkeypatch.setattr(cuda, "get_device_name", lambda device: name)
+    found = peak_flops(Gpu(), True), peak_flops(Gpu(), False)
+    assert found == (tuple(1e12 * x for x in NAMES[name]) if NAMES[name] else (None, None))
+
+
+def test_a_cpu_has_no_peak():
+    assert peak_flops("cpu", False) is None
+
+
+def test_speed_and_mfu(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: clock[0])
+    measure = Throughput(1000, flops_per_token=2e9, peak=4e12)
+    measure.start(7)
+    clock[0] += 5
+    assert measure.measure(17) == {"tokens_per_second": 2000, "mfu": 1.0}
+    assert measure.text(measure.measure(17)) == "0.50 s a step, 2,000 tokens/s, MFU 100.0%"
+    without = Throughput(1000, 2e9)
+    without.start(0)
+    clock[0] += 2
+    assert without.measure(1) == {"tokens_per_second": 500}
+    assert without.text({"tokens_per_second": 500}) == "2.00 s a step, 500 tokens/s"
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
+def test_peak_memory():
+    kilobytes = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]
+    assert peak_memory("cpu") == pytest.approx(1024 * int(kilobytes), rel=0.05)
+
+
+def test_check_finite():
+    model = nn.Linear(2, 3)
+    check_finite(model, 1.0, True, True)
+    check_finite(model, float("nan"), False, True)
+    with pytest.raises(FloatingPointError, match="^the training loss is nan$"):
+        check_finite(model, float("nan"), True, False)
+    with mytorch.no_grad():
+        model.bias[1] = float("inf")
+    check_finite(model, 1.0, True, False)
+    with pytest.raises(FloatingPointError, match="^1 of 2 weights are inf or NaN, the first is bias$"):
+        check_finite(model, 1.0, True, True)
