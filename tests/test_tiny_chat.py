@@ -15,13 +15,13 @@ from mytorch.utils.reading import read_json
 
 MODULES = ["math", "textwrap", "string", "random", "bisect", "heapq", "shutil", "statistics"]
 OPTIONS = {
-    "text": ["--modules", *MODULES],
-    "tokenizer": ["--vocab_size", "512"],
-    "pretrain": "--layers 2 --width 32 --batch_size 4 --steps 40 --eval_interval 20 --lr 1e-2".split(),
-    "conversations": ["--questions", "12", "--modules", *MODULES],
-    "finetune": "--batch_size 4 --steps 20 --eval_interval 10 --lr 5e-3".split(),
-    "evaluate": ["--max_tokens", "2048"],
-    "report": ["--held_out", "1"],
+    "text": f"--modules {' '.join(MODULES)}",
+    "tokenizer": "--vocab_size 512",
+    "pretrain": "--layers 2 --width 64 --batch_size 4 --steps 50 --eval_interval 25 --lr 5e-3",
+    "conversations": f"--questions 12 --modules {' '.join(MODULES)}",
+    "finetune": "--batch_size 4 --steps 50 --eval_interval 25 --lr 5e-3",
+    "evaluate": "--max_tokens 2048",
+    "report": "--held_out 1",
 }
 TALK = [
     {"role": "system", "content": "Be brief."},
@@ -36,7 +36,7 @@ TALK = [
 def folder(tmp_path_factory):
     """What all stages make, small ones."""
     folder = tmp_path_factory.mktemp("tiny") / "chat"
-    tiny_chat.run_stages(folder, OPTIONS)
+    tiny_chat.run_stages(folder, {name: options.split() for name, options in OPTIONS.items()})
     return folder
 
 
@@ -50,8 +50,8 @@ def bpe():
 def test_losses_fall(folder, metrics):
     lines = read_lines(folder / metrics)
     val = [line["val_loss"] for line in lines if "val_loss" in line]
-    assert len(val) == 3 and val[-1] < 0.85 * val[0], val
-    assert lines[-1]["loss"] < 0.85 * lines[1]["loss"]
+    assert len(val) == 3 and val[-1] < 0.9 * val[0], val
+    assert lines[-1]["loss"] < 0.9 * lines[1]["loss"]
 
 
 def test_figures_and_report(folder):

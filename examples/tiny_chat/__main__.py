@@ -7,6 +7,7 @@ From nothing to a model that answers: all stages, one after the other.
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("--path", help="a folder of text; Python's help pages by default")
     made.add_argument("--conversations", nargs="+", help="JSONL files; made from the help pages by default")
     args = made.parse_args(arguments)
+    for package in ("jinja2", "matplotlib"):  # of the last stages: said now, not after a night
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(f"{package} is not installed: pip install -e '.[models,plot]'")
 
     options = {name: PRESETS[args.preset].get(name, "").split() for name in STAGES}
     options = {name: [*given, "--seed", str(args.seed)] for name, given in options.items()}

@@ -32,7 +32,7 @@ def epochs(conversations: list[Encoded], size: int, batch_size: int, rng: random
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--conversations", type=Path, nargs="+", help="JSONL files instead of stage 4's")
-    options.add_argument("--batch_size", type=int, default=8, help="rows of a step")
+    options.add_argument("--batch_size", type=int, default=4, help="rows of a step")
     options.add_argument("--steps", type=int, default=300)
     options.add_argument("--lr", type=float, default=1e-3, help="the largest learning rate")
     options.add_argument("--eval_interval", type=int, default=50, help="steps between two evaluations")

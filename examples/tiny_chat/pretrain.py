@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--layers", type=int, default=4)
     options.add_argument("--width", type=int, default=128, help="features of a token; 32 for each head")
     options.add_argument("--context", type=int, default=256, help="tokens in a sequence")
-    options.add_argument("--batch_size", type=int, default=8, help="sequences of a step")
+    options.add_argument("--batch_size", type=int, default=4, help="sequences of a step")
     options.add_argument("--steps", type=int, default=500)
     options.add_argument("--lr", type=float, default=3e-3, help="the largest learning rate")
     options.add_argument("--eval_interval", type=int, default=100, help="steps between two evaluations")
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     tokens = args.steps * args.batch_size * args.context
     print(f"pretrain: {model.num_parameters():,} parameters, {tokens:,} tokens")
     held_out = random_windows(val_tokens, args.context, args.batch_size, args.seed)
-    held_out = [next(held_out) for _ in range(8)]
+    held_out = [next(held_out) for _ in range(16)]
     batches = random_windows(train_tokens, args.context, args.batch_size, args.seed + 1)
     train(
         model, batches, lambda: mean_loss(model, held_out), args.folder / "base", "pretrain", args.steps,
