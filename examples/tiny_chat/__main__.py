@@ -23,7 +23,7 @@ PRESETS = {  # options of the stages; the defaults are small
     "night": {
         "tokenizer": "--vocab_size 4096",
         "pretrain": "--layers 8 --width 384 --context 512 --batch_size 16 --steps 3000 --lr 1e-3",
-        "finetune": "--batch_size 16 --steps 400 --lr 3e-4",
+        "finetune": "--batch_size 8 --steps 150 --lr 3e-4",
     },
 }
 
