@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     add("--repetition_penalty", type=float, default=1.1, help="divides logits of tokens that occurred")
     add("--seed", type=int, help="of the random numbers")
     add("--dtype", default="float32", choices=("float32", "float16", "bfloat16"), help="of the weights")
+    add("--quantize", choices=("q8_0", "q4_0", "q4_1"), help="of the weights: smaller, faster on a CPU")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     return parser.parse_args()
 
@@ -55,7 +56,7 @@ def answer(chat: Chat, text: str, args: argparse.Namespace) -> None:
 def main() -> None:
     args = arguments()
     try:
-        chat = Chat.load(args.model, args.system, args.dtype, args.device)
+        chat = Chat.load(args.model, args.system, args.dtype, args.device, args.quantize)
         if args.prompt is not None:
             answer(chat, sys.stdin.read() if args.prompt == "-" else args.prompt, args)
             return

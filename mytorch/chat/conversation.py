@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import mytorch
 from mytorch.models import GPT2, Llama
 from mytorch.models.generation import stream_text
 from mytorch.models.gguf import GGUFFile
@@ -55,7 +56,7 @@ class Chat:
     @classmethod
     def load(
         cls, name_or_path: str | os.PathLike, system: str | None = None, dtype: Any = "float32",
-        device: Any = None,
+        device: Any = None, quantize: str | None = None,
     ) -> Chat:  # fmt: skip
         """Returns a conversation with a pretrained model.
 
@@ -64,6 +65,8 @@ class Chat:
                 (smollm2, smollm2-360m, qwen2.5-0.5b), or a name on the Hugging Face Hub.
             system: text of a first message that says how to answer.
             dtype, device: of the model's parameters.
+            quantize: "q8_0", "q4_0" or "q4_1" quantises the weights of a folder by `mytorch.quantize`; those
+                of a GGUF file stay as they are.
 
         Raises:
             OSError: a file is missing or can't be read.
@@ -72,11 +75,15 @@ class Chat:
         """
         path = find(NAMES.get(os.fspath(name_or_path), name_or_path))
         if path.suffix == ".gguf":
+            if quantize is not None:
+                raise ValueError(f"{path}: the weights of a GGUF file stay as they are, not {quantize}")
             return cls._of_gguf(path, system, dtype, device)
         folder = path if path.is_dir() else path.parent
         content = read_json(folder / "config.json")
         is_gpt2 = isinstance(content, dict) and content.get("model_type", "gpt2") == "gpt2"
         model = (GPT2 if is_gpt2 else Llama).from_pretrained(path, dtype, device)
+        if quantize is not None:
+            mytorch.quantize(model, quantize)
         tokenizer = load_tokenizer(folder)
         ends = end_tokens(tokenizer, *[folder / name for name in ("config.json", "generation_config.json")])
         return cls(model, tokenizer, ChatTemplate.of_folder(folder), ends, system)
@@ -92,8 +99,8 @@ class Chat:
             if getattr(tokenizer, f"{name}_id") is not None
         }
         return cls(
-            Llama.from_pretrained(path, dtype, device), tokenizer, ChatTemplate(source, tokens),
-            end_tokens(tokenizer), system,
+            Llama.from_pretrained(path, dtype, device, quantized=True), tokenizer,
+            ChatTemplate(source, tokens), end_tokens(tokenizer), system,
         )  # fmt: skip
 
     def __call__(self, text: str, max_new_tokens: int = 512, **options: Any) -> str:

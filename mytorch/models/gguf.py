@@ -1,8 +1,9 @@
 """
 GGUF files, as llama.cpp reads them: options, tokenizer and (often quantised) weights in one file.
 
-The package gguf parses them. Names of tensors differ from Hugging Face's, and the rows of Llama's queries and
-keys are in another order, in which the two features of a rotated pair are neighbors.
+The package gguf parses them; what their blocks mean is in `gguf_blocks`. Names of tensors differ from
+Hugging Face's, and the rows of Llama's queries and keys are in another order, in which the two features of a
+rotated pair are neighbors.
 
 Source: the format, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -11,14 +12,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mytorch import nn
+from mytorch.nn.functional.quantization import FORMATS, Quantized
+from mytorch.nn.functional.quantization import quantized as requantized
 from mytorch.nn.layers.rotary import rotary_frequencies
+from mytorch.utils import gguf_blocks
 from mytorch.utils.reading import check_regular
 
 from .hugging_face import fill
@@ -62,7 +65,7 @@ class GGUFFile:
             import gguf
         except ImportError:
             raise ImportError("GGUF files need the package gguf: pip install gguf") from None
-        self.path, self._gguf = Path(path), gguf
+        self.path = Path(path)
         check_regular(path)
         try:
             reader = gguf.GGUFReader(path)
@@ -91,7 +94,8 @@ class GGUFFile:
                 f"supported are {', '.join(TYPES)}"
             )
         shape = tuple(tensor.shape[::-1].tolist())
-        return self._gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)
+        rows = np.ascontiguousarray(tensor.data).view(np.uint8)
+        return gguf_blocks.dequantize(rows, tensor.tensor_type.name.lower()).reshape(shape)
 
 
 def config_of(file: GGUFFile) -> LlamaConfig:
@@ -141,35 +145,88 @@ def _scaling(file: GGUFFile, kind: str, config: LlamaConfig) -> dict[str, Any] |
     return options | ({"original_max_position_embeddings": length} if length else {})
 
 
-def weights_of(file: GGUFFile, config: LlamaConfig) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the tensors of a file, by Hugging Face's names and in their order of rows."""
-    permuted = file.metadata["general.architecture"] == "llama"
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+def names_of(file: GGUFFile) -> dict[str, str]:
+    """Returns Hugging Face's name of each tensor of a file."""
+    found = {}
     for name in file.tensors:
-        if name == "rope_freqs.weight":
-            continue
         outer, _, end = name.rpartition(".")
         block = re.fullmatch(r"blk\.(\d+)\.(\w+)", outer)
         if outer in OUTER_NAMES:
-            yield f"{OUTER_NAMES[outer]}.{end}", file.read(name)
+            found[name] = f"{OUTER_NAMES[outer]}.{end}"
         elif block and block[2] in NAMES:
-            array = file.read(name)
-            if permuted and block[2] in heads:
-                array = rows_in_halves(array, heads[block[2]])
-            yield f"model.layers.{block[1]}.{NAMES[block[2]]}.{end}", array
-        else:
-            yield name, file.read(name)
+            found[name] = f"model.layers.{block[1]}.{NAMES[block[2]]}.{end}"
+        elif name != "rope_freqs.weight":
+            found[name] = name
+    return found
+
+
+def heads_of(file: GGUFFile, name: str, config: LlamaConfig) -> int:
+    """Returns the heads of a tensor of queries or keys whose rows are in pairs; 0 for other tensors."""
+    if file.metadata["general.architecture"] != "llama":
+        return 0
+    kind = name.split(".")[-2]
+    return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(kind, 0)
 
 
 def rows_in_halves(array: np.ndarray, heads: int) -> np.ndarray:
     """Returns the rows of each head with the first features of all pairs before the second ones."""
+    if not heads:
+        return array
     if array.shape[0] % (2 * heads):
         raise ValueError(f"a tensor of {array.shape[0]} rows has no {heads} heads of pairs")
     return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
-def load(path: str | os.PathLike, dtype: Any = "float32", device: Any = None) -> Llama:
-    """Returns the model in a GGUF file, in evaluation mode; weights are dequantised.
+def blocks_of(file: GGUFFile, name: str, heads: int) -> tuple[str, Quantized] | None:
+    """Returns the format and the arrays of a quantised weight; None for one that isn't quantised."""
+    tensor = file.tensors[name]
+    kind = tensor.tensor_type.name.lower()
+    if kind in FORMATS:
+        arrays = gguf_blocks.split(np.ascontiguousarray(tensor.data), kind)
+    elif kind in ("q4_k", "q6_k"):
+        kind, arrays = "q8_0", requantized(file.read(name), "q8_0")
+    else:
+        return None
+    return kind, Quantized(*[None if a is None else rows_in_halves(a, heads) for a in arrays])
+
+
+def keep_blocks(model: Llama, file: GGUFFile) -> set[str]:
+    """Replaces the linear layers whose weights are quantised in the file; returns the names of these."""
+    kept = set()
+    for name, theirs in names_of(file).items():
+        outer = theirs.removesuffix(".weight")
+        is_table = outer == "model.embed_tokens"
+        if is_table and not model.config.tie_word_embeddings:
+            continue  # rows are looked up, which is cheap
+        module = model.lm_head if is_table else dict(model.named_modules()).get(outer)
+        found = blocks_of(file, name, heads_of(file, name, model.config))
+        if not isinstance(module, nn.Linear) or theirs.endswith(".bias") or found is None:
+            continue
+        layer = nn.QuantizedLinear(module.in_features, module.out_features, False, found[0])
+        layer.set_weight(found[1])
+        layer.bias = module.bias
+        _replace(model, "lm_head" if is_table else outer, layer)
+        if is_table:
+            table = nn.QuantizedEmbedding(module.out_features, module.in_features, found[0])
+            table.set_weight(found[1])
+            _replace(model, outer, table)
+        kept.add(name)
+    return kept
+
+
+def _replace(model: Llama, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
+
+
+def load(
+    path: str | os.PathLike, dtype: Any = "float32", device: Any = None, quantized: bool = False
+) -> Llama:
+    """Returns the model in a GGUF file, in evaluation mode.
+
+    Args:
+        quantized: keep quantised weights as `nn.QuantizedLinear`: those of Q4_K and Q6_K as Q8_0, the others
+            as they are. Otherwise all weights are dequantised.
 
     Raises:
         OSError: the file can't be read.
@@ -179,6 +236,16 @@ def load(path: str | os.PathLike, dtype: Any = "float32", device: Any = None) ->
     file = GGUFFile(path)
     config = config_of(file)
     with nn.init.skipped():
-        model = Llama(config).to(dtype=dtype, device=device)
-    fill(model, weights_of(file, config), file.path)
+        model = Llama(config)
+    try:
+        kept = keep_blocks(model, file) if quantized else set()
+        model.to(dtype=dtype, device=device)
+        names = {name: theirs for name, theirs in names_of(file).items() if name not in kept}
+        weights = (
+            (theirs, rows_in_halves(file.read(name), heads_of(file, name, config)))
+            for name, theirs in names.items()
+        )
+        fill(model, weights, file.path)
+    except ValueError as error:
+        raise ValueError(str(error) if str(file.path) in str(error) else f"{file.path}: {error}") from error
     return model.eval()

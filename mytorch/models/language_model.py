@@ -56,7 +56,8 @@ class LanguageModel(nn.Module):
             length: T, the length of the sequences; the context length by default.
         Source: Chowdhery et al., "PaLM", 2022, https://arxiv.org/abs/2204.02311, appendix B.
         """
-        matrices = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
+        linear = (nn.Linear, nn.QuantizedLinear)
+        matrices = sum(m.in_features * m.out_features for m in self.modules() if isinstance(m, linear))
         layers, features = self.attention_sizes()
         return 6 * matrices + 12 * layers * features * (length or self.config.context_length)
 

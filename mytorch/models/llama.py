@@ -122,11 +122,17 @@ class Llama(LanguageModel):
     @classmethod
     def from_pretrained(
         cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
-        revision: str | None = None,
+        revision: str | None = None, quantized: bool = False,
     ) -> Llama:  # fmt: skip
-        """Returns a pretrained model, also that of a GGUF file; see `LanguageModel.from_pretrained`."""
+        """Returns a pretrained model, also that of a GGUF file; see `LanguageModel.from_pretrained`.
+
+        Args:
+            quantized: keep the quantised weights of a GGUF file as they are: `nn.QuantizedLinear`.
+        """
         if Path(path_or_name).suffix == ".gguf":
             from .gguf import load  # a Llama is made there
 
-            return load(path_or_name, dtype, device)
+            return load(path_or_name, dtype, device, quantized)
+        if quantized:
+            raise ValueError(f"{path_or_name}: no GGUF file, so not quantised; see mytorch.quantize")
         return super().from_pretrained(path_or_name, dtype, device, revision)

@@ -120,7 +120,30 @@ def test_super_blocks(name, tmp_path):
         patch.setattr(writer, "add_tensor", add_tensor)
         write(path, theirs)
     found = Llama.from_pretrained(path).model.layers[1].mlp.down_proj.weight.detach().numpy()
-    np.testing.assert_array_equal(found, gguf.quants.dequantize(blocks, kind))
+    want = gguf.quants.dequantize(blocks, kind)
+    np.testing.assert_array_equal(found, want)
+    layer = Llama.from_pretrained(path, quantized=True).model.layers[1].mlp.down_proj
+    step = np.abs(want).reshape(256, -1, 32).max(-1).repeat(32, -1) / 127
+    limit = (0.5 + 127 / 2048) * step + 127 * 2**-25  # of codes, and of the float16 scale
+    assert layer.format == "q8_0" and (np.abs(layer.dequantize().numpy() - want) <= 1.01 * limit).all()
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1", "F16"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_stay_quantised(name, tied, tmp_path):
+    kind = getattr(gguf.GGMLQuantizationType, name)
+    quants = {"proj.weight": kind, "embed_tokens.weight": kind, "lm_head.weight": kind}
+    path = write(tmp_path / "a.gguf", model_of(tie_word_embeddings=tied), quants=quants)
+    dense, kept = Llama.from_pretrained(path), Llama.from_pretrained(path, quantized=True)
+    layers = [m for m in kept.modules() if isinstance(m, mytorch.nn.QuantizedLinear)]
+    assert len(layers) == (0 if name == "F16" else 2 * 7 + 1)
+    assert {layer.format for layer in layers} <= {name.lower()}
+    with mytorch.no_grad():
+        want, found = (model(mytorch.tensor(IDX)).numpy() for model in (dense, kept))
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+    rows = [model.generate([[1, 2, 3]], 8, temperature=0) for model in (dense, kept)]
+    assert rows[0] == rows[1]
+    assert kept.flops_per_token(8) == dense.flops_per_token(8)
 
 
 def test_damaged_files(tmp_path):

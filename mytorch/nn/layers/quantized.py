@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...backends.device import on
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops import empty, zeros
@@ -41,8 +43,19 @@ class _Quantized(Module):
             self._buffers.update(zip(Quantized._fields, tied._weight(), strict=True))
             return
         with on(weight.device):
-            found = quantized(raw_of(weight.detach().float()), self.format)
-        for name, raw in found._asdict().items():
+            self.set_weight(quantized(raw_of(weight.detach().float()), self.format))
+
+    def set_weight(self, weight: Quantized) -> None:
+        """Sets the buffers to these arrays, of the format and shape of the module.
+
+        Raises:
+            ValueError: a shape or dtype differs.
+        """
+        for name, raw in weight._asdict().items():
+            before = self._buffers[name]
+            kinds = [None if a is None else (tuple(a.shape), np.dtype(a.dtype)) for a in (before, raw)]
+            if kinds[0] != kinds[1]:
+                raise ValueError(f"{type(self).__name__}: {name} are {kinds[1]}, expected {kinds[0]}")
             self._buffers[name] = None if raw is None else from_raw(raw)
 
     def dequantize(self) -> Tensor:
