@@ -32,6 +32,13 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
+def positive(text: str) -> int:
+    """Returns the value of an option that is at least 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
 def run(main: Callable[[], Any]) -> None:
     """Runs a stage; its errors are printed in one line."""
     try:
@@ -65,10 +72,8 @@ def train(
     """Trains on `steps` batches; saves the model in `folder` and its losses at each evaluation.
 
     Raises:
-        ValueError: an option is out of range, or the loss becomes inf or NaN.
+        ValueError: the learning rate is negative, or the loss becomes inf or NaN.
     """
-    if steps < 1 or eval_interval < 1 or lr <= 0:
-        raise ValueError(f"steps={steps}, eval_interval={eval_interval} and lr={lr} must be positive")
     optimizer = AdamW(model.parameter_groups(weight_decay=0.1), lr=lr, betas=(0.9, 0.95))
     schedule = WarmupCosineLR(optimizer, steps // 20, steps, lr / 10)
     metrics = [{"iteration": 0, "val_loss": val_loss()}]

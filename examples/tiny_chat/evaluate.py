@@ -15,7 +15,7 @@ from mytorch.tokenizers import BPETokenizer, load_tokenizer
 from mytorch.utils import atomic_write
 from mytorch.utils.tokens import load_tokens
 
-from .common import bar, parser, read_lines, run
+from .common import bar, parser, positive, read_lines, run
 
 
 @mytorch.no_grad()
@@ -65,7 +65,7 @@ def accuracy(model: Llama, tokenizer: BPETokenizer, template: ChatTemplate, ques
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
-    options.add_argument("--max_tokens", type=int, default=65536, help="of the validation text")
+    options.add_argument("--max_tokens", type=positive, default=65536, help="of the validation text")
     args = options.parse_args(arguments)
 
     tokenizer, template = load_tokenizer(args.folder), ChatTemplate.of_folder(args.folder)

@@ -10,7 +10,7 @@ import mytorch
 from mytorch.models import Llama
 from mytorch.tokenizers import load_tokenizer
 
-from .common import Batch, parser, run, train
+from .common import Batch, parser, positive, run, train
 from .packing import Encoded, pack, read_conversations
 from .pretrain import mean_loss
 
@@ -32,10 +32,10 @@ def epochs(conversations: list[Encoded], size: int, batch_size: int, rng: random
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--conversations", type=Path, nargs="+", help="JSONL files instead of stage 4's")
-    options.add_argument("--batch_size", type=int, default=4, help="rows of a step")
-    options.add_argument("--steps", type=int, default=300)
+    options.add_argument("--batch_size", type=positive, default=4, help="rows of a step")
+    options.add_argument("--steps", type=positive, default=300)
     options.add_argument("--lr", type=float, default=1e-3, help="the largest learning rate")
-    options.add_argument("--eval_interval", type=int, default=50, help="steps between two evaluations")
+    options.add_argument("--eval_interval", type=positive, default=50, help="steps between two evaluations")
     args = options.parse_args(arguments)
 
     mytorch.manual_seed(args.seed)

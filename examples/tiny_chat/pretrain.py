@@ -11,7 +11,7 @@ from mytorch.models import Llama, LlamaConfig
 from mytorch.tokenizers import load_tokenizer
 from mytorch.utils.tokens import load_tokens
 
-from .common import Batch, parser, run, train
+from .common import Batch, parser, positive, run, train
 
 
 def random_windows(tokens: np.ndarray, context: int, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -31,13 +31,13 @@ def mean_loss(model: Llama, batches: list[Batch]) -> float:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
-    options.add_argument("--layers", type=int, default=4)
+    options.add_argument("--layers", type=positive, default=4)
     options.add_argument("--width", type=int, default=128, help="features of a token; 32 for each head")
-    options.add_argument("--context", type=int, default=256, help="tokens in a sequence")
-    options.add_argument("--batch_size", type=int, default=4, help="sequences of a step")
-    options.add_argument("--steps", type=int, default=500)
+    options.add_argument("--context", type=positive, default=256, help="tokens in a sequence")
+    options.add_argument("--batch_size", type=positive, default=4, help="sequences of a step")
+    options.add_argument("--steps", type=positive, default=500)
     options.add_argument("--lr", type=float, default=3e-3, help="the largest learning rate")
-    options.add_argument("--eval_interval", type=int, default=100, help="steps between two evaluations")
+    options.add_argument("--eval_interval", type=positive, default=100, help="steps between two evaluations")
     args = options.parse_args(arguments)
     if args.width < 32 or args.width % 32:
         raise ValueError(f"--width must be a multiple of 32, got {args.width}")

@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--modules", nargs="+", help="help pages of these modules alone")
     options.add_argument("--val_fraction", type=float, default=0.05, help="of the documents")
     args = options.parse_args(arguments)
+    if not 0 < args.val_fraction < 1:
+        raise ValueError(f"--val_fraction must be in 0 … 1, got {args.val_fraction}")
 
     documents = read_folder(args.path) if args.path else list(bar(pages(args.modules), "text"))
     documents = [text for text in documents if text.strip()]
