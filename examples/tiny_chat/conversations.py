@@ -45,9 +45,10 @@ def main(arguments: list[str] | None = None) -> None:
     rng.shuffle(facts)
     held_out, facts = facts[: args.questions], facts[args.questions :]
     turns = [(rng.choice(QUESTIONS).format(name), sentence) for name, sentence in facts]
-    made = [conversation(turn) for turn in turns]
-    made += [conversation(*rng.sample(turns, 2)) for _ in range(len(turns) // 10)]  # a second question
-    made += [conversation(turn) for turn in GREETINGS.items()] * (1 + len(turns) // 200)
+    two = 2 * (len(turns) // 20)  # a tenth of them are in conversations of two questions
+    made = [conversation(*turns[i : i + 2]) for i in range(0, two, 2)]
+    made += [conversation(turn) for turn in turns[two:]]
+    made += [conversation(turn) for turn in GREETINGS.items()] * (1 + len(turns) // 50)
     rng.shuffle(made)
     write_lines(args.folder / "data/conversations.jsonl", made)
     write_lines(args.folder / "data/questions.jsonl", multiple_choice(held_out, rng))

@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--conversations", type=Path, nargs="+", help="JSONL files instead of stage 4's")
     options.add_argument("--batch_size", type=positive, default=4, help="rows of a step")
-    options.add_argument("--steps", type=positive, default=300)
-    options.add_argument("--lr", type=float, default=1e-3, help="the largest learning rate")
+    options.add_argument("--steps", type=positive, default=600)
+    options.add_argument("--lr", type=float, default=2e-3, help="the largest learning rate")
     options.add_argument("--eval_interval", type=positive, default=50, help="steps between two evaluations")
     args = options.parse_args(arguments)
 
