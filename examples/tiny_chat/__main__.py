@@ -1,8 +1,8 @@
 """
 From nothing to a model that answers: all stages, one after the other.
 
-    python -m examples.tiny_chat --preset small    ten minutes
-    python -m examples.tiny_chat --preset night    a night
+    python -m examples.tiny_chat --preset small    three CPU minutes
+    python -m examples.tiny_chat --preset night    a larger model, for a night; not measured
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run_stages(folder: Path, options: dict[str, list[str]]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     made = parser(__doc__.strip().splitlines()[0])
-    made.add_argument("--preset", choices=PRESETS, default="small", help="small: ten minutes; night: a night")
+    made.add_argument("--preset", choices=PRESETS, default="small", help="small: three CPU minutes; night: not measured")
     made.add_argument("--path", help="a folder of text; Python's help pages by default")
     made.add_argument("--conversations", nargs="+", help="JSONL files; made from the help pages by default")
     args = made.parse_args(arguments)
