@@ -42,7 +42,7 @@ def run_stages(folder: Path, options: dict[str, list[str]]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     made = parser(__doc__.strip().splitlines()[0])
-    made.add_argument("--preset", choices=PRESETS, default="small", help="small: three CPU minutes; night: not measured")
+    made.add_argument("--preset", choices=PRESETS, default="small", help="night is not measured")
     made.add_argument("--path", help="a folder of text; Python's help pages by default")
     made.add_argument("--conversations", nargs="+", help="JSONL files; made from the help pages by default")
     args = made.parse_args(arguments)

@@ -21,6 +21,7 @@ import math
 import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
+from mytorch.utils.checkpoint import checkpoint
 
 from .cache import KVCache
 from .gpt2_config import GPT2Config
@@ -109,7 +110,7 @@ class GPT2(LanguageModel):
 
     config_class = GPT2Config
     file_prefix = "transformer."
-    file_ignored = ("lm_head.weight", ".attn.bias", ".attn.masked_bias")  # wte once more; causal masks
+    file_ignored = ("lm_head.weight", "*.attn.bias", "*.attn.masked_bias")  # wte once more; causal masks
     file_transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
     def __init__(self, config: GPT2Config):
@@ -180,8 +181,9 @@ class GPT2(LanguageModel):
         parts = self.transformer
         positions = parts.wpe.weight[cache.positions(T) if cache is not None else slice(T)]  # (T, C)
         x, stream = parts.drop(parts.wte(idx) + positions), None  # (B, T, C)
+        saving = self.gradient_checkpointing and self.training and cache is None
         for block in parts.h:
-            x, stream = block(x, stream, cache)
+            x, stream = checkpoint(block, x, stream) if saving else block(x, stream, cache)
         if cache is not None:
             cache.length += T
         return parts.ln_f(x, stream)[0]

@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from mytorch.utils.reading import open_regular, read_json
 from mytorch.utils.safetensors_file import SafetensorsFile
 
 if TYPE_CHECKING:
-    from .language_model import LanguageModel
+    from .pretrained import PretrainedModel
 
 PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]  # files of a model that are downloaded
 
@@ -95,10 +97,14 @@ def read_weights(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def load(
-    model_class: type[LanguageModel], path_or_name: str | os.PathLike, dtype: Any, device: Any,
-    revision: str | None,
-) -> LanguageModel:  # fmt: skip
-    """Returns a pretrained model; see `LanguageModel.from_pretrained`."""
+    model_class: type[PretrainedModel], path_or_name: str | os.PathLike, dtype: Any, device: Any,
+    revision: str | None, **changes: Any,
+) -> PretrainedModel:  # fmt: skip
+    """Returns a pretrained model; see `PretrainedModel.from_pretrained`.
+
+    Args:
+        changes: fields of the configuration that replace those of the file.
+    """
     path = find(path_or_name, revision)
     if path.suffix == ".pt" or path.suffix == ".bin":
         raise ValueError(f"{path} is a pickle; only safetensors and GGUF files are read")
@@ -108,24 +114,29 @@ def load(
     kind = model_class.config_class
     config = kind.from_dict(content, config_path) if is_ours else kind.from_hugging_face(content, config_path)
     with nn.init.skipped():
-        model = model_class(config).to(dtype=dtype, device=device)
-    weights = read_weights(path)
-    fill(model, weights if is_ours else (_entry(model, *entry) for entry in weights), path)
+        model = model_class(replace(config, **changes)).to(dtype=dtype, device=device)
+    weights, known = read_weights(path), {name for name, _ in model.named_parameters()}
+    fill(model, weights if is_ours else (_entry(model, known, *entry) for entry in weights), path)
     return model.eval()
 
 
-def _entry(model: LanguageModel, name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+def _entry(
+    model: PretrainedModel, known: set[str], name: str, array: np.ndarray
+) -> tuple[str, np.ndarray]:
     """Returns the name and value here of a tensor in Hugging Face's file; "" if it is no parameter."""
-    if name.endswith(model.file_ignored):
-        return "", array
-    if name == "lm_head.weight":  # where it is tied, no parameter has this name
-        return name if name in dict(model.named_parameters()) else "", array
-    name = name if name.startswith(model.file_prefix) else f"{model.file_prefix}{name}"
-    return name, array.T if name.endswith(model.file_transposed) else array
+    ours = name if name.startswith(model.file_prefix) else f"{model.file_prefix}{name}"
+    for old, new in model.file_renamed.items():
+        if ours.endswith(old):
+            ours = ours.removesuffix(old) + new
+    if name in known:
+        ours = name
+    elif ours not in known and any(fnmatch(name, pattern) for pattern in model.file_ignored):
+        ours = ""
+    return ours, array.T if name.endswith(model.file_transposed) else array
 
 
 @mytorch.no_grad()
-def fill(model: LanguageModel, weights: Iterable[tuple[str, np.ndarray]], path: Path) -> None:
+def fill(model: PretrainedModel, weights: Iterable[tuple[str, np.ndarray]], path: Path) -> None:
     """Copies the weights of these names into the parameters of a model; "" is none of them.
 
     Raises:
@@ -151,8 +162,8 @@ def fill(model: LanguageModel, weights: Iterable[tuple[str, np.ndarray]], path: 
             raise ValueError(f"{path} {what} tensors {shown}")
 
 
-def save(model: LanguageModel, folder: str | os.PathLike) -> None:
-    """Writes a model; see `LanguageModel.save_pretrained`."""
+def save(model: PretrainedModel, folder: str | os.PathLike) -> None:
+    """Writes a model; see `PretrainedModel.save_pretrained`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     parameters = {name: p.detach() for name, p in model.named_parameters()}

@@ -1,50 +1,47 @@
-"""What all language models have in common: counting, generating, pretrained weights."""
+"""What all language models have in common: counting operations, generating, saving memory in training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 import mytorch
 from mytorch import Tensor, nn
 
-from . import generation, hugging_face
+from . import generation
 from .beam import beam_search
 from .cache import KVCache
-from .config import ModelConfig
 from .generation import Prompts, Tokenizer
+from .pretrained import PretrainedModel
 from .sampling import Sampler
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(PretrainedModel):
     """The base of language models, which have `features(idx, cache)`, `lm_head` and a `config`.
 
     Attributes:
-        file_prefix: the first part of most names of tensors in Hugging Face's files, which some lack.
-        file_ignored: ends of the names of tensors there that aren't parameters here.
-        file_transposed: ends of the names of weights that are transposed there.
+        gradient_checkpointing: whether, in training, a block's activations are computed again in the
+            backward pass instead of kept.
     """
 
-    config_class: ClassVar[type[ModelConfig]]
-    file_prefix: ClassVar[str]
-    file_ignored: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
-    file_transposed: ClassVar[tuple[str, ...]] = ()
-    config: ModelConfig
+    gradient_checkpointing = False
     lm_head: nn.Module
 
     def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
         """Returns the input (B, T, C) of `lm_head` for tokens (B, T)."""
         raise NotImplementedError
 
-    @property
-    def device(self) -> mytorch.device:
-        """The device of the parameters."""
-        return next(self.parameters()).device
+    def gradient_checkpointing_enable(self) -> None:
+        """Saves memory in training: only the inputs of each block are kept for the backward pass, which runs
+        each block a second time, with the same random numbers. The gradients are the same.
 
-    def num_parameters(self) -> int:
-        """Returns the number of parameters; shared weights are counted once."""
-        return sum(p.numel() for p in self.parameters())
+        Source: Chen, Xu, Zhang & Guestrin, 2016, https://arxiv.org/abs/1604.06174
+        """
+        self.gradient_checkpointing = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keeps all activations for the backward pass again."""
+        self.gradient_checkpointing = False
 
     def flops_per_token(self, length: int | None = None) -> int:
         """Returns the floating-point operations of a forward and backward pass for each token.
@@ -139,32 +136,6 @@ class LanguageModel(nn.Module):
             prompt_and_new(row[n:], idx.shape[1] - n, options)
             for row, n in zip(rows.tolist(), padding, strict=True)
         ]
-
-    @classmethod
-    def from_pretrained(
-        cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
-        revision: str | None = None,
-    ):  # fmt: skip
-        """Returns the model in a folder or file, or of a name on the Hugging Face Hub, in evaluation mode.
-
-        Args:
-            path_or_name: a folder with config.json and model.safetensors (or its parts and their index), a
-                safetensors file beside a config.json, or a name such as "openai-community/gpt2", which needs
-                the package huggingface_hub.
-            dtype, device: of the parameters.
-            revision: a branch, tag or commit of a name.
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            ValueError: a file is damaged, is of another kind of model, or has an option that is not
-                supported; a tensor is missing, unknown or of another shape.
-            ImportError: a name, but huggingface_hub is not installed.
-        """
-        return hugging_face.load(cls, path_or_name, dtype, device, revision)
-
-    def save_pretrained(self, folder: str | PathLike) -> None:
-        """Writes config.json and model.safetensors as Hugging Face's transformers do."""
-        hugging_face.save(self, folder)
 
 
 def prompt_and_new(row: list[int], prompt: int, options: dict[str, Any]) -> list[int]:

@@ -26,6 +26,7 @@ from typing import Any
 import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
+from mytorch.utils.checkpoint import checkpoint
 
 from .cache import KVCache
 from .language_model import LanguageModel
@@ -70,6 +71,7 @@ class Llama(LanguageModel):
 
     config_class = LlamaConfig
     file_prefix = "model."
+    file_ignored = ("*rotary_emb.inv_freq", "lm_head.weight")  # a table; where it is tied, no parameter
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
@@ -108,10 +110,11 @@ class Llama(LanguageModel):
         if past + T > self.config.context_length:
             raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
         positions = cache.positions(T) if cache is not None else slice(0, T)
-        angles = self.rotary.angles(positions, idx.device)
         x = self.model.embed_tokens(idx)  # (B, T, C)
+        angles = self.rotary.angles(positions, x.device, x.dtype)
+        saving = self.gradient_checkpointing and self.training and cache is None
         for block in self.model.layers:
-            x = block(x, angles, cache)
+            x = checkpoint(block, x, angles) if saving else block(x, angles, cache)
         if cache is not None:
             cache.length += T
         return self.model.norm(x)
@@ -124,7 +127,7 @@ class Llama(LanguageModel):
         cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
         revision: str | None = None, quantized: bool = False,
     ) -> Llama:  # fmt: skip
-        """Returns a pretrained model, also that of a GGUF file; see `LanguageModel.from_pretrained`.
+        """Returns a pretrained model, also that of a GGUF file; see `PretrainedModel.from_pretrained`.
 
         Args:
             quantized: keep the quantised weights of a GGUF file as they are: `nn.QuantizedLinear`.

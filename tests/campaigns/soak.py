@@ -89,6 +89,7 @@ def train(kind, options, habits, epochs):
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
     kept, counts = [], []
     for epoch in range(epochs):
+        batch = None  # all may be broken
         for batch in batches(loaders[epoch % len(loaders)], "break" in habits and epoch % 3 == 2):
             loss = model(batch["x"] / SAMPLES).square().mean()
             loss.backward()

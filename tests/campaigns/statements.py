@@ -2,7 +2,8 @@
 
 {a}, {b}, {c}: tensors; {i}, {j}: small integers, negative ones, too; {s}: a number; {t}: a dtype; {m}: a mask
 like {a}; F, N: the library and its nn.functional; ints(…): an int64 tensor on the device. A statement without
-`=` defines a tensor, or several. (PyTorch's median along a dim of stride 0 reads other memory.)
+`=` defines a tensor, or several. (PyTorch's median along a dim of stride 0
+reads other memory; sums of zeros have either sign, so 0 is added before a division.)
 """
 
 def split(text):
@@ -57,7 +58,8 @@ N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i}) | {a}.detach().topk(2, {i})[
 N.hardtanh({a}) | N.threshold({a}, 0.5, {s}) | F.isin({a}, {b}) | {a}.trace() | F.einsum("...i->...", {a})
 """)
 SMOOTH = split("""
-{a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / {b} | {a} / {s} | {s} / {a}
+{a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / ({b} + 0) | {a} / {s}
+{s} / {a}
 {a}.exp() | {a}.sin() | {a}.tanh() | {a}.sigmoid() | {a}.sqrt() | {a}.log() | {a}.log1p() | {a}.erf()
 {a}.rsqrt() | {a}.mean() | {a}.mean({i}) | {a}.std({i}) | {a}.var({i}, unbiased=False) | {a}.softmax({i})
 {a}.log_softmax({i}) | {a}.logsumexp({i}) | {a}.norm() | {a}.norm(dim={i}) | {a}.cumsum({i})

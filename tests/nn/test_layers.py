@@ -390,10 +390,11 @@ LAYERS = {
         ),
     ],
 }  # fmt: skip
-OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py and test_own_layers.py
+OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_rotary.py,
+    # test_grouped_attention.py and test_mixture_of_experts.py
     "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "ScaledDotProduct",
+    "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts", "RotaryEmbedding",
     "QuantizedEmbedding", "QuantizedLinear",
-    "SlidingWindowAttention",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 LAZY = {name for name in layers.__all__ if name.startswith("Lazy")}  # and test_lazy.py about these

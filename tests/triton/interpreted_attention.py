@@ -1,14 +1,17 @@
-"""Attention's backward with five products, and when it is chosen; test_kernels.py runs it by itself."""
+"""Attention's backward with five products, when it is chosen, and tiles that are hidden; test_kernels.py
+runs it by itself."""
 
 import numpy as np
 import pytest
+from triton.runtime.interpreter import InterpreterBuilder
 
 from mytorch.nn.fused_ops.triton import attention_backward, attention_parts, launch
 from mytorch.nn.fused_ops.triton.attention_configs import SMALL, TILES
 from mytorch.nn.fused_ops.triton.chips import CHIPS
 from tests.nn.functional.cases import case, normal
+from tests.triton import interpreter
 from tests.triton.cases import CASES
-from tests.triton.harness import arguments
+from tests.triton.harness import arguments, kernel
 from tests.triton.interpreted import Twice, check, strict  # noqa: F401 - a fixture
 
 NAME = "scaled_dot_product_attention"
@@ -100,3 +103,48 @@ def kernels_of(
     lse = np.zeros(1, "float32")
     attention_backward.backward([q, k, k, bias, q, q], lse, None, scalars, meta)
     return names
+
+
+class Counted(interpreter.Interpret):
+    """Counts the products of tiles in each launch: [(name, BLOCK_Q, BLOCK_K, number)]."""
+
+    def __init__(self, monkeypatch):
+        self.found, self.dots = [], 0
+        interpreter.patch()
+        multiply = InterpreterBuilder.create_dot
+
+        def create_dot(*args):
+            self.dots += 1
+            return multiply(*args)
+
+        monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
+
+    def launch(self, kernel, grid, pointers, meta):
+        self.dots = 0
+        super().launch(kernel, grid, pointers, meta)
+        self.found.append((kernel.__name__, meta["BLOCK_Q"], meta["BLOCK_K"], self.dots))
+
+
+PRODUCTS = {"_forward": 2, "queries_backward": 3, "keys_backward": 4, "head_backward": 5}  # of a tile
+
+
+@pytest.mark.parametrize("five", [False, True])
+@pytest.mark.parametrize("window", [1, 20, 64, 100, None])
+def test_tiles_that_a_window_hides_are_not_computed(window, five, monkeypatch):
+    monkeypatch.setattr(attention_backward, "has_five_products", lambda *_, **__: five)
+    for table in (TILES, SMALL):
+        monkeypatch.setitem(table, "head", {4: {64: [(80, (64, 64, 8, 1, 64))]}})
+    row = case(*[normal(1, 1, 256, 16) for _ in range(3)], is_causal=True, sliding_window=window)
+    mode = Counted(monkeypatch)
+    with launch.in_mode(mode):
+        y, vjp = kernel(NAME)(*arguments(NAME, row, "float32"))
+        vjp(y)
+    assert [name for name, *_ in mode.found] == ["_forward", *(
+        ["head_backward"] if five else ["queries_backward", "keys_backward"]
+    )]  # fmt: skip
+    sees = np.tril(np.ones((256, 256), bool))
+    sees &= True if window is None else ~np.tril(sees, -window)
+    for name, rows, columns, dots in mode.found:
+        tiles = sees.reshape(256 // rows, rows, 256 // columns, columns).any((1, 3))
+        assert dots == PRODUCTS[name] * tiles.sum(), name
+        assert window is None or not tiles[-1, 0]  # there are hidden ones

@@ -1,7 +1,8 @@
 """The functions behind the layers, as in `F.gelu(x)`; how their variants are chosen is in `composite`."""
 
 from ...ops.arrays import make_them_take_arrays
-from .activations import logsigmoid, mish, sigmoid, silu, softplus, softsign, tanh
+from .activations import logsigmoid, mish, sigmoid, silu, soft_cap, softplus, softsign, tanh
+from .alibi import alibi_bias
 from .attention import scaled_dot_product_attention
 from .avg_pooling import (
     adaptive_avg_pool1d,
@@ -129,7 +130,7 @@ __all__ = [
     "celu", "elu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid",
     "mish", "prelu", "relu6", "rrelu", "selu", "softmin", "softplus", "softshrink", "softsign", "swiglu",
     "tanhshrink", "threshold", "celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_",
-    "threshold_", "geglu", "rotary_embedding", "squared_relu",
+    "threshold_", "alibi_bias", "geglu", "rotary_embedding", "soft_cap", "squared_relu",
 ]  # fmt: skip
 
 make_them_take_arrays(globals(), __all__)

@@ -1,4 +1,4 @@
-"""Smooth activations: sigmoid, tanh, silu, softplus, logsigmoid, mish, softsign."""
+"""Smooth activations: sigmoid, tanh, soft_cap, silu, softplus, logsigmoid, mish, softsign."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...backends.device import RawArray
 from ...backends.dtypes import get_default_dtype
 from ...core.tensor import Tensor
 from ...ops import where
-from .composite import composite, floats_only
+from .composite import composite, floats_only, require_float
 
 
 @composite
@@ -44,6 +44,33 @@ def tanh(input: Tensor) -> Tensor:
     tensor([0.00000 0.76159])
     """
     return input.tanh()
+
+
+@composite
+def soft_cap(input: Tensor, cap: float) -> Tensor:
+    """Returns cap tanh(x / cap): nearly x for small x, and always between -cap and cap; not in PyTorch.
+
+    Raises:
+        ValueError: the cap isn't positive.
+    Source: Gemma Team, "Gemma 2", 2024, https://arxiv.org/abs/2408.00118, section 2, "Logit soft-capping".
+
+    >>> F.soft_cap(mytorch.tensor([1.0, 100.0]), 30.0)
+    tensor([ 0.99963 29.92374])
+    """
+    return cap * (input / cap).tanh()
+
+
+@soft_cap.check
+def _check_soft_cap(input, cap):
+    require_float(input.dtype, "soft_cap")
+    if not cap > 0:
+        raise ValueError(f"soft_cap(): cap must be positive, got {cap}")
+
+
+@soft_cap.manual
+def _soft_cap(x, cap):
+    t = np.tanh(x / cap)
+    return cap * t, lambda g: g * (1 - t * t)
 
 
 @composite

@@ -29,6 +29,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     sliding_window: int | None = None,
+    soft_cap: float | None = None,
 ) -> Tensor:
     """Returns softmax(Q K^T / sqrt(E) + mask) V: for each query a weighted mean of the values.
 
@@ -43,6 +44,8 @@ def scaled_dot_product_attention(
         enable_gqa: key and value may have fewer heads (dim -3), each for several heads of the query.
         sliding_window: with `is_causal`, query i attends to this many keys, i - sliding_window + 1 to i.
             (Not in PyTorch, where it takes a mask.)
+        soft_cap: the scores, before the mask, are `F.soft_cap(scores, soft_cap)`. There is no kernel for it.
+            (Not in PyTorch.)
 
     Returns:
         (..., L, Ev); zeros for a query that may attend to no key.
@@ -59,6 +62,8 @@ def scaled_dot_product_attention(
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     scores = query @ key.transpose(-1, -2) * scale
+    if soft_cap is not None:
+        scores = soft_cap * (scores / soft_cap).tanh()
     if is_causal:
         seen = ones(scores.shape[-2:], dtype=bool, device=query.device)
         attn_mask = seen.tril() if sliding_window is None else seen.tril().triu(1 - sliding_window)
@@ -73,7 +78,7 @@ def scaled_dot_product_attention(
 
 
 @scaled_dot_product_attention.check
-def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, sliding_window):
+def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, sliding_window, soft_cap):
     q, k, v = raw_of(query), raw_of(key), raw_of(value)
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     if min(q.ndim, k.ndim, v.ndim) < 2:
@@ -92,10 +97,12 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         raise RuntimeError(
             f"attention: the leading dims can't be broadcast (enable_gqa={enable_gqa}): {shapes}"
         )
+    if soft_cap is not None and not soft_cap > 0:
+        raise RuntimeError(f"attention: soft_cap must be positive, got {soft_cap}")
     scores = (*batch, q.shape[-2], k.shape[-2])
     options = attn_mask, dropout_p, is_causal, scale, sliding_window
     dropout, scale = check_options(query, scores, q.shape[-1], *options)
-    return query, key, value, attn_mask, dropout, is_causal, scale, enable_gqa, sliding_window
+    return query, key, value, attn_mask, dropout, is_causal, scale, enable_gqa, sliding_window, soft_cap
 
 
 def check_options(query, scores, features, attn_mask, dropout_p, is_causal, scale, sliding_window):
@@ -149,7 +156,7 @@ def _check_mask(mask, dtype, scores, is_causal):
 
 
 @scaled_dot_product_attention.manual
-def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
+def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft_cap=None):
     """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
     The sum over the keys is computed as the sum of g y over the features, of which there are fewer. Scores
@@ -164,10 +171,13 @@ def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, windo
     new = functools.partial(_new, q, batch, np.empty if one else np.zeros)
     bias = None if mask is None else _as_bias(mask, q.dtype)
     y = new(q.shape[-2], v.shape[-1])
-    saved, keep = [], None
+    saved, keep, t = [], None, None
     for rows, seen in tiles:
         scores = product(k[..., seen, :], _swap(q[..., rows, :]))
         scores *= q.dtype.type(scale)
+        if soft_cap is not None:
+            t = np.tanh(scores / q.dtype.type(soft_cap))
+            scores = t * q.dtype.type(soft_cap)
         if bias is not None:
             scores += bias
         if is_causal:
@@ -177,13 +187,13 @@ def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, windo
             shape = (*batch, q.shape[-2], k.shape[-2])
             keep = _swap(_kept_weights(dropout, np.empty(shape, q.dtype, like=q)))[..., seen, :]
         add_product(_swap(p if keep is None else p * keep), v[..., seen, :], y[..., rows, :], 0)
-        saved.append((rows, seen, p))
+        saved.append((rows, seen, p, t))
 
     def vjp(g):
         dq, dk, dv = new(*q.shape[-2:]), new(*k.shape[-2:]), new(*v.shape[-2:])
         delta = dots("...ld->...l", g, y)[..., None, :]
         dmask = None
-        for rows, seen, p in saved:
+        for rows, seen, p, t in saved:
             g_rows = g[..., rows, :]
             add_product(p if keep is None else p * keep, g_rows, dv[..., seen, :], not one)
             d = product(v[..., seen, :], _swap(g_rows))
@@ -193,6 +203,8 @@ def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, windo
             d *= p
             if mask is not None and mask.dtype != bool:
                 dmask = _swap(d.copy())
+            if t is not None:
+                d *= 1 - t * t
             d *= q.dtype.type(scale)
             add_product(_swap(d), k[..., seen, :], dq[..., rows, :], 0)
             add_product(d, q[..., rows, :], dk[..., seen, :], not one)

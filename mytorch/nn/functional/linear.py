@@ -98,7 +98,7 @@ def _linear(x, weight, bias):
     def dbias(g):
         return column_sums(flat(g)) if simple else g
 
-    return y.reshape(*x_shape[:-1], *shape[:-1]), (dx, dweight, dbias)
+    return y.reshape((*x_shape[:-1], *shape[:-1])), (dx, dweight, dbias)
 
 
 ACTIVATIONS = {

@@ -101,6 +101,7 @@ from .margin_loss import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
+from .mixture_of_experts import MixtureOfExperts
 from .normalization import AddLayerNorm, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from .padding import (
     CircularPad1d,
@@ -162,7 +163,7 @@ __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer",
     "MultiheadAttention", "ScaledDotProduct", "SlidingWindowAttention",
-    "GatedMLP", "GroupedQueryAttention", "RotaryEmbedding",
+    "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts", "RotaryEmbedding",
     "AlphaDropout", "Bilinear", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "Unflatten",
     "GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell",
     "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Upsample", "UpsamplingBilinear2d",

@@ -10,7 +10,7 @@ import numpy as np
 from ...core.tensor import Tensor
 from ...ops import tensor
 from .. import functional as F
-from ..functional.types import DeviceLike
+from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 
 SCALINGS = ("default", "linear", "ntk", "yarn", "llama3")
@@ -54,7 +54,7 @@ class RotaryEmbedding(Module):
             self.frequencies, self.factor = rotary_frequencies(head_dim, base, self.scaling)
         except KeyError as error:
             raise ValueError(f"rotary scaling {self.scaling} lacks {error}") from None
-        self._tables: dict[object, tuple[Tensor, Tensor]] = {}  # of a device
+        self._tables: dict[object, tuple[Tensor, Tensor]] = {}  # of a device and dtype
 
     def forward(self, x: Tensor, positions: slice | Tensor | None = None) -> Tensor:
         """Returns queries or keys (B, H, T, head_dim) rotated by the angles of their positions.
@@ -63,20 +63,28 @@ class RotaryEmbedding(Module):
             positions: a slice, or (T,) or (B, T) int64; 0 to T - 1 by default.
         """
         positions = slice(0, x.shape[-2]) if positions is None else positions
-        return F.rotary_embedding(x, *self.angles(positions, x.device), self.interleaved)
+        return F.rotary_embedding(x, *self.angles(positions, x.device, x.dtype), self.interleaved)
 
-    def angles(self, positions: slice | Tensor, device: DeviceLike = None) -> tuple[Tensor, Tensor]:
-        """Returns cos and sin of the angles of positions, (1 or B, T, head_dim / 2) float32."""
+    def angles(
+        self, positions: slice | Tensor, device: DeviceLike = None, dtype: DTypeLike = None
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Returns cos and sin of the angles of positions, (1 or B, T, head_dim / 2).
+
+        Args:
+            positions: see `forward`.
+            device, dtype: of the queries and keys; the angles are float64 for float64, else float32.
+        """
+        dtype = np.float64 if dtype == np.float64 else np.float32
         is_slice = isinstance(positions, slice)
         length = positions.stop if is_slice else int(positions.max()) + 1
-        cos, sin = self._tables.get(device, (None, None))
+        cos, sin = self._tables.get((device, dtype), (None, None))
         if cos is None or len(cos) < length:
             rows = max(1 << (length - 1).bit_length(), 64)  # at most as many again as are needed
             angles = np.arange(rows)[:, None] * self.frequencies
             cos, sin = (
-                tensor((f(angles) * self.factor).astype(np.float32), device=device) for f in (np.cos, np.sin)
+                tensor((f(angles) * self.factor).astype(dtype), device=device) for f in (np.cos, np.sin)
             )
-            self._tables[device] = cos, sin
+            self._tables[device, dtype] = cos, sin
         return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
 
     def extra_repr(self) -> str:

@@ -100,19 +100,29 @@ class StreamFetcher(Fetcher):
 
     def __init__(self, recipe: Recipe, seeder: Seeder, copy: int, state: dict | None, **options: Any):
         super().__init__(recipe, seeder, **options)
-        self.copy, self.samples, self.ended = copy, 0, False
-        dataset, skipped = self.recipe.dataset, 0
+        self.copy, self.samples, self.failed, self.ended = copy, 0, 0, False
+        dataset, skipped, failed = self.recipe.dataset, 0, 0
         if state is not None:
-            self.ended, skipped = state["ended"], state["samples"]
+            self.ended, skipped, failed = state["ended"], state["samples"], state.get("failed", 0)
             if state["dataset"] is not None:
                 dataset.load_state_dict(state["dataset"])
-                self.samples, skipped = skipped, 0
+                self.samples, skipped, self.failed, failed = skipped, 0, failed, 0
         if not self.ended:
             self.seeder.sample(None, copy)
             self._iterator = iter(dataset)
-            with suppress(StreamEnded):  # the stream may have become shorter
-                for _ in range(skipped):
+            self._skip(skipped, failed)
+
+    def _skip(self, samples: int, failed: int) -> None:
+        """Discards samples, and the errors of others, which the earlier pass raised already."""
+        with suppress(StreamEnded):  # the stream may have become shorter
+            while self.samples + self.failed < samples + failed:
+                try:
                     self._next()
+                except StreamEnded:
+                    raise
+                except Exception:
+                    if self.failed > failed:
+                        raise
 
     def __call__(self, number: int, indices: None) -> Any:
         """Returns the next batch.
@@ -141,12 +151,16 @@ class StreamFetcher(Fetcher):
         except StopIteration:
             self.ended = True
             raise StreamEnded from None
+        except Exception:
+            self.failed += 1
+            raise
         self.samples += 1
         return sample
 
     def state(self) -> dict:
         get = getattr(self.recipe.dataset, "state_dict", None)
-        return {"ended": self.ended, "samples": self.samples, "dataset": None if get is None else get()}
+        dataset = None if get is None else get()
+        return {"ended": self.ended, "samples": self.samples, "failed": self.failed, "dataset": dataset}
 
 
 def describe(is_iterable: bool, indices: int | Sequence[int] | None, position: int) -> str:

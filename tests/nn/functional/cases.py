@@ -408,6 +408,7 @@ CASES = {
         *activation(), *activation(lower=-0.5, upper=1.5), *activation(lower=0.3, upper=0.3, training=True),
     ],
     "softplus": [*activation(), *activation(beta=2.5, threshold=3), *activation(beta=-0.5, threshold=1e3)],
+    "soft_cap": [*activation(cap=30.0), *activation(cap=0.7)],
     "softshrink": [*activation(), *activation(lambd=0), *activation(lambd=2.0)],
     "threshold": [*activation(threshold=0.3, value=-2.0), *activation(threshold=-3.5, value=1e3)],
     "gelu": [*activation(), *activation(approximate="tanh"), case(3 * normal(300, 257))],

@@ -139,6 +139,7 @@ def quantized_linear(input, codes, scales, offsets=None, bias=None):
 ORACLES = {
     "swiglu": _gated(torch.nn.functional.silu), "geglu": _gated(torch.nn.functional.gelu),
     "squared_relu": lambda input: torch.nn.functional.relu(input).square(),
+    "soft_cap": lambda input, cap: cap * torch.tanh(input / cap),
     "rotary_embedding": rotary_embedding,
     "add_layer_norm": add_layer_norm,
     "linear_activation": linear_activation,

@@ -12,6 +12,7 @@ from tests.oracle import check
 
 pytest.importorskip("numba")
 from mytorch.nn.fused_ops.numba import attention as kernels  # noqa: E402
+from mytorch.nn.fused_ops.numba import attention_parts  # noqa: E402
 
 TILE = kernels.TILE
 rng = np.random.default_rng(11)
@@ -49,6 +50,20 @@ def test_windows(keys, window):
         normal(1, 2, queries, 4), normal(1, 2, keys, 4), normal(1, 2, keys, 4), is_causal=True,
         sliding_window=window,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("window", [0, 1, 5, TILE, 100])
+@pytest.mark.parametrize("keys", [40, 200, 300])
+def test_keys_that_no_query_of_a_tile_sees_are_not_computed(keys, window):
+    """The kernels, forward and backward, multiply a tile with `seen` keys; 0 stands for no window."""
+    queries = 200
+    sees = np.tril(np.ones((queries, keys), bool))
+    sees &= ~np.tril(sees, -window) if window else True
+    for first in range(0, queries, TILE):
+        last = min(first + TILE, queries)
+        visible = np.flatnonzero(sees[first:last].any(0))
+        oldest, end = attention_parts.seen.py_func(first, last, keys, (1.0, True, window, 0))
+        assert [*range(oldest, end)] == visible.tolist()
 
 
 @pytest.mark.parametrize("features", [(1, 1), (3, 7), (32, 32), (40, 64), (128, 96), (256, 256)])

@@ -1,6 +1,7 @@
 """state_dict and load_state_dict: a pass goes on where it was, batch for batch."""
 
 import json
+import re
 
 import pytest
 
@@ -234,3 +235,37 @@ def test_a_stream_goes_on_with_as_many_workers():
     distributed = data.DistributedSampler(range(10), 2, 0)
     with pytest.raises(ValueError, match="the state is of 2 processes, expected 3"):
         data.DistributedSampler(range(10), 3, 0).load_state_dict(distributed.state_dict())
+
+
+class Broken(data.IterableDataset):
+    """Ten numbers, of which two can't be loaded."""
+
+    def __iter__(self):
+        def load(i):
+            if i in (1, 6):
+                raise ValueError(f"sample {i} is broken")
+            return i
+
+        return map(load, range(10))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_errors_of_samples_that_a_resumed_pass_discards_are_not_raised_again(workers):
+    def rest(loader, batches=99):
+        iterator, found = iter(loader), []
+        while len(found) < batches:
+            try:
+                found.append(next(iterator).tolist())
+            except StopIteration:
+                break
+            except ValueError as error:
+                found.append(re.search(r"sample \d is broken", str(error))[0])
+        return found
+
+    first = data.DataLoader(Broken(), 2, num_workers=workers)
+    start = rest(first, 2)
+    second = data.DataLoader(Broken(), 2, num_workers=workers)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    whole = rest(data.DataLoader(Broken(), 2, num_workers=workers))
+    assert start + rest(second) == whole and whole[:2] == ["sample 1 is broken", [2, 3]]
+    assert "sample 6 is broken" in whole[2:]

@@ -155,9 +155,9 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, dy, dq, d
 
 
 @scaled_dot_product_attention.fused("cpu")
-def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, position=0):
+def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft_cap=None, position=0):
     """Scaled dot product attention; query i has the position `position` + i among the keys."""
-    _require_support(q, k, v, enable_gqa)
+    _require_support(q, k, v, enable_gqa, soft_cap)
     lead = batch_shape(q.shape, k.shape, v.shape, enable_gqa)
     kv_lead = (*lead[:-1], k.shape[-3]) if enable_gqa else lead
     q, k, v = _four_dims(q, lead), _four_dims(k, kv_lead), _four_dims(v, kv_lead)
@@ -199,8 +199,10 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, posi
     return _like_input(y, lead), vjp
 
 
-def _require_support(q, k, v, enable_gqa):
+def _require_support(q, k, v, enable_gqa, soft_cap):
     require_single(q)
+    if soft_cap is not None:
+        raise Unsupported("the kernel has no soft cap")
     if enable_gqa and k.shape[-3] != v.shape[-3]:
         raise Unsupported(
             f"the kernel's keys and values have the same number of heads, got {k.shape[-3]} and {v.shape[-3]}"

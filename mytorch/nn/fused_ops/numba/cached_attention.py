@@ -83,7 +83,7 @@ def _cached_attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
     keys = position + q.shape[2]
     k, v = k_cache[:, :, :keys], v_cache[:, :, :keys]
     if q.shape[2] != 1 or q.dtype != np.float32:
-        return attention(q, k, v, None, None, True, scale, enable_gqa, None, position)[0], None
+        return attention(q, k, v, None, None, True, scale, enable_gqa, None, position=position)[0], None
     q, k, v = rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)
     (batches, heads, _, features), width = q.shape, v.shape[3]
     parts = np.empty((batches, heads, -(-keys // CHUNK), width + 2), np.float32)

@@ -115,7 +115,9 @@ def _forward(
 
 
 @scaled_dot_product_attention.fused("cuda")
-def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window):
+def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft_cap=None):
+    if soft_cap is not None:
+        raise Unsupported("the kernel has no soft cap")
     batch = require_supported(q, k, v, scale, enable_gqa)
     kv_batch = (*batch[:-1], k.shape[-3]) if enable_gqa else batch
     shapes = [a.shape for a in (q, k, v)]
