@@ -123,7 +123,7 @@ def test_wrong_arguments_and_no_gpu(capsys, monkeypatch, tmp_path):
 
 def test_what_is_asked():
     timed = set(sections.timed_kernels(TINY))
-    assert {*CASES} - timed == {"add_rows"} and timed - {*CASES} == {"AdamW"}
+    assert {*CASES} - timed == {"add_rows", "quantized_linear"} and timed - {*CASES} == {"AdamW"}
     groups = sections.parity(SIZES["full"], HALVES, sections.known_kernels())
     asked = {(q["kernel"], q.get("table")) for group in groups for q in group.questions}
     cases = {(name, "odd") for name in CASES} | {(name, "real") for name in COMPILED}
