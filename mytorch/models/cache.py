@@ -61,16 +61,32 @@ class KVCache:
         positions = np.arange(self.length, end) - self.padding[:, None]
         return mytorch.tensor(np.maximum(positions, 0), device=self.layers[0][0].device)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, qkv: Tensor, num_heads: int, angles: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """Stores the keys and values of new tokens, and returns their attention to all tokens so far.
 
         Args:
-            q: (B, H, T, E); H may be a multiple of the heads of the keys and values.
-            k, v: (B, heads, T, E)
+            qkv: (B, T, (H + 2 heads) E), for each token its queries, keys and values.
+            num_heads: H, a multiple of the heads of the keys and values.
+            angles: cos and sin by which queries and keys are rotated: `RotaryEmbedding.angles`.
 
         Returns:
-            (B, H, T, E); zeros for padding.
+            (B, T, H E); zeros for padding.
         """
+        keys, values = self.layers[layer]
+        B, T = qkv.shape[:2]
+        if self.padding is None and self.length + T <= self.capacity:
+            cos, sin = angles or (None, None)
+            return F.cached_self_attention(qkv, num_heads, keys, values, self.length, cos, sin)
+        heads = num_heads, keys.shape[1], keys.shape[1]
+        q, k, v = qkv.view(B, T, sum(heads), keys.shape[3]).transpose(1, 2).split(heads, 1)
+        if angles is not None:
+            q, k = F.rotary_embedding(q, *angles), F.rotary_embedding(k, *angles)
+        return self._attend(layer, q, k, v).transpose(1, 2).reshape(B, T, -1)
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Returns the same as `attend` for heads, (B, heads, T, E), zeros for padding."""
         keys, values = self.layers[layer]
         past, new, fits = self.length, q.shape[2], self.length + q.shape[2] <= self.capacity
         if fits and self.padding is None:

@@ -21,6 +21,7 @@ from mytorch import nn
 from mytorch.nn.functional.quantization import FORMATS, Quantized
 from mytorch.nn.functional.quantization import quantized as requantized
 from mytorch.nn.layers.rotary import rotary_frequencies
+from mytorch.nn.quantization import join_projections
 from mytorch.utils import gguf_blocks
 from mytorch.utils.reading import check_regular
 
@@ -246,6 +247,7 @@ def load(
             for name, theirs in names.items()
         )
         fill(model, weights, file.path)
+        join_projections(model)
     except ValueError as error:
         raise ValueError(str(error) if str(file.path) in str(error) else f"{file.path}: {error}") from error
     return model.eval()

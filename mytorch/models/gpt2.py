@@ -47,9 +47,7 @@ class CausalSelfAttention(nn.Module):
             dropout_p = self.dropout_p if self.training else 0.0
             y = F.self_attention(qkv, self.n_head, dropout_p=dropout_p, is_causal=True)
         else:
-            B, T, C = x.shape
-            q, k, v = qkv.view(B, T, 3, self.n_head, C // self.n_head).permute(2, 0, 3, 1, 4).unbind()
-            y = cache.attend(self.layer, q, k, v).transpose(1, 2).reshape(B, T, C)
+            y = cache.attend(self.layer, qkv, self.n_head)
         return self.resid_dropout(self.c_proj(y))
 
 

@@ -136,7 +136,7 @@ def test_a_gguf_file_has_all_of_it(folder, tmp_path):
 def test_quantised_weights(folder, tmp_path):
     with pytest.warns(UserWarning, match=r"stay as they are.*48"):  # the MLP's rows
         chat = Chat.load(folder, quantize="q8_0")
-    layer = chat.model.model.layers[0].self_attn.q_proj
+    layer = chat.model.model.layers[0].self_attn.qkv_proj
     assert layer.format == "q8_0" and isinstance(chat("Hello", 5, seed=1), str)
     with pytest.raises(ValueError, match="a.gguf: the weights of a GGUF file stay as they are, not q4_0"):
         (tmp_path / "a.gguf").write_bytes(b"GGUF")

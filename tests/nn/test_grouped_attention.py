@@ -128,17 +128,20 @@ def test_dropout_of_the_weights():
     np.testing.assert_allclose(layer.eval()(x).detach().numpy(), 1, rtol=1e-5)
 
 
-def test_attention_computed_elsewhere():
-    """`attend` gets the queries, keys and values, as a cache does."""
-    layer, shapes = nn.GroupedQueryAttention(16, 4, 2), []
+@pytest.mark.parametrize("qk_norm", [None, 1e-5])
+def test_attention_computed_elsewhere(qk_norm):
+    """`attend` gets queries, keys and values side by side, as a cache does."""
+    layer, given = nn.GroupedQueryAttention(16, 4, 2, qk_norm=qk_norm), []
 
-    def attend(q, k, v):
-        shapes.extend([q.shape, k.shape, v.shape])
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    def attend(qkv, num_heads, angles):
+        given.append((qkv.shape, num_heads, angles))
+        heads = qkv.unflatten(-1, (8, 4)).transpose(1, 2)
+        y = F.scaled_dot_product_attention(*heads.split((4, 2, 2), 1), is_causal=True, enable_gqa=True)
+        return y.transpose(1, 2).flatten(2)
 
     x = mytorch.randn(2, 7, 16)
     assert mytorch.equal(layer(x, attend=attend), layer(x, is_causal=True))
-    assert shapes == [(2, 4, 7, 4), (2, 2, 7, 4), (2, 2, 7, 4)]
+    assert given == [((2, 7, 32), 4, None)]
 
 
 def test_on_a_gpu_and_in_half_precision(fake_cuda):

@@ -154,3 +154,33 @@ def test_what_stays_is_named():
         mytorch.quantize(model, "q4_0")
     assert model[1] is lone and model[2]["a"] is shared
     assert type(model[0]) is nn.QuantizedLinear and model[3] is model[0]
+
+
+@mytorch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"bias": True, "qk_norm": 1e-6}, {"context_dim": 64}])
+def test_projections_of_one_input_are_joined(options):
+    mytorch.manual_seed(0)
+    block = nn.Sequential(nn.GroupedQueryAttention(64, 4, 2, **options), nn.GatedMLP(64, 96)).eval()
+    x, context = mytorch.randn(2, 5, 64), mytorch.randn(2, 3, 64)
+    parts = copy.deepcopy(block)
+    for module in list(parts.modules()):
+        for name, child in module._modules.items():
+            if type(child) is nn.Linear:
+                module._modules[name] = nn.QuantizedLinear.from_linear(child, "q4_1")
+    mytorch.quantize(block, "q4_1")
+    assert {*block[0]._modules} == {*parts[0]._modules} - {"q_proj", "k_proj", "v_proj"} | {"qkv_proj"}
+    assert {*block[1]._modules} == {"gate_up_proj", "down_proj"}
+    for args in ((x,), (x, context)):
+        np.testing.assert_allclose(block[0](*args).numpy(), parts[0](*args).numpy(), 1e-5, 1e-6)
+    np.testing.assert_allclose(block[1](x).numpy(), parts[1](x).numpy(), 1e-5, 1e-6)
+
+
+def test_projections_that_differ_are_not_joined():
+    mytorch.manual_seed(0)
+    mlp = nn.GatedMLP(64, 96)
+    mlp.gate_proj, mlp.up_proj = (nn.QuantizedLinear(64, 96, False, kind) for kind in ("q8_0", "q4_0"))
+    mlp.join_projections()
+    assert {*mlp._modules} == {"gate_proj", "up_proj", "down_proj"}
+    assert mlp(mytorch.ones(1, 64)).shape == (1, 64)
+    attention = mytorch.quantize(nn.GroupedQueryAttention(64, 4, context_dim=32), "q8_0")
+    assert {*attention._modules} == {"q_proj", "k_proj", "v_proj", "o_proj"}

@@ -18,6 +18,7 @@ from .avg_pooling import (
 from .batch_norm import batch_norm
 from .binary_cross_entropy import binary_cross_entropy, binary_cross_entropy_with_logits
 from .cached_attention import cached_attention
+from .cached_self_attention import cached_self_attention
 from .composite import REGISTRY, Composite, use_fused
 from .convolution import (
     conv1d,
@@ -96,7 +97,7 @@ from .rectifiers import (
 from .recurrent import gru_steps, lstm_steps, rnn_steps
 from .regression_loss import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from .rotary import rotary_embedding
-from .self_attention import cached_self_attention, self_attention
+from .self_attention import self_attention
 from .shrink import hardshrink, softshrink, tanhshrink
 from .softmax import log_softmax, softmax, softmin
 from .unfold import fold, unfold

@@ -14,10 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...backends.device import RawArray
-from ...core.tensor import Tensor, from_raw, raw_of
+from ...core.tensor import Tensor
 from ...ops.split import joined
 from .attention import attention_manual, check_options, scaled_dot_product_attention
-from .cached_attention import cached_attention
 from .composite import composite, require_float
 
 
@@ -118,34 +117,3 @@ def side_by_side(y: RawArray) -> RawArray:
 
 
 self_attention.manual(packed(attention_manual))
-
-
-def cached_self_attention(
-    qkv: Tensor,
-    num_heads: int,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    position: int,
-    scale: float | None = None,
-    fused: bool | None = None,
-) -> Tensor:
-    """Returns `cached_attention` of queries, keys and values stored side by side.
-
-    Args:
-        qkv: (B, T, 3 C), as for `self_attention`.
-        key_cache, value_cache: (B, H, S, E), written in place at `position` to `position` + T.
-        num_heads, position, scale, fused: see `self_attention`, `cached_attention`.
-
-    Returns:
-        (B, T, C), without gradient.
-
-    Raises:
-        RuntimeError: shapes, dtypes or devices do not match; the tokens exceed the caches; a gradient is
-            required.
-    """
-    _sizes("cached_self_attention", qkv, num_heads)
-    q, k, v = (from_raw(a) for a in heads_of_thirds(raw_of(qkv), num_heads))
-    if qkv.requires_grad:
-        q.requires_grad_()  # cached_attention raises
-    y = cached_attention(q, k, v, key_cache, value_cache, position, scale, fused=fused)
-    return from_raw(side_by_side(raw_of(y)))

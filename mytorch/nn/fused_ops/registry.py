@@ -49,6 +49,7 @@ KERNELS: dict[str, str] = {
     "cross_entropy": "cross_entropy",
     "linear_cross_entropy": "linear_cross_entropy",
 }
+CPU_KERNELS = {"cached_self_attention": "cached_attention"}  # on a GPU its parts have them
 
 
 def register() -> None:
@@ -56,6 +57,8 @@ def register() -> None:
     for kind in FOLDERS:
         for name, file in KERNELS.items():
             REGISTRY[name].suppliers[kind] = functools.partial(load, kind, file)
+    for name, file in CPU_KERNELS.items():
+        REGISTRY[name].suppliers["cpu"] = functools.partial(load, "cpu", file)
 
 
 def load(kind: str, file: str, demanded: bool = False) -> ModuleType:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...core.tensor import Tensor
+from ...ops import cat
 from .. import functional as F
 from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from .linear import Linear
 from .normalization import RMSNorm
+from .quantized import QuantizedLinear
+
+Angles = tuple[Tensor, Tensor]
 
 
 class GroupedQueryAttention(Module):
@@ -70,11 +74,12 @@ class GroupedQueryAttention(Module):
             self.q_norm = RMSNorm(self.head_dim, qk_norm, **options)
             self.k_norm = RMSNorm(self.head_dim, qk_norm, **options)
         self.has_norms = qk_norm is not None
+        self.qkv_proj: Module | None = None
 
     def forward(
-        self, x: Tensor, context: Tensor | None = None, angles: tuple[Tensor, Tensor] | None = None,
+        self, x: Tensor, context: Tensor | None = None, angles: Angles | None = None,
         attn_mask: Tensor | None = None, is_causal: bool = False,
-        attend: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
+        attend: Callable[[Tensor, int, Angles | None], Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns the attention (B, T, E) of x.
 
@@ -83,33 +88,51 @@ class GroupedQueryAttention(Module):
             context: (B, S, context_dim), what keys and values are computed of; x by default.
             angles: cos and sin by which queries and keys are rotated: `RotaryEmbedding.angles`.
             attn_mask, is_causal: see `F.scaled_dot_product_attention`.
-            attend: computes the attention of q, k and v instead, as with a cache.
+            attend: computes self-attention of queries, keys and values side by side: `KVCache.attend`.
         """
-        context = x if context is None else context
-        q = self._heads(self.q_proj(x), self.num_heads)
-        k = self._heads(self.k_proj(context), self.num_kv_heads)
-        v = self._heads(self.v_proj(context), self.num_kv_heads)
-        if self.has_norms:
-            q, k = self.q_norm(q), self.k_norm(k)
+        if attend is not None:
+            return self.o_proj(attend(self._packed(x), self.num_heads, angles))
+        q, k, v = (self._heads(y) for y in self._project(x, x if context is None else context))
         if angles is not None:
             q, k = F.rotary_embedding(q, *angles), F.rotary_embedding(k, *angles)
-        if attend is not None:
-            y = attend(q, k, v)
-        else:
-            dropout = self.dropout if self.training else 0.0
-            window = self.window if is_causal else None
-            y = F.scaled_dot_product_attention(
-                q, k, v, attn_mask, dropout, is_causal, enable_gqa=True, sliding_window=window
-            )
-        B, T = x.shape[:2]
-        return self.o_proj((y if T == 1 else y.transpose(1, 2)).reshape(B, T, -1))
+        dropout = self.dropout if self.training else 0.0
+        window = self.window if is_causal else None
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask, dropout, is_causal, enable_gqa=True, sliding_window=window
+        )
+        return self.o_proj(y.transpose(1, 2).flatten(2))
 
-    def _heads(self, x: Tensor, heads: int) -> Tensor:
+    def _packed(self, x: Tensor) -> Tensor:
+        """Returns queries, keys and values side by side."""
+        if self.qkv_proj is None or self.has_norms:
+            return cat(self._project(x, x), -1)
+        return self.qkv_proj(x)
+
+    def _project(self, x: Tensor, context: Tensor) -> list[Tensor]:
+        """Returns queries, keys and values, (B, T, heads * head_dim)."""
+        if self.qkv_proj is None:
+            q, k, v = self.q_proj(x), self.k_proj(context), self.v_proj(context)
+        else:
+            keys = self.num_kv_heads * self.head_dim
+            sizes = self.num_heads * self.head_dim, keys, keys
+            q, k, v = self.qkv_proj(x).split(sizes, -1)
+            if context is not x:
+                _, k, v = self.qkv_proj(context).split(sizes, -1)
+        if self.has_norms:
+            q, k = self._norm(self.q_norm, q), self._norm(self.k_norm, k)
+        return [q, k, v]
+
+    def _norm(self, norm: Module, y: Tensor) -> Tensor:
+        """Returns (B, T, heads * head_dim) with each head normalized."""
+        return norm(y.unflatten(-1, (-1, self.head_dim))).flatten(-2)
+
+    def _heads(self, y: Tensor) -> Tensor:
         """Returns (B, heads, T, head_dim) of (B, T, heads * head_dim)."""
-        B, T = x.shape[:2]
-        if T == 1:  # generating: the same memory, one operation less
-            return x.view(B, heads, 1, self.head_dim)
-        return x.view(B, T, heads, self.head_dim).transpose(1, 2)
+        return y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def join_projections(self) -> None:
+        """Replaces q_proj, k_proj and v_proj by one layer, qkv_proj, if they are quantized alike."""
+        self.qkv_proj = _joined(self, ("q_proj", "k_proj", "v_proj"))
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
@@ -139,6 +162,24 @@ class GatedMLP(Module):
         self.gate_proj = Linear(features, hidden_features, bias, **options)
         self.up_proj = Linear(features, hidden_features, bias, **options)
         self.down_proj = Linear(hidden_features, features, bias, **options)
+        self.gate_up_proj: Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.gate_up_proj is not None:
+            return self.down_proj(F.swiglu(self.gate_up_proj(x)))
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+    def join_projections(self) -> None:
+        """Replaces gate_proj and up_proj by one layer, gate_up_proj, if they are quantized alike."""
+        self.gate_up_proj = _joined(self, ("gate_proj", "up_proj"))
+
+
+def _joined(module: Module, names: tuple[str, ...]) -> Module | None:
+    """Returns these layers of a module as one, and removes them, if they can be joined."""
+    if any(name not in module._modules for name in names):
+        return None
+    joined = QuantizedLinear.joined([module._modules[name] for name in names])
+    if joined is not None:
+        for name in names:
+            delattr(module, name)
+    return joined

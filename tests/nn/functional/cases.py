@@ -155,6 +155,24 @@ def cached_attention():
     yield cached(1, 0, 0, 4, 2)
 
 
+def cached_self_attention():
+    """All arguments by name, as above."""
+
+    def cached(batches, length, heads, kv_heads, size, position, features=4, angles=None, **kwargs):
+        caches = {name: normal(batches, kv_heads, size, features) for name in ("key_cache", "value_cache")}
+        qkv = normal(batches, length, (heads + 2 * kv_heads) * features)
+        for name, function in () if angles is None else (("cos", np.cos), ("sin", np.sin)):
+            caches[name] = np.asarray(function(np.arange(np.prod(angles)).reshape(angles)), "float32")
+        return case(qkv=qkv, num_heads=heads, **caches, position=position, **kwargs)
+
+    yield cached(2, 1, 3, 3, 8, 0)
+    yield cached(2, 1, 6, 2, 8, 7, angles=(1, 1, 1, 2))
+    yield cached(3, 1, 4, 1, 8, 5, angles=(3, 1, 1, 2), scale=0.3)
+    yield cached(1, 1, 2, 1, 300, 290, 34, angles=(1, 17))
+    yield cached(2, 5, 6, 2, 8, 2, angles=(1, 5, 2))
+    yield cached(2, 3, 4, 4, 8, 0)
+
+
 def quantized_linear():
     """A row of the input, as in decoding; several; rows of the weight that fill no tile of a kernel."""
     for format in FORMATS:
@@ -506,6 +524,7 @@ CASES = {
     "nll_loss": nll_loss(),
     "cross_entropy": cross_entropy(),
     "scaled_dot_product_attention": attention(), "cached_attention": cached_attention(),
+    "cached_self_attention": cached_self_attention(),
     "self_attention": self_attention(), "quantized_linear": quantized_linear(),
     "grid_sample": grid_sample(), "embedding_bag": embedding_bag(), "ctc_loss": ctc_loss(),
 }  # fmt: skip

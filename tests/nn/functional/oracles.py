@@ -123,6 +123,17 @@ def cached_attention(query, key, value, key_cache, value_cache, position, scale=
     return function(query, keys, values, seen, scale=scale, enable_gqa=enable_gqa)
 
 
+def cached_self_attention(
+    qkv, num_heads, key_cache, value_cache, position, cos=None, sin=None, scale=None
+):  # fmt: skip
+    heads = qkv.unflatten(-1, (-1, key_cache.shape[3])).transpose(1, 2)
+    q, k, v = heads.split((num_heads, key_cache.shape[1], key_cache.shape[1]), 1)
+    if cos is not None:
+        q, k = rotary_embedding(q, cos, sin), rotary_embedding(k, cos, sin)
+    y = cached_attention(q, k, v, key_cache, value_cache, position, scale, True)
+    return y.transpose(1, 2).flatten(2)
+
+
 def quantized_linear(input, codes, scales, offsets=None, bias=None):
     """Dequantized number by number, in float64."""
     if codes.dtype == torch.uint8:
@@ -147,5 +158,6 @@ ORACLES = {
     "avg_pool3d": avg_pool3d, "interpolate": interpolate,
     "gru_steps": gru_steps, "lstm_steps": lstm_steps, "rnn_steps": rnn_steps,
     "scaled_dot_product_attention": scaled_dot_product_attention, "cached_attention": cached_attention,
+    "cached_self_attention": cached_self_attention,
     "self_attention": self_attention, "quantized_linear": quantized_linear,
 }  # fmt: skip

@@ -105,7 +105,7 @@ def test_edges(name):
 
 # Elsewhere PyTorch's kernels differ from each other: a weight that is NaN meets the padding of a convolution
 # or doesn't, and a query that is NaN may give 0 in attention, of which see fused_ops/test_attention.
-APART = {"conv1d", "conv2d", "self_attention", "cached_attention", "dropout"}
+APART = {"conv1d", "conv2d", "self_attention", "cached_attention", "cached_self_attention", "dropout"}
 SPREADING = [(name, 0) for name in CASES if "cpu" in F.REGISTRY[name].suppliers and name not in APART]
 _ACTIVATIONS = [options["activation"] for _, options in CASES["linear_activation"]]
 SPREADING.append(("linear_activation", _ACTIVATIONS.index("relu")))

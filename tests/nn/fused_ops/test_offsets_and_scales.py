@@ -16,7 +16,7 @@ import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
 from mytorch.nn.functional.quantization import FORMATS, quantized
-from mytorch.nn.fused_ops.registry import KERNELS
+from mytorch.nn.fused_ops.registry import CPU_KERNELS, KERNELS
 from tests.nn.functional.cases import case
 from tests.nn.functional.oracles import ORACLES
 from tests.oracle import numpy_of, outputs, torch_of
@@ -89,6 +89,10 @@ CASES = {
         case(normal(2, 3, 1, 16), normal(2, 3, 1, 16), normal(2, 3, 1, 16),
              normal(2, 3, 50, 16), normal(2, 3, 50, 16), 40)
     ],
+    "cached_self_attention": [
+        case(normal(2, 1, 5 * 16), 3, normal(2, 1, 50, 16), normal(2, 1, 50, 16), 40,
+             normal(2, 1, 1, 8), normal(2, 1, 1, 8))
+    ],
     **{name: [case(normal(40, 50), dim=1), case(normal(50, 40), dim=0), case(normal(3, 4099), dim=1)]
        for name in ("softmax", "log_softmax")},
     "cross_entropy": [
@@ -126,7 +130,7 @@ def results(library, name, args, kwargs, dtype, **choice):
     if name == "batch_norm" and args[1] is not None:
         floats = floats[:1] + floats[3:]
     for x in floats:
-        x.requires_grad_(name != "cached_attention")
+        x.requires_grad_("cached" not in name)
     function = getattr(F, name) if library is F else ORACLES.get(name) or getattr(library, name)
     ys, incoming = outputs(function(*xs, **kwargs, **choice)), np.random.default_rng(7)
     for y in ys:
@@ -138,7 +142,7 @@ def results(library, name, args, kwargs, dtype, **choice):
 
 
 def changed():
-    for name in KERNELS:
+    for name in CASES:
         for i, (args, _) in enumerate(CASES[name]):
             targets = [k for k, a in enumerate(args) if is_float(a)][: CHANGED.get(name, 1)]
             for k in targets:
@@ -147,13 +151,13 @@ def changed():
 
 
 def variants():
-    for name in KERNELS:
+    for name in CASES:
         yield pytest.param(name, {"fused": False}, id=f"{name}-manual")
         yield pytest.param(name, {"fused": True}, id=f"{name}-fused")
 
 
 def test_every_kernel_has_a_case():
-    assert CASES.keys() == KERNELS.keys()
+    assert CASES.keys() == KERNELS.keys() | CPU_KERNELS.keys()
 
 
 @pytest.mark.parametrize(("name", "choice"), list(variants()))

@@ -1,6 +1,7 @@
 """
-Attention of new tokens to a cache. One new token reads each key and value once: a head's keys are split into
-chunks for several threads; each has its own softmax, and at the end the results are combined:
+Attention of new tokens to a cache, also of queries, keys and values side by side. One new token reads each
+key and value once: a head's keys are split into chunks for several threads; each has its own softmax, and at
+the end the results are combined:
 
     y = sum_c exp(m_c - m) y_c / sum_c exp(m_c - m) l_c,   m_c, l_c: maximum and sum of exp of chunk c
 
@@ -14,12 +15,16 @@ import numpy as np
 
 from ....backends.jit import device, kernel, prange, routine
 from ...functional.cached_attention import cached_attention
+from ...functional.cached_self_attention import cached_self_attention
+from ...functional.composite import Unsupported
 from .approximations import ZERO, exp32
 from .attention import attention
 from .attention_parts import LOWEST, addresses, rows_contiguous
 from .memory import floats
+from .moments import require_single
 
 CHUNK = 128  # keys
+NO_ANGLES = np.empty((1, 0), np.float32)
 GRAIN = 1 << 9  # elements of `parts`; with fewer, one thread is faster
 
 
@@ -78,15 +83,66 @@ def _decode(q, k, v, parts, y, kv_heads, keys, features, scale):
             y[batch, head, e] /= total
 
 
+def _one_query(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    """Returns the result (B, H, Ev) of queries (B, H, 1, E) that attend to all keys."""
+    q, k, v = rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)
+    (batches, heads, _, features), (_, kv_heads, keys, width) = q.shape, v.shape
+    parts = np.empty((batches, heads, -(-keys // CHUNK), width + 2), np.float32)
+    y = np.empty((batches, heads, width), np.float32)
+    _decode(*addresses(q, k, v), parts, y, kv_heads, keys, features, np.float32(scale))
+    return y
+
+
 @cached_attention.fused("cpu")
 def _cached_attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
     keys = position + q.shape[2]
     k, v = k_cache[:, :, :keys], v_cache[:, :, :keys]
     if q.shape[2] != 1 or q.dtype != np.float32:
         return attention(q, k, v, None, None, True, scale, enable_gqa, None, position=position)[0], None
-    q, k, v = rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)
-    (batches, heads, _, features), width = q.shape, v.shape[3]
-    parts = np.empty((batches, heads, -(-keys // CHUNK), width + 2), np.float32)
-    y = np.empty((batches, heads, width), np.float32)
-    _decode(*addresses(q, k, v), parts, y, k.shape[1], keys, features, np.float32(scale))
-    return y[:, :, None], None
+    return _one_query(q, k, v, scale)[:, :, None], None
+
+
+@routine
+def _rotate(x, cos, sin, out):
+    """out = x with the pairs of features e and e + E / 2 rotated, if there are angles."""
+    half = cos.size
+    for e in range(half):
+        a, b, c, s = x[e], x[e + half], cos[e], sin[e]
+        out[e], out[e + half] = a * c - b * s, a * s + b * c
+    for e in range(2 * half, x.size):
+        out[e] = x[e]
+
+
+@kernel(compiled_twice=True)
+def _store(qkv, cos, sin, q, k, v, kv_heads):
+    """Writes the rotated queries of qkv (B, H + 2 K, E) to q (B, H, E), its rotated keys and its values to
+    rows of the caches, whose addresses and strides are k and v. The angles are (B or 1, E / 2)."""
+    batches, heads, features = q.shape
+    for batch in prange(batches):
+        row = min(batch, cos.shape[0] - 1)
+        for head in range(heads):
+            _rotate(qkv[batch, head], cos[row], sin[row], q[batch, head])
+        for head in range(kv_heads):
+            _rotate(qkv[batch, heads + head], cos[row], sin[row], _row(k, batch, head, 0, features))
+            value = _row(v, batch, head, 0, features)
+            for e in range(features):
+                value[e] = qkv[batch, heads + kv_heads + head, e]
+
+
+@cached_self_attention.fused("cpu")
+def _cached_self_attention(qkv, num_heads, k_cache, v_cache, position, cos, sin, scale):
+    """One new token."""
+    require_single(qkv)
+    if k_cache.strides[3] != 4 or v_cache.strides[3] != 4:
+        raise Unsupported("the features of a key or value must be contiguous in the caches")
+    batches, kv_heads, _, features = k_cache.shape
+    if cos is None:
+        cos = sin = NO_ANGLES
+    else:
+        cos, sin = (np.ascontiguousarray(a).reshape(-1, features // 2) for a in (cos, sin))
+    qkv = np.ascontiguousarray(qkv).reshape(batches, num_heads + 2 * kv_heads, features)
+    q, end = np.empty((batches, num_heads, features), np.float32), position + 1
+    new = addresses(k_cache[:, :, position:end], v_cache[:, :, position:end])
+    _store(qkv, cos, sin, q, *new, kv_heads)
+    y = _one_query(q[:, :, None], k_cache[:, :, :end], v_cache[:, :, :end], scale)
+    return y.reshape(batches, 1, num_heads * features), None
