@@ -214,7 +214,8 @@ def _check_rms_norm(input, normalized_shape, weight, eps):
     _check_shape("rms_norm", input, normalized_shape, weight=weight)
     dtype = np.promote_types(input.dtype, np.float32)
     eps = float(np.finfo(dtype).eps) if eps is None else eps
-    return input, normalized_shape, None if weight is None else weight.to(dtype), eps
+    weight = weight if weight is None or weight.dtype == dtype else weight.to(dtype)
+    return input, normalized_shape, weight, eps
 
 
 @rms_norm.manual

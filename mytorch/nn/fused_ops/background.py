@@ -50,7 +50,7 @@ def is_compiled(file: str) -> bool:
 
 
 def _is_compiled(file: str) -> bool:
-    if file not in _jobs.finished:
+    if file not in _jobs.finished and _jobs.is_due(file):
         if stamp(file).exists():
             _jobs.finish(file)
         else:
@@ -152,21 +152,27 @@ class _Jobs:
         self._wanted: list[str] = []
         self._waiting: list[str] = []
         self._workers: list[_Worker] = []
-        self._start, self._next_look = 0.0, 0.0
+        self._start = 0.0
+        self._looks: dict[str, float] = {}  # when to look for each file again
+
+    def is_due(self, file: str) -> bool:
+        """Returns whether to look for a file on the disk: not in each call of a kernel, which would cost more
+        than the call."""
+        now = time.monotonic()
+        if now < self._looks.get(file, 0.0):
+            return False
+        self._looks[file] = now + 0.1
+        return True
 
     def add(self, file: str) -> None:
-        """Compiles a file, if that hasn't begun; looks at those that have, a few times a second."""
-        now = time.monotonic()
+        """Compiles a file, if that hasn't begun; looks at those that have."""
         if file not in self._wanted:
             if not self._wanted:
-                self._start = now
+                self._start = time.monotonic()
                 atexit.register(self.stop)
                 _say("mytorch: compiling kernels in the background, once per machine; NumPy computes now")
             self._wanted.append(file)
             self._waiting.append(file)
-        elif now < self._next_look:
-            return
-        self._next_look = now + 0.2
         self._hand_out()
 
     def finish(self, file: str) -> None:
