@@ -3,23 +3,23 @@
     python -m benchmarks.decode [--size 135m] [--variants NAME ...] [--rounds N]
 
 Batch 1, a cache of keys and values, random weights, the most probable token. PyTorch runs transformers' Llama
-in a loop of its own. Beside the times stands the share of the bound: the time in which the processor reads
-the weights once, of that of a token; how fast it reads is measured with a sum over 256 MB.
+in a loop of its own; llama.cpp (pip install llama-cpp-python) reads a GGUF file of that shape. The title has
+the rate at which two threads read memory: a token takes at least as long as reading all weights once.
 """
 
-import time
+import tempfile
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from benchmarks import harness
 from benchmarks.harness import MYTORCH, TORCH, Plan, Task, Variant
+from benchmarks.machine import read_rate
 
 PROMPT, NEW = 16, 32
 VARIANTS = {"torch": TORCH, "mytorch": MYTORCH} | {
     name: Variant(f"mytorch, {name}", "mytorch", options=(name,)) for name in ("q8_0", "q4_0", "q4_1")
 }
+VARIANTS["llama.cpp"] = Variant("llama.cpp, Q8_0", "mytorch", options=("llama.cpp",))
 
 
 def jobs(library: Any, size: str, *quantized: str) -> list[partial]:
@@ -31,12 +31,42 @@ def in_mytorch(size: str, format: str | None = None) -> Task:
     import mytorch
     from mytorch.models import Llama, LlamaConfig
 
+    if format == "llama.cpp":
+        return in_llama_cpp(LlamaConfig.of_size(size))
     mytorch.manual_seed(0)
     model = Llama(LlamaConfig.of_size(size)).eval()
     if format is not None:
         mytorch.quantize(model, format)
     prompt = [list(range(PROMPT))]
     return Task(lambda: float(model.generate(prompt, NEW, temperature=0) is None))
+
+
+def in_llama_cpp(config: Any) -> Task:
+    import llama_cpp
+    import transformers
+    from gguf import GGMLQuantizationType
+
+    from tests.models.test_gguf import write
+
+    def describe(writer: Any) -> None:
+        writer.add_tokenizer_model("no_vocab")
+        writer.add_vocab_size(config.vocab_size)
+
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config.to_hugging_face()))
+    quants = {name: GGMLQuantizationType.Q8_0 for name in ("proj.weight", "tokens.weight")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(write(f"{folder}/model.gguf", theirs, quants=quants, more=describe))
+        model = llama_cpp.Llama(path, n_ctx=64, n_threads=2, use_mmap=False, verbose=False)
+
+    def generate() -> float:
+        model.reset()
+        tokens = list(range(PROMPT))
+        for _ in range(NEW):
+            model.eval(tokens)
+            tokens = [model.sample(temp=0.0)]
+        return 0.0
+
+    return Task(generate)
 
 
 def in_torch(size: str) -> Task:
@@ -59,25 +89,6 @@ def in_torch(size: str) -> Task:
     return Task(generate)
 
 
-def bytes_per_second() -> float:
-    """Returns how fast two threads read memory: the best of ten sums."""
-    from numba import njit, prange
-
-    @njit(parallel=True, fastmath=True)
-    def total(x):
-        found = np.float32(0)
-        for i in prange(len(x)):
-            found += x[i]
-        return found
-
-    x, times = np.ones(1 << 26, np.float32), []
-    for _ in range(11):
-        start = time.perf_counter()
-        total(x)
-        times.append(time.perf_counter() - start)
-    return x.nbytes / min(times[1:])
-
-
 def main(argv: list[str] | None = None) -> None:
     options = harness.parser("decode", __doc__, 5)
     add = options.add_argument
@@ -86,8 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     args = options.parse_args(argv)
     variants = [VARIANTS[name] for name in args.variants or VARIANTS]
     result = harness.measure(Plan("decode", 1, 1, 0.0), variants, [args.size], [("token", args.size)], args)
-    rate = bytes_per_second()
-    title = f"Llama {args.size}: {NEW} tokens after a prompt of {PROMPT}, batch 1; {rate / 1e9:.1f} GB/s"
+    title = f"Llama {args.size}: {NEW} tokens after a prompt of {PROMPT}, batch 1; {read_rate():.1f} GB/s"
     harness.show(title, result, harness.by_library(result, "token", NEW, NEW), args)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.gpt import CONFIGS, chain
 from benchmarks.harness import MYTORCH, NUMPY, TORCH, Plan, Task, Variant
+from benchmarks.machine import read_rate
 
 BATCHES = 16
 STEPS = {"nano": 40, "small": 5, "gpt2": 2, "tiny": 5}  # some two seconds: CPU ticks are 10 ms
@@ -72,6 +73,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.generate:
         plan, what = Plan("gpt_step", args.steps or texts, warm_up=1, tolerance=0.0), "text"
         shown, said = ("token", new, new), f"{new} tokens after a prompt of {length}"
+        said += f"; memory is read at {read_rate():.1f} GB/s"
     else:  # the second step is the first to reuse memory
         plan = Plan("gpt_step", args.steps or STEPS[name], warm_up=2, tolerance=1e-4)
         what, shown, said = "training step", ("step", 1, config.tokens), "training steps"

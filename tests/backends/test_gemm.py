@@ -48,6 +48,19 @@ def test_matrix_product(m, n, k, x_layout, y_layout, layout, add):
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("k", [1, 15, 16, 17, 100])
+def test_one_row(k):
+    """Rows of the matrix are read by fours, and by 16 columns; also with a bias."""
+    for n in (1, 2, 3, 5, 31, 32, 33, 66):
+        x, w, bias, wide = normal(1, k), normal(n, k), normal(n), np.ones(n + 2, np.float32)
+        want = (x.astype(float) @ w.T.astype(float))[0]
+        gemm.matrix_product(x, w.T, wide[None, 1:-1])
+        np.testing.assert_allclose(wide[1:-1], want, rtol=1e-5, atol=1e-5)
+        assert wide[0] == wide[-1] == 1
+        y = mytorch.nn.functional.linear(*map(mytorch.from_numpy, (x, w, bias)), fused=True)
+        np.testing.assert_allclose(y.numpy()[0], want + bias, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_what_lies_beside_the_result_is_left_alone(size):
     wide = np.ones((70, 90), np.float32)

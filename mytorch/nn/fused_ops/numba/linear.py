@@ -6,7 +6,7 @@ import numpy as np
 
 from ....backends import gemm
 from ....backends.blas import column_sums, rows
-from ....backends.gemm import get_blas_threads, multiply_part, set_blas_threads
+from ....backends.gemm import get_blas_threads, multiply_part, multiply_rows, set_blas_threads
 from ....backends.jit import kernel, prange, routine
 from ...functional.linear import linear, linear_activation
 from ..linear import require_shapes, vjps
@@ -71,10 +71,12 @@ def _linear_kernel(ta, tb, m, n, k, a, lda, b, ldb, y, bias, activation, slopes,
 
 
 @kernel
-def _finish_row(y, bias, activation, slopes):
-    for block in prange((y.size + 511) // 512):
-        part = slice(512 * block, min(y.size, 512 * block + 512))
-        finish(y[0, part], bias[part], activation, slopes[0, part])
+def _row_kernel(w, x, y, bias, activation, slopes):
+    """The same for one row x and a matrix w (n, k), y = f(w x + bias)."""
+    for block in prange((w.shape[0] + 31) // 32):
+        first, last = 32 * block, min(w.shape[0], 32 * block + 32)
+        multiply_rows(w, x, y, first, last)
+        finish(y[first:last], bias[first:last], activation, slopes[first:last])
 
 
 def forward(
@@ -84,14 +86,13 @@ def forward(
     m, n = x.shape[0], weight.shape[0]
     y = np.empty((m, n), SINGLE)
     slopes = np.empty((m, n if activation else 0), SINGLE)
-    if m <= 1 or (bias is None and activation is None) or not y.size:
-        gemm.matrix_product(x, weight.T, y)
     if (bias is None and activation is None) or not y.size:
+        gemm.matrix_product(x, weight.T, y)
         return y, slopes
     bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias)
     number = ACTIVATIONS.get(activation, -1)
-    if m == 1:
-        _finish_row(y, bias, number, slopes)
+    if m == 1 and weight.flags.c_contiguous:
+        _row_kernel(weight, np.ascontiguousarray(x[0]), y[0], bias, number, slopes[0])
         return y, slopes
     x, ta, lda = gemm.operand(x)
     w, tb, ldb = gemm.operand(weight.T)

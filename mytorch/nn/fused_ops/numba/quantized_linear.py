@@ -18,15 +18,14 @@ from numba.extending import overload
 from ....backends.blas import rows
 from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, TRANSPOSED, get_blas_threads, set_blas_threads, sgemm
 from ....backends.jit import kernel, prange, routine
+from ....backends.lanes import AHEAD, fma, load, load_halves, load_int8, prefetch, splat, store, total
 from ...functional.quantized_linear import quantized_linear, vjps
 from .approximations import ZERO
 from .half import upcast
-from .lanes import fma, load, load_halves, load_int8, prefetch, splat, store, total
 from .memory import aligned, require_openblas
 from .moments import SINGLE, require_single
 
 TILE, GEMM_TILE = 32, 96  # rows of the weight that a thread takes at a time, for one row of x and for several
-AHEAD = 1024  # bytes from the codes that are read to those that are prefetched
 EIGHT = np.float32(8)
 NO_NUMBERS, NO_BITS = np.empty(0, np.float32), np.empty((0, 0), np.uint16)
 

@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 COUNT = 16
+AHEAD = 1024  # bytes from what a loop reads to what it prefetches
 _FLAGS = ("contract", "reassoc")
 _FLOATS, _INTS, _BYTES = (ir.VectorType(t, COUNT) for t in (ir.FloatType(), ir.IntType(32), ir.IntType(8)))
 
