@@ -169,8 +169,9 @@ def _check(content: Any) -> None:
     rank, machine = {"rank": int, "host": str, "pid": (int, str)}, {"machine": int, "origin": str}
     who = rank if "rank" in content else machine
     for name, kind in {**who, **_TYPES}.items():
-        if not isinstance(content.get(name), kind):
-            raise ValueError(f"an error report can't have the {name} {content.get(name)!r}")
+        value = content.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"an error report can't have the {name} {value!r}")
     if content["kind"] not in KINDS or not 0 < content["code"] < 256:
         raise ValueError(f"an error report can't be of {content['kind']!r} and code {content['code']}")
     lines, finished = content["traceback"], content.get("finished") or ()

@@ -101,8 +101,8 @@ def parse_json(text: str, allow_nan: bool = False) -> Any:
     """Returns the content of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, is nested deeper than MAX_DEPTH, has a key twice in one object, or a
-            number that is infinite or, without `allow_nan`, the word NaN or Infinity.
+        ValueError: it is no JSON, is nested deeper than MAX_DEPTH, has a key twice in one object, half of a
+            surrogate pair, or a number that is infinite or, without `allow_nan`, the word NaN or Infinity.
     """
     try:
         content = json.loads(
@@ -114,6 +114,11 @@ def parse_json(text: str, allow_nan: bool = False) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     check_depth(content)
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape")  # odd bytes of paths
+        except UnicodeEncodeError:
+            raise ValueError("it has half of a surrogate pair, which is no character") from None
     return content
 
 

@@ -1,11 +1,13 @@
 """What the launcher passes on of its ranks' output, and what it holds back: Open MPI's own messages."""
 
 import io
+import json
 import threading
 
 import pytest
 
 from mytorch.distributed import error_report, output, root_cause
+from tests.campaigns.launchers import REPORT
 
 RULE = "-" * 74 + "\n"
 
@@ -147,6 +149,16 @@ def test_a_closed_output(error, tmp_path):
 def test_what_only_looks_like_an_error_is_output(text, tmp_path):
     line = f"{error_report.ERROR_LINE}{text}\n"
     assert passed_on(f"{line}after\n", tmp_path) == (f"{line}after\n", "")
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"code": True}, {"rank": False}, {"pid": 1.5}, {"traceback": [1]}], ids=str
+)
+def test_a_report_has_values_of_the_right_types(changes, tmp_path):
+    """True is no number, though an int in Python."""
+    line = f"{error_report.ERROR_LINE}{json.dumps(REPORT | changes)}\n"
+    assert passed_on(line, tmp_path) == (line if changes else "", "")
+    assert len(root_cause.read_errors(tmp_path)) == (not changes)
 
 
 def test_an_error_from_another_machine(tmp_path, monkeypatch, capsys):

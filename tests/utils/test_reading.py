@@ -22,6 +22,8 @@ BAD_JSON = {  # the text: what is said
     "[-Infinity]": "-Infinity is no number",
     "[1e999]": "the number 1e999 is too large",
     "1" * 5000: "4300",
+    '["\\ud800"]': "half of a surrogate pair",
+    '{"\\uDfff": 1}': "half of a surrogate pair",
 }
 
 
@@ -33,7 +35,8 @@ def test_json_within_limits(tmp_path, text):
 
 
 def test_json_that_is_fine(tmp_path):
-    content = {"a": [1, -2.5, "ä\n", None, True, {}], "deep": json.loads("[" * 198 + "]" * 198)}
+    values = [1, -2.5, "ä\n🙂", None, True, {}, "a path \udcff"]
+    content = {"a": values, "deep": json.loads("[" * 198 + "]" * 198)}
     (tmp_path / "file.json").write_text(json.dumps(content))
     assert read_json(tmp_path / "file.json") == content
     assert str(parse_json("[NaN, -Infinity]", allow_nan=True)) == "[nan, -inf]"
