@@ -478,6 +478,8 @@ CRAFTED = {  # the file: what is said
         header(__metadata__={"mytorch": '{"version": 1, "object": {"a": 1, "a": 2}}'}),
         "the key 'a' occurs twice",
     ),
+    "no characters": (raw_header('{"__metadata__": {"a": "\\ud800"}}'), "half of a surrogate pair"),
+    "no characters but bytes": (raw_header('{"__metadata__": {"a": "\\udc80"}}'), "surrogates not allowed"),
     "a dict's key twice": (ours({"$dict": [[1, 2], [1, 3]]}), "a dict has a key twice"),
     "deep header": (raw_header('{"a": ' + deep(100_000) + "}"), "nested too deeply"),
     "deep metadata": (header(__metadata__={"mytorch": deep(100_000)}), "nested too deeply"),

@@ -67,6 +67,7 @@ class SafetensorsFile:
                 raise ValueError(f"its header has {length:,} bytes, the file {size:,}")
             file.seek(8)
             header = parse_json(file.read(length).decode("utf-8"))
+            json.dumps(header, ensure_ascii=False).encode()  # raises ValueError for half of a surrogate pair
             self.metadata = _checked_metadata(header.pop("__metadata__", {}))
             self.entries = {name: _checked_entry(name, entry) for name, entry in header.items()}
             _check_offsets(self.entries, size - self._begin)
