@@ -135,17 +135,17 @@ class Chat:
 
     def _prompt(self, max_new_tokens: int) -> list[int]:
         """Returns the tokens of the conversation, without the oldest messages if there are too many."""
-        context = self.model.config.context_length
+        context, messages = self.model.config.context_length, list(self.messages)
+        first = int(messages[0]["role"] == "system")
         while True:
-            prompt = self.encode(self.template.render(self.messages))
-            if len(prompt) + max_new_tokens <= context:
-                return prompt
-            first = int(self.messages[0]["role"] == "system")
-            if len(self.messages) - first <= 1:
-                if len(prompt) > context:
-                    raise ValueError(f"a message of {len(prompt)} tokens exceeds the context of {context}")
-                return prompt
-            del self.messages[first : first + 2]
+            prompt = self.encode(self.template.render(messages))
+            if len(prompt) + max_new_tokens <= context or len(messages) - first <= 1:
+                break
+            del messages[first : first + 2]
+        if len(prompt) > context:
+            raise ValueError(f"a message of {len(prompt)} tokens exceeds the context of {context}")
+        self.messages = messages
+        return prompt
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a rendered conversation, whose special tokens are meant as such."""

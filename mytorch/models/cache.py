@@ -78,7 +78,7 @@ class KVCache:
         B, T = qkv.shape[:2]
         if self.padding is None and self.length + T <= self.capacity:
             cos, sin = angles or (None, None)
-            return F.cached_self_attention(qkv, num_heads, keys, values, self.length, cos, sin)
+            return F.cached_self_attention(qkv, num_heads, keys, values, self.length, cos=cos, sin=sin)
         heads = num_heads, keys.shape[1], keys.shape[1]
         q, k, v = qkv.view(B, T, sum(heads), keys.shape[3]).transpose(1, 2).split(heads, 1)
         if angles is not None:

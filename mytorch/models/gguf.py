@@ -193,13 +193,13 @@ def blocks_of(file: GGUFFile, name: str, heads: int) -> tuple[str, Quantized] | 
 
 def keep_blocks(model: Llama, file: GGUFFile) -> set[str]:
     """Replaces the linear layers whose weights are quantised in the file; returns the names of these."""
-    kept = set()
+    kept, modules = set(), dict(model.named_modules())
     for name, theirs in names_of(file).items():
         outer = theirs.removesuffix(".weight")
         is_table = outer == "model.embed_tokens"
         if is_table and not model.config.tie_word_embeddings:
             continue  # rows are looked up, which is cheap
-        module = model.lm_head if is_table else dict(model.named_modules()).get(outer)
+        module = model.lm_head if is_table else modules.get(outer)
         found = blocks_of(file, name, heads_of(file, name, model.config))
         if not isinstance(module, nn.Linear) or theirs.endswith(".bias") or found is None:
             continue

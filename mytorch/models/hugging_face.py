@@ -167,6 +167,9 @@ def save(model: PretrainedModel, folder: str | os.PathLike) -> None:
     folder = Path(folder)
     if adapters := nn.utils.lora_state_dict(model):
         raise ValueError(f"merge_lora(model) first: {next(iter(adapters))} has no place in such a file")
+    quantized = (nn.QuantizedLinear, nn.QuantizedEmbedding)
+    if layers := [name for name, module in model.named_modules() if isinstance(module, quantized)]:
+        raise ValueError(f"save the model before it is quantized: {layers[0]} has no place in such a file")
     folder.mkdir(parents=True, exist_ok=True)
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     tensors = {

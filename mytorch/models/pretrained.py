@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import mytorch
 from mytorch import nn
+from mytorch.nn.functional.quantization import BLOCK
 
 from . import hugging_face
 from .config import ModelConfig
@@ -37,8 +38,11 @@ class PretrainedModel(nn.Module):
         return next(self.parameters()).device
 
     def num_parameters(self) -> int:
-        """Returns the number of parameters; shared weights are counted once."""
-        return sum(p.numel() for p in self.parameters())
+        """Returns the number of parameters, quantized ones included; shared weights are counted once."""
+        kinds = nn.QuantizedLinear, nn.QuantizedEmbedding
+        scales = {m.scales.data_ptr(): m.scales for m in self.modules() if isinstance(m, kinds)}
+        quantized = sum(BLOCK * each.numel() for each in scales.values())
+        return quantized + sum(p.numel() for p in self.parameters())
 
     @classmethod
     def from_pretrained(
@@ -63,5 +67,9 @@ class PretrainedModel(nn.Module):
         return hugging_face.load(cls, path_or_name, dtype, device, revision)
 
     def save_pretrained(self, folder: str | PathLike) -> None:
-        """Writes config.json and model.safetensors as Hugging Face's transformers do."""
+        """Writes config.json and model.safetensors as Hugging Face's transformers do.
+
+        Raises:
+            ValueError: the model has quantized weights, or adapters, for which there is no place in the file.
+        """
         hugging_face.save(self, folder)

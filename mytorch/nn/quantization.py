@@ -19,7 +19,8 @@ def quantize(model: Module, format: str = "q8_0") -> Module:
     An embedding whose weight is also a linear layer's becomes an `nn.QuantizedEmbedding`, and the two share
     the quantized weight; other embeddings stay. So do linear layers whose rows can't be split into blocks of
     32, or whose weight belongs to another kind of layer, too: a warning names them. What is quantized can't
-    be trained.
+    be trained. `GroupedQueryAttention` and `GatedMLP` then have one layer for the projections of one input,
+    `qkv_proj` and `gate_up_proj`.
 
     Args:
         format: "q8_0", "q4_0" or "q4_1": 8.5, 4.5 or 5 bits a weight instead of 32.

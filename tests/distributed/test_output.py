@@ -130,8 +130,12 @@ def test_a_target_that_takes_nothing_does_not_hold_a_signal_up(tmp_path, monkeyp
     reader = output.OutputFilter(io.BytesIO(b"a"), Stuck(), False, tmp_path)
     reader.start()
     entered.wait()
-    reader.finish(lambda: True)
+    finishing = threading.Thread(target=reader.finish, args=(lambda: True,))
+    finishing.start()
+    finishing.join(60)
+    is_held_up = finishing.is_alive()
     released.set()
+    assert not is_held_up
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, OSError(28, "no space left on the device")], ids=str)

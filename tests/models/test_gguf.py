@@ -144,6 +144,11 @@ def test_weights_stay_quantised(name, tied, tmp_path):
     rows = [model.generate([[1, 2, 3]], 8, temperature=0) for model in (dense, kept)]
     assert rows[0] == rows[1]
     assert kept.flops_per_token(8) == dense.flops_per_token(8)
+    assert kept.num_parameters() == dense.num_parameters()
+    if name != "F16":
+        with pytest.raises(ValueError, match="save the model before it is quantized: "):
+            kept.save_pretrained(tmp_path / "saved")
+        assert not (tmp_path / "saved").exists()
 
 
 def test_damaged_files(tmp_path):

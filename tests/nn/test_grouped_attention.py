@@ -142,6 +142,8 @@ def test_attention_computed_elsewhere(qk_norm):
     x = mytorch.randn(2, 7, 16)
     assert mytorch.equal(layer(x, attend=attend), layer(x, is_causal=True))
     assert given == [((2, 7, 32), 4, None)]
+    with pytest.raises(ValueError, match="takes no context"):
+        layer(x, x, attend=attend)
 
 
 def test_on_a_gpu_and_in_half_precision(fake_cuda):

@@ -173,6 +173,9 @@ def test_projections_of_one_input_are_joined(options):
     for args in ((x,), (x, context)):
         np.testing.assert_allclose(block[0](*args).numpy(), parts[0](*args).numpy(), 1e-5, 1e-6)
     np.testing.assert_allclose(block[1](x).numpy(), parts[1](x).numpy(), 1e-5, 1e-6)
+    names = [name for name, _ in block.named_modules()]
+    assert [name for name, _ in mytorch.quantize(block, "q8_0").named_modules()] == names
+    np.testing.assert_allclose(block[1](x).numpy(), parts[1](x).numpy(), 1e-5, 1e-6)
 
 
 def test_projections_that_differ_are_not_joined():

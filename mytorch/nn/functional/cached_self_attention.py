@@ -12,7 +12,7 @@ from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 from .attention import attention_manual, default_scale
 from .cached_attention import cached_attention
 from .composite import composite
-from .rotary import rotary_embedding, rotate
+from .rotary import broadcasts, rotary_embedding, rotate
 from .self_attention import side_by_side
 
 
@@ -23,9 +23,9 @@ def cached_self_attention(
     key_cache: Tensor,
     value_cache: Tensor,
     position: int,
+    scale: float | None = None,
     cos: Tensor | None = None,
     sin: Tensor | None = None,
-    scale: float | None = None,
 ) -> Tensor:
     """Returns `cached_attention` of queries, keys and values stored side by side.
 
@@ -34,9 +34,9 @@ def cached_self_attention(
         num_heads: H, a multiple of K.
         key_cache, value_cache: (B, K, S, E), written in place at `position` to `position` + T.
         position: the number of tokens in the caches.
-        cos, sin: of the angles by which queries and keys are rotated, broadcastable to (B, 1, T, E / 2); see
-            `rotary_embedding`.
         scale: instead of 1 / sqrt(E).
+        cos, sin: of the angles by which queries and keys are rotated, (T, E / 2), or (B, 1, T, E / 2) or
+            broadcastable to it; see `rotary_embedding`.
 
     Returns:
         (B, T, H E), without gradient.
@@ -47,10 +47,10 @@ def cached_self_attention(
 
     Its own variants are for one new token on a CPU, not in half precision. Otherwise the parts choose theirs.
     """
-    return _of_parts(qkv, num_heads, key_cache, value_cache, position, cos, sin, scale, auto=True)
+    return _of_parts(qkv, num_heads, key_cache, value_cache, position, scale, cos, sin, auto=True)
 
 
-def _of_parts(qkv, num_heads, key_cache, value_cache, position, cos, sin, scale, auto=False):
+def _of_parts(qkv, num_heads, key_cache, value_cache, position, scale, cos, sin, auto=False):
     q, k, v = map(from_raw, heads_of(raw_of(qkv), num_heads, key_cache.shape[1]))
     if cos is not None:
         q, k = rotary_embedding(q, cos, sin, auto=auto), rotary_embedding(k, cos, sin, auto=auto)
@@ -67,7 +67,7 @@ def heads_of(qkv: RawArray, num_heads: int, num_kv_heads: int) -> list[RawArray]
 
 
 @cached_self_attention.check
-def _check(qkv, num_heads, key_cache, value_cache, position, cos, sin, scale):
+def _check(qkv, num_heads, key_cache, value_cache, position, scale, cos, sin):
     tensors = [t for t in (qkv, key_cache, value_cache, cos, sin) if t is not None]
     if is_grad_enabled() and any([t.requires_grad for t in tensors]):
         raise RuntimeError("cached_self_attention(): is not differentiable; call it under no_grad()")
@@ -86,22 +86,21 @@ def _check(qkv, num_heads, key_cache, value_cache, position, cos, sin, scale):
     position, dtype = operator.index(position), qkv.dtype
     here = dtype.itemsize > 2 and all([t.dtype == dtype and t.device is CPU for t in tensors])
     if shape[1] != 1 or not here or not 0 <= position < cache[2]:  # the parts raise, if necessary
-        return _of_parts(qkv, num_heads, key_cache, value_cache, position, cos, sin, scale)
-    half = cache[3] // 2
-    if cos is not None and any(
-        [a.data.size not in (half, shape[0] * half) or a.shape[-1] != half for a in (cos, sin)]
-    ):
+        return _of_parts(qkv, num_heads, key_cache, value_cache, position, scale, cos, sin)
+    angles = (shape[0], 1, 1, cache[3] // 2)
+    wrong = [a.shape[-1:] != angles[3:] or not broadcasts(a.shape, angles) for a in tensors[3:]]
+    if any(wrong) or (wrong and cache[3] % 2):
         raise RuntimeError(
             f"cached_self_attention(): cos {tuple(cos.shape)}, sin {tuple(sin.shape)} can't be broadcast to "
-            f"{(shape[0], 1, 1, half)}, for qkv {shape}"
+            f"{angles}, for qkv {shape} and {cache[3]} features of a head"
         )
     for written in (key_cache, value_cache):
         increment_version(written)
-    return qkv, num_heads, key_cache, value_cache, position, cos, sin, default_scale(scale, cache[3])
+    return qkv, num_heads, key_cache, value_cache, position, default_scale(scale, cache[3]), cos, sin
 
 
 @cached_self_attention.manual
-def _cached_self_attention(qkv, num_heads, key_cache, value_cache, position, cos, sin, scale):
+def _cached_self_attention(qkv, num_heads, key_cache, value_cache, position, scale, cos, sin):
     """One new token, which attends to all others: no mask."""
     q, k, v = heads_of(qkv, num_heads, key_cache.shape[1])
     if cos is not None:

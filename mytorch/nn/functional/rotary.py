@@ -44,7 +44,7 @@ def _check(input, cos, sin, interleaved):
     if len(shape) < 2 or shape[-1] % 2:
         raise RuntimeError(f"rotary_embedding(): expected an input (..., T, D) with an even D, got {shape}")
     angles = (*shape[:-1], shape[-1] // 2)
-    if not all(_broadcasts(t.shape, angles) for t in (cos, sin)):
+    if not all(broadcasts(t.shape, angles) for t in (cos, sin)):
         raise RuntimeError(f"rotary_embedding(): {shapes} can't be broadcast to {angles}, for input {shape}")
     dtypes = (input.dtype, np.float32) if is_half(input.dtype) else (input.dtype,)
     if cos.dtype not in dtypes or sin.dtype not in dtypes:
@@ -53,7 +53,8 @@ def _check(input, cos, sin, interleaved):
         )
 
 
-def _broadcasts(shape: tuple, to: tuple) -> bool:
+def broadcasts(shape: tuple, to: tuple) -> bool:
+    """Returns whether an array of this shape can be broadcast to another."""
     if len(shape) > len(to):
         return False
     return all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))

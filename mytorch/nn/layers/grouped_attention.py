@@ -89,8 +89,13 @@ class GroupedQueryAttention(Module):
             angles: cos and sin by which queries and keys are rotated: `RotaryEmbedding.angles`.
             attn_mask, is_causal: see `F.scaled_dot_product_attention`.
             attend: computes self-attention of queries, keys and values side by side: `KVCache.attend`.
+
+        Raises:
+            ValueError: both `context` and `attend` are given.
         """
         if attend is not None:
+            if context is not None:
+                raise ValueError("attend computes self-attention: it takes no context")
             return self.o_proj(attend(self._packed(x), self.num_heads, angles))
         q, k, v = (self._heads(y) for y in self._project(x, x if context is None else context))
         if angles is not None:
@@ -132,7 +137,7 @@ class GroupedQueryAttention(Module):
 
     def join_projections(self) -> None:
         """Replaces q_proj, k_proj and v_proj by one layer, qkv_proj, if they are quantized alike."""
-        self.qkv_proj = _joined(self, ("q_proj", "k_proj", "v_proj"))
+        _join(self, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
@@ -171,15 +176,14 @@ class GatedMLP(Module):
 
     def join_projections(self) -> None:
         """Replaces gate_proj and up_proj by one layer, gate_up_proj, if they are quantized alike."""
-        self.gate_up_proj = _joined(self, ("gate_proj", "up_proj"))
+        _join(self, "gate_up_proj", ("gate_proj", "up_proj"))
 
 
-def _joined(module: Module, names: tuple[str, ...]) -> Module | None:
-    """Returns these layers of a module as one, and removes them, if they can be joined."""
-    if any(name not in module._modules for name in names):
-        return None
-    joined = QuantizedLinear.joined([module._modules[name] for name in names])
+def _join(module: Module, name: str, parts: tuple[str, ...]) -> None:
+    """Replaces layers of a module by one of this name, if they can be joined and aren't yet."""
+    layers = [module._modules[part] for part in parts if part in module._modules]
+    joined = QuantizedLinear.joined(layers) if len(layers) == len(parts) else None
     if joined is not None:
-        for name in names:
-            delattr(module, name)
-    return joined
+        for part in parts:
+            delattr(module, part)
+        setattr(module, name, joined)

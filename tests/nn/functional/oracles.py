@@ -124,7 +124,7 @@ def cached_attention(query, key, value, key_cache, value_cache, position, scale=
 
 
 def cached_self_attention(
-    qkv, num_heads, key_cache, value_cache, position, cos=None, sin=None, scale=None
+    qkv, num_heads, key_cache, value_cache, position, scale=None, cos=None, sin=None
 ):  # fmt: skip
     heads = qkv.unflatten(-1, (-1, key_cache.shape[3])).transpose(1, 2)
     q, k, v = heads.split((num_heads, key_cache.shape[1], key_cache.shape[1]), 1)

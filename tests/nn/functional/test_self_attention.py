@@ -82,6 +82,18 @@ WRONG = {
         ),
         "3 tokens at position 4",
     ),
+    "angles of other rows": (
+        lambda: F.cached_self_attention(
+            mytorch.ones(3, 1, 24), 2, *[mytorch.ones(3, 2, 6, 4)] * 2, 0, None, *[mytorch.ones(3, 2)] * 2
+        ),
+        r"cos \(3, 2\), sin \(3, 2\) can't be broadcast to \(3, 1, 1, 2\)",
+    ),
+    "odd heads": (
+        lambda: F.cached_self_attention(
+            mytorch.ones(1, 1, 18), 2, *[mytorch.ones(1, 2, 6, 3)] * 2, 0, None, *[mytorch.ones(1, 1)] * 2
+        ),
+        "3 features of a head",
+    ),
 }  # fmt: skip
 
 

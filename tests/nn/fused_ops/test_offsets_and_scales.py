@@ -91,7 +91,7 @@ CASES = {
     ],
     "cached_self_attention": [
         case(normal(2, 1, 5 * 16), 3, normal(2, 1, 50, 16), normal(2, 1, 50, 16), 40,
-             normal(2, 1, 1, 8), normal(2, 1, 1, 8))
+             None, normal(2, 1, 1, 8), normal(2, 1, 1, 8))
     ],
     **{name: [case(normal(40, 50), dim=1), case(normal(50, 40), dim=0), case(normal(3, 4099), dim=1)]
        for name in ("softmax", "log_softmax")},

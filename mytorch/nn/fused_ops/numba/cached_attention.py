@@ -130,7 +130,7 @@ def _store(qkv, cos, sin, q, k, v, kv_heads):
 
 
 @cached_self_attention.fused("cpu")
-def _cached_self_attention(qkv, num_heads, k_cache, v_cache, position, cos, sin, scale):
+def _cached_self_attention(qkv, num_heads, k_cache, v_cache, position, scale, cos, sin):
     """One new token."""
     require_single(qkv)
     if k_cache.strides[3] != 4 or v_cache.strides[3] != 4:
