@@ -27,7 +27,7 @@ _KINDS = {
     "reduction": "sum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp|cumsum",
 }
 KINDS = (*_KINDS, "elementwise", "optimizer", "communication", "data", "annotation")
-_PLAIN = frozenset((int, float, bool, str, complex, type(None), np.dtype, type(Ellipsis), type))
+PLAIN = frozenset((int, float, bool, str, complex, type(None), np.dtype, type(Ellipsis), type))
 
 
 Signature: TypeAlias = Callable | tuple[str, ...] | None
@@ -48,9 +48,10 @@ class Operand(NamedTuple):
     def __str__(self) -> str:
         sizes = ",".join(map(str, self.shape))
         device = "" if self.device == "cpu" else f"@{self.device}"
-        return f"%{self.number}:{self.dtype}[{sizes}]{device}"
+        return f"%{self.number}:{dtype_name(self.dtype)}[{sizes}]{device}"
 
 
+dtype_name = functools.cache(str)  # NumPy takes 6 µs to name a dtype
 new_operand = functools.partial(tuple.__new__, Operand)  # without a call of Python's `__new__`
 
 
@@ -152,7 +153,8 @@ class Instruction:
 
     def __repr__(self) -> str:
         made = ", ".join(map(str, self.outputs))
-        given = " ".join(f"{name}={text_of(v)}" for name, v in self.named.items() if v is not None)
+        shown = {k: v for k, v in self.named.items() if v is not None and v is not False}
+        given = " ".join(f"{name}={text_of(value)}" for name, value in shown.items())
         where = f"  # {self.module}" if self.module else ""
         return f"#{self.number} {made}{' = ' if made else ''}{self.name} {given}".rstrip() + where
 
@@ -160,7 +162,7 @@ class Instruction:
 def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
     """Returns an argument without what keeps memory alive: an Operand for an array, "<type>" for others."""
     kind = type(value)
-    if kind in _PLAIN or kind is Operand:
+    if kind in PLAIN or kind is Operand:
         return value
     if kind is tuple or kind is list:
         return tuple([plain(v, operand) for v in value])
@@ -172,11 +174,10 @@ def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
 
 def text_of(value: Any) -> str:
     """Returns an argument as text without spaces."""
-    if type(value) is Operand:
-        return str(value)
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return f"({','.join(map(text_of, value))})"
-    return re.sub(r"\s+", "_", str(value))
+    text = str(value)
+    return "_".join(text.split()) if " " in text or "\n" in text else text
 
 
 @functools.lru_cache(maxsize=4096)

@@ -36,6 +36,7 @@ from .instruction import (
     DATA,
     FORWARD,
     OPTIMIZER,
+    PLAIN,
     Instruction,
     Operand,
     Signature,
@@ -127,12 +128,14 @@ class Recorder:
         parent = thread.current
         if phase is None:
             phase = _phase_of(parent)
-        operand = self.operand
-        given = tuple([operand(a) if type(a) is np.ndarray else plain(a, operand) for a in arguments])
+        operand, given = self.operand, []
+        for a in arguments:
+            kind = type(a)
+            given.append(operand(a) if kind is np.ndarray else a if kind in PLAIN else plain(a, operand))
         keywords = {k: plain(v, operand) for k, v in keywords.items()} if keywords else {}
         instruction = Instruction(
-            next(self._numbers), name, phase, thread.path if module is None else module, signature, given,
-            keywords, parent, self.rank, threading.get_ident(),
+            next(self._numbers), name, phase, thread.path if module is None else module, signature,
+            tuple(given), keywords, parent, self.rank, threading.get_ident(),
         )  # fmt: skip
         if self.wants_site:
             instruction.site = call_site()
@@ -150,8 +153,7 @@ class Recorder:
         instruction.duration = perf_counter() - instruction.start
         if instruction.events is not None:
             instruction.events[1].record()
-        made = [self.operand(a) for a in outputs]
-        instruction.outputs = tuple([a for a in made if a is not None])
+        instruction.outputs = tuple([self.operand(a) for a in outputs])
         instruction.failed = failed
         thread, parent = self._thread, instruction.parent
         if thread.current is instruction:
