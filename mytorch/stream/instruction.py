@@ -73,6 +73,7 @@ class Instruction:
         start: in seconds, by `time.perf_counter()`.
         duration: in seconds, of the CPU; None until it ends. On a GPU that is the time of the launch.
         inside: the seconds of it that belong to the instructions within.
+        origin: for a vjp, the instruction of the forward pass that it belongs to; else None.
         parent: the instruction that was running when it began, or None.
         rank, thread: where it ran.
         site: `file:line` of the user's program, if the recording wants it; else "".
@@ -82,7 +83,8 @@ class Instruction:
 
     __slots__ = (
         "number", "name", "phase", "module", "signature", "arguments", "keywords", "outputs", "start",
-        "duration", "inside", "parent", "rank", "thread", "site", "failed", "events", "finish", "__weakref__",
+        "duration", "inside", "parent", "origin", "rank", "thread", "site", "failed", "events", "finish",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +93,7 @@ class Instruction:
     ):  # fmt: skip
         self.number, self.name, self.phase, self.module = number, name, phase, module
         self.signature, self.arguments, self.keywords = signature, arguments, keywords
-        self.parent = parent
+        self.parent, self.origin = parent, None
         self.rank, self.thread = rank, thread
         self.outputs: tuple[Operand, ...] = ()
         self.start, self.duration, self.inside = 0.0, None, 0.0

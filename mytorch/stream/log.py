@@ -7,8 +7,8 @@ The instruction log: a line for the beginning and one for the end of each operat
     [  0.003540] END   | rank 0 | forward       | #12 add | result=%7:float32[12,64] | 0.323 ms
 
 The first is in the file before the operation runs: after a hang or a `kill -9` the last line is the operation
-that hangs. `%3` is an array, by its number. Several ranks write a file each, `ops.rank0.log`, `ops.rank1.log`,
-which `read_log` merges by time. On a GPU the lines are of launches, and a hang shows where the program waits
+that hangs. `%3` is an array, by its number. Several ranks write a file each, `ops.rank0.log` and so on, which
+`read_log` merges by time. On a GPU the lines are of launches, and a hang shows where the program waits
 for the device.
 """
 

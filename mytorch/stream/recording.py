@@ -24,9 +24,10 @@ from ..backends import device as devices
 from ..backends.device import RawArray, device_of, is_raw
 from ..core import engine
 from ..core.array import Array
+from ..core.closure import closure_arrays
 from ..core.grad_accumulator import LazyGrad
 from ..core.grad_mode import _state
-from ..core.graph import Node
+from ..core.graph import Node, owner_of
 from ..core.op import as_raw
 from ..core.tensor import Tensor
 from ..utils.call_site import call_site
@@ -53,20 +54,21 @@ class Sink(Protocol):
 
     wants_site:   each gets the line of the user's program.
     wants_events: each on a GPU gets CUDA events.
+    wants_arrays: `see(array, instruction)` is called with each array when it is first seen, also with those
+        that a vjp holds; the instruction is the one that made it, None if it was there before.
     """
 
-    wants_site: bool
-    wants_events: bool
+    wants_site = wants_events = wants_arrays = False
+
+    def see(self, raw: RawArray, instruction: Instruction | None) -> None: ...
 
     def begin(self, instruction: Instruction) -> None: ...
 
     def end(self, instruction: Instruction) -> None: ...
 
 
-class Recording(list):
+class Recording(list, Sink):
     """A sink: the list of the instructions, in the order in which they ended."""
-
-    wants_site = wants_events = False
 
     def begin(self, instruction: Instruction) -> None:
         pass
@@ -108,6 +110,7 @@ class Recorder:
         self.sinks = sinks
         self.wants_site = any(sink.wants_site for sink in sinks)
         self.wants_events = any(sink.wants_events for sink in sinks)
+        self.watchers = tuple(sink for sink in sinks if sink.wants_arrays)
 
     # One instruction.
 
@@ -153,7 +156,7 @@ class Recorder:
         instruction.duration = perf_counter() - instruction.start
         if instruction.events is not None:
             instruction.events[1].record()
-        instruction.outputs = tuple([self.operand(a) for a in outputs])
+        instruction.outputs = tuple([self.operand(a, instruction) for a in outputs])
         instruction.failed = failed
         thread, parent = self._thread, instruction.parent
         if thread.current is instruction:
@@ -164,19 +167,21 @@ class Recorder:
         for sink in self.sinks:
             sink.end(instruction)
 
-    def operand(self, raw: Any) -> Operand | None:
+    def operand(self, raw: Any, maker: Instruction | None = None) -> Operand | None:
         """Returns the operand of an array, with a number of its own; None for anything else."""
         found = self._references.get(id(raw))
         if found is not None and found() is raw:
             return found.operand
         if type(raw) is Tensor or type(raw) is Array:
-            return self.operand(raw.data._array)
+            return self.operand(raw.data._array, maker)
         if not is_raw(raw):
             return None
         device = "cpu" if type(raw) is np.ndarray else str(device_of(raw))
         found = _Reference(raw)
         found.operand = new_operand((next(self._operands), raw.shape, raw.dtype, device, raw.nbytes))
         self._references[id(raw)] = found
+        for sink in self.watchers:
+            sink.see(raw, maker)
         if len(self._references) > self._limit:
             self._purge()
         return found.operand
@@ -212,6 +217,9 @@ class Recorder:
                 else:
                     result = as_raw(result)
                     outs = (result,)
+                if self.watchers:
+                    for saved in closure_arrays(vjp):
+                        self.operand(saved, instruction)
                 failed = False
             finally:
                 self.end(instruction, outs, failed)
@@ -232,6 +240,7 @@ class Recorder:
         name = f"{node.name.lstrip('_')}_backward"
         given = (*grad.values(),) if isinstance(grad, dict) else (grad,)
         instruction = self.begin(name, BACKWARD, ("grad",), given, None, module)
+        instruction.origin = made_by
         grads, failed = (), True
         try:
             grads = engine.call_vjp(node, grad, needed)
@@ -247,6 +256,9 @@ class Recorder:
         def run(out, beta):
             keywords = {"beta": beta}
             instruction = self.begin(name, BACKWARD, ("grad",), origin.inputs, keywords, origin.module)
+            instruction.origin = origin.origin
+            if owner_of(out) is not out:
+                self.operand(out)  # a section of a flat buffer was there before
             failed = True
             try:
                 compute(out, beta)
@@ -278,6 +290,8 @@ class Recorder:
             buffers = [flat.buffer for state in optimizer._group_states for flat in state.flats]
             grads = [buffer.grad for buffer in buffers]
             instruction = self.begin(f"{type(optimizer).__name__}.step", OPTIMIZER, ("grad",), grads)
+            for vector in (a for b in buffers for a in (b.data, *b.moments.values())):
+                self.operand(vector)  # was there before
             values, failed = (), True
             try:
                 result = step(optimizer, *args, **kwargs)
