@@ -31,7 +31,7 @@ Imports point one way: a layer uses those listed before it, and a test holds tha
 | [`benchmarks/`](../benchmarks) | timings beside PyTorch's, and their results |
 | [`docs/`](../docs), [`notebooks/`](../notebooks), [`examples/`](../examples), [`src/`](../src) | these pages, a notebook, small programs, pictures |
 """
-ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
+ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "stream", "profiler", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
 
 
 def first_sentence(path: Path) -> str:

@@ -4,6 +4,7 @@ It looks like PyTorch and stands on NumPy and CuPy.
 """
 
 import importlib
+import os
 from math import e, inf, nan, pi
 
 from .backends import tune  # isort: skip - before NumPy is loaded, where that can still be chosen
@@ -91,9 +92,10 @@ nn.parallel.ABOVE.update(
 
 _LATER = {
     "Accelerator": "accelerate", "GradScaler": "amp", "accelerate": None, "accelerator": None, "amp": None,
-    "autocast": "amp", "compile": "jit", "compiler": None, "distributed": None, "distributions": None,
-    "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None, "is_autocast_enabled": "amp",
-    "jit": None, "multiprocessing": None, "quantize": "nn.quantization",
+    "autocast": "amp", "compile": "jit", "compiler": None, "debug": None, "distributed": None,
+    "distributions": None, "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None,
+    "is_autocast_enabled": "amp", "jit": None, "multiprocessing": None, "profiler": None,
+    "quantize": "nn.quantization", "stream": None,
 }  # fmt: skip
 
 
@@ -106,3 +108,7 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'mytorch' has no attribute {name!r}")
     module = importlib.import_module(f".{where or name}", __name__)
     return getattr(module, name) if where else module
+
+
+if "MYTORCH_INSTRUCTION_LOG" in os.environ:  # each operation is a line of this file: see stream/log.py
+    importlib.import_module(".stream.log", __name__).start_from_environment()

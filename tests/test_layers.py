@@ -20,6 +20,7 @@ LAYERS = [
     ("func", "distributions", "jit", "compiler", "hub", "foreach", "multiprocessing", "accelerator"),
     ("optim",),
     ("serialization", "tokenizers", "utils"),
+    ("stream", "profiler", "debug"),
     ("distributed",),
     ("models",),
     ("accelerate",),

@@ -110,7 +110,8 @@ def raw_input_grads(
     """
     if needed is not None and not any([p in needed for p in node.parents]):
         return []
-    grads = list(call_vjp(node, grad, needed))
+    call = call_vjp if _state.stream is None else _state.stream.call_vjp
+    grads = list(call(node, grad, needed))
     grads.reverse()
     result = []
     for parent in node.parents:

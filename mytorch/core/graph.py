@@ -60,11 +60,12 @@ class Node:
     hooks:   called with the complete gradient; may return another.
     recompute: how to run the forward of this node again, for gradients of gradients.
     trace:   the call site in the user's program; recorded only during anomaly detection.
+    instruction: of the forward pass; set only while a stream records (see `mytorch.stream`).
     """
 
     __slots__ = (
         "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
-        "recompute", "trace", "__weakref__",
+        "recompute", "trace", "instruction", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=(), recompute=None):

@@ -103,13 +103,14 @@ def _make_call(
             if type(x) is not Tensor:
                 require_tensor(x, call.__name__)
         raws, target = unwrap(args, call.__name__, numbers)
+        run = compute if _state.stream is None else _state.stream.recorded(call, compute)
         token = errors.set(IGNORE)  # inf and NaN are values, as in PyTorch
         try:
             if target is CPU:
-                result, vjp = compute(raws, kwargs)
+                result, vjp = run(raws, kwargs)
             else:
                 with on(target):
-                    result, vjp = compute(raws, kwargs)
+                    result, vjp = run(raws, kwargs)
         except ValueError as error:
             if "broadcast" not in str(error):
                 raise
@@ -315,6 +316,8 @@ def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vj
     node = Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, device, versions, recompute)
     if _state.tape is not None:
         _state.tape.append(node)
+    if _state.stream is not None:
+        _state.stream.connect(node)
     return node
 
 

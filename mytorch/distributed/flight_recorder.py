@@ -14,7 +14,6 @@ import mmap
 import os
 import shutil
 import struct
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ STATES = {WAITING: "waiting", DONE: "done", FAILED: "failed"}
 RUNNING, FINISHED, LEAVING, EXITING = 1, 2, 3, 4
 _PREFIX = "mytorchrun-"
 _SHARED_BYTES = 32 << 20  # that MPI may need for one rank
-_PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
 @dataclass
@@ -155,15 +153,6 @@ def _record_at(data: bytes | mmap.mmap, offset: int) -> Record:
     start = offset + _RECORD.size
     text = bytes(data[start : start + size]).decode(errors="replace").split("\0")
     return Record(seq, begin, end, state, *(text + [""] * 5)[:5])
-
-
-def call_site() -> str:
-    """Returns `file:line` of the innermost frame outside of mytorch: the user's call."""
-    frame = outermost = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<frozen")):
-        frame = frame.f_back
-    frame = frame or outermost
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def new_folder(ranks: int) -> Path:

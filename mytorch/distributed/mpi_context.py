@@ -6,6 +6,7 @@ import atexit
 import os
 from typing import TYPE_CHECKING
 
+from ..utils.call_site import call_site
 from . import error_report, flight_recorder
 from .consistency import ConsistencyChecker, checkers
 from .environment import RUN_FOLDER_VARIABLE, mpi, seconds, started_by_mpi, started_size
@@ -69,7 +70,7 @@ class MPIContext:
             DistMismatch: some called another operation.
         """
         self._count += 1
-        site = flight_recorder.call_site()
+        site = call_site()
         record = self.recorder.begin(self._count, "WORLD", description, "", "", site)
         check = self._checker.start(description, self._count, site)
         if not wait_until(check.test, timeout):

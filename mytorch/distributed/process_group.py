@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..backends.device import RawArray
+from ..core.grad_mode import _state
+from ..utils.call_site import call_site
 from . import error_report, flight_recorder, watchdog
 from .backends import Request
 from .consistency import ConsistencyChecker, PeerWatch
@@ -102,9 +104,12 @@ class ProcessGroup:
         for work in self._in_flight[:]:
             work.is_completed()  # MPI makes progress only when it is polled
         counter = self._count if peers is None else self._p2p_count
-        seq, site = next(counter), flight_recorder.call_site()
+        seq, site = next(counter), call_site()
         shape, dtype = str(tuple(raw.shape)), str(raw.dtype)
         record = self.recorder.begin(seq, self.name, op, shape, dtype, site)
+        instruction = None
+        if _state.stream is not None:
+            instruction = _state.stream.begin_collective(op, raw, self.name, seq, site, peers)
         check = watch = None
         on_cpu = isinstance(raw, np.ndarray)
         if self.checker is not None and peers is None:
@@ -114,7 +119,7 @@ class ProcessGroup:
         elif self.checker is not None:
             watch = PeerWatch(self.checker, peers)
         request, spin = self._start(record, raw, start), spin_seconds(raw.nbytes)
-        work = Work(self, record, check, request, store, watch, timeout, on_cpu, spin)
+        work = Work(self, record, check, request, store, watch, timeout, on_cpu, spin, instruction)
         self._in_flight.append(work)
         return work
 

@@ -47,6 +47,7 @@ class Work:
         timeout: in seconds; by default the group's.
         store_early: store the result as soon as it is complete; else in `wait`, on its caller's GPU stream.
         spin: seconds for which `wait` spins before it sleeps.
+        instruction: what the stream recorded of its start, if it records (see `mytorch.stream`).
 
     Attributes:
         outputs: the tensors that the operation writes.
@@ -56,9 +57,11 @@ class Work:
         self, group: ProcessGroup, record: int, check: ConsistencyCheck | None, request: Request,
         store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
         timeout: float | None = None, store_early: bool = True, spin: float = 0.0,
+        instruction: Any = None,
     ):  # fmt: skip
         self._group, self._record, self._check, self._request = group, record, check, request
         self._store, self._peers, self._spin = store, peers, spin
+        self._instruction = instruction
         self.timeout = group.timeout if timeout is None else timeout
         self.outputs: list[TensorLike] = []
         self._completed = self._stored = False
@@ -81,8 +84,7 @@ class Work:
                     self._fail(error)
                     raise
                 if self._completed:
-                    self._group.recorder.end(self._record)
-                    self._group.remove(self)
+                    self._end(flight_recorder.DONE)
         return self._completed
 
     def is_success(self) -> bool:
@@ -170,8 +172,13 @@ class Work:
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
-        self._group.recorder.end(self._record, flight_recorder.FAILED)
+        self._end(flight_recorder.FAILED)
+
+    def _end(self, state: int) -> None:
+        self._group.recorder.end(self._record, state)
         self._group.remove(self)
+        if self._instruction is not None:
+            self._instruction.end()
 
 
 class Future:

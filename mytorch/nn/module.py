@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..core.grad_mode import _state
 from ..core.tensor import Tensor
 from .conversion import Convertible
 from .hooks import Hooked
@@ -50,6 +51,8 @@ class Module(Hooked, Convertible):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _state.stream is not None:
+            return _state.stream.call_module(self, args, kwargs)
         if self._hooks is None:
             return self.forward(*args, **kwargs)
         return self._hooks.call(self, args, kwargs)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..backends.device import CPU, RawArray, on, refuse_capture
 from ..core.array import Array
-from ..core.grad_mode import enable_grad
+from ..core.grad_mode import _state, enable_grad
 from ..core.tensor import Tensor
 from ..nn.functional.composite import Unsupported
 from ..nn.utils import clip_grad
@@ -30,8 +30,9 @@ def _with_hooks(step: Callable) -> Callable:
     @functools.wraps(step)
     def call(self: SavedState, *args: Any, **kwargs: Any) -> Any:
         self._stepped = True
+        run = step if _state.stream is None else _state.stream.recorded_step(step)
         if not self._hooks:
-            return step(self, *args, **kwargs)
+            return run(self, *args, **kwargs)
         args = (self, *args)
         for hook in list(self._hooks.get("before step", {}).values()):
             changed = hook(self, args, kwargs)
@@ -41,7 +42,7 @@ def _with_hooks(step: Callable) -> Callable:
                         f"a step pre hook must return None or a tuple (args, kwargs), got {changed!r}"
                     )
                 args, kwargs = changed
-        result = step(*args, **kwargs)
+        result = run(*args, **kwargs)
         for hook in list(self._hooks.get("after step", {}).values()):
             hook(self, args, kwargs)
         return result

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.grad_mode import _state
 from ..reading import is_count
 from .dataset import IterableDataset
 from .fetch import Recipe, StreamEnded
@@ -108,6 +109,17 @@ class Pass(Iterator[Any]):
     def __init__(self, order: Sized | None):
         self._order = order
 
+    def load(self) -> Any:
+        """Returns the next batch.
+
+        Raises:
+            StopIteration: the pass is over.
+        """
+        raise NotImplementedError
+
+    def __next__(self) -> Any:
+        return self.load() if _state.stream is None else _state.stream.load(self.load)
+
     def __len__(self) -> int:
         """Returns the number of batches of a whole pass.
 
@@ -131,8 +143,8 @@ class Counted(Pass):
         self._batches, self._position = batches, position
         self._length, self._dataset = length, dataset
 
-    def __next__(self) -> Any:
-        batch = next(self._batches)
+    def load(self) -> Any:
+        batch = self._batches.load()
         count = self._position.count
         if count > self._length:
             text = (
@@ -162,7 +174,7 @@ class SingleProcess(Pass):
         with self._seeder.isolated():
             self._fetch = recipe.fetcher(self._seeder, 0, position.streams[0])
 
-    def __next__(self) -> Any:
+    def load(self) -> Any:
         if self._position.is_over:
             raise StopIteration
         for number, indices in self._requests:

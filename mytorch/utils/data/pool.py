@@ -269,7 +269,7 @@ class WithWorkers(Pass):
             self._pool.request(worker, number, indices)
             return
 
-    def __next__(self) -> Any:
+    def load(self) -> Any:
         if not self._position.is_over and self._pool.pass_number != self._pass_number:
             raise RuntimeError("this pass is over: another pass with the same persistent workers has begun")
         while not (self._position.is_over or self._pool.is_idle):

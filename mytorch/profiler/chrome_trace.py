@@ -1,0 +1,100 @@
+"""Chrome traces: files for https://ui.perfetto.dev, chrome://tracing and TensorBoard.
+
+Source: Google, "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..stream.instruction import COMMUNICATION, DATA, Instruction, text_of
+from ..utils.atomic import atomic_write
+from .memory import MemoryRecord
+
+_LANES = {DATA: 1, COMMUNICATION: 2}  # of a rank; threads have the numbers after
+_GPU_LANE, _FIRST_THREAD = 3, 10
+
+
+def trace_events(
+    instructions: Iterable[Instruction], zero: float, memory: MemoryRecord | None = None
+) -> list[dict[str, Any]]:
+    """Returns the events of a trace: one rank a process, in it lanes for data, communication and threads.
+
+    Complete events ("X") for instructions, with arrows ("s", "f") from an op to its vjp; a counter ("C") for
+    the memory in use. Times are microseconds since `zero`.
+    """
+    found, threads, ranks, gpu_end = [], {}, set(), {}
+    for i in instructions:
+        ranks.add(i.rank)
+        lane = _LANES.get(i.phase) if i.parent is None else None
+        if lane is None:
+            lane = threads.setdefault((i.rank, i.thread), _FIRST_THREAD + len(threads))
+        found.append(_complete(i, i.rank, lane, zero))
+        if i.origin is not None and i.origin.start >= zero:
+            found += _arrow(i, threads.get((i.rank, i.origin.thread), lane), lane, zero)
+        if i.events is not None and (i.parent is None or i.parent.events is None):
+            # in order: it begins when it was launched, or when the one before it ended
+            start = max(gpu_end.get(i.rank, 0.0), 1e6 * (i.start - zero))
+            gpu_end[i.rank] = start + 1e6 * i.device_time
+            event = _complete(i, i.rank, _GPU_LANE, zero)
+            found.append({**event, "cat": "kernel", "ts": start, "dur": gpu_end[i.rank] - start})
+    names = {(rank, lane): name for rank in ranks for name, lane in _LANES.items()}
+    names.update({(rank, lane): f"thread {lane - _FIRST_THREAD}" for (rank, _), lane in threads.items()})
+    names.update({(rank, _GPU_LANE): "GPU, between CUDA events" for rank in ranks})
+    for rank in sorted(ranks):
+        found.append(_metadata("process_name", rank, 0, name=f"rank {rank}"))
+        found.append(_metadata("process_sort_index", rank, 0, sort_index=rank))
+    used = {(e["pid"], e["tid"]) for e in found}
+    for (rank, lane), name in names.items():
+        if (rank, lane) in used:
+            found.append(_metadata("thread_name", rank, lane, name=name))
+    return found + ([] if memory is None else _counters(memory, zero, min(ranks, default=0)))
+
+
+def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, Any]:
+    arguments = {name: text_of(value) for name, value in i.named.items() if value is not None}
+    facts = {
+        "number": i.number, "phase": i.phase, "module": i.module, "bytes": i.nbytes,
+        "result": ", ".join(map(str, i.outputs)), "at": i.site,
+    }  # fmt: skip
+    return {
+        "ph": "X", "name": i.name, "cat": i.kind, "pid": pid, "tid": tid,
+        "ts": round(1e6 * (i.start - zero), 3), "dur": round(1e6 * (i.duration or 0.0), 3),
+        "args": {**arguments, **{k: v for k, v in facts.items() if v}},
+    }  # fmt: skip
+
+
+def _arrow(i: Instruction, start_lane: int, lane: int, zero: float) -> list[dict[str, Any]]:
+    common = {"cat": "fwdbwd", "name": "fwdbwd", "id": i.number, "pid": i.rank}
+    start, end = (round(1e6 * (x.start - zero), 3) for x in (i.origin, i))
+    return [
+        {"ph": "s", **common, "tid": start_lane, "ts": start},
+        {"ph": "f", **common, "tid": lane, "ts": end, "bp": "e"},
+    ]
+
+
+def _metadata(what: str, pid: int, tid: int, **values: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": values}
+
+
+def _counters(memory: MemoryRecord, zero: float, pid: int) -> list[dict[str, Any]]:
+    totals: dict[str, int] = {}
+    found = []
+    for change in memory.changes:
+        totals[change.device] = totals.get(change.device, 0) + change.nbytes
+        ts, name = max(0.0, round(1e6 * (change.time - zero), 3)), "memory in use"
+        found.append({"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": ts, "args": dict(totals)})
+    return found
+
+
+def write_trace(path: str | os.PathLike, events: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
+    """Writes a trace as JSON, compressed if the path ends in `.gz`."""
+    text = json.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", **metadata, "traceEvents": events})
+    data = text.encode()
+    with atomic_write(Path(path)) as file:
+        Path(file).write_bytes(gzip.compress(data) if str(path).endswith(".gz") else data)

@@ -1,0 +1,5 @@
+"""The instruction stream: every operation of a program as data, and what can be seen in it."""
+
+from .flops import flops
+from .instruction import KINDS, PHASES, Instruction, Operand, kind_of
+from .recording import Recorder, Recording, Sink, is_recording, record, start, stop

@@ -1,0 +1,193 @@
+"""
+The instruction log: a line for the beginning and one for the end of each operation, in a file.
+
+    MYTORCH_INSTRUCTION_LOG=ops.log python train.py
+
+    [  0.003217] START | rank 0 | forward       | #12 add | left=%3:float32[12,64] right=%4:float32[64] | h.0
+    [  0.003540] END   | rank 0 | forward       | #12 add | result=%7:float32[12,64] | 0.323 ms
+
+The first is in the file before the operation runs: after a hang or a `kill -9` the last line is the operation
+that hangs. `%3` is an array, by its number. Several ranks write a file each, `ops.rank0.log` and so on, which
+`read_log` merges by time. On a GPU the lines are of launches, and a hang shows where the program waits
+for the device.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..backends import dtypes
+from .instruction import Instruction, Operand, text_of
+from .recording import Sink, rank_of_process, start
+
+VARIABLE = "MYTORCH_INSTRUCTION_LOG"
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+_KEPT = 4096  # texts of operands
+_HEADER = "# mytorch instruction log"
+_LINE = re.compile(
+    r"\[ *(?P<time>[\d.]+)\] (?P<event>START|END|FAILED) *\| rank (?P<rank>\d+) \| (?P<phase>\w+) *"
+    r"\| #(?P<number>\d+) (?P<name>.*?) \| (?P<values>.*?) \| (?P<last>[^|]*?)(?: \| at (?P<site>.*))?"
+)
+_OPERAND = re.compile(r"%(\d+):(\w+)\[([\d,]*)\](?:@([\w:]+))?")
+
+
+class LogWriter(Sink):
+    """A sink that writes the log; the file is made at the first instruction.
+
+    Args:
+        path: of the file; with several ranks, the rank is put before its suffix.
+        with_site: lines of the user's program, too.
+
+    Attributes:
+        path: of the file of this rank.
+    """
+
+    wants_events = False
+
+    def __init__(self, path: str | os.PathLike, with_site: bool = False):
+        self.wants_site = with_site
+        self.rank, self.world_size = rank_of_process(), _world_size()
+        self.path = path_of_rank(path, self.rank) if self.world_size > 1 else Path(path)
+        self._file: int | None = None
+        self._zero = time.perf_counter()
+        self._texts: dict[int, str] = {}
+
+    def begin(self, i: Instruction) -> None:
+        text, given = self._text, i.named
+        values = " ".join([f"{k}={text(v)}" for k, v in given.items() if v is not None and v is not False])
+        site = f" | at {i.site}" if i.site else ""
+        self._write("START ", i, f"{values} | {i.module or '-'}{site}\n")
+
+    def end(self, i: Instruction) -> None:
+        text = self._text
+        values = " ".join([f"result={text(a)}" for a in i.outputs])
+        self._write("FAILED" if i.failed else "END   ", i, f"{values} | {i.duration * 1e3:.3f} ms\n")
+
+    def _write(self, event: str, i: Instruction, rest: str) -> None:
+        now = time.perf_counter() - self._zero
+        line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | #{i.number} {i.name} | {rest}"
+        os.write(self._open() if self._file is None else self._file, line.encode())
+
+    def _text(self, value: Any) -> str:
+        """Returns `text_of`; that of an operand is kept for the instructions that read it."""
+        if type(value) is not Operand:
+            return text_of(value)
+        found = self._texts.get(value.number)
+        if found is None:
+            if len(self._texts) > _KEPT:
+                self._texts.clear()
+            found = self._texts[value.number] = str(value)
+        return found
+
+    def _open(self) -> int:
+        os.environ.pop(VARIABLE, None)  # a process that this one starts would write over its file
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        began = time.time() - (time.perf_counter() - self._zero)
+        where = f"world={self.world_size} pid={os.getpid()} host={socket.gethostname()}"
+        os.write(self._file, f"{_HEADER}: rank={self.rank} {where} time={began:.6f}\n".encode())
+        return self._file
+
+
+def start_from_environment() -> None:
+    """Starts the log that MYTORCH_INSTRUCTION_LOG names; not in a DataLoader's worker."""
+    processes = sys.modules.get("multiprocessing")
+    if processes is None or processes.parent_process() is None:
+        start(LogWriter(os.environ[VARIABLE]))
+
+
+def path_of_rank(path: str | os.PathLike, rank: int) -> Path:
+    """Returns the file of a rank: `ops.rank1.log` for `ops.log`."""
+    path = Path(path)
+    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+
+
+def read_log(path: str | os.PathLike) -> list[Instruction]:
+    """Returns the instructions of a log, of all its ranks, in the order in which they began.
+
+    Args:
+        path: as in MYTORCH_INSTRUCTION_LOG, or the file of one rank.
+
+    Instructions have `start` in seconds since 1970, and the duration None if they never ended.
+
+    Raises:
+        FileNotFoundError: no such log.
+        ValueError: a file that is no log.
+    """
+    path = Path(path)
+    paths = [path] if path.exists() else sorted(path.parent.glob(f"{path.stem}.rank*{path.suffix}"))
+    if not paths:
+        raise FileNotFoundError(f"{path}: no such log, and no {path_of_rank(path, 0).name} of its ranks")
+    found = [i for file in paths for i in _read_file(file)]
+    return sorted(found, key=lambda i: i.start)
+
+
+def _read_file(path: Path) -> list[Instruction]:
+    """Returns the instructions of one rank; [] for a file that an earlier run with more ranks left."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines or not lines[0].startswith(_HEADER):
+        raise ValueError(f"{path} is no instruction log: its first line isn't '{_HEADER}…'")
+    facts = dict(pair.split("=", 1) for pair in lines[0].split(": ", 1)[1].split())
+    zero, found, running = float(facts["time"]), [], {}
+    first = path_of_rank(re.sub(r"\.rank\d+(?=\.|$)", "", str(path)), 0)
+    if ".rank" in path.name and first.exists() and int(facts["rank"]) >= _world_of(first):
+        return []
+    for number, line in enumerate(lines[1:], 2):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            if number == len(lines):  # cut off in the middle of a write
+                break
+            raise ValueError(f"{path}:{number} is no line of an instruction log: {line[:100]!r}")
+        i = running.pop(int(match["number"]), None)
+        if match["event"] == "START":
+            found.append(_started(match, zero))
+            running[found[-1].number] = found[-1]
+        elif i is not None:
+            i.outputs = tuple(v for _, v in _values(match["values"]) if isinstance(v, Operand))
+            i.duration, i.failed = float(match["last"].split()[0]) / 1e3, match["event"] == "FAILED"
+    return found
+
+
+def _started(match: re.Match, zero: float) -> Instruction:
+    pairs = _values(match["values"])
+    module = "" if match["last"] == "-" else match["last"]
+    i = Instruction(
+        int(match["number"]), match["name"], match["phase"], module, tuple(k for k, _ in pairs) or None,
+        tuple(v for _, v in pairs), {}, None, int(match["rank"]), 0,
+    )  # fmt: skip
+    i.start, i.site = zero + float(match["time"]), match["site"] or ""
+    return i
+
+
+def _values(text: str) -> list[tuple[str, Operand | str]]:
+    pairs = (pair.partition("=") for pair in text.split())
+    return [(name, _operand(value) or value) for name, _, value in pairs]
+
+
+def _operand(text: str) -> Operand | None:
+    match = _OPERAND.fullmatch(text)
+    if match is None:
+        return None
+    number, dtype, sizes, device = match.groups()
+    shape = tuple(map(int, filter(None, sizes.split(","))))
+    kind = dtypes.as_dtype(dtype)
+    nbytes = kind.itemsize
+    for size in shape:
+        nbytes *= size
+    return Operand(int(number), shape, kind, device or "cpu", nbytes)
+
+
+def _world_size() -> int:
+    found = (os.environ.get(name, "") for name in _SIZES)
+    return next((int(size) for size in found if size.isdecimal()), 1)
+
+
+def _world_of(path: Path) -> int:
+    with open(path, encoding="utf-8") as file:
+        found = re.search(r"world=(\d+)", file.readline())
+    return int(found[1]) if found else 1

@@ -1,0 +1,135 @@
+"""The instruction log: what it says, that a killed or hanging process has said it, several ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn
+from mytorch.stream import start, stop
+from mytorch.stream.log import LogWriter, read_log
+
+ROOT = Path(__file__).parents[2]
+
+
+def program(code, log, **variables):
+    environment = {**os.environ, "MYTORCH_INSTRUCTION_LOG": str(log), "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def logged(tmp_path):
+    writer = LogWriter(tmp_path / "ops.log")
+    layer = nn.Linear(3, 2)
+    start(writer)
+    with mytorch.no_grad():
+        layer(mytorch.ones(4, 3)) + mytorch.ones(4, 1, dtype=mytorch.int64)
+    with pytest.raises(RuntimeError):
+        mytorch.ones(2) + mytorch.ones(3)
+    stop(writer)
+    return writer.path
+
+
+def test_lines(logged):
+    lines = [line[13:] for line in logged.read_text().splitlines()[1:]]
+    assert lines[0] == (
+        "START | rank 0 | forward       | #1 linear | x=%1:float32[4,3] weight=%2:float32[2,3] "
+        "bias=%3:float32[2] | Linear"
+    )
+    assert lines[1].startswith("END   | rank 0 | forward       | #1 linear | result=%4:float32[4,2] | ")
+    add = "#2 add | left=%4:float32[4,2] right=%5:int64[4,1] | -"
+    assert lines[2] == f"START | rank 0 | forward       | {add}"
+    assert lines[5].startswith("FAILED| rank 0 | forward       | #3 add |  | ")
+
+
+def test_it_is_read_back(logged):
+    linear, add, failed = read_log(logged)
+    assert (linear.name, linear.module, linear.kind) == ("linear", "Linear", "product")
+    assert linear.outputs == (add.named["left"],) and add.inputs[1].dtype == np.int64
+    assert add.inputs[1].nbytes == 32 and 0 < linear.duration < 10 and abs(linear.start - time.time()) < 60
+    assert failed.failed and not add.failed
+
+
+def test_the_last_line_of_a_killed_process_is_the_operation_that_hangs(tmp_path):
+    code = """
+import time, mytorch
+@mytorch.core.op.op
+def stuck(x):
+    time.sleep(600)
+mytorch.ones(2).exp()
+stuck(mytorch.ones(7))
+"""
+    log = tmp_path / "ops.log"
+    process = program(code, log)
+    try:
+        wait_for(lambda: log.exists() and "stuck" in log.read_text())
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert "START | rank 0 | forward       | #2 stuck | x=%" in log.read_text().splitlines()[-1]
+    done, hangs = read_log(log)
+    assert done.duration is not None and hangs.duration is None and hangs.inputs[0].shape == (7,)
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_a_strange_one_is_an_error(logged):
+    text = logged.read_text()
+    logged.write_text(text[:-20])
+    assert len(read_log(logged)) == 3
+    logged.write_text(text.replace("START | rank 0", "START | rang 0", 1))
+    with pytest.raises(ValueError, match="ops.log:2 is no line of an instruction log"):
+        read_log(logged)
+    logged.write_text("hello\n")
+    with pytest.raises(ValueError, match="is no instruction log"):
+        read_log(logged)
+    with pytest.raises(FileNotFoundError, match="no other.rank0.log of its ranks"):
+        read_log(logged.with_name("other.log"))
+
+
+def test_ranks_have_files_of_their_own_which_are_merged_by_time(tmp_path, monkeypatch):
+    """A file of a rank that this run doesn't have is an earlier run's."""
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    writers = []
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        writers.append(LogWriter(tmp_path / "ops.log"))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    for writer in (*writers, writers[0]):
+        start(writer)
+        mytorch.ones(2).exp()
+        stop(writer)
+    assert [w.path.name for w in writers] == ["ops.rank0.log", "ops.rank1.log", "ops.rank2.log"]
+    text = writers[0].path.read_text()
+    writers[0].path.write_text(text.replace("world=3", "world=2"))
+    assert [i.rank for i in read_log(tmp_path / "ops.log")] == [0, 1, 0]
+    assert [i.rank for i in read_log(writers[1].path)] == [1]
+
+
+def test_only_the_process_that_computes_writes(tmp_path):
+    """Neither one that imports mytorch, nor a child, nor a forked process."""
+    code = """
+import os, subprocess, sys, mytorch
+if sys.argv[1:] != ["child"]:
+    mytorch.ones(2).exp()
+    subprocess.run([sys.executable, "-c", "import mytorch; mytorch.ones(2).sin()"], check=True)
+    if not os.fork():
+        mytorch.ones(2).cos()
+        os._exit(0)
+    os.wait()
+"""
+    log = tmp_path / "ops.log"
+    assert program("import mytorch", log).wait() == 0 and not log.exists()
+    assert program(code, log).wait() == 0
+    assert [i.name for i in read_log(log)] == ["exp"]

@@ -1,0 +1,170 @@
+"""What is recorded: every operation of a step, with inputs, outputs, phase and module; nothing when off."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import distributed, nn, optim
+from mytorch.core.grad_mode import _state
+from mytorch.nn import functional as F
+from mytorch.stream import is_recording, kind_of, record, start, stop
+from mytorch.utils.checkpoint import checkpoint
+from mytorch.utils.data import DataLoader, TensorDataset
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.h = nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x):
+        for layer in self.h:
+            x = x + layer(x)
+        return self.norm(x)
+
+
+def names(instructions, phase=None):
+    return [i.name for i in instructions if phase in (None, i.phase)]
+
+
+def test_a_training_step_is_recorded(device):
+    model = Block().to(device)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(mytorch.randn(2, 4)), batch_size=2)
+    with record() as instructions:
+        for (x,) in loader:
+            model(x.to(device)).sum().backward()
+            optimizer.step()
+    loads = [i for i in instructions if i.phase == "data" and i.parent is None]
+    assert names(loads) == ["DataLoader", "DataLoader"] and loads[0].outputs[0].shape == (2, 4)
+    assert names(instructions, "forward")[-6:] == ["linear", "add", "linear", "add", "layer_norm", "sum"]
+    assert names(instructions, "backward")[:3] == ["sum_backward", "layer_norm_backward", "add_backward"]
+    assert names(instructions, "backward").count("linear_backward.1") == 2  # weights, straight into .grad
+    assert names(instructions, "optimizer") == ["SGD.step"]
+    modules = {i.name: i.module for i in instructions if i.phase != "data"}
+    assert (modules["linear"], modules["linear_backward"]) == ("h.1", "h.0")  # the last of each
+    assert [i.module for i in instructions if i.name == "linear_backward.1"] == ["h.1", "h.0"]
+    assert modules["add"] == modules["add_backward"] == "Block" and modules["sum"] == ""
+    assert all(i.duration >= i.self_time >= 0 and not i.failed for i in instructions)
+    on_gpu = {a.device for i in instructions for a in i.inputs if i.name == "linear"}
+    assert on_gpu == {str(device)}
+
+
+def test_arrays_keep_their_number_and_operators_name_their_sides():
+    a, b = mytorch.randn(2, 3), mytorch.randn(3, dtype=mytorch.float64)
+    with record() as instructions:
+        c = a * b
+        d = c + a
+        d.sum()
+    mul, add, total = instructions
+    assert mul.named["left"].number == add.named["right"].number
+    assert mul.outputs == (add.named["left"],) and total.inputs == add.outputs
+    assert (mul.outputs[0].shape, mul.outputs[0].dtype, mul.outputs[0].nbytes) == ((2, 3), np.float64, 48)
+    assert mul.nbytes == 24 + 24 + 48 and [i.number for i in instructions] == [1, 2, 3]
+    assert repr(add).startswith("#2 %4:float64[2,3] = add left=%3:float64[2,3] right=%1:float32[2,3]")
+
+
+def test_attributes_are_plain_and_keep_nothing_alive():
+    x = mytorch.randn(2, 3)
+    with record() as instructions:
+        x.sum(1, keepdim=True)
+        x[:, mytorch.tensor([0, 2])]
+    assert instructions[0].attributes["keepdim"] is True
+    for i in instructions:
+        for value in (*i.arguments, *i.keywords.values()):
+            assert not isinstance(value, (np.ndarray, mytorch.Tensor, list))
+
+
+def test_writes_are_recorded():
+    x = mytorch.zeros(3)
+    with record() as instructions:
+        x[1] = 2.0
+        x += 1
+    assert names(instructions) == ["__setitem__", "add", "__iadd__"]
+    assert instructions[0].outputs[0].number == instructions[1].inputs[0].number
+
+
+def test_a_failure_is_recorded_and_leaves_the_nesting_right():
+    with record() as instructions:
+        with pytest.raises(RuntimeError):
+            mytorch.ones(2) + mytorch.ones(3)
+        mytorch.ones(2) + mytorch.ones(2)
+    assert [i.failed for i in instructions] == [True, False]
+    assert all(i.parent is None for i in instructions)
+
+
+def test_what_a_checkpoint_recomputes_is_inside_the_backward_pass():
+    layer, x = nn.Linear(3, 3), mytorch.randn(2, 3, requires_grad=True)
+    with record() as instructions:
+        checkpoint(lambda x: layer(x).relu(), x).sum().backward()
+    again = [i for i in instructions if i.name == "linear"]
+    assert [i.phase for i in again] == ["forward", "backward"]
+    assert again[1].parent is not None and again[1].parent.inside >= again[1].duration
+
+
+def test_collectives_have_their_group_and_number():
+    distributed.init_process_group("single")
+    try:
+        with record() as instructions:
+            distributed.all_reduce(mytorch.ones(3))
+            distributed.broadcast(mytorch.ones(2), 0)
+    finally:
+        distributed.destroy_process_group()
+    assert [(i.name, i.keywords["seq"]) for i in instructions] == [("all_reduce", 1), ("broadcast", 2)]
+    assert all(i.phase == i.kind == "communication" and i.duration is not None for i in instructions)
+    assert all(__file__ in i.site for i in instructions)
+
+
+def test_the_line_of_the_program_on_demand():
+    with record(with_site=True) as instructions:
+        mytorch.ones(2).exp()
+    assert instructions[0].site.startswith(f"{__file__}:")
+
+
+def test_all_threads_and_several_sinks():
+    with record() as outer, record() as inner:
+        thread = threading.Thread(target=lambda: mytorch.ones(2).exp())
+        thread.start()
+        thread.join()
+    assert names(outer) == names(inner) == ["exp"] and outer[0].thread != threading.get_ident()
+
+
+def test_off_is_off():
+    assert not is_recording() and _state.stream is None
+    with record() as instructions:
+        assert is_recording()
+        stop(instructions)
+        mytorch.ones(2).exp()
+        start(instructions)
+    assert not instructions and _state.stream is None
+    with pytest.raises(ValueError, match="doesn't record"):
+        stop(instructions)
+
+
+def test_recording_changes_no_result():
+    def step():
+        mytorch.manual_seed(0)
+        model, x = Block(), mytorch.randn(2, 4)
+        F.cross_entropy(model(x), mytorch.tensor([0, 1])).backward()
+        return [p.grad.numpy().copy() for p in model.parameters()]
+
+    expected = step()
+    with record():
+        found = step()
+    assert all(map(np.array_equal, found, expected))
+
+
+KINDS = {
+    "matmul": "product", "linear_backward.1": "product", "_conv2d": "convolution",
+    "self_attention": "attention", "add_layer_norm": "normalization", "cross_entropy": "loss",
+    "embedding": "embedding", "slice_at": "view", "sum": "reduction", "summary": "elementwise",
+    "clone": "copy", "tanh": "elementwise", "mul": "elementwise", "topk": "elementwise",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds(name):
+    assert kind_of(name) == KINDS[name]
