@@ -95,7 +95,7 @@ _LATER = {
     "autocast": "amp", "compile": "jit", "compiler": None, "debug": None, "distributed": None,
     "distributions": None, "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None,
     "is_autocast_enabled": "amp", "jit": None, "multiprocessing": None, "profiler": None,
-    "quantize": "nn.quantization", "stream": None,
+    "quantize": "nn.quantization", "stream": None, "summary": "stream.summary",
 }  # fmt: skip
 
 

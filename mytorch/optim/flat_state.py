@@ -64,7 +64,7 @@ class FlatState:
                 self._tensors[name] = [from_raw(view) for view in buffer.views(buffer.moments[name])]
             self._stored = {name: [None] * count for name in self._tensors}  # what the optimizer's dict has
             self._load(state)
-            self._chunk_size = min(buffer.size, CHUNK if self.device is CPU else CHUNK_CUDA)
+            self._chunk_size = min(buffer.size, CHUNK_CUDA if self.device.type == "cuda" else CHUNK)
             if by_parameter:
                 self._chunk_size = max(p.data.size for p in buffer.params)
             needed = 2 if self.math_dtype == buffer.dtype else 4

@@ -10,6 +10,7 @@ import numpy as np
 from .array import MetaArray, from_result, new, new_of, view
 from .creation import CREATION
 from .layout import like_sample, sample_of, sampled
+from .products import show_product
 from .ufuncs import axes_of, call_ufunc, reduced_shape
 
 SHAPES: dict[Callable, Callable] = {}  # by function: the shape of its result; samples give the rest
@@ -343,7 +344,10 @@ def _einsum(subscripts, *operands, out=None, **kwargs):
                 raise ValueError(f"operands could not be broadcast: {label} is {sizes[label]} and {n}")
             sizes[label] = n if sizes[label] == 1 else sizes[label]
     result = np.einsum(subscripts, *sampled(operands), **kwargs)
-    shape = tuple([sizes[label] for label in _labels(target, result.ndim)])
+    found = _labels(target, result.ndim)
+    shape = tuple([sizes[label] for label in found])
+    if len(operands) == 2 and len(sizes) > len(found):
+        show_product(sizes.values())
     return written(from_result(result, shape), out)
 
 
