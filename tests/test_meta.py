@@ -1,7 +1,10 @@
 """Tensors on the device "meta": what they show, what they refuse, models of any size, memory."""
 
 import gc
+import json
 import resource
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -16,6 +19,7 @@ from mytorch.backends.meta.storage import memory
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.bert import Bert
 from mytorch.models.llama import Llama
+from tests.distributed.launched import ROOT, surroundings
 
 
 def both(expression):
@@ -247,3 +251,40 @@ def test_gpt3_in_a_second():
     assert all(p.grad.shape == p.shape for p in model.parameters())
     assert optimizer.state[model.lm_head.weight]["exp_avg"].shape == (50257, 12288)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20  # KB, with all that other tests hold
+
+
+def test_values_on_which_programs_go_different_ways():
+    x = nn.Parameter(mytorch.empty(3, device="meta"))
+    optimizer = mytorch.optim.LBFGS([x])
+    with pytest.raises(RuntimeError, match="cannot be called on meta tensors"):
+        optimizer.step(lambda: (x * x).sum())
+    with pytest.raises(RuntimeError, match="fused=True, but there is no fused kernel for meta"):
+        F.softmax(x, -1, fused=True)
+    with pytest.raises(RuntimeError, match="fused=True, but there are no kernels for meta tensors"):
+        mytorch.optim.AdamW([x], fused=True).step()
+    with pytest.raises(RuntimeError, match="unsupported autocast device_type 'meta'"):
+        mytorch.autocast("meta")
+    with mytorch.autograd.detect_anomaly():
+        (x * 2).sum().backward()
+    assert x.grad.shape == (3,)
+
+
+def test_the_peak_is_that_of_a_step_on_the_cpu():
+    """Of the variants without kernels; a little more, as the engine doesn't reuse gradients."""
+    config = GPT2Config(65, 64, 3, 4, 64, bias=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "cli" / "peak.py"), json.dumps(config.to_dict()), "16", "sgd"],
+        capture_output=True, text=True, cwd=ROOT, env={**surroundings(), "USE_FUSED_OPS": "0"}, check=True,
+    )  # fmt: skip
+    measured = json.loads(done.stdout)["total"]
+    gc.collect()
+    before = memory.allocated
+    with mytorch.device("meta"):
+        model, tokens = GPT2(config), mytorch.empty(16, 64, dtype=mytorch.int64)
+    optimizer = mytorch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(2):
+        memory.reset_peak()
+        model(tokens, tokens)[1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert measured < memory.peak - before + 400_000 < 1.12 * measured
