@@ -24,7 +24,7 @@ VIEWS = {
 OF_DTYPES = {np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj}
 DATA_DEPENDENT = {
     np.nonzero, np.flatnonzero, np.argwhere, np.unique, np.extract, np.compress, np.trim_zeros, np.histogram,
-    np.bincount, np.array_equal, np.allclose, np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d,
+    np.array_equal, np.allclose, np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d,
 }  # fmt: skip
 
 
@@ -219,6 +219,13 @@ def _lexsort(keys, axis=-1):
 @instead_of(np.searchsorted)
 def _searchsorted(a, v, side="left", sorter=None):
     return new(np.shape(v), np.int64)
+
+
+@instead_of(np.bincount)
+def _bincount(x, weights=None, minlength=0):
+    if not minlength:
+        raise NotImplementedError("np.bincount of a meta tensor: there are as many as the largest value")
+    return new(minlength, np.int64 if weights is None else np.float64)  # no index is out of bounds
 
 
 @instead_of(np.isin)
