@@ -174,6 +174,8 @@ CALLS = {
     "take": lambda x: x[[0, 2]],
     "gather": lambda x: x[:, [0, 0]], "both": lambda x: x[[0, 1], :, [2, 3]],
     "new": lambda x: x[None, [1], ..., 0],
+    "apart": lambda x: x[None][:, [0, 1], :, [0, 1]], "int beside": lambda x: x[:, 0, [0, 1]],
+    "int apart": lambda x: x[0, :, [0, 1]],
     "reshape": lambda x: x.reshape(-1, 5), "flat": lambda x: x.reshape(-1), "like": np.zeros_like,
     "cat": lambda x: np.concatenate([x, x], 1), "stack": lambda x: np.stack([x, x, x], 1), "sort": np.sort,
     "where": lambda x: np.where(x > 0, x, 1.0), "pad": lambda x: np.pad(x, [(1, 0), (0, 0), (2, 2)]),
@@ -194,6 +196,38 @@ def test_strides_are_numpys(layout, call):
     long = [d for d, n in enumerate(want.shape) if n > 1]
     assert [got.strides[d] for d in long] == [want.strides[d] for d in long]
     assert (got.base is None) != np.may_share_memory(x, want)
+
+
+MATRICES = {
+    "svd": lambda a: np.linalg.svd(a), "thin svd": lambda a: np.linalg.svd(a, full_matrices=False),
+    "values": lambda a: np.linalg.svd(a, compute_uv=False), "qr": np.linalg.qr, "inv": np.linalg.inv,
+    "complete qr": lambda a: np.linalg.qr(a, "complete"), "r": lambda a: np.linalg.qr(a, "r"),
+    "eigh": np.linalg.eigh, "slogdet": np.linalg.slogdet, "det": np.linalg.det,
+    "cholesky": np.linalg.cholesky, "fft": lambda a: np.fft.fft(a, 4),
+    "solve": lambda a: np.linalg.solve(a, a), "vector": lambda a: np.linalg.solve(a, a[0, :, 0]),
+    "rfft": lambda a: np.fft.rfft(a), "irfft": lambda a: np.fft.irfft(a, axis=1),
+    "product": lambda a: a @ a[0], "tile": lambda a: np.tile(a, (2, 1, 3)), "outer": lambda a: np.outer(a, a),
+    "repeat": lambda a: np.repeat(a, 3, 1), "diff": lambda a: np.diff(a, 2), "trace": lambda a: np.trace(a),
+    "all": lambda a: np.cumsum(a), "norm": lambda a: np.linalg.norm(a, axis=2, keepdims=True),
+    "small out": lambda a: np.add(a, a, out=np.empty((2, 1, 3), like=a)),
+    "other out": lambda a: np.add(a, a, out=np.empty((2, 4, 3), like=a)),
+    "out": lambda a: np.add(a, a[0], out=np.empty_like(a)), "matmul": lambda a: a @ a,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", MATRICES)
+@pytest.mark.parametrize("shape", [(2, 5, 5), (2, 5, 3), (2, 3, 5)])
+def test_shapes_and_errors_are_numpys(shape, call):
+    real = np.zeros(shape) + np.eye(*shape[1:])
+    found = []
+    for x in (real, new(shape, real.dtype)):
+        try:
+            results = MATRICES[call](x)
+            results = results if isinstance(results, tuple) else (results,)
+            found.append([(r.shape, r.dtype) for r in results])
+        except (ValueError, np.linalg.LinAlgError) as error:
+            found.append(type(error))
+    assert found[0] == found[1]
 
 
 def test_memory_is_counted():

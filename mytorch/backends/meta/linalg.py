@@ -50,7 +50,8 @@ def _identity(x: Any) -> Any:
     if not isinstance(x, MetaArray):
         return x
     shape = cut(x.shape)
-    return np.array(np.broadcast_to(np.eye(*(shape * 2)[-2:], dtype=x.dtype), shape), order="C")
+    one = np.eye(*shape[-2:], dtype=x.dtype) if len(shape) > 1 else np.ones((), x.dtype)
+    return np.array(np.broadcast_to(one, shape), order="C")
 
 
 @shapes_of(np.linalg.inv, np.linalg.cholesky)
