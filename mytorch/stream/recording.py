@@ -361,13 +361,15 @@ def rank_of_process() -> int:
 # On and off.
 
 _lock = threading.Lock()
+_background: tuple[Recorder, Sink] | None = None
 
 
 def start(sink: Sink) -> None:
     """Shows the operations of all threads to a sink from now on."""
     with _lock:
-        recorder = _state.stream or Recorder()
-        recorder.attach((*recorder.sinks, sink))
+        recorder = _state.stream if is_recording() else Recorder()
+        behind = () if is_recording() or _background is None else (_background[1],)
+        recorder.attach((*behind, *recorder.sinks, sink))
         type(_state).stream = recorder
 
 
@@ -378,17 +380,37 @@ def stop(sink: Sink) -> None:
         ValueError: the sink wasn't started.
     """
     with _lock:
-        recorder = _state.stream
-        if recorder is None or not any(s is sink for s in recorder.sinks):
+        if not is_recording() or not any(s is sink for s in _state.stream.sinks):
             raise ValueError(f"stop(): this {type(sink).__name__} doesn't record")
-        recorder.attach(tuple(s for s in recorder.sinks if s is not sink))
-        if not recorder.sinks:
-            type(_state).stream = None
+        _detach(sink)
 
 
 def is_recording() -> bool:
-    """Returns whether operations are recorded."""
-    return _state.stream is not None
+    """Returns whether operations are recorded as instructions."""
+    return _state.stream is not None and (_background is None or _state.stream is not _background[0])
+
+
+def set_background(recorder: Recorder | None, sink: Sink | None = None) -> None:
+    """Sets what sees operations while nothing else does, and the sink that takes its place otherwise."""
+    global _background
+    with _lock:
+        was_recording, before = is_recording(), _background
+        _background = None if recorder is None else (recorder, sink)
+        if not was_recording:
+            type(_state).stream = recorder
+            return
+        if before is not None:
+            _detach(before[1])
+        if sink is not None:
+            _state.stream.attach((sink, *_state.stream.sinks))
+
+
+def _detach(sink: Sink) -> None:
+    """Removes a sink; without another one the background has its turn."""
+    left = tuple(s for s in _state.stream.sinks if s is not sink)
+    _state.stream.attach(left)
+    if all(_background is not None and s is _background[1] for s in left):
+        type(_state).stream = None if _background is None else _background[0]
 
 
 @contextmanager
@@ -418,7 +440,8 @@ def record(with_site: bool = False) -> Iterator[Recording]:
 
 def _forget() -> None:
     """A forked process records nothing: its files and pages are those of its parent."""
-    type(_state).stream = None
+    global _background
+    type(_state).stream = _background = None
 
 
 if hasattr(os, "register_at_fork"):
