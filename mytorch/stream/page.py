@@ -180,7 +180,7 @@ def _read(path: Path) -> Reading | None:
         path, pid, rank, world_size, started, _text(job), count, operation, kind, bool(count) and not end,
         max(0.0, now - (end or begin)) if count else 0.0,
         dict(zip(KINDS, _KINDS.unpack_from(data, _KINDS_AT), strict=True)), step, tokens_per_second, on_gpu,
-        _resident(pid), _NUMBER.unpack_from(data, _DONE_AT)[0], now,
+        resident_memory(pid), _NUMBER.unpack_from(data, _DONE_AT)[0], now,
     )  # fmt: skip
 
 
@@ -230,7 +230,8 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _resident(pid: int) -> int:
+def resident_memory(pid: int) -> int:
+    """Returns the bytes of a process in memory; 0 where the system doesn't say."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):

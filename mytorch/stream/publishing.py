@@ -159,6 +159,16 @@ def unpublish() -> None:
         _page = None
 
 
+def _forget() -> None:
+    """A forked process has no page: this one is its parent's."""
+    global _page
+    _page = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 def report(step: int, tokens_per_second: float) -> None:
     """Shows the step and the speed of a training in `mytorchrun top`, if this process has a page."""
     if _page is not None:

@@ -30,6 +30,7 @@ from ..core.grad_mode import _state
 from ..core.graph import Node, owner_of
 from ..core.op import as_raw
 from ..core.tensor import Tensor
+from ..cuda.streams import Event, current_stream
 from ..utils.call_site import call_site
 from .instruction import (
     BACKWARD,
@@ -155,7 +156,8 @@ class Recorder:
         """Ends an instruction that made these arrays."""
         instruction.duration = perf_counter() - instruction.start
         if instruction.events is not None:
-            instruction.events[1].record()
+            _, last = instruction.events
+            last.record(current_stream(instruction.inputs[0].device))
         instruction.outputs = tuple([self.operand(a, instruction) for a in outputs])
         instruction.failed = failed
         thread, parent = self._thread, instruction.parent
@@ -195,12 +197,11 @@ class Recorder:
 
     def _record_event(self, instruction: Instruction) -> None:
         """Records the first CUDA event of an instruction on a GPU; a graph that is captured gets none."""
-        on_gpu = next((a.device for a in instruction.inputs if a.device != "cpu"), None)
-        if on_gpu is not None and not devices.thread.is_capturing:
-            from ..cuda import Event  # here: a program without a GPU doesn't need it
-
-            instruction.events = Event(enable_timing=True), Event(enable_timing=True)
-            instruction.events[0].record()
+        on_gpu = instruction.inputs[0].device if instruction.inputs else "cpu"
+        if on_gpu != "cpu" and not devices.thread.is_capturing:
+            first, last = Event(enable_timing=True), Event(enable_timing=True)
+            first.record(current_stream(on_gpu))
+            instruction.events = first, last
 
     # What the package calls.
 
