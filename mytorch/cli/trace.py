@@ -19,8 +19,8 @@ _PATIENCE = 5.0  # seconds more for a rank to notice; it does so when it begins 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of this command."""
     add = parser.add_argument
-    add("--seconds", "-s", type=float, default=2.0, help="at most so many (default 2)")
-    add("--instructions", "-n", type=int, default=0, help="at most so many of each rank (default: all)")
+    add("--seconds", "-s", type=float, default=2.0, help="the longest time (default 2)")
+    add("--instructions", "-n", type=int, default=0, help="the most operations of a rank (default: all)")
     add("--dir", default=".", help="folder of the traces, made if necessary (default: the current one)")
     add("--pid", type=int, help="only this process")
 

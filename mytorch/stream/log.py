@@ -24,7 +24,8 @@ from typing import Any
 
 from ..backends import dtypes
 from .instruction import Instruction, Operand, text_of
-from .recording import Sink, rank_of_process, start
+from .recorder import Sink, rank_of_process
+from .recording import start
 
 VARIABLE = "MYTORCH_INSTRUCTION_LOG"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")

@@ -105,7 +105,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a trace: at most so many seconds and instructions (0: any number), to a log at `path`."""
+    """A request for a log at `path`, of at most `seconds` and `instructions` (0: any number)."""
 
     number: int
     seconds: float

@@ -13,7 +13,7 @@ from . import recording
 from .instruction import FORWARD, Instruction, kind_of
 from .log import LogWriter, world_size
 from .page import Page, Request, open_page
-from .recording import Recorder, Sink, rank_of_process
+from .recorder import Recorder, Sink, rank_of_process
 
 _POLL = 32  # operations between two looks for a request
 
