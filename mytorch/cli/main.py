@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import compile, config, env, estimate_memory, launch, test
+from . import compile, config, env, estimate_memory, launch, test, timeline, top, trace
 
 COMMANDS = {
     "config": config, "launch": launch, "test": test, "env": env, "estimate-memory": estimate_memory,
-    "compile": compile,
+    "compile": compile, "timeline": timeline, "top": top, "trace": trace,
 }  # fmt: skip
 
 

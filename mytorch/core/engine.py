@@ -110,7 +110,7 @@ def raw_input_grads(
     """
     if needed is not None and not any([p in needed for p in node.parents]):
         return []
-    call = call_vjp if _state.stream is None else _state.stream.call_vjp
+    call = call_vjp if (stream := _state.stream) is None else stream.call_vjp
     grads = list(call(node, grad, needed))
     grads.reverse()
     result = []

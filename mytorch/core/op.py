@@ -103,7 +103,7 @@ def _make_call(
             if type(x) is not Tensor:
                 require_tensor(x, call.__name__)
         raws, target = unwrap(args, call.__name__, numbers)
-        run = compute if _state.stream is None else _state.stream.recorded(call, compute)
+        run = compute if (stream := _state.stream) is None else stream.recorded(call, compute)
         token = errors.set(IGNORE)  # inf and NaN are values, as in PyTorch
         try:
             if target is CPU:
@@ -316,8 +316,8 @@ def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vj
     node = Node(call.__name__, tuple(parents), vjp, raw.shape, raw.dtype, device, versions, recompute)
     if _state.tape is not None:
         _state.tape.append(node)
-    if _state.stream is not None:
-        _state.stream.connect(node)
+    if (stream := _state.stream) is not None:
+        stream.connect(node)
     return node
 
 

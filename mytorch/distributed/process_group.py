@@ -108,8 +108,8 @@ class ProcessGroup:
         shape, dtype = str(tuple(raw.shape)), str(raw.dtype)
         record = self.recorder.begin(seq, self.name, op, shape, dtype, site)
         instruction = None
-        if _state.stream is not None:
-            instruction = _state.stream.begin_collective(op, raw, self.name, seq, site, peers)
+        if (stream := _state.stream) is not None:
+            instruction = stream.begin_collective(op, raw, self.name, seq, site, peers)
         check = watch = None
         on_cpu = isinstance(raw, np.ndarray)
         if self.checker is not None and peers is None:

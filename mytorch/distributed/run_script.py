@@ -13,6 +13,7 @@ import sys
 import types
 from pathlib import Path
 
+from ..stream import publish
 from ..utils.parent_death import die_with_parent
 from . import error_report, exit_watch
 from .environment import started_size
@@ -34,6 +35,7 @@ def main() -> None:
             error_report.install(0, None)
             for name, value in _SINGLE.items():
                 os.environ.setdefault(name, value)
+        publish()
         _run(sys.argv[1:])
     except SystemExit as end:
         if end.code not in (None, 0):

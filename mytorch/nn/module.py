@@ -51,8 +51,8 @@ class Module(Hooked, Convertible):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _state.stream is not None:
-            return _state.stream.call_module(self, args, kwargs)
+        if (stream := _state.stream) is not None:
+            return stream.call_module(self, args, kwargs)
         if self._hooks is None:
             return self.forward(*args, **kwargs)
         return self._hooks.call(self, args, kwargs)

@@ -87,10 +87,10 @@ def _write(x: Tensor, value: Any, index: Any, name: str) -> Tensor:
         with on(device):
             if device is not CPU and is_raw(source) and np.may_share_memory(target, source):
                 source = source.copy()  # CuPy, unlike NumPy, copies overlapping memory as it comes
-            if _state.stream is None:
+            if (stream := _state.stream) is None:
                 target[index] = source
             else:
-                _state.stream.write(name, target, index, source)
+                stream.write(name, target, index, source)
     except (ValueError, OverflowError) as error:
         raise RuntimeError(
             f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
@@ -139,8 +139,8 @@ def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
     node.recompute = new_recompute((None, (raw,), {}, [(owner._version, owner._version.count)]))
     if _state.tape is not None:
         _state.tape.append(node)
-    if _state.stream is not None:
-        _state.stream.connect(node)
+    if (stream := _state.stream) is not None:
+        stream.connect(node)
     owner._watch(node)
 
 

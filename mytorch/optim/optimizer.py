@@ -30,7 +30,7 @@ def _with_hooks(step: Callable) -> Callable:
     @functools.wraps(step)
     def call(self: SavedState, *args: Any, **kwargs: Any) -> Any:
         self._stepped = True
-        run = step if _state.stream is None else _state.stream.recorded_step(step)
+        run = step if (stream := _state.stream) is None else stream.recorded_step(step)
         if not self._hooks:
             return run(self, *args, **kwargs)
         args = (self, *args)

@@ -6,6 +6,7 @@ Source: Google, "Trace Event Format", https://docs.google.com/document/d/1CvAClv
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 from collections.abc import Iterable
@@ -16,8 +17,8 @@ from ..stream.instruction import COMMUNICATION, DATA, Instruction, text_of
 from ..utils.atomic import atomic_write
 from .memory import MemoryRecord
 
-_LANES = {DATA: 1, COMMUNICATION: 2}  # of a rank; threads have the numbers after
-_GPU_LANE, _FIRST_THREAD = 3, 10
+_GPU_LANE, _FIRST_THREAD = 2, 1000  # numbers of lanes in a rank
+_LANES = {DATA: 1, COMMUNICATION: 3}
 
 
 def trace_events(
@@ -28,11 +29,18 @@ def trace_events(
     Complete events ("X") for instructions, with arrows ("s", "f") from an op to its vjp; a counter ("C") for
     the memory in use. Times are microseconds since `zero`.
     """
-    found, threads, ranks, gpu_end = [], {}, set(), {}
+    found, threads, lanes, in_flight, ranks, gpu_end = [], {}, {}, {}, set(), {}
     for i in instructions:
         ranks.add(i.rank)
         lane = _LANES.get(i.phase) if i.parent is None else None
-        if lane is None:
+        if lane == _LANES[COMMUNICATION]:  # several at once: each in a lane of its own
+            end = 1e6 * (i.start + (i.duration or 0.0))
+            lane = next(n for n in itertools.count(lane) if in_flight.get((i.rank, n), 0.0) <= 1e6 * i.start)
+            in_flight[i.rank, lane] = end
+            lanes[i.rank, lane] = "communication"
+        elif lane is not None:
+            lanes[i.rank, lane] = "data"
+        else:
             lane = threads.setdefault((i.rank, i.thread), _FIRST_THREAD + len(threads))
         found.append(_complete(i, i.rank, lane, zero))
         if i.origin is not None and i.origin.start >= zero:
@@ -43,16 +51,12 @@ def trace_events(
             gpu_end[i.rank] = start + 1e6 * i.device_time
             event = _complete(i, i.rank, _GPU_LANE, zero)
             found.append({**event, "cat": "kernel", "ts": start, "dur": gpu_end[i.rank] - start})
-    names = {(rank, lane): name for rank in ranks for name, lane in _LANES.items()}
-    names.update({(rank, lane): f"thread {lane - _FIRST_THREAD}" for (rank, _), lane in threads.items()})
-    names.update({(rank, _GPU_LANE): "GPU, between CUDA events" for rank in ranks})
+    lanes.update({(rank, lane): f"thread {lane - _FIRST_THREAD}" for (rank, _), lane in threads.items()})
+    lanes.update({(rank, _GPU_LANE): "GPU, between CUDA events" for rank in gpu_end})
     for rank in sorted(ranks):
         found.append(_metadata("process_name", rank, 0, name=f"rank {rank}"))
         found.append(_metadata("process_sort_index", rank, 0, sort_index=rank))
-    used = {(e["pid"], e["tid"]) for e in found}
-    for (rank, lane), name in names.items():
-        if (rank, lane) in used:
-            found.append(_metadata("thread_name", rank, lane, name=name))
+    found += [_metadata("thread_name", rank, lane, name=name) for (rank, lane), name in lanes.items()]
     return found + ([] if memory is None else _counters(memory, zero, min(ranks, default=0)))
 
 

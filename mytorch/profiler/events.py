@@ -8,7 +8,7 @@ from typing import Any
 
 from ..stream.flops import flops
 from ..stream.instruction import Instruction
-from ..stream.recording import Sink
+from ..stream.recorder import Sink
 from .memory import MemoryRecord
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from .. import cuda
 from ..core.grad_mode import _state
-from ..stream.recording import rank_of_process, start, stop
+from ..stream.recorder import rank_of_process
+from ..stream.recording import start, stop
 from .averages import EventList
 from .chrome_trace import trace_events, write_trace
 from .events import Collector

@@ -2,4 +2,6 @@
 
 from .flops import flops
 from .instruction import KINDS, PHASES, Instruction, Operand, kind_of
-from .recording import Recorder, Recording, Sink, is_recording, record, start, stop
+from .publishing import publish, report, unpublish
+from .recorder import Recorder, Sink
+from .recording import Recording, is_recording, record, start, stop

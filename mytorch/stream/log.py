@@ -24,7 +24,8 @@ from typing import Any
 
 from ..backends import dtypes
 from .instruction import Instruction, Operand, text_of
-from .recording import Sink, rank_of_process, start
+from .recorder import Sink, rank_of_process
+from .recording import start
 
 VARIABLE = "MYTORCH_INSTRUCTION_LOG"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
@@ -52,7 +53,7 @@ class LogWriter(Sink):
 
     def __init__(self, path: str | os.PathLike, with_site: bool = False):
         self.wants_site = with_site
-        self.rank, self.world_size = rank_of_process(), _world_size()
+        self.rank, self.world_size = rank_of_process(), world_size()
         self.path = path_of_rank(path, self.rank) if self.world_size > 1 else Path(path)
         self._file: int | None = None
         self._zero = time.perf_counter()
@@ -182,7 +183,8 @@ def _operand(text: str) -> Operand | None:
     return Operand(int(number), shape, kind, device or "cpu", nbytes)
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """Returns the number of ranks, by the launcher's environment; 1 without one."""
     found = (os.environ.get(name, "") for name in _SIZES)
     return next((int(size) for size in found if size.isdecimal()), 1)
 

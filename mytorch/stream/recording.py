@@ -1,70 +1,15 @@
-"""
-Recording: each operation of a program becomes an instruction while it is on.
-
-`core` has one variable for it, `_state.stream`: None, and then an operation costs one test more. Otherwise it
-is the `Recorder`, which every op, every vjp that the backward pass calls, `Optimizer.step`, collectives and
-`next(DataLoader)` pass. It shows an instruction to its *sinks* when it begins and when it ends: a list, a
-log, a profiler, the page of `mytorchrun top`.
-"""
+"""Recording on and off: sinks that see the operations of a program from now on, or in a block."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
-from typing import Any, Protocol
 
-import numpy as np
-
-from ..backends import device as devices
-from ..backends.device import RawArray, device_of, is_raw
-from ..core import engine
-from ..core.array import Array
-from ..core.closure import closure_arrays
-from ..core.grad_accumulator import LazyGrad
 from ..core.grad_mode import _state
-from ..core.graph import Node, owner_of
-from ..core.op import as_raw
-from ..core.tensor import Tensor
-from ..utils.call_site import call_site
-from .instruction import (
-    BACKWARD,
-    COMMUNICATION,
-    DATA,
-    FORWARD,
-    OPTIMIZER,
-    PLAIN,
-    Instruction,
-    Operand,
-    Signature,
-    new_operand,
-    plain,
-)
-
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-_PURGE = 1 << 14  # references to arrays, among them dead ones, before the dead are removed
-
-
-class Sink(Protocol):
-    """What gets the instructions.
-
-    wants_site:   each gets the line of the user's program.
-    wants_events: each on a GPU gets CUDA events.
-    wants_arrays: `see(array, instruction)` is called with each array when it is first seen, also with those
-        that a vjp holds; the instruction is the one that made it, None if it was there before.
-    """
-
-    wants_site = wants_events = wants_arrays = False
-
-    def see(self, raw: RawArray, instruction: Instruction | None) -> None: ...
-
-    def begin(self, instruction: Instruction) -> None: ...
-
-    def end(self, instruction: Instruction) -> None: ...
+from .instruction import Instruction
+from .recorder import Recorder, Sink
 
 
 class Recording(list, Sink):
@@ -76,298 +21,16 @@ class Recording(list, Sink):
     end = list.append
 
 
-class _Thread(threading.local):
-    current: Instruction | None = None  # that runs
-    last: Instruction | None = None  # that ended
-    path = ""  # of the module that runs
-    paths: dict[int, str] | None = None  # of the modules below the outermost one that runs
-
-
-class _Reference(weakref.ref):
-    """A weak reference to an array, with its operand."""
-
-    __slots__ = ("operand",)
-
-
-class Recorder:
-    """Makes instructions, of all threads; there is one while something records (see `start`).
-
-    Attributes:
-        sinks: what gets them.
-        rank: of this process, by the launcher's environment.
-    """
-
-    def __init__(self) -> None:
-        self.sinks: tuple[Sink, ...] = ()
-        self.rank = rank_of_process()
-        self._thread = _Thread()
-        self._numbers, self._operands = itertools.count(1), itertools.count(1)
-        self._references: dict[int, _Reference] = {}
-        self._limit = _PURGE
-
-    def attach(self, sinks: tuple[Sink, ...]) -> None:
-        """Sets the sinks."""
-        self.sinks = sinks
-        self.wants_site = any(sink.wants_site for sink in sinks)
-        self.wants_events = any(sink.wants_events for sink in sinks)
-        self.watchers = tuple(sink for sink in sinks if sink.wants_arrays)
-
-    # One instruction.
-
-    def begin(
-        self, name: str, phase: str | None = None, signature: Signature = None, arguments: Any = (),
-        keywords: dict[str, Any] | None = None, module: str | None = None, nested: bool = True,
-    ) -> Instruction:  # fmt: skip
-        """Begins an instruction, within the one that runs.
-
-        Args:
-            phase: by default that of the instruction around it, else forward.
-            signature: the op, or the names of the arguments; None for a block of a program.
-            arguments, keywords: arrays and others.
-            module: its path; by default that of the module that runs.
-            nested: False: other instructions may begin and end before it ends, and are not within it.
-        """
-        thread = self._thread
-        parent = thread.current
-        if phase is None:
-            phase = _phase_of(parent)
-        operand, given = self.operand, []
-        for a in arguments:
-            kind = type(a)
-            given.append(operand(a) if kind is np.ndarray else a if kind in PLAIN else plain(a, operand))
-        keywords = {k: plain(v, operand) for k, v in keywords.items()} if keywords else {}
-        instruction = Instruction(
-            next(self._numbers), name, phase, thread.path if module is None else module, signature,
-            tuple(given), keywords, parent, self.rank, threading.get_ident(),
-        )  # fmt: skip
-        if self.wants_site:
-            instruction.site = call_site()
-        if nested:
-            thread.current = instruction
-        for sink in self.sinks:
-            sink.begin(instruction)
-        if self.wants_events:
-            self._record_event(instruction)
-        instruction.start = perf_counter()
-        return instruction
-
-    def end(self, instruction: Instruction, outputs: Any = (), failed: bool = False) -> None:
-        """Ends an instruction that made these arrays."""
-        instruction.duration = perf_counter() - instruction.start
-        if instruction.events is not None:
-            instruction.events[1].record()
-        instruction.outputs = tuple([self.operand(a, instruction) for a in outputs])
-        instruction.failed = failed
-        thread, parent = self._thread, instruction.parent
-        if thread.current is instruction:
-            thread.current = parent
-            if parent is not None:
-                parent.inside += instruction.duration
-        thread.last = instruction
-        for sink in self.sinks:
-            sink.end(instruction)
-
-    def operand(self, raw: Any, maker: Instruction | None = None) -> Operand | None:
-        """Returns the operand of an array, with a number of its own; None for anything else."""
-        found = self._references.get(id(raw))
-        if found is not None and found() is raw:
-            return found.operand
-        if type(raw) is Tensor or type(raw) is Array:
-            return self.operand(raw.data._array, maker)
-        if not is_raw(raw):
-            return None
-        device = "cpu" if type(raw) is np.ndarray else str(device_of(raw))
-        found = _Reference(raw)
-        found.operand = new_operand((next(self._operands), raw.shape, raw.dtype, device, raw.nbytes))
-        self._references[id(raw)] = found
-        for sink in self.watchers:
-            sink.see(raw, maker)
-        if len(self._references) > self._limit:
-            self._purge()
-        return found.operand
-
-    def _purge(self) -> None:
-        """Removes the references to arrays that are gone."""
-        for key, reference in list(self._references.items()):
-            if reference() is None:
-                self._references.pop(key, None)
-        self._limit = max(_PURGE, 2 * len(self._references))
-
-    def _record_event(self, instruction: Instruction) -> None:
-        """Records the first CUDA event of an instruction on a GPU; a graph that is captured gets none."""
-        on_gpu = next((a.device for a in instruction.inputs if a.device != "cpu"), None)
-        if on_gpu is not None and not devices.thread.is_capturing:
-            from ..cuda import Event  # here: a program without a GPU doesn't need it
-
-            instruction.events = Event(enable_timing=True), Event(enable_timing=True)
-            instruction.events[0].record()
-
-    # What the package calls.
-
-    def recorded(self, call: Callable, compute: Callable) -> Callable:
-        """Returns `compute`, the body of the op `call`, as a function that is recorded."""
-
-        def run(raws, kwargs):
-            instruction = self.begin(call.__name__.lstrip("_"), None, call, raws, kwargs)
-            outs, failed = (), True
-            try:
-                result, vjp = compute(raws, kwargs)
-                if isinstance(result, (tuple, list)):
-                    result = outs = tuple(map(as_raw, result))
-                else:
-                    result = as_raw(result)
-                    outs = (result,)
-                if self.watchers:
-                    for saved in closure_arrays(vjp):
-                        self.operand(saved, instruction)
-                failed = False
-            finally:
-                self.end(instruction, outs, failed)
-            return result, vjp
-
-        return run
-
-    def connect(self, node: Node) -> None:
-        """Sets the instruction of a node that was just made."""
-        node.instruction = self._thread.last
-
-    def call_vjp(self, node: Node, grad: Any, needed: set[Node] | None) -> tuple:
-        """Calls `engine.call_vjp`, recorded; a LazyGrad is an instruction of its own, when computed."""
-        if node.name.endswith("]"):  # passes the gradient of one of several outputs on, unchanged
-            return engine.call_vjp(node, grad, needed)
-        made_by = getattr(node, "instruction", None)
-        module = "" if made_by is None else made_by.module
-        name = f"{node.name.lstrip('_')}_backward"
-        given = (*grad.values(),) if isinstance(grad, dict) else (grad,)
-        instruction = self.begin(name, BACKWARD, ("grad",), given, None, module)
-        instruction.origin = made_by
-        grads, failed = (), True
-        try:
-            grads = engine.call_vjp(node, grad, needed)
-            failed = False
-        finally:
-            self.end(instruction, [g for g in grads if is_raw(g)], failed)
-        for i, g in enumerate(grads):
-            if type(g) is LazyGrad:
-                g.compute = self._later(f"{name}.{i}", g.compute, instruction)
-        return grads
-
-    def _later(self, name: str, compute: Callable, origin: Instruction) -> Callable:
-        def run(out, beta):
-            keywords = {"beta": beta}
-            instruction = self.begin(name, BACKWARD, ("grad",), origin.inputs, keywords, origin.module)
-            instruction.origin = origin.origin
-            if owner_of(out) is not out:
-                self.operand(out)  # a section of a flat buffer was there before
-            failed = True
-            try:
-                compute(out, beta)
-                failed = False
-            finally:
-                self.end(instruction, (out,), failed)
-
-        return run
-
-    def call_module(self, module: Any, args: tuple, kwargs: dict) -> Any:
-        """Calls a module's forward with its hooks; ops in it are recorded with its path."""
-        thread = self._thread
-        path, paths = thread.path, thread.paths
-        if paths is None:
-            thread.paths = {id(m): name or type(m).__name__ for name, m in module.named_modules()}
-        inner = thread.paths.get(id(module))
-        thread.path = f"{path}.{type(module).__name__}" if inner is None else inner
-        try:
-            if module._hooks is None:
-                return module.forward(*args, **kwargs)
-            return module._hooks.call(module, args, kwargs)
-        finally:
-            thread.path, thread.paths = path, paths
-
-    def recorded_step(self, step: Callable) -> Callable:
-        """Returns an optimizer's `step` as a function that is recorded."""
-
-        def run(optimizer, *args, **kwargs):
-            buffers = [flat.buffer for state in optimizer._group_states for flat in state.flats]
-            grads = [buffer.grad for buffer in buffers]
-            instruction = self.begin(f"{type(optimizer).__name__}.step", OPTIMIZER, ("grad",), grads)
-            for vector in (a for b in buffers for a in (b.data, *b.moments.values())):
-                self.operand(vector)  # was there before
-            values, failed = (), True
-            try:
-                result = step(optimizer, *args, **kwargs)
-                values = [a for b in buffers for a in (b.data, *b.moments.values())]
-                failed = False
-            finally:
-                self.end(instruction, values, failed)
-            return result
-
-        return run
-
-    def write(self, name: str, target: RawArray, index: Any, value: Any) -> None:
-        """Does `target[index] = value`, recorded."""
-        instruction = self.begin(name, None, ("left", "index", "right"), (target, index, value))
-        failed = True
-        try:
-            target[index] = value
-            failed = False
-        finally:
-            self.end(instruction, (target,), failed)
-
-    def load(self, load: Callable[[], Any]) -> Any:
-        """Returns the next batch of a DataLoader, recorded."""
-        instruction = self.begin("DataLoader", DATA)
-        batch, failed = None, True
-        try:
-            batch = load()
-            failed = False
-        except StopIteration:
-            failed = False
-            raise
-        finally:
-            self.end(instruction, _arrays_in(batch), failed)
-        return batch
-
-    def begin_collective(
-        self, op: str, raw: RawArray, group: str, seq: int, site: str, peers: tuple[int, ...] | None
-    ) -> Instruction:
-        """Begins a collective, or a send or receive with `peers`; its `Work` ends it."""
-        keywords = {"group": group, "seq": seq, **({} if peers is None else {"peers": peers})}
-        instruction = self.begin(op, COMMUNICATION, ("tensor",), (raw,), keywords, nested=False)
-        instruction.site, instruction.finish = site, self.end
-        return instruction
-
-
-def _phase_of(parent: Instruction | None) -> str:
-    if parent is not None:
-        return parent.phase
-    return FORWARD if _state.backward_pass is None else BACKWARD
-
-
-def _arrays_in(batch: Any) -> list[Any]:
-    """Returns the tensors in tuples, lists and dicts."""
-    if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, (tuple, list)):
-        return [a for item in batch for a in _arrays_in(item)]
-    return [batch] if isinstance(batch, (Tensor, Array)) or is_raw(batch) else []
-
-
-def rank_of_process() -> int:
-    """Returns the rank that the launcher gave to this process; 0 without one."""
-    found = (os.environ.get(name, "") for name in _RANKS)
-    return next((int(rank) for rank in found if rank.isdecimal()), 0)
-
-
-# On and off.
-
 _lock = threading.Lock()
+_background: tuple[Recorder, Sink] | None = None
 
 
 def start(sink: Sink) -> None:
     """Shows the operations of all threads to a sink from now on."""
     with _lock:
-        recorder = _state.stream or Recorder()
-        recorder.attach((*recorder.sinks, sink))
+        recorder = _state.stream if is_recording() else Recorder()
+        behind = () if is_recording() or _background is None else (_background[1],)
+        recorder.attach((*behind, *recorder.sinks, sink))
         type(_state).stream = recorder
 
 
@@ -378,17 +41,37 @@ def stop(sink: Sink) -> None:
         ValueError: the sink wasn't started.
     """
     with _lock:
-        recorder = _state.stream
-        if recorder is None or not any(s is sink for s in recorder.sinks):
+        if not is_recording() or not any(s is sink for s in _state.stream.sinks):
             raise ValueError(f"stop(): this {type(sink).__name__} doesn't record")
-        recorder.attach(tuple(s for s in recorder.sinks if s is not sink))
-        if not recorder.sinks:
-            type(_state).stream = None
+        _detach(sink)
 
 
 def is_recording() -> bool:
-    """Returns whether operations are recorded."""
-    return _state.stream is not None
+    """Returns whether operations are recorded as instructions."""
+    return _state.stream is not None and (_background is None or _state.stream is not _background[0])
+
+
+def set_background(recorder: Recorder | None, sink: Sink | None = None) -> None:
+    """Sets what sees operations while nothing else does, and the sink that takes its place otherwise."""
+    global _background
+    with _lock:
+        was_recording, before = is_recording(), _background
+        _background = None if recorder is None else (recorder, sink)
+        if not was_recording:
+            type(_state).stream = recorder
+            return
+        if before is not None:
+            _detach(before[1])
+        if sink is not None:
+            _state.stream.attach((sink, *_state.stream.sinks))
+
+
+def _detach(sink: Sink) -> None:
+    """Removes a sink; without another one the background has its turn."""
+    left = tuple(s for s in _state.stream.sinks if s is not sink)
+    _state.stream.attach(left)
+    if all(_background is not None and s is _background[1] for s in left):
+        type(_state).stream = None if _background is None else _background[0]
 
 
 @contextmanager
@@ -418,7 +101,8 @@ def record(with_site: bool = False) -> Iterator[Recording]:
 
 def _forget() -> None:
     """A forked process records nothing: its files and pages are those of its parent."""
-    type(_state).stream = None
+    global _background
+    type(_state).stream = _background = None
 
 
 if hasattr(os, "register_at_fork"):

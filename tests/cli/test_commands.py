@@ -14,6 +14,9 @@ OPTIONS = {
     "env": ["--json"],
     "estimate-memory": ["--model_size", "--batch_size", "--zero_stage", "--optimizer", "16 s N C"],
     "compile": ["FILE", "cross_entropy"],
+    "timeline": ["log", "--output", "--start", "--end", "--dpi"],
+    "top": ["--pid", "--once", "--interval"],
+    "trace": ["--seconds", "--instructions", "--dir", "--pid"],
 }
 
 

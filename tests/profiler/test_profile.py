@@ -208,10 +208,11 @@ def test_what_a_vjp_keeps_is_held_by_its_operation():
     assert kept >= y.nbytes * 2 and prof._last.memory.peak()[0] == kept + x.nbytes
 
 
-def test_a_gpu_is_timed_by_events(fake_cuda, tmp_path):
-    layer = nn.Linear(16, 16).to("cuda:0")
+@pytest.mark.parametrize("gpu", ["cuda:0", "cuda:1"])
+def test_a_gpu_is_timed_by_events(fake_cuda, tmp_path, gpu):
+    layer = nn.Linear(16, 16).to(gpu)
     with profile(profile_memory=True) as prof:
-        layer(mytorch.randn(4, 16, device="cuda:0")).sum().backward()
+        layer(mytorch.randn(4, 16, device=gpu)).sum().backward()
     rows = {row.key: row for row in prof.key_averages()}
     assert rows["linear"].device_time_total > 0 and rows["linear"].device_memory_usage == 256
     assert "Self CUDA" in prof.key_averages().table(sort_by="self_cuda_time_total").splitlines()[1]
@@ -219,7 +220,7 @@ def test_a_gpu_is_timed_by_events(fake_cuda, tmp_path):
     events = check_trace(tmp_path / "trace.json")
     assert "kernel" in {e.get("cat") for e in events}
     with profile(activities=[ProfilerActivity.CPU]) as prof:
-        layer(mytorch.randn(4, 16, device="cuda:0"))
+        layer(mytorch.randn(4, 16, device=gpu))
     assert all(e.device_time_total == 0 for e in prof.events())
 
 

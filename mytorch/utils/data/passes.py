@@ -118,7 +118,7 @@ class Pass(Iterator[Any]):
         raise NotImplementedError
 
     def __next__(self) -> Any:
-        return self.load() if _state.stream is None else _state.stream.load(self.load)
+        return self.load() if (stream := _state.stream) is None else stream.load(self.load)
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole pass.

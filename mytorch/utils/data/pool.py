@@ -29,6 +29,8 @@ MAX_LENT = 4  # batches that the user may hold in shared memory; further ones ar
 _GRACE = 1.0  # seconds for a worker to exit before it is terminated
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # epoll would use a file descriptor
 
+POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()  # of this process
+
 
 @dataclass
 class Request:
@@ -65,10 +67,13 @@ class Pool:
 
     Attributes:
         pass_number: number of the current pass.
+        taken, waited: batches that were taken, and the seconds spent waiting for them.
     """
 
     def __init__(self, job: Job, context: BaseContext, timeout: float, mirror: dict[str, Any]):
         self.job, self.timeout, self.pass_number = job, timeout, 0
+        self.taken, self.waited = 0, 0.0
+        POOLS.add(self)
         self.workers: list[Worker] = []
         self._requests: deque[Request] = deque()  # of this pass whose batches were not taken, in order
         self._selector = _Selector()
@@ -118,8 +123,11 @@ class Pool:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise RuntimeError(f"DataLoader timed out after {self.timeout:g} s{self._waiting_for()}")
+            began = time.monotonic()
             self._receive(left)
+            self.waited += time.monotonic() - began
         self._requests.remove(request)
+        self.taken += 1
         kind, *place = request.answer
         is_copied = sum(worker.mirror.lent - len(worker.mirror.freed) for worker in self.workers) >= MAX_LENT
         return request, kind, request.worker.mirror.read(*place, copy=is_copied)
@@ -149,7 +157,7 @@ class Pool:
                 pass  # finished batches, so that the error names the unfinished one
             raise RuntimeError(self._death_message(worker))
 
-    def _current(self, worker: Worker) -> str | None:
+    def current(self, worker: Worker) -> str | None:
         """Returns a description of the sample that a worker is loading; None between two batches."""
         if worker.status[0] <= worker.answered:
             return None
@@ -168,7 +176,7 @@ class Pool:
             how = f"was killed by signal {-code} ({_signal_name(-code)})"
             if -code in (signal.SIGKILL, getattr(signal, "SIGBUS", None)):
                 how += ", as happens when memory runs out"
-        current = self._current(worker)
+        current = self.current(worker)
         when = f"while loading {current}" if current else "between two batches"
         return f"DataLoader worker {worker.id} (pid {worker.process.pid}) {how}, {when}"
 
@@ -176,7 +184,7 @@ class Pool:
         request = next((r for r in self._requests if not r.answer), None)
         if request is None:
             return ""
-        worker, current = request.worker, self._current(request.worker)
+        worker, current = request.worker, self.current(request.worker)
         text = f": batch {request.number} of worker {worker.id} (pid {worker.process.pid}) is missing"
         return f"{text}; it is at {current}" if current else text
 

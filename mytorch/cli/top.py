@@ -1,0 +1,153 @@
+"""`mytorchrun top`: what the running jobs of this user do now, rank by rank."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..stream.instruction import KINDS
+from ..stream.page import Reading, read_pages
+from ..stream.timeline import COLOURS
+
+HELP = "show what running jobs do: time by kind of operation, idle time, speed, memory, the last operation"
+_HALF_LIFE = 2.0  # seconds in which half of what was seen is forgotten
+_NOTHING = "no running job of this user: one that `mytorchrun launch` started is seen by itself"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
+    add = parser.add_argument
+    add("--pid", type=int, help="only this process")
+    add("--once", action="store_true", help="print once as plain text and exit; needs no rich")
+    add("--interval", type=float, default=0.5, help="seconds between two readings (default 0.5)")
+
+
+@dataclass
+class Activity:
+    """The share of its time that a rank spends in each kind of operation, smoothed."""
+
+    last: Reading
+    shares: dict[str, float] = field(default_factory=dict)
+
+    def update(self, now: Reading) -> None:
+        """Takes another reading into account; an operation that still runs counts since it began."""
+        elapsed = now.time - self.last.time
+        if elapsed <= 0:
+            return
+        keep = 0.5 ** (elapsed / _HALF_LIFE) if self.shares else 0.0
+        for kind in KINDS:
+            spent = now.seconds[kind] - self.last.seconds[kind]
+            if now.is_running and kind == now.kind:
+                spent += min(now.elapsed, elapsed)
+            share = min(1.0, max(0.0, spent / elapsed))
+            self.shares[kind] = keep * self.shares.get(kind, 0.0) + (1 - keep) * share
+        self.last = now
+
+    @property
+    def idle(self) -> float:
+        """The share in which the rank neither computed nor loaded data: it may have waited for others."""
+        idle = ("annotation", "communication")
+        return max(0.0, 1 - sum(share for kind, share in self.shares.items() if kind not in idle))
+
+    @property
+    def operation(self) -> str:
+        """The operation that runs and for how long, or the last one and since when it is over."""
+        seconds = f"{self.last.elapsed:.1f} s" if self.last.elapsed >= 0.1 else "now"
+        if not self.last.operation:
+            return "nothing yet"
+        return f"{self.last.operation} {'for' if self.last.is_running else 'ended'} {seconds}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows; returns the exit code, 1 if nothing runs, 2 for a wrong call."""
+    if options.interval <= 0:
+        print(f"mytorchrun top: --interval is positive, got {options.interval}", file=sys.stderr)
+        return 2
+    ranks: dict[int, Activity] = {}
+    watch(ranks, options.pid)
+    if options.once:
+        time.sleep(options.interval)
+        watch(ranks, options.pid)
+        print("\n".join(lines_of(ranks)) if ranks else _NOTHING)
+        return 0 if ranks else 1
+    try:
+        from rich.live import Live
+    except ImportError:
+        print("mytorchrun top needs rich: pip install rich (or give --once)", file=sys.stderr)
+        return 2
+    try:
+        with Live(_screen(ranks), screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(options.interval)
+                watch(ranks, options.pid)
+                live.update(_screen(ranks), refresh=True)
+    except KeyboardInterrupt:
+        return 0
+
+
+def watch(ranks: dict[int, Activity], pid: int | None) -> None:
+    """Reads all pages; processes that ended are removed."""
+    readings = {reading.pid: reading for reading in read_pages(pid)}
+    for gone in ranks.keys() - readings.keys():
+        del ranks[gone]
+    for number, reading in readings.items():
+        if number in ranks:
+            ranks[number].update(reading)
+        else:
+            ranks[number] = Activity(reading)
+
+
+def lines_of(ranks: dict[int, Activity]) -> list[str]:
+    """Returns the plain text: a line for each rank, under one for its job."""
+    lines, job = [], None
+    for activity in sorted(ranks.values(), key=lambda a: (a.last.job, a.last.rank)):
+        now = activity.last
+        if now.job != job:
+            job = now.job
+            lines.append(f"job {job}: {now.world_size} rank{'s' * (now.world_size > 1)}")
+        shares = sorted(activity.shares.items(), key=lambda pair: -pair[1])
+        kinds = " ".join(f"{kind} {share:.0%}" for kind, share in shares if share >= 0.005)
+        lines.append(
+            f"  rank {now.rank} pid {now.pid} | {kinds or '-'} | idle {activity.idle:.0%} | {_speed(now)} | "
+            f"{_memory(now)} | {activity.operation} | {now.count} operations"
+        )
+    return lines
+
+
+def _speed(now: Reading) -> str:
+    return f"step {now.step}, {now.tokens_per_second:,.0f} tokens/s" if now.step else "-"
+
+
+def _memory(now: Reading) -> str:
+    on_gpu = f", GPU {now.on_gpu / 2**30:.2f} GiB" if now.on_gpu else ""
+    return f"{now.resident / 2**30:.2f} GiB{on_gpu}"
+
+
+def _screen(ranks: dict[int, Activity]) -> Any:
+    """Returns what rich draws: a table with a bar for each rank, and the colours of the kinds."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(expand=True, box=None, header_style="bold")
+    for name in ("job", "rank", "time by kind", "idle", "step", "memory", "operation"):
+        table.add_column(name, ratio=4 if name == "time by kind" else None, no_wrap=True)
+    seen: dict[str, float] = {}
+    for activity in sorted(ranks.values(), key=lambda a: (a.last.job, a.last.rank)):
+        now, bar = activity.last, Text()
+        for kind, share in sorted(activity.shares.items(), key=lambda pair: -pair[1]):
+            bar.append("█" * round(40 * share), style=COLOURS[kind])
+            seen[kind] = seen.get(kind, 0.0) + share
+        bar.append("·" * max(0, 40 - len(bar)), style="dim")
+        style = "bold red" if now.is_running and now.elapsed > 10 else ""
+        table.add_row(
+            now.job[-16:], f"{now.rank}/{now.world_size}", bar, f"{activity.idle:.0%}", _speed(now),
+            _memory(now), Text(activity.operation, style=style),
+        )  # fmt: skip
+    key = Text()
+    for kind, _ in sorted(seen.items(), key=lambda pair: -pair[1])[:8]:
+        key.append("█ ", style=COLOURS[kind]).append(f"{kind}  ")
+    return Group(table, key) if ranks else Text(_NOTHING)

@@ -1,0 +1,239 @@
+"""
+The page: what a process does now, in a file of one memory page that `mytorchrun top` reads.
+
+    header | current operation | seconds by kind | what the program reports | a request for a trace
+
+A rank that was launched has one, in /dev/shm or the folder for temporary files, readable by its user alone.
+An operation writes a few numbers when it begins and when it ends: no system call, no instruction is made.
+`mytorchrun trace` writes a request into it, which the rank notices within some operations.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import mmap
+import os
+import struct
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..backends import device as devices
+from .instruction import KINDS
+
+SIZE = 4096
+VARIABLE = "MYTORCH_TOP"  # 0: no page
+_MAGIC = b"mtp1"
+_HEADER, _HEADER_AT = struct.Struct("<4sIIId64s"), 0  # magic, pid, rank, world size, start, job
+_NOW, _NOW_AT = struct.Struct("<Qdd64s"), 128  # instructions so far, beginning, end or 0, name
+_ENDED, _ENDED_AT = struct.Struct("<d"), _NOW_AT + 16
+_KINDS, _KINDS_AT = struct.Struct(f"<{len(KINDS)}d"), 256
+_REPORT, _REPORT_AT = struct.Struct("<QdQ"), 512  # step, tokens per second, bytes on the GPU
+_REQUEST, _REQUEST_AT = struct.Struct("<QdQ400s"), 640  # number, seconds, instructions, path
+_NUMBER, _DONE_AT = struct.Struct("<Q"), 1536  # the number of the last request that was carried out
+_PREFIX = "mytorch-page-"
+
+
+class Page:
+    """The page of this process, to be written.
+
+    Attributes:
+        path: of the file, removed at exit.
+    """
+
+    def __init__(self, rank: int, world_size: int, job: str):
+        name = f"{_PREFIX}{os.getuid()}-{os.getpid()}"
+        self.path = folder() / name
+        self.path.unlink(missing_ok=True)  # of a process that had the same number
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.ftruncate(descriptor, SIZE)
+            self.memory = mmap.mmap(descriptor, SIZE)
+        finally:
+            os.close(descriptor)
+        self.count, self.seconds = 0, [0.0] * len(KINDS)
+        self._kinds = {kind: (i, _KINDS_AT + 8 * i) for i, kind in enumerate(KINDS)}
+        self._names: dict[tuple[str, str], bytes] = {}
+        facts = (_MAGIC, os.getpid(), rank, world_size, time.time(), job.encode()[:64])
+        _HEADER.pack_into(self.memory, _HEADER_AT, *facts)
+        atexit.register(self.close)
+
+    def begin(self, name: str, kind: str, now: float) -> None:
+        """Writes the operation that begins; times are `time.monotonic()`'s."""
+        encoded = self._names.get((name, kind))
+        if encoded is None:
+            encoded = self._names[name, kind] = f"{kind} {name}".encode()[:64]
+        self.count += 1
+        _NOW.pack_into(self.memory, _NOW_AT, self.count, now, 0.0, encoded)
+
+    def end(self, kind: str, seconds: float, now: float, is_last: bool) -> None:
+        """Adds the time of an operation to that of its kind; `is_last`: none around it runs."""
+        i, at = self._kinds[kind]
+        self.seconds[i] += seconds
+        _ENDED.pack_into(self.memory, at, self.seconds[i])
+        if is_last:
+            _ENDED.pack_into(self.memory, _ENDED_AT, now)
+
+    def report(self, step: int, tokens_per_second: float) -> None:
+        """Writes the program's step and speed, and the memory on its GPU."""
+        on_gpu = 0
+        if devices.is_available():
+            from .. import cuda
+
+            on_gpu = cuda.memory_allocated()
+        _REPORT.pack_into(self.memory, _REPORT_AT, step, tokens_per_second, on_gpu)
+
+    def request(self) -> Request | None:
+        """Returns a request for a trace that wasn't carried out yet."""
+        number = _NUMBER.unpack_from(self.memory, _REQUEST_AT)[0]
+        if number == _NUMBER.unpack_from(self.memory, _DONE_AT)[0]:
+            return None
+        return _request_in(self.memory)
+
+    def finish(self, request: Request) -> None:
+        """Marks a request as carried out."""
+        _NUMBER.pack_into(self.memory, _DONE_AT, request.number)
+
+    def close(self) -> None:
+        """Removes the file; not in a forked process."""
+        if self.path.name.endswith(f"-{os.getpid()}"):
+            self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for a log at `path`, of at most `seconds` and `instructions` (0: any number)."""
+
+    number: int
+    seconds: float
+    instructions: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a page says.
+
+    seconds: spent so far in each kind of operation.
+    elapsed: since the last operation began, if it still runs, else since it ended.
+    time: when it was read, by `time.monotonic()`.
+    resident: bytes of the process in memory.
+    """
+
+    path: Path
+    pid: int
+    rank: int
+    world_size: int
+    started: float
+    job: str
+    count: int
+    operation: str
+    kind: str
+    is_running: bool
+    elapsed: float
+    seconds: dict[str, float]
+    step: int
+    tokens_per_second: float
+    on_gpu: int
+    resident: int
+    done: int
+    time: float
+
+
+def folder() -> Path:
+    """Returns where pages are: /dev/shm, or the folder for temporary files."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def read_pages(pid: int | None = None) -> list[Reading]:
+    """Returns what the running processes of this user say, by job and rank; of one with `pid`.
+
+    Pages of processes that were killed are removed.
+    """
+    found = []
+    for path in sorted(folder().glob(f"{_PREFIX}{os.getuid()}-*")):
+        number = int(path.name.rpartition("-")[2])
+        if not _is_alive(number):
+            path.unlink(missing_ok=True)
+        elif pid in (None, number):
+            with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+                reading = _read(path)
+                if reading is not None:
+                    found.append(reading)
+    return sorted(found, key=lambda r: (r.job, r.rank))
+
+
+def _read(path: Path) -> Reading | None:
+    data = path.read_bytes()
+    if len(data) < SIZE or data[:4] != _MAGIC:
+        return None  # it is being created
+    _, pid, rank, world_size, started, job = _HEADER.unpack_from(data, _HEADER_AT)
+    count, begin, end, name = _NOW.unpack_from(data, _NOW_AT)
+    now = time.monotonic()
+    step, tokens_per_second, on_gpu = _REPORT.unpack_from(data, _REPORT_AT)
+    kind, _, operation = _text(name).partition(" ")
+    return Reading(
+        path, pid, rank, world_size, started, _text(job), count, operation, kind, bool(count) and not end,
+        max(0.0, now - (end or begin)) if count else 0.0,
+        dict(zip(KINDS, _KINDS.unpack_from(data, _KINDS_AT), strict=True)), step, tokens_per_second, on_gpu,
+        resident_memory(pid), _NUMBER.unpack_from(data, _DONE_AT)[0], now,
+    )  # fmt: skip
+
+
+def ask_for_trace(reading: Reading, seconds: float, instructions: int, path: str) -> int:
+    """Writes a request for a trace into the page of a process; returns its number.
+
+    Raises:
+        ValueError: the path is longer than 400 bytes.
+    """
+    encoded = path.encode()
+    if len(encoded) > 400:
+        raise ValueError(f"the path of a trace has at most 400 bytes, got {len(encoded)}: {path}")
+    number = reading.done + 1
+    with open(reading.path, "r+b") as file, mmap.mmap(file.fileno(), SIZE) as memory:
+        _REQUEST.pack_into(memory, _REQUEST_AT, reading.done, seconds, instructions, encoded)
+        _NUMBER.pack_into(memory, _REQUEST_AT, number)  # last: now it is complete
+    return number
+
+
+def open_page(rank: int, world_size: int, job: str) -> Page | None:
+    """Returns a page for this process; None with MYTORCH_TOP=0, or, with a warning, if none can be made."""
+    if os.environ.get(VARIABLE) == "0":
+        return None
+    try:
+        return Page(rank, world_size, job)
+    except OSError as error:
+        warnings.warn(f"`mytorchrun top` won't see this process: no page can be made: {error}", stacklevel=3)
+        return None
+
+
+def _request_in(data: mmap.mmap) -> Request:
+    number, seconds, instructions, path = _REQUEST.unpack_from(data, _REQUEST_AT)
+    return Request(number, seconds, instructions, _text(path))
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def resident_memory(pid: int) -> int:
+    """Returns the bytes of a process in memory; 0 where the system doesn't say."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0  # not Linux, or it ended
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,210 @@
+"""The page of a running process, `mytorchrun top` and `mytorchrun trace`."""
+
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import mytorch
+from mytorch import nn, optim, stream
+from mytorch.cli import main, top
+from mytorch.core.grad_mode import _state
+from mytorch.stream import page, publishing, record
+from mytorch.stream.log import read_log
+from tests.profiler.test_profile import check_trace
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys, time, mytorch
+from mytorch import stream
+assert stream.publish()
+print("ready", flush=True)
+x = mytorch.ones(300, 300)
+for step in range(10**9):
+    x @ x
+    stream.report(step, 1234.5)
+    if "hang" in sys.argv and step == 3:
+        @mytorch.core.op.op
+        def stuck(x):
+            time.sleep(600)
+        stuck(x)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Pages in a folder of the test: other tests and programs have theirs elsewhere."""
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    monkeypatch.setattr(page, "folder", lambda: pages)
+    monkeypatch.delenv("MYTORCH_TOP", raising=False)
+    yield pages
+    stream.unpublish()
+
+
+@pytest.fixture
+def running(folder):
+    started = []
+
+    def start(*arguments):
+        code = "import pathlib\nfrom mytorch.stream import page\n"
+        code += f"page.folder = lambda: pathlib.Path({str(folder)!r})"
+        command = [sys.executable, "-c", f"{code}\n{PROGRAM}", *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def mine():
+    (reading,) = page.read_pages(os.getpid())
+    return reading
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.02)
+
+
+def test_operations_write_the_page(folder):
+    layer = nn.Linear(4, 4)
+    optimizer = optim.SGD(layer.parameters())
+    assert stream.publish() and stream.publish()
+    (file,) = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_size == page.SIZE
+    assert (mine().count, mine().operation) == (0, "")
+    layer(mytorch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    now = mine()
+    assert now.count == 6 and not now.is_running
+    assert (now.operation, now.kind) == ("SGD.step", "optimizer")
+    assert {kind for kind, seconds in now.seconds.items() if seconds} == {"product", "reduction", "optimizer"}
+    assert now.resident > 2**20 and now.job == str(os.getpid()) and (now.rank, now.world_size) == (0, 1)
+    stream.report(7, 1000.0)
+    assert (mine().step, mine().tokens_per_second) == (7, 1000.0)
+    stream.unpublish()
+    assert not list(folder.iterdir()) and _state.stream is None
+
+
+def test_results_are_the_same_and_instructions_can_be_recorded_meanwhile():
+    stream.publish()
+    background = _state.stream
+    assert not stream.is_recording()
+    with record() as instructions:
+        assert stream.is_recording()
+        mytorch.ones(2).exp()
+    assert [i.name for i in instructions] == ["exp"] and mine().operation == "exp"
+    assert _state.stream is background
+    mytorch.ones(2).sin()
+    assert len(instructions) == 1 and mine().count == 2
+    x = mytorch.ones(3, requires_grad=True)
+    (x * 2).exp().sum().backward()
+    assert x.grad.tolist() == pytest.approx([2 * 7.38905609893] * 3)
+    with record() as instructions:
+        stream.unpublish()
+        mytorch.ones(2).exp()
+    assert len(instructions) == 1 and _state.stream is None
+
+
+def test_nothing_without_leave(monkeypatch, folder):
+    monkeypatch.setenv("MYTORCH_TOP", "0")
+    assert not stream.publish() and not list(folder.iterdir()) and _state.stream is None
+    monkeypatch.delenv("MYTORCH_TOP")
+    folder.rmdir()
+    with pytest.warns(UserWarning, match="no page can be made"):
+        assert not stream.publish()
+
+
+def test_top_sees_a_job_and_what_hangs(running, capsys):
+    assert main(["top", "--once", "--interval", "0.01"]) == 1
+    assert "no running job" in capsys.readouterr().out
+    process = running("hang")
+    wait_for(lambda: "stuck" in [r.operation for r in page.read_pages()])
+    assert main(["top", "--once", "--interval", "0.15", "--pid", str(process.pid)]) == 0
+    text = capsys.readouterr().out
+    assert f"rank 0 pid {process.pid}" in text and "step 3, 1,234 tokens/s" in text
+    assert "stuck for 0." in text and "elementwise 100%" in text and "idle 0%" in text
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert main(["top", "--once", "--interval", "0.01"]) == 1  # and the page is gone
+    assert main(["top", "--interval", "0"]) == 2
+
+
+def test_shares_are_smoothed():
+    zero = page.Reading(
+        Path(), 1, 0, 1, 0.0, "j", 1, "matmul", "product", False, 0.0, dict.fromkeys(stream.KINDS, 0.0),
+        0, 0.0, 0, 0, 0, 0.0,
+    )  # fmt: skip
+    activity = top.Activity(zero)
+    at = {**zero.__dict__, "seconds": {**zero.seconds, "product": 1.5, "communication": 0.5}, "time": 2.0}
+    activity.update(page.Reading(**at))
+    assert (activity.shares["product"], activity.idle) == (0.75, 0.25)
+    activity.update(page.Reading(**{**at, "time": 4.0}))
+    assert activity.shares["product"] == 0.375  # a half-life later
+    assert activity.operation == "matmul ended now"
+
+
+def test_rich_draws(running):
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    running()
+    ranks = {}
+    top.watch(ranks, None)
+    wait_for(lambda: page.read_pages()[0].count > 100)
+    top.watch(ranks, None)
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(top._screen(ranks))
+    text = console.export_text()
+    assert "█" in text and "product" in text and "tokens/s" in text and "0/1" in text
+
+
+def test_trace_takes_a_window(running, tmp_path, capsys):
+    process = running()
+    folder = tmp_path / "traces"
+    assert main(["trace", "-s", "60", "-n", "10", "--dir", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("10 operations of 1 rank\n") and f"trace-{process.pid}.log" in text
+    log = folder / f"trace-{process.pid}.log"
+    found = read_log(log)
+    assert [i.name for i in found] == ["matmul"] * 10 and all(i.duration is not None for i in found)
+    assert len(check_trace(log.with_suffix(".json"))) >= 10
+    assert main(["timeline", str(log), "--output", str(tmp_path / "t.html")]) == 0
+    assert main(["trace", "-s", "0.05", "--dir", str(folder)]) == 0  # a second one, by time
+    assert len(read_log(log)) > 0
+    count = page.read_pages()[0].count
+    wait_for(lambda: page.read_pages()[0].count > count)  # the program goes its way
+
+
+def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch):
+    assert main(["trace", "--dir", str(tmp_path)]) == 1
+    assert "no running job" in capsys.readouterr().err
+    assert main(["trace", "-s", "0"]) == 2
+    running("hang")
+    wait_for(lambda: "stuck" in [r.operation for r in page.read_pages()])
+    monkeypatch.setattr("mytorch.cli.trace._PATIENCE", 0.1)
+    assert main(["trace", "-s", "0.1", "--dir", str(tmp_path)]) == 1
+    assert "began no operation; its last is stuck" in capsys.readouterr().err
+    assert main(["trace", "-s", "0.1", "--dir", str(tmp_path / ("long" * 50) / ("long" * 60))]) == 2
+    assert "at most 400 bytes" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path):
+    stream.publish()
+    page.ask_for_trace(mine(), 1.0, 0, str(tmp_path / "no" / "trace.log"))
+    with pytest.warns(UserWarning, match="no trace for"):
+        publishing.poll(publishing._page)
+    assert mine().done == 1 and not stream.is_recording()

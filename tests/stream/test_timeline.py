@@ -1,0 +1,114 @@
+"""Timelines: lanes, idle time, arrows, what hangs; and the files that are drawn of them."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from mytorch.cli import main
+from mytorch.stream import Instruction, Operand
+from mytorch.stream.instruction import KINDS
+from mytorch.stream.log import LogWriter
+from mytorch.stream.timeline import COLOURS, make_timeline
+from tests.profiler.test_profile import check_trace
+
+
+def instruction(number, name, phase, start, duration, rank=0, nbytes=64, **named):
+    array = Operand(number, (nbytes // 4,), np.dtype("float32"), "cpu", nbytes)
+    i = Instruction(number, name, phase, "", ("left",), (array,), named, None, rank, 0)
+    i.start, i.duration = 100.0 + start, duration
+    return i
+
+
+def two_ranks():
+    return [
+        instruction(1, "matmul", "forward", 0.0, 4.0, nbytes=4096),
+        instruction(2, "add", "forward", 1.0, 1.0),  # inside
+        instruction(3, "all_reduce", "communication", 4.0, 4.0, group="WORLD", seq=1),
+        instruction(4, "all_reduce", "communication", 6.0, 3.0, group="WORLD", seq=2),
+        instruction(5, "SGD.step", "optimizer", 9.0, 1.0),
+        instruction(1, "DataLoader", "data", 0.0, 1.0, rank=1),
+        instruction(2, "matmul", "backward", 1.0, 5.0, rank=1),
+        instruction(3, "all_reduce", "communication", 6.0, 2.0, rank=1, group="WORLD", seq=1),
+        instruction(4, "all_reduce", "communication", 6.5, 2.0, rank=1, group="WORLD", seq=2),
+    ]
+
+
+def test_lanes_and_idle_time():
+    line = make_timeline(two_ranks())
+    assert line.ranks == [0, 1] and line.seconds == 10.0
+    assert [b.instruction.name for b in line.bars[0, "compute"]] == ["matmul", "SGD.step"]
+    idle = {key: round(line.idle(*key), 3) for key in line.bars}
+    assert idle == {
+        (0, "compute"): 0.5, (0, "communication"): 0.5, (1, "data"): 0.9, (1, "compute"): 0.5,
+        (1, "communication"): 0.75,
+    }  # fmt: skip
+    assert [(b.row, b.rows) for b in line.bars[0, "communication"]] == [(0, 2), (1, 2)]
+    assert line.phases[0] == [("forward", 0.0, 4.0), ("optimizer", 9.0, 10.0)]
+    assert line.bars[0, "compute"][0].height == 1.0 > line.bars[0, "compute"][1].height > 0.3
+
+
+def test_arrows_lead_from_the_rank_that_came_last():
+    arrows = make_timeline(two_ranks()).arrows
+    ends = [
+        (a.late.instruction.rank, a.late.start, a.waiting.instruction.rank, a.waiting.end) for a in arrows
+    ]
+    assert ends == [(1, 6.0, 0, 8.0), (1, 6.5, 0, 9.0)]
+
+
+def test_a_part_of_it_and_what_hangs():
+    found = two_ranks()
+    found[4].duration = None
+    line = make_timeline(found, start=5.0, end=9.5)
+    assert line.seconds == pytest.approx(4.0) and (0, "data") not in line.bars
+    assert [b.is_open for b in line.bars[0, "compute"]] == [True]
+    assert "never ended" in line.bars[0, "compute"][0].text
+    with pytest.raises(ValueError, match="no operation between 50"):
+        make_timeline(found, start=50.0)
+
+
+def test_every_kind_has_a_colour():
+    assert set(COLOURS) == set(KINDS)
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        writer = LogWriter(tmp_path / "ops.log")
+        for i in two_ranks():
+            if i.rank == rank:
+                i.name = i.name.replace("matmul", "</script>")
+                writer.begin(i)
+                writer.end(i)
+    return tmp_path / "ops.log"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html", ".json"])
+def test_the_command_writes(log, suffix, capsys):
+    pytest.importorskip("matplotlib")
+    path = log.with_suffix(suffix)
+    assert main(["timeline", str(log), "--output", str(path), "--title", "Two <ranks>"]) == 0
+    assert "rank 1 communication" in capsys.readouterr().out
+    if suffix == ".png":
+        assert path.read_bytes().startswith(b"\x89PNG")
+    elif suffix == ".svg":
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    elif suffix == ".json":
+        assert {e["pid"] for e in check_trace(path)} == {0, 1}
+    else:
+        page = path.read_text()
+        assert page.count("</script>") == 1 and "Two &lt;ranks&gt;" in page
+        assert not re.search(r"""(?:src|href)\s*=|@import|url\(""", page)  # self-contained
+        data = json.loads(re.search(r"const data = (.*);\n", page)[1])
+        assert len(data["bars"]) >= 5 and data["ranks"] == [0, 1] and data["arrows"]
+
+
+def test_a_wrong_call_is_explained(tmp_path, capsys):
+    assert main(["timeline", str(tmp_path / "no.log")]) == 2
+    assert main(["timeline", str(tmp_path / "no.log"), "--output", "timeline.gif"]) == 2
+    errors = capsys.readouterr().err
+    assert "no such log" in errors and "--output ends in .png" in errors
