@@ -108,14 +108,14 @@ def summary(model: Module, *inputs: Any, dtype: Any = None, depth: int | None = 
         depth: down to which depth the printed table shows modules; None for all.
 
     >>> print(mytorch.summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), (16, 4)))
-    Layer       Output   Parameters  FLOP forward  backward  Saved
+    Layer        Output  Parameters  FLOP forward  backward  Saved
     --------------------------------------------------------------
-    Sequential  (16, 2)          58        1.536K    2.048K  640 B
+    Sequential  (16, 2)          58        1.536K    2.048K  512 B
       0 Linear  (16, 8)          40        1.024K    1.024K    0 B
-      1 ReLU    (16, 8)           0             0         0  128 B
-      2 Linear  (16, 2)          18           512    1.024K  512 B
+      1 ReLU    (16, 8)           0             0         0  512 B
+      2 Linear  (16, 2)          18           512    1.024K    0 B
     58 parameters, 58 of them trained: 232 B; buffers 0 B
-    forward and backward: 3.584K FLOP, at the peak 2.1 KiB
+    forward and backward: 3.584K FLOP, at the peak 2.3 KiB
     """
     before = memory.allocated
     model = meta_copy(model)

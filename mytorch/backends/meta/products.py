@@ -1,4 +1,4 @@
-"""The products of meta arrays, shown to whoever counts floating-point operations."""
+"""The products of meta arrays, shown to the counters of floating-point operations."""
 
 from __future__ import annotations
 
