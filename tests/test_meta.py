@@ -111,7 +111,7 @@ def test_loading_to_meta(tmp_path):
 
 
 def test_programs_without_it_do_not_load_it():
-    code = "import sys, mytorch; mytorch.ones(2).sum(); print([m for m in sys.modules if 'backends.meta' in m])"
+    code = "import sys, mytorch; mytorch.ones(2).sum(); print([m for m in sys.modules if 'ds.meta' in m])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT) == "[]\n"
 
 
