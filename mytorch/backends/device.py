@@ -20,7 +20,8 @@ class device(str):  # noqa: N801 - PyTorch's name
     """The device of an array. It is a string, so that `x.device == "cuda:0"` is True.
 
     Args:
-        name: "cpu", "cuda" (the current GPU), "cuda:N", another device, or the number of a GPU.
+        name: "cpu", "cuda" (the current GPU), "cuda:N", "meta" (tensors without data), another device, or the
+            number of a GPU.
         index: the number of the GPU, if the name has none.
 
     >>> mytorch.device("cpu").type
