@@ -16,6 +16,7 @@ import numpy as np
 
 from ...backends import threads
 from ...backends.blas import product
+from ...nn.functional.composite import use_fused
 from ...utils import atomic_write
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
@@ -136,7 +137,7 @@ def _writable(y: Value, i: Instruction) -> list[str]:
 def _loop_lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[str]:
     loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
     name, sizes = f"loop{number}", {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}
-    namespace[name] = loaded(loop)
+    namespace[name] = runnable(loop)
     lines = [f"{_name(y)} = np.empty({y.shape!r}, {y.dtype.name!r})" for y in i.outputs]
     given = [f"flat({_name(x)}, {sizes[kind]})" for x, kind in zip(i.args, loop.inputs, strict=True)]
     stored = [f"{_name(y)}.reshape(-1)" for y in i.outputs]
@@ -155,11 +156,14 @@ def flat(x: np.ndarray, size: int) -> np.ndarray:
     return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
 
 
+def runnable(loop: Loop) -> Callable:
+    """Returns the compiled loop, or the same in NumPy without Numba and with `use_fused(False)`."""
+    return loaded(loop) if use_fused.default and threads.installed() else loop.in_numpy
+
+
 @functools.cache
 def loaded(loop: Loop) -> Callable:
     """Returns the compiled loop; its source is kept in a folder by content, with what Numba makes of it."""
-    if not threads.installed():
-        return loop.in_numpy
     source = HEADER + loop.source()
     digest = hashlib.sha256(source.encode()).hexdigest()[:24]
     root = Path(os.environ.get("MYTORCH_CACHE") or Path.home() / ".cache" / "mytorch")

@@ -1,4 +1,4 @@
-"""Removes instructions whose results nobody takes."""
+"""Removes instructions whose results are not used."""
 
 from __future__ import annotations
 
