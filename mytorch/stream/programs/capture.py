@@ -16,7 +16,7 @@ from ...nn.functional.composite import choose
 from ...nn.module import Module
 from .kernels import kept_whole
 from .program import Program, mapped
-from .recording import Recorder, recording
+from .tracing import Tracer, tracing
 
 
 def capture(function: Callable, *examples: Any, **named: Any) -> Program:
@@ -42,20 +42,20 @@ def capture(function: Callable, *examples: Any, **named: Any) -> Program:
       return %3
     """
     inputs: list[MetaArray] = []
-    with recording() as recorder, kept_whole(), META, choose(auto=True):
+    with tracing() as tracer, kept_whole(), META, choose(auto=True):
         for tensor in tensors_of(function):
-            recorder.lift(raw_of(tensor), tensor)
-        args, kwargs = mapped(lambda x: _as_input(x, recorder, inputs), (examples, named))
+            tracer.lift(raw_of(tensor), tensor)
+        args, kwargs = mapped(lambda x: _as_input(x, tracer, inputs), (examples, named))
         try:
             result = function(*args, **kwargs)
         except (RuntimeError, TypeError) as error:
             if "on meta" not in str(error):
                 raise
             raise NotImplementedError("a program can't ask for an element while it is captured") from error
-        outputs = mapped(lambda x: _as_output(x, recorder), result)
+        outputs = mapped(lambda x: _as_output(x, tracer), result)
     name = getattr(function, "__name__", type(function).__name__)
-    given = tuple(map(recorder.value, inputs))
-    return Program(given, recorder.state, recorder.constants, recorder.instructions, outputs, name)
+    given = tuple(map(tracer.value, inputs))
+    return Program(given, tracer.state, tracer.constants, tracer.instructions, outputs, name)
 
 
 def tensors_of(function: Callable) -> list[Tensor]:
@@ -83,13 +83,13 @@ def _is_set(cell: Any) -> bool:
     return True
 
 
-def _as_input(x: Any, recorder: Recorder, inputs: list[MetaArray]) -> Any:
+def _as_input(x: Any, tracer: Tracer, inputs: list[MetaArray]) -> Any:
     if not isinstance(x, (Tensor, Array, np.ndarray)):
         return x
     raw = raw_of(x)
     strides = raw.strides if isinstance(raw, np.ndarray) else None
     made = new_of(layout(raw.shape, strides, raw.dtype))
-    recorder.new(made)
+    tracer.new(made)
     inputs.append(made)
     if isinstance(x, Tensor):
         found = from_raw(made)
@@ -98,8 +98,8 @@ def _as_input(x: Any, recorder: Recorder, inputs: list[MetaArray]) -> Any:
     return Array(made)
 
 
-def _as_output(x: Any, recorder: Recorder) -> Any:
+def _as_output(x: Any, tracer: Tracer) -> Any:
     if not isinstance(x, (Tensor, Array, np.ndarray, MetaArray)):
         return x
     raw = raw_of(x)
-    return recorder.value(recorder.lift(raw, x if isinstance(x, Tensor) else None))
+    return tracer.value(tracer.lift(raw, x if isinstance(x, Tensor) else None))

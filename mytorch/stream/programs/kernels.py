@@ -19,7 +19,7 @@ from ...core.grad_accumulator import LazyGrad
 from ...core.op import op
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
-from .recording import current
+from .tracing import current
 
 # Those with products inside, and those whose kernels do more in a pass than a loop can.
 KEPT = (
@@ -30,11 +30,11 @@ KEPT = (
 
 @contextmanager
 def kept_whole() -> Iterator[None]:
-    """Context in which these composites are recorded as single instructions, unless `use_fused(False)`."""
+    """Context in which these composites are noted as single instructions, unless `use_fused(False)`."""
     names = KEPT if use_fused.default else ()
     before = {name: REGISTRY[name].reference for name in names}
     for name in names:
-        REGISTRY[name].reference = _recorded(REGISTRY[name])
+        REGISTRY[name].reference = _traced(REGISTRY[name])
     try:
         yield
     finally:
@@ -42,23 +42,23 @@ def kept_whole() -> Iterator[None]:
             REGISTRY[name].reference = reference
 
 
-def _recorded(composite: Composite) -> Callable:
+def _traced(composite: Composite) -> Callable:
     """Returns the reference, except that while a program is captured it is one instruction."""
     reference, manual = composite.reference, composite.manual_variant
 
     def forward(*args: Any) -> tuple:
-        recorder = current.recorder
-        with recorder.inside():
+        tracer = current.tracer
+        with tracer.inside():
             result, vjp = manual.forward(*args)
         results = result if composite.outputs else (result,)
         name = composite.__name__
-        made, saved = recorder.note_kernel("kernel", (name, *args), results)
+        made, saved = tracer.note_kernel("kernel", (name, *args), results)
         return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args)
 
     variant = op(forward, outputs=composite.outputs, half=True)
 
     def call(*args: Any) -> Any:
-        if current.recorder is None:
+        if current.tracer is None:
             return reference(*args)
         try:
             return variant(*args)
@@ -70,12 +70,12 @@ def _recorded(composite: Composite) -> Callable:
 
 def _vjp(vjp: Any, saved: Any, g: Any, args: tuple) -> tuple:
     """Records the vjp of a kernel."""
-    recorder = current.recorder
-    with recorder.inside():
+    tracer = current.tracer
+    with tracer.inside():
         found = zip(args, gradients(vjp, g), strict=False)
         wanted = {k: tuple(x.shape) for k, (x, dx) in enumerate(found) if is_raw(x) and dx is not None}
         grads = [np.empty(shape, args[k].dtype, like=args[k]) for k, shape in wanted.items()]
-    made, _ = recorder.note_kernel("kernel.vjp", (saved, g), grads, wanted)
+    made, _ = tracer.note_kernel("kernel.vjp", (saved, g), grads, wanted)
     by_position = dict(zip(wanted, made, strict=True))
     return tuple([by_position.get(k) for k in range(len(args))])
 

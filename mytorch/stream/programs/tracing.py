@@ -1,4 +1,4 @@
-"""Recording arrays: meta arrays that note each call of a NumPy function as an instruction."""
+"""Tracing arrays: meta arrays that note each call of a NumPy function as an instruction."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _WRITERS = {
 }  # fmt: skip
 
 
-class RecordingArray(MetaArray):
-    """A meta array of a program that is being recorded."""
+class TracingArray(MetaArray):
+    """A meta array of a program that is being captured."""
 
     __slots__ = ()
 
@@ -40,13 +40,13 @@ class RecordingArray(MetaArray):
         def rule(*inputs, **kwargs):
             return MetaArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs)
 
-        return current.recorder.call(name, rule, inputs, kwargs)
+        return current.tracer.call(name, rule, inputs, kwargs)
 
     def __array_function__(self, function, types, args, kwargs):
         def rule(*args, **kwargs):
             return MetaArray.__array_function__(self, function, types, args, kwargs)
 
-        return current.recorder.call(name_of(function), rule, args, kwargs)
+        return current.tracer.call(name_of(function), rule, args, kwargs)
 
 
 def name_of(function: Callable) -> str:
@@ -55,22 +55,22 @@ def name_of(function: Callable) -> str:
     return f"{module}.{function.__name__}" if module else function.__name__
 
 
-def _recorded(name: str, rule: Callable) -> Callable:
+def _traced(name: str, rule: Callable) -> Callable:
     def method(self, *args, **kwargs):
-        return current.recorder.call(name, rule, (self, *args), kwargs)
+        return current.tracer.call(name, rule, (self, *args), kwargs)
 
     return method
 
 
 for _name in _METHODS:
-    setattr(RecordingArray, _name, _recorded("." + _name.strip("_"), getattr(MetaArray, _name)))
+    setattr(TracingArray, _name, _traced("." + _name.strip("_"), getattr(MetaArray, _name)))
 for _name in _PROPERTIES:
     _property = getattr(MetaArray, _name)
-    setattr(RecordingArray, _name, property(_recorded(f".{_name}", _property.fget), _property.fset))
+    setattr(TracingArray, _name, property(_traced(f".{_name}", _property.fget), _property.fset))
 
 
-class Recorder:
-    """Notes the instructions of a function that runs on recording arrays.
+class Tracer:
+    """Notes the instructions of a function that runs on tracing arrays.
 
     Attributes:
         instructions: so far.
@@ -90,7 +90,7 @@ class Recorder:
 
     def new(self, x: MetaArray) -> Value:
         """Returns a new value for an array."""
-        x.__class__ = RecordingArray
+        x.__class__ = TracingArray
         of = self._storages.get(id(x.storage))
         value = Value(len(self._values), x.shape, x.strides, x.dtype, of)
         self._storages.setdefault(id(x.storage), value)
@@ -202,9 +202,9 @@ class Recorder:
         return self.value(x) if isinstance(x, MetaArray) else x
 
     def unwrap(self, args: Sequence[Any]) -> tuple[list, device] | None:
-        """Returns what `core.op.unwrap` does, with recording arrays in place of those with elements; None if
+        """Returns what `core.op.unwrap` does, with tracing arrays in place of those with elements; None if
         there are no arrays, and in other threads."""
-        if current.recorder is not self:
+        if current.tracer is not self:
             return None
         raws, found = [], False
         for a in args:
@@ -218,24 +218,24 @@ class Recorder:
 
 
 class _Current(threading.local):
-    recorder: Recorder | None = None
+    tracer: Tracer | None = None
 
 
 current = _Current()
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
-    """Context in which this thread's calls are noted; its value is the recorder."""
-    if current.recorder is not None:
+def tracing() -> Iterator[Tracer]:
+    """Context in which this thread's calls are noted; its value is the tracer."""
+    if current.tracer is not None:
         raise RuntimeError("a program is being captured already")
-    recorder = current.recorder = Recorder()
-    op.lifting.append(recorder.unwrap)
-    thread.is_recording, module.note, module.constant = True, recorder.made_by, recorder.constant
+    tracer = current.tracer = Tracer()
+    op.lifting.append(tracer.unwrap)
+    thread.is_tracing, module.note, module.constant = True, tracer.made_by, tracer.constant
     try:
-        yield recorder
+        yield tracer
     finally:
-        thread.is_recording, module.note = False, None
-        recorder.restore()
-        op.lifting.remove(recorder.unwrap)
-        current.recorder = None
+        thread.is_tracing, module.note = False, None
+        tracer.restore()
+        op.lifting.remove(tracer.unwrap)
+        current.tracer = None
