@@ -101,6 +101,20 @@ def test_leaving_meta():
     assert nn.Sequential(layer).to_empty(device="meta", recurse=False)[0].weight.device.type == "cpu"
 
 
+def test_loading_to_meta(tmp_path):
+    mytorch.save(nn.Linear(2, 3).state_dict(), tmp_path / "layer.safetensors")
+    state = mytorch.load(tmp_path / "layer.safetensors", map_location="meta")
+    assert {name: tuple(x.shape) for name, x in state.items()} == {"weight": (3, 2), "bias": (3,)}
+    assert all(x.is_meta for x in state.values())
+    with pytest.raises(NotImplementedError, match="no data"):
+        mytorch.save(state, tmp_path / "other.safetensors")
+
+
+def test_programs_without_it_do_not_load_it():
+    code = "import sys, mytorch; mytorch.ones(2).sum(); print([m for m in sys.modules if 'ds.meta' in m])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT) == "[]\n"
+
+
 def test_random_numbers_advance_nothing():
     mytorch.manual_seed(0)
     before = mytorch.get_rng_state()

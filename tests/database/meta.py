@@ -55,18 +55,29 @@ def facts_of(x: Any) -> Any:
     return tuple(x.shape), str(x.dtype), steps, base, x._version.count, x.requires_grad
 
 
-def outcome(call: Callable, arguments: tuple, gradients: bool) -> Any:
-    """The facts of the results and of the gradients of the inputs; or the class of the error."""
+def outcome(call: Callable, arguments: tuple, gradients: int) -> Any:
+    """The facts of the results and of the gradients of the inputs; or the class of the error.
+
+    Args:
+        gradients: 0 for none, 1 for the first ones, 2 for those of gradients, too.
+    """
+    inputs = [x for x in leaves(arguments) if isinstance(x, mytorch.Tensor) and x.requires_grad]
+    inputs = list({id(x): x for x in inputs}.values())
     try:
         results = list(leaves(call(*arguments[0], **arguments[1])))
         found = list(map(facts_of, results))
-        outs = [x for x in results if isinstance(x, mytorch.Tensor) and x.requires_grad]
-        inputs = [x for x in leaves(arguments) if isinstance(x, mytorch.Tensor) and x.requires_grad]
-        inputs = list({id(x): x for x in inputs}.values())
-        if gradients and outs and inputs:
-            weights = [mytorch.ones_like(x) for x in outs]
-            for g in mytorch.autograd.grad(outs, inputs, weights, allow_unused=True):
-                found.append(None if g is None else (tuple(g.shape), str(g.dtype)))
+        for times in range(gradients, 0, -1):
+            results = _gradients(results, inputs, times > 1)
+            found += [None if g is None else (tuple(g.shape), str(g.dtype)) for g in results]
         return found
     except Exception as error:
         return type(error)
+
+
+def _gradients(results: list, inputs: list, create_graph: bool) -> list:
+    outs = [x for x in results if isinstance(x, mytorch.Tensor) and x.requires_grad]
+    if not outs or not inputs:
+        return []
+    how = {"create_graph": True} if create_graph else {}
+    weights = [mytorch.ones_like(x) for x in outs]
+    return list(mytorch.autograd.grad(outs, inputs, weights, allow_unused=True, **how))

@@ -73,11 +73,15 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         from .ufuncs import call_ufunc
 
+        if not all([isinstance(x, _OPERANDS) for x in inputs]):
+            return NotImplemented  # a Tensor's or an Array's call
         return call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function, types, args, kwargs):
         from .functions import call_function
 
+        if not all([issubclass(kind, _OPERANDS) for kind in types]):
+            return NotImplemented
         return call_function(function, args, kwargs)
 
     def __getitem__(self, index):
@@ -120,6 +124,9 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         return f"MetaArray(shape={self.shape}, strides={self.strides}, dtype={self.dtype})"
+
+
+_OPERANDS = (MetaArray, np.ndarray, np.generic, int, float, complex, list, tuple, type(None))
 
 
 def new_of(layout: np.ndarray) -> MetaArray:
