@@ -81,11 +81,10 @@ class Instruction:
         events: the CUDA events before and after it (see `device_time`).
     """
 
-    __slots__ = (
-        "number", "name", "phase", "module", "signature", "arguments", "keywords", "outputs", "start",
-        "duration", "inside", "parent", "origin", "rank", "thread", "site", "failed", "events", "finish",
-        "__weakref__",
-    )  # fmt: skip
+    outputs: tuple[Operand, ...] = ()
+    start, duration, inside = 0.0, None, 0.0
+    site, failed = "", False
+    origin = events = finish = None
 
     def __init__(
         self, number: int, name: str, phase: str, module: str, signature: Signature, arguments: tuple,
@@ -93,11 +92,7 @@ class Instruction:
     ):  # fmt: skip
         self.number, self.name, self.phase, self.module = number, name, phase, module
         self.signature, self.arguments, self.keywords = signature, arguments, keywords
-        self.parent, self.origin = parent, None
-        self.rank, self.thread = rank, thread
-        self.outputs: tuple[Operand, ...] = ()
-        self.start, self.duration, self.inside = 0.0, None, 0.0
-        self.site, self.failed, self.events, self.finish = "", False, None, None
+        self.parent, self.rank, self.thread = parent, rank, thread
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -167,7 +162,7 @@ def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
     if kind in PLAIN or kind is Operand:
         return value
     if kind is tuple or kind is list:
-        return tuple([plain(v, operand) for v in value])
+        return tuple([v if type(v) in PLAIN else plain(v, operand) for v in value])
     if kind is slice:
         return f"{value.start}:{value.stop}:{value.step}".replace("None", "")
     found = operand(value)
