@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..backends.device import device
+
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 COMMUNICATION, DATA = "communication", "data"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, DATA)
@@ -23,11 +25,11 @@ _KINDS = {
     "embedding": "embedding|gather|index|take|scatter|mask_at",
     "view": "view|reshape|permute|transpose|expand|squeeze|unsqueeze|slice|split|chunk|unbind|select"
     "|as_strided|flatten|movedim|diagonal|unfold|narrow",
-    "copy": "clone|copy|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|_setitem",
+    "copy": "clone|copy|move|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|_setitem",
     "reduction": "sum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp|cumsum",
 }
 KINDS = (*_KINDS, "elementwise", "optimizer", "communication", "data", "annotation")
-PLAIN = frozenset((int, float, bool, str, complex, type(None), np.dtype, type(Ellipsis), type))
+PLAIN = frozenset((int, float, bool, str, complex, type(None), type(Ellipsis), type))
 
 
 Signature: TypeAlias = Callable | tuple[str, ...] | None
@@ -47,8 +49,8 @@ class Operand(NamedTuple):
 
     def __str__(self) -> str:
         sizes = ",".join(map(str, self.shape))
-        device = "" if self.device == "cpu" else f"@{self.device}"
-        return f"%{self.number}:{dtype_name(self.dtype)}[{sizes}]{device}"
+        where = "" if self.device == "cpu" else f"@{self.device}"
+        return f"%{self.number}:{dtype_name(self.dtype)}[{sizes}]{where}"
 
 
 dtype_name = functools.cache(str)  # NumPy takes 6 µs to name a dtype
@@ -165,6 +167,8 @@ def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
         return tuple([v if type(v) in PLAIN else plain(v, operand) for v in value])
     if kind is slice:
         return f"{value.start}:{value.stop}:{value.step}".replace("None", "")
+    if isinstance(value, (np.dtype, device)):
+        return str(value)
     found = operand(value)
     return f"<{kind.__name__}>" if found is None else found
 

@@ -73,7 +73,9 @@ def test_attributes_are_plain_and_keep_nothing_alive():
     with record() as instructions:
         x.sum(1, keepdim=True)
         x[:, mytorch.tensor([0, 2])]
+        x.double()
     assert instructions[0].attributes["keepdim"] is True
+    assert instructions[-1].attributes["dtype"] == "float64"
     for i in instructions:
         for value in (*i.arguments, *i.keywords.values()):
             assert not isinstance(value, (np.ndarray, mytorch.Tensor, list))
