@@ -185,25 +185,6 @@ def test_ranks_get_the_signal_and_may_still_save(size, number, tmp_path):
     check_nothing_left(tmp_path)
 
 
-def test_ranks_that_ignore_signals_are_killed(tmp_path):
-    """After the timeout of collectives, within 5 and 30 s; at once after a second signal."""
-    folders = {times: tmp_path / str(times) for times in (1, 2)}
-    for folder in folders.values():
-        folder.mkdir()
-    jobs = {
-        times: started(1, "ignore_signals", folder, "--timeout", 1 if times == 1 else 1000)
-        for times, folder in folders.items()
-    }
-    for times, process in jobs.items():
-        for _ in range(times):
-            process.send_signal(signal.SIGINT)
-            wait_for(lambda folder=folders[times]: list(folder.glob("0/caught-?")))
-    for process in jobs.values():
-        code, _, err = finish(process, START)
-        assert code == 130 and "the launcher got SIGINT" in cause_in(err)
-    check_nothing_left(tmp_path)
-
-
 @pytest.mark.parametrize("size, way", [(1, "sleep"), (2, "forever")])
 def test_the_launcher_is_killed(size, way, tmp_path):
     process = started(size, way, tmp_path)
@@ -267,8 +248,27 @@ EXITS = {
 }
 
 
-def test_a_rank_that_can_not_exit(tmp_path):
-    """The other one ends with code 0. Half of an hour is the default; see exit_watch.py for the 15 s.
+def check_ranks_that_ignore_signals(tmp_path):
+    """They are killed after the timeout of collectives, within 5 and 30 s; at once after a second signal."""
+    folders = {times: tmp_path / str(times) for times in (1, 2)}
+    for folder in folders.values():
+        folder.mkdir()
+    jobs = {
+        times: started(1, "ignore_signals", folder, "--timeout", 1 if times == 1 else 1000)
+        for times, folder in folders.items()
+    }
+    for times, process in jobs.items():
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            wait_for(lambda folder=folders[times]: list(folder.glob("0/caught-?")))
+    for process in jobs.values():
+        code, _, err = finish(process, START)
+        assert code == 130 and "the launcher got SIGINT" in cause_in(err)
+
+
+def test_ranks_that_do_not_end(tmp_path):
+    """One that can't exit: the other ends with code 0. Half of an hour is the default; see exit_watch.py for
+    the 15 s. And those that ignore signals.
 
     The jobs, most of which is waiting, run side by side.
     """
@@ -283,7 +283,9 @@ def test_a_rank_that_can_not_exit(tmp_path):
         return launch("-n", 2, script, limit=5 * START, MYTORCH_EXIT_TIMEOUT="5")
 
     with ThreadPoolExecutor(len(EXITS)) as pool:
-        jobs = dict(zip(EXITS, pool.map(run, EXITS), strict=True))
+        ends = pool.map(run, EXITS)
+        check_ranks_that_ignore_signals(tmp_path)
+        jobs = dict(zip(EXITS, ends, strict=True))
     for name, (code, out, err) in jobs.items():
         assert (code, out) == (1, "done\ndone\n") and EXITS[name][1] in cause_in(err), name
     check_nothing_left(tmp_path)
