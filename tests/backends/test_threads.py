@@ -156,7 +156,8 @@ def test_the_users_number_of_threads_counts():
     """Also PyTorch's, which uses the OpenMP that Numba starts two threads of."""
     code = "work(); print(mytorch.get_num_threads(), threads._numba.get_num_threads())"
     assert python(code, OMP_NUM_THREADS="1") == "1 1"
-    code = "mytorch.set_num_threads(1); work()\nprint(threads._numba.get_num_threads(), torch.get_num_threads())"
+    counts = "threads._numba.get_num_threads(), torch.get_num_threads()"
+    code = f"mytorch.set_num_threads(1); work(); print({counts})"
     before = "import torch; torch.set_num_threads(1)"
     assert python(code, before, OMP_NUM_THREADS=None, NUMBA_NUM_THREADS="2") == "1 1"
 
