@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,11 +18,20 @@ from tests.accelerate.test_checkpoint import FILES, begin, run
 from tests.distributed.launched import ROOT, surroundings
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder in which a run was saved after steps 1, 2 and 3."""
+    folder, parts = tmp_path_factory.mktemp("saved"), begin()
+    run(parts, 3, lambda: parts[0].save_state(folder, keep_last=3))
+    return folder
+
+
 @pytest.fixture
-def three(tmp_path):
-    """An accelerator whose run was saved after steps 1, 2 and 3."""
+def three(tmp_path, saved):
+    """The accelerator of that run, and a copy of the folder in tmp_path."""
     parts = begin()
-    run(parts, 3, lambda: parts[0].save_state(tmp_path, keep_last=3))
+    run(parts, 3, lambda: None)
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     return parts[0]
 
 
