@@ -48,6 +48,7 @@ class KVCache:
         ]
         self.capacity, self.length = capacity, 0
         self.padding = np.array(padding) if padding is not None and any(padding) else None
+        self.plans: dict = {}  # of `decoder_block`
         self._mask: tuple[tuple[int, int], Tensor] | None = None  # of the last (length, new tokens)
 
     def positions(self, new: int) -> slice | Tensor:

@@ -12,6 +12,9 @@ import numpy as np
 from mytorch.utils import atomic_write
 from mytorch.utils.reading import read_json
 
+# A damaged number would have a model built of layer after layer until the memory is full.
+_MOST_LAYERS, _MOST = 10_000, 2**31 - 1
+
 
 class ModelConfig:
     """The base of the configurations of models, dataclasses that are saved as JSON.
@@ -31,13 +34,14 @@ class ModelConfig:
     file_options: ClassVar[dict[str, Any]]
 
     def check_positive(self, *names: str) -> None:
-        """Raises ValueError unless these fields are positive integers."""
+        """Raises ValueError unless these fields are positive integers, of a size that a model may have."""
         for name in names:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise ValueError(f"{name} must be an int, got {value!r}")
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            most = _MOST_LAYERS if "layer" in name else _MOST
+            if not 1 <= value <= most:
+                raise ValueError(f"{name} must be at least 1 and at most {most}, got {value}")
 
     def check_divisible(self, name: str, by: str) -> None:
         """Raises ValueError unless one field is a multiple of another."""

@@ -29,6 +29,7 @@ from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 
 from .cache import KVCache
+from .decoder_block import decode
 from .language_model import LanguageModel
 from .llama_config import LlamaConfig
 
@@ -51,6 +52,8 @@ class LlamaBlock(nn.Module):
         self.mlp = nn.GatedMLP(c.hidden_size, c.intermediate_size, c.mlp_bias)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], cache: KVCache | None = None) -> Tensor:
+        if cache is not None and (decoded := decode(self, x, angles, cache)) is not None:
+            return decoded
         attend = None if cache is None else functools.partial(cache.attend, self.layer)
         normed = self.input_layernorm(x)
         x = x + self.self_attn(normed, angles=angles, is_causal=cache is None, attend=attend)

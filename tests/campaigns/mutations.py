@@ -87,7 +87,8 @@ def _odd(random, value, raw):
         return _raw(raw, left * depth + "1" + right * depth)
 
     def number():
-        return value + random.choice([-1, 1, 0.5, 10**6]) if isinstance(value, int) else str(value)
+        added = random.choice([-1, 1, 0.5, 10**6])
+        return value + (added if abs(value) < 1e300 else 1) if isinstance(value, int) else str(value)
 
     def text():
         return re.sub("[0-9a-f]", "7", value, count=1) if isinstance(value, str) else [value]

@@ -58,10 +58,9 @@ def structure(random, data, change):
 
 
 def _encoded(text):
-    try:
-        return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:  # surrogates that stand for no byte
-        return text.encode(errors="surrogatepass")
+    """Surrogates that stand for a byte become it, the others three bytes that are no UTF-8."""
+    kinds = {char: "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass" for char in {*text}}
+    return b"".join([char.encode(errors=kinds[char]) for char in text])
 
 
 @dataclass

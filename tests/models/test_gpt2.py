@@ -150,7 +150,9 @@ def test_sampling_follows_the_probabilities():
     ("call", "message"),
     [
         (lambda: GPT2Config(n_embd=10, n_head=3), "n_embd=10.*n_head=3"),
-        (lambda: GPT2Config(n_layer=0), "n_layer must be at least 1, got 0"),
+        (lambda: GPT2Config(n_layer=0), "n_layer must be at least 1 and at most 10000, got 0"),
+        (lambda: GPT2Config(n_layer=10**30), "n_layer must be at least 1 and at most 10000, got 10"),
+        (lambda: GPT2Config(n_embd=2**31), "n_embd must be .* at most 2147483647, got 2147483648"),
         (lambda: GPT2Config.of_size("huge"), "'huge' is unknown; the sizes are nano, small, base"),
         (lambda: tiny()(mytorch.zeros((1, 11), dtype=int)), "11 tokens exceed the context length of 10"),
         (lambda: tiny().generate(mytorch.zeros((1, 0), dtype=int), 1),

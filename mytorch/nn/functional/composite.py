@@ -299,6 +299,11 @@ def choose(auto: bool = False, fused: bool | None = None) -> Iterator[Callable[[
         _chosen.variant, _chosen.kernel_ran = before[0], before[1] or _chosen.kernel_ran
 
 
+def is_default() -> bool:
+    """Returns whether a call that says neither `auto` nor `fused` may run a kernel in this thread."""
+    return use_fused.default and _chosen.variant == (False, None)
+
+
 class use_fused:  # noqa: N801 - used like a function
     """Enables or disables fused kernels: from now on as a plain call, within a block as a context.
 

@@ -34,7 +34,7 @@ def _row(array, batch, head, row, features):
 
 
 @routine
-def _attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part):
+def attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part):
     """One query and the keys `first` to `last` - 1: weighted sum of values, maximum, sum of exponentials."""
     query, largest, total = _row(q, batch, head, 0, features), LOWEST, ZERO
     for j in range(first, last):
@@ -66,21 +66,26 @@ def _decode(q, k, v, parts, y, kv_heads, keys, features, scale):
         last, scores = min(keys, first + CHUNK), np.empty(CHUNK, np.float32)
         for head in range(kv_head * group, kv_head * group + group):
             part = parts[batch, head, chunk]
-            _attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part)
+            attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part)
     for row in range(batches * heads):
-        batch, head = row // heads, row % heads
-        largest, total = LOWEST, ZERO
-        for chunk in range(chunks):
-            largest = max(largest, parts[batch, head, chunk, value_features])
-        y[batch, head] = ZERO
-        for chunk in range(chunks):
-            part = parts[batch, head, chunk]
-            factor = exp32(part[value_features] - largest)
-            total += factor * part[value_features + 1]
-            for e in range(value_features):
-                y[batch, head, e] += factor * part[e]
+        combine(parts[row // heads, row % heads], y[row // heads, row % heads])
+
+
+@routine
+def combine(parts, y):
+    """y = the weighted sum of values of a head, of those of its chunks."""
+    largest, total, value_features = LOWEST, ZERO, y.size
+    for chunk in range(parts.shape[0]):
+        largest = max(largest, parts[chunk, value_features])
+    y[:] = ZERO
+    for chunk in range(parts.shape[0]):
+        part = parts[chunk]
+        factor = exp32(part[value_features] - largest)
+        total += factor * part[value_features + 1]
         for e in range(value_features):
-            y[batch, head, e] /= total
+            y[e] += factor * part[e]
+    for e in range(value_features):
+        y[e] /= total
 
 
 def _one_query(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
@@ -103,7 +108,7 @@ def _cached_attention(q, k, v, k_cache, v_cache, position, scale, enable_gqa):
 
 
 @routine
-def _rotate(x, cos, sin, out):
+def rotate(x, cos, sin, out):
     """out = x with the pairs of features e and e + E / 2 rotated, if there are angles."""
     half = cos.size
     for e in range(half):
@@ -121,9 +126,9 @@ def _store(qkv, cos, sin, q, k, v, kv_heads):
     for batch in prange(batches):
         row = min(batch, cos.shape[0] - 1)
         for head in range(heads):
-            _rotate(qkv[batch, head], cos[row], sin[row], q[batch, head])
+            rotate(qkv[batch, head], cos[row], sin[row], q[batch, head])
         for head in range(kv_heads):
-            _rotate(qkv[batch, heads + head], cos[row], sin[row], _row(k, batch, head, 0, features))
+            rotate(qkv[batch, heads + head], cos[row], sin[row], _row(k, batch, head, 0, features))
             value = _row(v, batch, head, 0, features)
             for e in range(features):
                 value[e] = qkv[batch, heads + kv_heads + head, e]

@@ -73,36 +73,42 @@ def _upcast(scales, offsets, four_bits, first, last, s, o):
                 o[i - first, b] = -EIGHT * s[i - first, b] if four_bits else ZERO
 
 
+@routine
+def multiply_tile(codes, scales, offsets, four_bits, x, bias, y, tile):
+    """y = W x + bias for TILE rows of the weight, one of several tiles."""
+    n, blocks = scales.shape
+    width, step = codes.shape[1], codes.shape[1] // max(1, blocks)
+    first, last = TILE * tile, min(n, TILE * tile + TILE)
+    s, o = np.empty((TILE, blocks), np.float32), np.empty((TILE, blocks), np.float32)
+    _upcast(scales, offsets, four_bits, first, last, s, o)
+    base, end, quarter = codes.ctypes.data + first * width, last - first - 1, (last - first + 3) // 4
+    for i in range(quarter):  # four rows of W; beyond the last one, that one again
+        j, k, m = min(i + quarter, end), min(i + 2 * quarter, end), min(i + 3 * quarter, end)
+        p, q, r, t = base + i * width, base + j * width, base + k * width, base + m * width
+        a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+        for block in range(blocks):
+            low, high = load(x.ctypes.data + 128 * block), load(x.ctypes.data + 128 * block + 64)
+            prefetch(p + AHEAD)
+            prefetch(q + AHEAD)
+            prefetch(r + AHEAD)
+            prefetch(t + AHEAD)
+            a = _add(codes, p, low, high, s[i, block], o[i, block], a)
+            b = _add(codes, q, low, high, s[j, block], o[j, block], b)
+            c = _add(codes, r, low, high, s[k, block], o[k, block], c)
+            d = _add(codes, t, low, high, s[m, block], o[m, block], d)
+            p, q, r, t = p + step, q + step, r + step, t + step
+        y[first + i], y[first + j] = total(a), total(b)
+        y[first + k], y[first + m] = total(c), total(d)
+    if bias.size:
+        for i in range(first, last):
+            y[i] += bias[i]
+
+
 @kernel
 def _multiply_row(codes, scales, offsets, four_bits, x, bias, y):
     """y = x W^T + bias for a single row x."""
-    n, blocks = scales.shape
-    width, step = codes.shape[1], codes.shape[1] // max(1, blocks)
-    for tile in prange((n + TILE - 1) // TILE):
-        first, last = TILE * tile, min(n, TILE * tile + TILE)
-        s, o = np.empty((TILE, blocks), np.float32), np.empty((TILE, blocks), np.float32)
-        _upcast(scales, offsets, four_bits, first, last, s, o)
-        base, end, quarter = codes.ctypes.data + first * width, last - first - 1, (last - first + 3) // 4
-        for i in range(quarter):  # four rows of W; beyond the last one, that one again
-            j, k, m = min(i + quarter, end), min(i + 2 * quarter, end), min(i + 3 * quarter, end)
-            p, q, r, t = base + i * width, base + j * width, base + k * width, base + m * width
-            a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
-            for block in range(blocks):
-                low, high = load(x.ctypes.data + 128 * block), load(x.ctypes.data + 128 * block + 64)
-                prefetch(p + AHEAD)
-                prefetch(q + AHEAD)
-                prefetch(r + AHEAD)
-                prefetch(t + AHEAD)
-                a = _add(codes, p, low, high, s[i, block], o[i, block], a)
-                b = _add(codes, q, low, high, s[j, block], o[j, block], b)
-                c = _add(codes, r, low, high, s[k, block], o[k, block], c)
-                d = _add(codes, t, low, high, s[m, block], o[m, block], d)
-                p, q, r, t = p + step, q + step, r + step, t + step
-            y[first + i], y[first + j] = total(a), total(b)
-            y[first + k], y[first + m] = total(c), total(d)
-        if bias.size:
-            for i in range(first, last):
-                y[i] += bias[i]
+    for tile in prange((scales.shape[0] + TILE - 1) // TILE):
+        multiply_tile(codes, scales, offsets, four_bits, x, bias, y, tile)
 
 
 @kernel
