@@ -119,11 +119,8 @@ def check_nothing_left(folder):
     wait_for(lambda: not left_behind(folder), START)
 
 
-@pytest.fixture(scope="module")
-def failures(tmp_path_factory):
+def fail_in(ways, folder):
     """{way: (exit code, root cause)} of a job that fails in each of them, and then succeeds."""
-    folder = tmp_path_factory.mktemp("failures")
-    ways = list(FAILURES)
     arguments = ("--max_restarts", len(ways), PROGRAM, folder, *ways, "well")
     code, out, err = launch("-n", 2, *arguments, limit=START * len(ways))
     assert code == 0, err
@@ -135,6 +132,17 @@ def failures(tmp_path_factory):
     assert len(pids(folder)) == 2 * len(started) + 2
     check_nothing_left(folder)
     return dict(zip(ways, zip(codes, causes, strict=True), strict=True))
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory):
+    """Of two jobs side by side: one fails in the ways that wait for the timeout."""
+    waiting = ["stop", "hang", "no_receiver"]
+    jobs = [waiting, [way for way in FAILURES if way not in waiting]]
+    folders = [tmp_path_factory.mktemp("failures") for _ in jobs]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        found = pool.map(fail_in, jobs, folders)
+        return {way: how for job in found for way, how in job.items()}
 
 
 @pytest.mark.parametrize("way", FAILURES)
