@@ -146,7 +146,9 @@ def _openmp_threads_of_others() -> Iterator[None]:
     """
     try:
         from numba.np.ufunc import omppool
-    except ImportError:  # without OpenMP
+    except ImportError:
+        omppool = None
+    if omppool is None or os.name == "nt":  # without OpenMP, or without one scope for all libraries
         yield
         return
     openmp = ctypes.CDLL(None)  # PyTorch loads its own copy for all: Numba's calls go there
