@@ -16,6 +16,7 @@ import pytest
 
 import mytorch
 from mytorch.nn.functional import REGISTRY
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {  # with at least this many results
@@ -151,7 +152,7 @@ def surface() -> list[str]:
     return sorted(set(names))
 
 
-@pytest.mark.parametrize("name", surface())
+@each("name", surface())
 def test_what_the_surface_names_is_there(name):
     places = [
         mytorch, mytorch.Tensor, mytorch.nn, mytorch.nn.functional, mytorch.nn.utils, mytorch.optim,
