@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .core.closure import closure_arrays
 from .core.graph import Deferred, Node, owner_of
-from .core.tensor import Tensor
+from .core.tensor import Tensor, raw_of
 from .profiler.memory import text_of_bytes
 from .stream import page
 from .stream.instruction import dtype_name
@@ -21,7 +21,7 @@ def print_tape(loss: Tensor, model: Module | None = None) -> None:
     """Prints the graph from a loss back to its leaves, in the order in which `backward()` would run it.
 
     A line is an operation: its number (in the order of the forward pass), its name, the shape of its result,
-    the numbers of its inputs, and what it keeps for its vjp.
+    the numbers of its inputs, and what it keeps for its vjp beside its leaves.
 
     Args:
         model: names the leaves that are its parameters.
@@ -30,9 +30,10 @@ def print_tape(loss: Tensor, model: Module | None = None) -> None:
         TypeError: `loss` is no Tensor.
 
     >>> w = mytorch.ones(2, 3, requires_grad=True)
-    >>> mytorch.debug.print_tape((w * w).sum())
-    #3  sum   float32[]     <- #2
-    #2  mul   float32[2,3]  <- #1, #1  keeps 24 B
+    >>> mytorch.debug.print_tape((w * w).exp().sum())
+    #4  sum   float32[]     <- #3
+    #3  exp   float32[2,3]  <- #2      keeps 24 B
+    #2  mul   float32[2,3]  <- #1, #1
     #1  leaf  float32[2,3]
     """
     print(tape_text(loss, model))
@@ -81,14 +82,17 @@ def _shape(node: Node) -> str:
 
 
 def _kept(node: Node) -> str:
-    """Returns what the vjp of a node holds: bytes, each array once."""
+    """Returns what the vjp of a node holds beside its leaves: bytes, each array once."""
     if not node.parents:
         return ""
     if node.vjp is None:
         return "freed"
     if type(node.vjp) is Deferred:
         return "computed again in the backward pass"
-    kept = {id(owner): owner.nbytes for owner in map(owner_of, closure_arrays(node.vjp))}
+    leaves = [p.tensor() for p in node.parents if p is not None and not p.parents and p.tensor is not None]
+    there = [owner_of(raw_of(leaf)) for leaf in leaves if leaf is not None]
+    arrays = [a for a in closure_arrays(node.vjp) if not any(owner_of(a) is owner for owner in there)]
+    kept = {id(a): a.nbytes for a in arrays}
     return f"keeps {text_of_bytes(sum(kept.values()))}" if kept else ""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .backends.device import CPU, META, DeviceLike, as_device, cupy, meta, on
+from .backends.device import CPU, META, DeviceLike, as_device, cupy, meta, on, refuse_tracing
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
@@ -56,6 +56,7 @@ class Generator:
     @property
     def rng(self) -> Any:
         """The NumPy or CuPy generator, for code that works on raw arrays."""
+        refuse_tracing()
         if self._rng is None:  # seeding all devices doesn't wait for a GPU; its first draw does
             if self.device is META:
                 self._rng = meta().MetaRandom()
@@ -70,6 +71,7 @@ class Generator:
         Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64),
             https://doi.org/10.1145/2660193.2660195
         """
+        refuse_tracing()
         self._seeds += 1
         z = (self._seed + self._seeds * 0x9E3779B97F4A7C15) % 2**64
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64

@@ -166,6 +166,7 @@ def on(target: device) -> AbstractContextManager:
 
 
 class _Thread(threading.local):
+    is_tracing = False  # a program, see `stream.programs`
     is_capturing = False  # a CUDA graph, see backends/graphs.py
     default_device: device | None = None  # None: the CPU, and where the data is
     former_defaults: tuple = ()  # of the blocks around this one
@@ -206,6 +207,13 @@ def refuse_capture(what: str) -> None:
         raise RuntimeError(f"{what} can't be captured in a CUDA graph")
 
 
+def refuse_tracing() -> None:
+    """Raises a NotImplementedError if this thread captures a program, in which numbers drawn now would be
+    constants."""
+    if thread.is_tracing:
+        raise NotImplementedError("a program can't hold random numbers")
+
+
 def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
     """Returns `np.concatenate(arrays, axis)`.
 
@@ -235,10 +243,12 @@ def move(raw: RawArray, target: device) -> RawArray:
     source = device_of(raw)
     if source is target:
         return raw
+    if source is META and thread.is_tracing:  # a program's arrays hold nothing, whichever device is theirs
+        return raw
     if source is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if target is META:
-        return meta().like(raw)
+        return meta().module.constant(raw) if thread.is_tracing else meta().like(raw)
     if target is CPU:
         return cupy().asnumpy(raw)
     if source is CPU:  # a graph would copy again from memory that was freed

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..backends.device import device
+
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 COMMUNICATION, DATA = "communication", "data"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, DATA)
@@ -23,11 +25,11 @@ _KINDS = {
     "embedding": "embedding|gather|index|take|scatter|mask_at",
     "view": "view|reshape|permute|transpose|expand|squeeze|unsqueeze|slice|split|chunk|unbind|select"
     "|as_strided|flatten|movedim|diagonal|unfold|narrow",
-    "copy": "clone|copy|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|_setitem",
+    "copy": "clone|copy|move|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|_setitem",
     "reduction": "sum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp|cumsum",
 }
 KINDS = (*_KINDS, "elementwise", "optimizer", "communication", "data", "annotation")
-PLAIN = frozenset((int, float, bool, str, complex, type(None), np.dtype, type(Ellipsis), type))
+PLAIN = frozenset((int, float, bool, str, complex, type(None), type(Ellipsis), type))
 
 
 Signature: TypeAlias = Callable | tuple[str, ...] | None
@@ -47,8 +49,8 @@ class Operand(NamedTuple):
 
     def __str__(self) -> str:
         sizes = ",".join(map(str, self.shape))
-        device = "" if self.device == "cpu" else f"@{self.device}"
-        return f"%{self.number}:{dtype_name(self.dtype)}[{sizes}]{device}"
+        where = "" if self.device == "cpu" else f"@{self.device}"
+        return f"%{self.number}:{dtype_name(self.dtype)}[{sizes}]{where}"
 
 
 dtype_name = functools.cache(str)  # NumPy takes 6 µs to name a dtype
@@ -81,11 +83,10 @@ class Instruction:
         events: the CUDA events before and after it (see `device_time`).
     """
 
-    __slots__ = (
-        "number", "name", "phase", "module", "signature", "arguments", "keywords", "outputs", "start",
-        "duration", "inside", "parent", "origin", "rank", "thread", "site", "failed", "events", "finish",
-        "__weakref__",
-    )  # fmt: skip
+    outputs: tuple[Operand, ...] = ()
+    start, duration, inside = 0.0, None, 0.0
+    site, failed = "", False
+    origin = events = finish = None
 
     def __init__(
         self, number: int, name: str, phase: str, module: str, signature: Signature, arguments: tuple,
@@ -93,11 +94,7 @@ class Instruction:
     ):  # fmt: skip
         self.number, self.name, self.phase, self.module = number, name, phase, module
         self.signature, self.arguments, self.keywords = signature, arguments, keywords
-        self.parent, self.origin = parent, None
-        self.rank, self.thread = rank, thread
-        self.outputs: tuple[Operand, ...] = ()
-        self.start, self.duration, self.inside = 0.0, None, 0.0
-        self.site, self.failed, self.events, self.finish = "", False, None, None
+        self.parent, self.rank, self.thread = parent, rank, thread
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -167,9 +164,11 @@ def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
     if kind in PLAIN or kind is Operand:
         return value
     if kind is tuple or kind is list:
-        return tuple([plain(v, operand) for v in value])
+        return tuple([v if type(v) in PLAIN else plain(v, operand) for v in value])
     if kind is slice:
         return f"{value.start}:{value.stop}:{value.step}".replace("None", "")
+    if isinstance(value, (np.dtype, device)):
+        return str(value)
     found = operand(value)
     return f"<{kind.__name__}>" if found is None else found
 

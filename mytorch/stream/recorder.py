@@ -30,6 +30,7 @@ from ..core.graph import Node, owner_of
 from ..core.op import as_raw
 from ..core.tensor import Tensor
 from ..cuda.streams import Event, current_stream
+from ..nn.functional.composite import Unsupported
 from ..utils.call_site import call_site
 from .instruction import (
     BACKWARD,
@@ -46,6 +47,7 @@ from .instruction import (
 )
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_NONE: dict[str, Any] = {}
 _PURGE = 1 << 14  # references to arrays, among them dead ones, before the dead are removed
 
 
@@ -92,6 +94,8 @@ class _Block:
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
+        if kind is Unsupported:  # a kernel refused the arguments: another variant computes
+            self.instruction.name += " (unsupported)"
         self.recorder.end(self.instruction, self.outputs, kind is not None)
 
 
@@ -141,7 +145,7 @@ class Recorder:
         for a in arguments:
             kind = type(a)
             given.append(operand(a) if kind is np.ndarray else a if kind in PLAIN else plain(a, operand))
-        keywords = {k: plain(v, operand) for k, v in keywords.items()} if keywords else {}
+        keywords = {k: plain(v, operand) for k, v in keywords.items()} if keywords else _NONE
         instruction = Instruction(
             next(self._numbers), name, phase, thread.path if module is None else module, signature,
             tuple(given), keywords, parent, self.rank, threading.get_ident(),
@@ -208,17 +212,13 @@ class Recorder:
             first.record(current_stream(on_gpu))
             instruction.events = first, last
 
-    def block(self, name: str, *args: Any, **kwargs: Any) -> _Block:
-        """Returns a context that begins an instruction and ends it; its `outputs` may be set."""
-        return _Block(self, self.begin(name, *args, **kwargs))
-
     # What the package calls.
 
     def recorded(self, call: Callable, compute: Callable) -> Callable:
         """Returns `compute`, the body of the op `call`, as a function that is recorded."""
 
         def run(raws, kwargs):
-            with self.block(call.__name__.lstrip("_"), None, call, raws, kwargs) as block:
+            with _Block(self, self.begin(call.__name__.lstrip("_"), None, call, raws, kwargs)) as block:
                 result, vjp = compute(raws, kwargs)
                 if isinstance(result, (tuple, list)):
                     result = block.outputs = tuple(map(as_raw, result))
@@ -244,13 +244,14 @@ class Recorder:
         module = "" if origin is None else origin.module
         name = f"{node.name.lstrip('_')}_backward"
         given = (*grad.values(),) if isinstance(grad, dict) else (grad,)
-        with self.block(name, BACKWARD, ("grad",), given, module=module) as block:
-            block.instruction.origin = origin
+        instruction = self.begin(name, BACKWARD, ("grad",), given, module=module)
+        instruction.origin = origin
+        with _Block(self, instruction) as block:
             grads = engine.call_vjp(node, grad, needed)
             block.outputs = [g for g in grads if is_raw(g)]
         for i, g in enumerate(grads):
             if type(g) is LazyGrad:
-                g.compute = self._later(f"{name}.{i}", g.compute, block.instruction)
+                g.compute = self._later(f"{name}.{i}", g.compute, instruction)
         return grads
 
     def _later(self, name: str, compute: Callable, vjp: Instruction) -> Callable:
@@ -258,8 +259,9 @@ class Recorder:
 
         def run(out, beta):
             keywords = {"beta": beta}
-            with self.block(name, BACKWARD, ("grad",), vjp.inputs, keywords, vjp.module) as block:
-                block.instruction.origin = vjp.origin
+            instruction = self.begin(name, BACKWARD, ("grad",), vjp.inputs, keywords, vjp.module)
+            instruction.origin = vjp.origin
+            with _Block(self, instruction) as block:
                 if owner_of(out) is not out:
                     self.operand(out)  # a section of a flat buffer was there before
                 compute(out, beta)
@@ -293,7 +295,8 @@ class Recorder:
             values, grads = vectors(optimizer)
             for vector in values:
                 self.operand(vector)  # was there before
-            with self.block(f"{type(optimizer).__name__}.step", OPTIMIZER, ("grad",), grads) as block:
+            name = f"{type(optimizer).__name__}.step"
+            with _Block(self, self.begin(name, OPTIMIZER, ("grad",), grads)) as block:
                 result = step(optimizer, *args, **kwargs)
                 block.outputs = vectors(optimizer)[0]
             return result
@@ -302,13 +305,14 @@ class Recorder:
 
     def write(self, name: str, target: RawArray, index: Any, value: Any) -> None:
         """Does `target[index] = value`, recorded."""
-        with self.block(name, None, ("left", "index", "right"), (target, index, value)) as block:
+        names = "left", "index", "right"
+        with _Block(self, self.begin(name, None, names, (target, index, value))) as block:
             target[index] = value
             block.outputs = (target,)
 
     def load(self, load: Callable[[], Any]) -> Any:
         """Returns the next batch of a DataLoader, recorded."""
-        with self.block("DataLoader", DATA) as block:
+        with _Block(self, self.begin("DataLoader", DATA)) as block:
             try:
                 batch, over = load(), None
                 block.outputs = _arrays_in(batch)

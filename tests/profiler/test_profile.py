@@ -11,9 +11,10 @@ import torch
 import torch.profiler
 
 import mytorch
-from mytorch import nn, profiler
+from mytorch import nn, profiler, stream
 from mytorch.nn import functional as F
 from mytorch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
+from mytorch.profiler.chrome_trace import trace_events, write_trace
 
 
 @pytest.mark.parametrize("skip_first_wait", [0, 1])
@@ -325,3 +326,21 @@ def test_profiling_changes_no_result():
     with profile(profile_memory=True, with_stack=True), warnings.catch_warnings():
         net(x).backward()
     assert all(map(np.array_equal, expected, [p.grad.numpy() for p in net.parameters()]))
+
+
+def test_work_of_a_gpu_that_runs_behind_is_shown_in_order(tmp_path):
+    class Mark:
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, end):
+            return 5.0  # ms; a launch takes microseconds
+
+    with stream.record() as instructions:
+        x = mytorch.ones(2)
+        x.exp(), x.sin()
+    for i in instructions:
+        i.events = Mark(), Mark()
+    write_trace(tmp_path / "trace.json", trace_events(instructions, instructions[0].start), {})
+    kernels = [e for e in check_trace(tmp_path / "trace.json") if e.get("cat") == "kernel"]
+    assert [e["dur"] for e in kernels] == [5000.0, 5000.0] and kernels[1]["ts"] == 5000.0

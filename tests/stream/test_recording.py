@@ -9,6 +9,7 @@ import mytorch
 from mytorch import distributed, nn, optim
 from mytorch.core.grad_mode import _state
 from mytorch.nn import functional as F
+from mytorch.nn.functional.composite import REGISTRY, Unsupported, composite
 from mytorch.stream import is_recording, kind_of, record, start, stop
 from mytorch.utils.checkpoint import checkpoint
 from mytorch.utils.data import DataLoader, TensorDataset
@@ -72,7 +73,9 @@ def test_attributes_are_plain_and_keep_nothing_alive():
     with record() as instructions:
         x.sum(1, keepdim=True)
         x[:, mytorch.tensor([0, 2])]
+        x.double()
     assert instructions[0].attributes["keepdim"] is True
+    assert instructions[-1].attributes["dtype"] == "float64"
     for i in instructions:
         for value in (*i.arguments, *i.keywords.values()):
             assert not isinstance(value, (np.ndarray, mytorch.Tensor, list))
@@ -94,6 +97,24 @@ def test_a_failure_is_recorded_and_leaves_the_nesting_right():
         mytorch.ones(2) + mytorch.ones(2)
     assert [i.failed for i in instructions] == [True, False]
     assert all(i.parent is None for i in instructions)
+
+
+def test_a_kernel_that_refuses_is_told_from_the_variant_that_computes():
+    @composite
+    def refused(input):
+        return input * 2
+
+    @refused.fused("cpu")
+    def kernel(x):
+        raise Unsupported("never")
+
+    try:
+        with record() as instructions:
+            refused(mytorch.ones(2))
+    finally:
+        del REGISTRY["refused"]
+    assert names(instructions) == ["refused (unsupported)", "mul"]
+    assert [i.failed for i in instructions] == [True, False]
 
 
 def test_what_a_checkpoint_recomputes_is_inside_the_backward_pass():

@@ -75,8 +75,12 @@ class Module:
     ndarray = MetaArray
     random = MetaRandom()
 
+    note: Any = None  # while a program is captured: notes the call of a function
+    constant: Any = None  # then: makes an array of known elements
+
     def __getattr__(self, name: str) -> Any:
-        return CREATION.get(name) or getattr(np, name)
+        function = CREATION.get(name) or getattr(np, name)
+        return function if self.note is None or name not in CREATION else self.note(name, function)
 
 
 module = Module()

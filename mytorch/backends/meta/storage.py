@@ -42,5 +42,5 @@ class Storage:
         self.start, self.nbytes = _APART * next(_next), nbytes
         memory.add(nbytes)
 
-    def __del__(self) -> None:
+    def __del__(self, memory: MemoryCount = memory) -> None:  # at the end of Python the name is gone
         memory.add(-self.nbytes)
