@@ -91,11 +91,11 @@ nn.parallel.ABOVE.update(
 )
 
 _LATER = {
-    "Accelerator": "accelerate", "GradScaler": "amp", "accelerate": None, "accelerator": None, "amp": None,
-    "autocast": "amp", "compile": "jit", "compiler": None, "debug": None, "distributed": None,
-    "distributions": None, "fft": None, "foreach": None, "get_autocast_dtype": "amp", "hub": None,
-    "is_autocast_enabled": "amp", "jit": None, "multiprocessing": None, "profiler": None,
-    "quantize": "nn.quantization", "stream": None,
+    "accelerate": None, "Accelerator": "accelerate", "accelerator": None, "amp": None, "autocast": "amp",
+    "capture": "stream.programs", "compile": "jit", "compiler": None, "debug": None, "distributed": None,
+    "distributions": None, "fft": None, "foreach": None, "get_autocast_dtype": "amp", "GradScaler": "amp",
+    "hub": None, "is_autocast_enabled": "amp", "jit": None, "multiprocessing": None, "profiler": None,
+    "quantize": "nn.quantization", "stream": None, "summary": "stream.summary",
 }  # fmt: skip
 
 

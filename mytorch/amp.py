@@ -64,6 +64,8 @@ class autocast:  # noqa: N801 - PyTorch's name
         self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
     ):
         self.device, self.enabled = device(device_type).type, bool(enabled)
+        if self.device not in _DEFAULTS:
+            raise RuntimeError(f"User specified an unsupported autocast device_type '{self.device}'")
         self.fast_dtype = get_autocast_dtype(self.device) if dtype is None else dtypes.as_dtype(dtype)
         if not dtypes.is_half(self.fast_dtype):
             raise RuntimeError(f"autocast: expected float16 or bfloat16, got {self.fast_dtype}")

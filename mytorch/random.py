@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .backends.device import CPU, DeviceLike, as_device, cupy, on
+from .backends.device import CPU, META, DeviceLike, as_device, cupy, meta, on, refuse_tracing
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
@@ -56,7 +56,11 @@ class Generator:
     @property
     def rng(self) -> Any:
         """The NumPy or CuPy generator, for code that works on raw arrays."""
+        refuse_tracing()
         if self._rng is None:  # seeding all devices doesn't wait for a GPU; its first draw does
+            if self.device is META:
+                self._rng = meta().MetaRandom()
+                return self._rng
             with on(self.device):
                 self._rng = cupy().random.default_rng(self._seed)
         return self._rng
@@ -67,6 +71,7 @@ class Generator:
         Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64),
             https://doi.org/10.1145/2660193.2660195
         """
+        refuse_tracing()
         self._seeds += 1
         z = (self._seed + self._seeds * 0x9E3779B97F4A7C15) % 2**64
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
@@ -85,7 +90,9 @@ class Generator:
     def get_state(self) -> Tensor:
         """Returns the state as a uint8 tensor on the CPU: the seed, the count of `next_seed`, and the
         state of the bit generator."""
-        if self.device is CPU:
+        if self.device is META:
+            state = b""
+        elif self.device is CPU:
             state = _pack(self.rng.bit_generator.state)
         else:
             with on(self.device):
@@ -113,7 +120,7 @@ class Generator:
         self._seeds = int.from_bytes(data[8:16], "little")
         if self.device is CPU:
             self.rng.bit_generator.state = _unpack(data[16:])
-        else:
+        elif self.device is not META:
             with on(self.device):
                 self.rng.bit_generator._state = cupy().asarray(np.frombuffer(data[16:], np.int8))
         return self

@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 from mytorch.backends import cublas
-from mytorch.random import _default, manual_seed
+from mytorch.random import _default
 from tests import seeds, strict_cupy
 from tests.strict_cupy.cublas import Cublas
 
@@ -53,8 +53,9 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items):
+    slow = {path for path in {item.path for item in items} if is_slow(path)}
     for item in items:
-        if is_slow(item.path):
+        if item.path in slow:
             item.add_marker("slow")
 
 
@@ -64,24 +65,13 @@ def pytest_collection():
     collected, either."""
     gc.disable()
     yield
-    gc.collect()
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Every test draws the same numbers in every run, whichever tests ran before it in its process.
-
-    With mytorch, PyTorch, if that is loaded, Python, NumPy, and the generators in the modules of the tests.
-    """
-    manual_seed(0)
-    if "torch" in sys.modules:
-        torch = sys.modules["torch"]
-        # Its own also formats, and keeps, a traceback for each kind of device that is missing: 2 ms a call,
-        # and PyTorch's databases call it for each sample.
-        torch.manual_seed = torch.default_generator.manual_seed
-        torch.manual_seed(0)
+    """Every test draws the same numbers in every run, whichever tests ran before it in its process."""
     seeds.rewind()
 
 

@@ -6,6 +6,8 @@ from functools import cache
 
 import numpy as np
 
+from mytorch.random import manual_seed
+
 START = np.random.default_rng(0).bit_generator.state
 
 
@@ -18,7 +20,14 @@ def generators():
 
 
 def rewind():
-    """Let all of them begin anew, and Python's and NumPy's own, which PyTorch's samples are drawn with."""
+    """Lets all of them begin anew, and those of mytorch, Python, NumPy and, if that is loaded, PyTorch."""
+    manual_seed(0)
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        # Its own also formats, and keeps, a traceback for each kind of device that is missing: 2 ms a call,
+        # and PyTorch's databases call it for each sample.
+        torch.manual_seed = torch.default_generator.manual_seed
+        torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
     for generator in generators():

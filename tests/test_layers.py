@@ -20,7 +20,7 @@ LAYERS = [
     ("func", "distributions", "jit", "compiler", "hub", "foreach", "multiprocessing", "accelerator"),
     ("optim",),
     ("serialization", "tokenizers", "utils"),
-    ("stream", "profiler", "debug"),
+    ("stream", "profiler", "debug", "utils/flop_counter"),
     ("distributed",),
     ("models",),
     ("accelerate",),

@@ -16,13 +16,14 @@ import pytest
 
 import mytorch
 from mytorch.nn.functional import REGISTRY
+from tests.each import each
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {  # with at least this many results
     "README.md": 1, "docs/autograd.md": 14, "docs/ops.md": 5, "docs/differences.md": 6, "docs/data.md": 3,
     "docs/distributed.md": 8, "docs/kernels.md": 0, "docs/surface.md": 0, "docs/training.md": 0,
     "docs/benchmarks.md": 0, "docs/files.md": 0, "docs/models.md": 4, "docs/tokenizers.md": 6,
-    "docs/stream.md": 5,
+    "docs/meta.md": 12, "docs/programs.md": 1, "docs/stream.md": 5,
 }  # fmt: skip
 SHOWN = re.compile(r"  # (->|raises) (.+)$")
 
@@ -151,7 +152,7 @@ def surface() -> list[str]:
     return sorted(set(names))
 
 
-@pytest.mark.parametrize("name", surface())
+@each("name", surface())
 def test_what_the_surface_names_is_there(name):
     places = [
         mytorch, mytorch.Tensor, mytorch.nn, mytorch.nn.functional, mytorch.nn.utils, mytorch.optim,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests import strict_cupy
+from tests.each import each
 from tests.strict_cupy import to_numpy
 from tests.strict_cupy.names import NAMES
 
@@ -94,7 +95,7 @@ def test_it_computes_what_numpy_computes(fake_cuda, expression):
 UFUNCS = [name for name, entry in NAMES["cupy"].items() if entry.loops]
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+@each("dtype", ["int32", "int64", "float32", "float64"])
 @pytest.mark.parametrize("name", UFUNCS)
 def test_every_ufunc_gives_numpy_s_dtype_and_values(fake_cuda, name, dtype):
     function = getattr(fake_cuda, name)

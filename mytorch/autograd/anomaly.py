@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import is_meta, is_raw
 from ..core.grad_mode import _state
 from ..core.tensor import raw_of
 
@@ -99,7 +99,9 @@ def is_anomaly_enabled() -> bool:
 
 def _has_nan(x: Any) -> bool:
     raw = getattr(x, "_array", x)
-    return getattr(raw, "dtype", np.dtype(bool)).kind in "fcV" and bool(np.isnan(raw).any())
+    if getattr(raw, "dtype", np.dtype(bool)).kind not in "fcV" or is_meta(raw):
+        return False
+    return bool(np.isnan(raw).any())
 
 
 def _call_site() -> str:

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from . import cublas, threads
-from .device import RawArray, is_raw
+from .device import RawArray, is_meta, is_raw
 from .dtypes import is_half
 
 
@@ -24,9 +24,9 @@ def product(x: RawArray, y: RawArray) -> RawArray:
         y: (..., k, n), of the same dtype.
     """
     if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
-        if is_raw(x) and is_raw(y):
-            return cublas.product(x, y)
-        return np.matmul(x, y)  # Tensors, in an op that is differentiated again
+        if not is_raw(x) or not is_raw(y):
+            return np.matmul(x, y)  # Tensors, in an op that is differentiated again
+        return np.matmul(x, y).astype(x.dtype, copy=False) if is_meta(x) else cublas.product(x, y)
     if x.dtype.itemsize == 2 and is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS
         return product(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     if y.ndim == 2 and x.ndim > 2:
@@ -59,7 +59,10 @@ def _gemm() -> ModuleType | None:
 def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> None:
     """Computes out = x @ y + beta out for (stacks of) matrices; beta is 0 or 1; with 0 `out` isn't read."""
     if not isinstance(x, np.ndarray):
-        cublas.product(x, y, out, beta)
+        if is_meta(x):
+            out[...] = product(x, y)
+        else:
+            cublas.product(x, y, out, beta)
     elif (
         x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
         and out.strides[-1] == 4 and threads.running and (gemm := _gemm()) is not None

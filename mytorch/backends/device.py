@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ class device(str):  # noqa: N801 - PyTorch's name
         if isinstance(name, device):
             return name
         kind, number = _parse(name, index)
-        text = kind if number is None or kind == "cpu" else f"{kind}:{number}"
+        text = kind if number is None or kind != "cuda" else f"{kind}:{number}"
         self = super().__new__(cls, text)
         self.type, self.index = kind, number
         return self
@@ -58,7 +59,7 @@ def _parse(name: Any, index: int | None) -> tuple[str, int | None]:
     if isinstance(name, int) and not isinstance(name, bool):
         name, index = "cuda", name
     if not isinstance(name, str):
-        raise TypeError(f"a device is 'cpu', 'cuda' or 'cuda:N', got {name!r}")
+        raise TypeError(f"a device is 'cpu', 'cuda', 'cuda:N' or 'meta', got {name!r}")
     kind, colon, number = name.partition(":")
     if colon:
         if index is not None:
@@ -66,12 +67,14 @@ def _parse(name: Any, index: int | None) -> tuple[str, int | None]:
         if not number.isdecimal():
             raise RuntimeError(f"device {name!r}: expected a number after the colon")
         index = int(number)
-    if kind not in ("cpu", "cuda") or (kind == "cpu" and index):
-        raise RuntimeError(f"a device is 'cpu', 'cuda' or 'cuda:N', got {name!r}")
+    if kind not in ("cpu", "cuda", "meta") or (kind != "cuda" and index):
+        raise RuntimeError(f"a device is 'cpu', 'cuda', 'cuda:N' or 'meta', got {name!r}")
     return kind, index
 
 
+raw_types: tuple[type, ...] = (np.ndarray,)  # and MetaArray, once there is one; CuPy's is looked up
 CPU = device("cpu")
+META = device("meta")  # of arrays that hold nothing
 _CUDA: dict[int, device] = {}
 
 
@@ -114,8 +117,8 @@ def as_device(name: Any) -> device:
     if name is None:
         return CPU
     found = device(name)
-    if found.type == "cpu":
-        return CPU
+    if found.type != "cuda":
+        return CPU if found.type == "cpu" else META
     if found is _CUDA.get(found.index):
         return found
     module, count = cupy(), device_count()
@@ -131,27 +134,38 @@ def cuda_device(index: int) -> device:
 
 
 def device_of(raw: RawArray) -> device:
-    """Returns the device of a raw NumPy or CuPy array."""
+    """Returns the device of a raw array."""
     if isinstance(raw, np.ndarray):
         return CPU
-    index = raw.device.id
+    found = raw.device
+    if found is META:
+        return META
+    index = found.id
     return _CUDA.get(index) or cuda_device(index)
 
 
 def array_module(target: device) -> Any:
-    """Returns the module whose arrays are on this device: NumPy or CuPy."""
-    return np if target is CPU else cupy()
+    """Returns the module whose arrays are on this device: NumPy, CuPy or the one of meta arrays."""
+    if target is CPU:
+        return np
+    return meta().module if target is META else cupy()
+
+
+def meta() -> ModuleType:
+    """Returns the package of meta arrays."""
+    return importlib.import_module(f"{__package__}.meta")
 
 
 NO_CONTEXT = nullcontext()
 
 
 def on(target: device) -> AbstractContextManager:
-    """Returns a context in which new arrays and kernels use this device; it does nothing for the CPU."""
-    return NO_CONTEXT if target is CPU else cupy().cuda.Device(target.index)
+    """Returns a context in which new arrays and kernels use this device; it does something for a GPU."""
+    return NO_CONTEXT if target is CPU or target is META else cupy().cuda.Device(target.index)
 
 
 class _Thread(threading.local):
+    is_tracing = False  # a program, see `stream.programs`
     is_capturing = False  # a CUDA graph, see backends/graphs.py
     default_device: device | None = None  # None: the CPU, and where the data is
     former_defaults: tuple = ()  # of the blocks around this one
@@ -192,6 +206,13 @@ def refuse_capture(what: str) -> None:
         raise RuntimeError(f"{what} can't be captured in a CUDA graph")
 
 
+def refuse_tracing() -> None:
+    """Raises a NotImplementedError if this thread captures a program, in which numbers drawn now would be
+    constants."""
+    if thread.is_tracing:
+        raise NotImplementedError("a program can't hold random numbers")
+
+
 def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
     """Returns `np.concatenate(arrays, axis)`.
 
@@ -204,11 +225,16 @@ def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
 
 
 def is_raw(x: Any) -> bool:
-    """Returns whether `x` is a NumPy or CuPy array."""
-    if isinstance(x, np.ndarray):
+    """Returns whether `x` is a raw array: NumPy's, CuPy's or a meta array."""
+    if isinstance(x, raw_types):
         return True
     module = sys.modules.get("cupy")
     return module is not None and isinstance(x, getattr(module, "ndarray", ()))
+
+
+def is_meta(x: Any) -> bool:
+    """Returns whether `x`, a raw array, an Array, a Tensor or a number, has a shape but no elements."""
+    return getattr(x, "device", None) is META
 
 
 def move(raw: RawArray, target: device) -> RawArray:
@@ -216,6 +242,12 @@ def move(raw: RawArray, target: device) -> RawArray:
     source = device_of(raw)
     if source is target:
         return raw
+    if source is META and thread.is_tracing:  # a program's arrays hold nothing, whichever device is theirs
+        return raw
+    if source is META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if target is META:
+        return meta().module.constant(raw) if thread.is_tracing else meta().like(raw)
     if target is CPU:
         return cupy().asnumpy(raw)
     if source is CPU:  # a graph would copy again from memory that was freed

@@ -12,6 +12,7 @@ forked child, which has a copy of the memory but not of the threads.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import math
 import os
@@ -123,7 +124,8 @@ def _start() -> str:
             numba.config.THREADING_LAYER = "omp"
         _numba, _wanted = numba, min(wanted, numba.config.NUMBA_NUM_THREADS)
         try:
-            numba.set_num_threads(_wanted)
+            with _openmp_threads_of_others():
+                numba.set_num_threads(_wanted)
         except ValueError as error:  # Numba can't load the layer
             return f"Numba has no OpenMP threads here (is libgomp installed?): {error}".splitlines()[0]
         from numba.np.ufunc import parallel
@@ -133,6 +135,30 @@ def _start() -> str:
     if layer == "workqueue":
         return "Numba runs on its workqueue, which isn't thread-safe"
     return ""
+
+
+@contextlib.contextmanager
+def _openmp_threads_of_others() -> Iterator[None]:
+    """Context after which OpenMP's default number of threads is as before.
+
+    Numba sets it when it starts its threads, although it asks for their number in each call. Other libraries
+    in the process, such as PyTorch, then used more threads than they were told to.
+    """
+    try:
+        from numba.np.ufunc import omppool
+    except ImportError:
+        omppool = None
+    if omppool is None or os.name == "nt":  # without OpenMP, or without one scope for all libraries
+        yield
+        return
+    openmp = ctypes.CDLL(None)  # PyTorch loads its own copy for all: Numba's calls go there
+    if not hasattr(openmp, "omp_get_max_threads"):
+        openmp = ctypes.CDLL(omppool.__file__)
+    before = openmp.omp_get_max_threads()
+    try:
+        yield
+    finally:
+        openmp.omp_set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,6 @@ vocabulary, and s bytes a number (4; 2 in half precision), each process holds
     activations   L (16 s N C + 8 N H) + max(3 s N C + 8 N V, 6 s N C + 4 N V) + 16 N
                                    half: 12 N V in place of 8, the loss has a copy of the logits
 
-    P = V C + context_length C + L (12 C^2 + 13 C) + 2 C
-        without biases L (12 C^2 + 2 C) + C in place of the last two terms
-
 A block saves for backward, in units of N C numbers: the inputs of both norms (2), of the projections
 after them (2), queries, keys and values (3), the output of attention (1), and in the MLP the output and the
 slope of GELU (4 + 4). Attention saves two float32 numbers for each row of its scores, never the scores.
@@ -33,9 +30,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..backends.device import device
 from ..distributed.launch import positive
+from ..models.gpt2 import GPT2
 from ..models.gpt2_config import SIZES, GPT2Config
 from ..optim.update import CHUNK, CHUNK_CUDA
 
@@ -60,10 +59,10 @@ class Estimate:
 
 
 def count_parameters(config: GPT2Config) -> int:
-    """Returns the number of parameters of a GPT-2; the output layer shares the embedding's weight."""
-    C, of_block, of_norm = config.n_embd, 13 if config.bias else 2, 2 if config.bias else 1
-    embeddings = (config.vocab_size + config.context_length) * C
-    return embeddings + config.n_layer * (12 * C * C + of_block * C) + of_norm * C
+    """Returns the number of parameters of a GPT-2: of models of one and two layers, which take no memory."""
+    with device("meta"):
+        one, two = (GPT2(replace(config, n_layer=n)).num_parameters() for n in (1, 2))
+    return one + (config.n_layer - 1) * (two - one)
 
 
 def estimate(

@@ -41,6 +41,7 @@ NUMBERS = (bool, int, float, complex, np.generic)
 _OPERANDS = (Tensor, Array, *NUMBERS)
 _PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
+lifting: list[Callable] = []  # while a program is captured: see `Tracer.unwrap`
 
 
 def op(
@@ -167,6 +168,8 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
 
     With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
     """
+    if lifting and (traced := lifting[0](args)) is not None:
+        return traced
     raws, target = [], None
     for a in args:
         if isinstance(a, Tensor):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, move
+from ..backends.device import CPU, META, move
 
 _PROFILES = {
     "default": {"precision": 5, "threshold": 1000, "edgeitems": 3, "linewidth": 75},
@@ -54,7 +54,7 @@ def set_printoptions(
 def array_text(x: Any) -> str:
     """Returns `Array([8.00000], dtype=float32, device='cuda:0')`"""
     parts = [_values(x, "Array("), f"dtype={x.dtype}", f"device='{x.device}'"]
-    if x.size == 0 and x.ndim > 1:
+    if x.device is META or (x.size == 0 and x.ndim > 1):
         parts.insert(1, f"shape={x.shape}")
     return f"Array({', '.join(parts)})"
 
@@ -67,17 +67,21 @@ def tensor_text(x: Any, marks: list[str]) -> str:
         marks: what is appended: `requires_grad=True`, the `grad_fn`.
     """
     parts = [_values(x, "tensor(")]
-    if x.size == 0 and x.ndim > 1:
+    if x.device is META:
+        parts += ["device='meta'", f"size={x.shape}"]
+    elif x.size == 0 and x.ndim > 1:
         parts.append(f"size={x.shape}")
     if x.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool):
         parts.append(f"dtype={x.dtype}")
-    if x.device is not CPU:
+    if x.device.type == "cuda":
         parts.append(f"device='{x.device}'")
     return f"tensor({', '.join(parts + marks)})"
 
 
 def _values(x: Any, prefix: str) -> str:
     """The elements, floats with five digits, continuation lines aligned after `prefix`."""
+    if x.device is META:
+        return "..."
     raw = move(x._array, CPU)
     if dtypes.is_half(raw.dtype):  # else float16 has exponents from 1000 on
         raw = raw.astype(dtypes.float32)

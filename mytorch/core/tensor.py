@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, as_device, device, device_of, is_raw, move
+from ..backends.device import CPU, META, RawArray, as_device, device, device_of, is_raw, move
 from ..backends.dtypes import get_default_dtype, is_inexact
 from .array import Array
 from .grad_mode import enable_grad
@@ -94,7 +94,8 @@ class Tensor:
     is_leaf = property(
         lambda self: self.node is None or not self.node.parents, doc="Whether no recorded operation made it."
     )
-    is_cuda = property(lambda self: self.device is not CPU, doc="Whether a GPU holds the data.")
+    is_cuda = property(lambda self: self.device.type == "cuda", doc="Whether a GPU holds the data.")
+    is_meta = property(lambda self: self.device is META, doc="Whether there are no data, only a shape.")
 
     @property
     def device(self) -> device:

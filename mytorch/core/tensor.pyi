@@ -19,6 +19,7 @@ from typing import Any
 from typing_extensions import Self
 from mytorch.core.array import Array as Array
 CPU: Any
+META: Any
 from mytorch.core.graph import Node as Node
 from mytorch.core.hook import RemovableHandle as RemovableHandle
 from mytorch.core.size import Size as Size
@@ -40,6 +41,8 @@ class Tensor:
     def is_leaf(self) -> builtins.bool: ...
     @property
     def is_cuda(self) -> builtins.bool: ...
+    @property
+    def is_meta(self) -> Any: ...
     @property
     def device(self) -> device_: ...
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -
                     f"size mismatch for {name}: copying a param with shape {Size(value.shape)} from "
                     f"checkpoint, the shape in current model is {tensor.shape}."
                 )
+            elif value is not None and not assign and value.is_meta is not tensor.is_meta:
+                _check_meta(name, value, errors)
     if errors:
         raise RuntimeError(
             "\n\t".join([f"Error(s) in loading state_dict for {type(module).__name__}:", *errors])
@@ -77,6 +80,19 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -
         for name, value in values.items():
             _put(current[name], value, assign)
     return IncompatibleKeys(missing, unexpected)
+
+
+def _check_meta(name: str, value: Array, errors: list[str]) -> None:
+    """Says what happens where either the value or the tensor that gets it has no data."""
+    if value.is_meta:
+        errors.append(f"{name}: Cannot copy out of meta tensor; no data! (assign=True replaces the tensor.)")
+        return
+    warnings.warn(
+        f"for {name}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
+        "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
+        "dictionary to their corresponding key in the module instead of copying them in place?)",
+        stacklevel=4,
+    )  # fmt: skip
 
 
 def _renamed(state: Mapping[str, Any], current: dict[str, Tensor]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from ..core.op import op
 from ..core.tensor import Tensor
 from .memory_formats import check_format
 
+DEVICES = ("cpu", "cuda", "meta")
 __all__ = ["clone", "to", "type_as"]
 
 OLD_NAMES = {
@@ -133,7 +134,7 @@ def read_target(
             found = {"dtype": a.dtype, "device": a.device}
         elif a is None or isinstance(a, bool):  # non_blocking and copy by position, as PyTorch has them
             continue
-        elif isinstance(a, (Device, int)) or (isinstance(a, str) and a.partition(":")[0] in ("cpu", "cuda")):
+        elif isinstance(a, (Device, int)) or (isinstance(a, str) and a.partition(":")[0] in DEVICES):
             found = {"device": a}
         else:
             found = {"dtype": _dtype_or_refuse(a)}
@@ -155,7 +156,7 @@ def _dtype_or_refuse(a: Any) -> Any:
         if not isinstance(a, str):
             raise
         raise RuntimeError(
-            f"to(): {a!r} is not a device, which is 'cpu', 'cuda' or 'cuda:N'; and {error}"
+            f"to(): {a!r} is not a device, which is 'cpu', 'cuda', 'cuda:N' or 'meta'; and {error}"
         ) from None
 
 

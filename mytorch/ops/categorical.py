@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..backends.device import RawArray, on
+from ..backends.device import RawArray, is_meta, on
 from ..backends.dtypes import is_floating_point
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..random import Generator, generator_on
@@ -60,6 +60,8 @@ def multinomial(
 def _check_distributions(rows: RawArray, num_samples: int, replacement: bool) -> None:
     if not replacement and num_samples > rows.shape[1]:
         raise RuntimeError(f"multinomial(): can't draw {num_samples} of {rows.shape[1]} without replacement")
+    if is_meta(rows):
+        return
     if not (np.all(np.isfinite(rows)) and np.all(rows >= 0)):
         raise RuntimeError("multinomial(): the probabilities contain inf, NaN or negative numbers")
     if not np.all(np.any(rows > 0, axis=1)):

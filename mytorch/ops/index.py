@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device_of, is_raw, move, on
+from ..backends.device import CPU, RawArray, device_of, is_meta, is_raw, move, on
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor, raw_of
@@ -282,7 +282,7 @@ def _index_array(i: Any, x: Tensor) -> Any:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         raw = raw.astype(bool)
     if raw.ndim == 0:
-        return raw if raw.dtype == bool else int(raw)
+        return raw if raw.dtype == bool else 0 if is_meta(raw) else int(raw)  # all of one shape
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
     same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target

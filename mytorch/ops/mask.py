@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import is_meta, is_raw
 from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import broadcast_tensors, expand
@@ -146,7 +146,7 @@ argwhere = nonzero
 
 @op(half="float16")
 def _nonzero(x):
-    if x.ndim == 0:
+    if x.ndim == 0 and not is_meta(x):
         return np.zeros((int(x != 0), 0), np.int64, like=x), None
     return np.stack(np.nonzero(x), axis=1), None
 

@@ -160,7 +160,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
     right = unsqueeze(B, -1) if vector else B
     solution, rank = matmul(pinv(A, rcond), right), matrix_rank(A, rtol=rcond)
-    (m, n), full = A.shape[-2:], bool((rank == min(A.shape[-2:])).all())
+    (m, n), full = A.shape[-2:], A.is_meta or bool((rank == min(A.shape[-2:])).all())
     if driver == "gels" and not full:
         raise LinAlgError("linalg.lstsq: driver='gels' needs matrices of full rank")
     residuals = reshape(solution, -1)[:0]

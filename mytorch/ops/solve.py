@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..backends.device import is_meta
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import expand
@@ -159,7 +160,7 @@ def det(x):
 
 def _cofactors(x, y):
     """det(A) A⁻ᵀ; of singular matrices from A = U diag(s) Vᴴ: det(U Vᴴ) conj(U) diag(∏_{j≠i} s_j) conj(Vᴴ)"""
-    if np.all(np.not_equal(y, 0)):
+    if is_meta(y) or np.all(np.not_equal(y, 0)):
         return y[..., None, None] * transposed(np.linalg.inv(x))
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     itself = np.tril(np.triu(np.ones_like(x))) == 1

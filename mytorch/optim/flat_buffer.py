@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, cupy, device, device_of, on
+from ..backends.device import CPU, RawArray, array_module, device, device_of, on
 from ..core.array import Array, wrap
 from ..core.tensor import Tensor, increment_version, raw_of
 
@@ -253,7 +253,7 @@ def aligned_spans(sizes: Iterable[int], dtype: np.dtype) -> list[Span]:
 def aligned_zeros(size: int, dtype: np.dtype, target: device) -> RawArray:
     """Returns a vector of zeros that begins at a multiple of ALIGNMENT bytes."""
     if target is not CPU:
-        return cupy().zeros(size, dtype)  # CuPy aligns by itself
+        return array_module(target).zeros(size, dtype)  # CuPy aligns by itself
     raw = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
     start = -raw.ctypes.data % ALIGNMENT // dtype.itemsize
     return raw[start : start + size]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import tune
-from ..backends.device import CPU, RawArray, array_module, on
+from ..backends.device import CPU, META, RawArray, array_module, on
 from ..core.tensor import Tensor, from_raw, raw_of
 from .flat_buffer import FlatBuffer, FlatGroup, aligned_zeros, ranges
 from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
@@ -48,7 +48,7 @@ class FlatState:
         self.buffer, self.device, self.by_parameter = buffer, buffer.device, by_parameter
         self.math_dtype = np.dtype(np.float32) if buffer.dtype.itemsize < 4 else buffer.dtype
         self._parts = 2 if buffer.dtype.kind == "c" else 1  # real numbers in an element
-        kernel = None if self.device is CPU or not scalars else kernel
+        kernel = None if self.device.type != "cuda" or not scalars else kernel
         self.counts_on_device = not why_no_kernel(kernel, buffer.dtype, self.device)
         count = len(buffer.params)
         self._initialized = [False] * count
@@ -64,7 +64,7 @@ class FlatState:
                 self._tensors[name] = [from_raw(view) for view in buffer.views(buffer.moments[name])]
             self._stored = {name: [None] * count for name in self._tensors}  # what the optimizer's dict has
             self._load(state)
-            self._chunk_size = min(buffer.size, CHUNK if self.device is CPU else CHUNK_CUDA)
+            self._chunk_size = min(buffer.size, CHUNK_CUDA if self.device.type == "cuda" else CHUNK)
             if by_parameter:
                 self._chunk_size = max(p.data.size for p in buffer.params)
             needed = 2 if self.math_dtype == buffer.dtype else 4
@@ -198,7 +198,8 @@ class FlatState:
                 yield slice(start * parts, (start + p.data.size) * parts), shape
             return
         section, step = buffer.section(first, last), self._chunk_size * parts
-        for start in range(section.start * parts, section.stop * parts, step or 1):
+        starts = range(section.start * parts, section.stop * parts, step or 1)
+        for start in starts[:1] if self.device is META else starts:  # there, one chunk stands for all
             stop = min(start + step, section.stop * parts)
             yield slice(start, stop), (stop - start,)
 

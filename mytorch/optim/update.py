@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device
+from ..backends.device import CPU, RawArray, device, is_meta
 from ..backends.dtypes import is_half
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
@@ -117,13 +117,13 @@ class Scaling(NamedTuple):
 
     def factors(self) -> tuple[float, float]:
         """Returns the factor that stays in the gradients and the one for this update; may wait for a GPU."""
-        scale = 1.0 if self.grad_scale is None else float(self.grad_scale)
+        scale = 1.0 if self.grad_scale is None else _as_float(self.grad_scale)
         if scale == 0:
             raise ValueError("grad_scale is 0: gradients can't be divided by it")
         unscale = 1 / scale
         if self.clip is None:
             return unscale, 1.0
-        factor = self.clip.max_norm / (float(self.clip.total_norm) * unscale + 1e-6)
+        factor = self.clip.max_norm / (_as_float(self.clip.total_norm) * unscale + 1e-6)
         return unscale, 1.0 if factor >= 1 else factor
 
     def factors_on(self, target: device) -> tuple:
@@ -140,6 +140,11 @@ class Scaling(NamedTuple):
     def count_on(self, target: device) -> int | RawArray:
         """Returns by how much an update is counted: 0 if nothing is updated, which only a GPU may know."""
         return 1 if self.found_inf is None else _one_float32(self.found_inf, target) == 0
+
+
+def _as_float(x: float | Tensor) -> float:
+    """Returns the number; on the device "meta", where there is none, 1."""
+    return 1.0 if is_meta(x) else float(x)
 
 
 def _one_float32(x: float | Tensor | None, target: device) -> RawArray | None:

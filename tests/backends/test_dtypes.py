@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch.backends.dtypes import SUPPORTED, as_dtype
 from mytorch.core.op import common_dtype
+from tests.each import each
 
 NAMES = [str(dtype) for dtype in SUPPORTED]
 PYTORCH_REFUSES = {"uint16", "uint32", "uint64"}  # it promotes them with nothing but themselves and floats
@@ -35,7 +36,7 @@ def test_promote_types(a, b):
     assert mytorch.promote_types(a, b) == name_of(torch.promote_types(getattr(torch, a), getattr(torch, b)))
 
 
-@pytest.mark.parametrize("shapes", list(itertools.product(SHAPES, SHAPES)), ids="-".join)
+@each("shapes", itertools.product(SHAPES, SHAPES))
 @pytest.mark.parametrize("a, b", PAIRS)
 def test_dtype_of_two_tensors(a, b, shapes):
     (x, their_x), (y, their_y) = both(a, SHAPES[shapes[0]]), both(b, SHAPES[shapes[1]])

@@ -20,33 +20,27 @@ def work():
 """
 
 
-def python(code, **environment):
+def python(code, before="", **environment):
     environment = {key: value for key, value in {**os.environ, **environment}.items() if value is not None}
     done = subprocess.run(
-        [sys.executable, "-c", KERNEL + textwrap.dedent(code)], capture_output=True, text=True, timeout=300,
-        env=environment,
+        [sys.executable, "-c", before + KERNEL + textwrap.dedent(code)], capture_output=True, text=True,
+        timeout=300, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def test_the_environment_is_left_as_it_was():
-    code = """
-    import os
-    before = dict(os.environ)
-    work()
-    print(threads.running, dict(os.environ) == before)
-    """
-    assert python(code) == "True True"
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
-    """A forked child has none of its parent's threads; a spawned one starts its own."""
+    """A forked child has none of its parent's threads; a spawned one starts its own.
+
+    So do the workers of a DataLoader, which use kernels while the parent does.
+    """
     (tmp_path / "main.py").write_text(
         textwrap.dedent(f"""
         import multiprocessing
         {textwrap.indent(KERNEL, " " * 8).strip()}
+        from mytorch.utils import data
 
         def in_child(queue):
             work()
@@ -54,6 +48,12 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
             y = mytorch.ones(300, 300, requires_grad=True)
             (F.gelu(y @ y)).sum().backward()
             queue.put((threads.running, float(y.grad.sum())))
+
+        class Products(data.Dataset):
+            def __len__(self): return 6
+            def __getitem__(self, i):
+                y = mytorch.full((300, 300), i / 100)
+                return F.softmax(F.layer_norm(F.gelu(y @ y), (300,)), -1).sum().item(), threads.running
 
         if __name__ == "__main__":
             work()
@@ -65,37 +65,8 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
             print(queue.get(timeout=240))
             child.join()
             work()
-        """)
-    )
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    running = method == "spawn"
-    total = 300 * 300 * 300 * 2.0
-    assert done.stdout.strip() == str((running, total))
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_of_a_data_loader_dont_hang_beside_the_pool(method, tmp_path):
-    """They use kernels while the parent does; each result is that of the parent."""
-    (tmp_path / "main.py").write_text(
-        textwrap.dedent(f"""
-        {textwrap.indent(KERNEL, " " * 8).strip()}
-        from mytorch.utils import data
-
-        class Products(data.Dataset):
-            def __len__(self): return 6
-            def __getitem__(self, i):
-                y = mytorch.full((300, 300), i / 100)
-                return F.softmax(F.layer_norm(F.gelu(y @ y), (300,)), -1).sum().item(), threads.running
-
-        if __name__ == "__main__":
-            work()
             options = {{"multiprocessing_context": {method!r}, "timeout": 240}}
-            loader = data.DataLoader(Products(), None, num_workers=2, **options)
-            for total, running in loader:
+            for total, running in data.DataLoader(Products(), None, num_workers=2, **options):
                 work()
                 print(round(float(total), 3), bool(running))
         """)
@@ -105,14 +76,41 @@ def test_workers_of_a_data_loader_dont_hang_beside_the_pool(method, tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:-1] == [f"300.0 {method == 'spawn'}"] * 6
+    running = method == "spawn"
+    child, *batches = done.stdout.splitlines()
+    assert child == str((running, 300 * 300 * 300 * 2.0)) and batches == [f"300.0 {running}"] * 6
 
 
-def test_three_threads_train_at_once():
-    """Each gets what it gets alone."""
+def test_three_threads_at_once():
+    """Each gets what it gets alone, in products and in trainings; nothing of the process is changed."""
     code = """
-    import threading
+    import os, threading
     from mytorch import nn, optim
+    from mytorch.backends.openblas import openblas
+    environment, blas_threads = dict(os.environ), openblas().get_num_threads()
+
+    failed = []
+    def multiply(seed):
+        try:
+            rng = np.random.default_rng(seed)
+            w = mytorch.Tensor(rng.standard_normal((200, 200)).astype("float32"), requires_grad=True)
+            for _ in range(30):
+                y = F.linear(x[:, :200], w, fused=True)
+                y.square().sum().backward()
+                want = 2 * (y.detach().numpy().T @ x.numpy()[:, :200])
+                np.testing.assert_allclose(w.grad.numpy(), want, rtol=1e-3, atol=1e-2)
+                w.grad = None
+        except BaseException as error:
+            failed.append(error)
+    def at_once(target, *args):
+        workers = [threading.Thread(target=target, args=(i, *args)) for i in range(3)]
+        for t in workers: t.start()
+        for t in workers: t.join()
+    at_once(multiply)
+    assert not failed, failed
+    assert threads.running and dict(os.environ) == environment
+    assert openblas().get_num_threads() == blas_threads
+
     def train(seed, results):
         rng = np.random.default_rng(seed)
         shapes = (65, 48), (144, 48), (48,), (48,)
@@ -133,41 +131,13 @@ def test_three_threads_train_at_once():
             losses.append(loss.item())
         results[seed] = losses
     together, alone = {}, {}
-    workers = [threading.Thread(target=train, args=(i, together)) for i in range(3)]
-    for t in workers: t.start()
-    for t in workers: t.join()
+    at_once(train, together)
     for i in range(3): train(i, alone)
     assert all(losses[-1] < losses[0] for losses in alone.values()), alone
     np.testing.assert_allclose([together[i] for i in range(3)], [alone[i] for i in range(3)], rtol=1e-5)
     print("well")
     """
     assert python(code) == "well"
-
-
-def test_three_threads_at_once():
-    code = """
-    import threading
-    failed = []
-    def loop(seed):
-        try:
-            rng = np.random.default_rng(seed)
-            w = mytorch.Tensor(rng.standard_normal((200, 200)).astype("float32"), requires_grad=True)
-            for _ in range(30):
-                y = F.linear(x[:, :200], w, fused=True)
-                y.square().sum().backward()
-                want = 2 * (y.detach().numpy().T @ x.numpy()[:, :200])
-                np.testing.assert_allclose(w.grad.numpy(), want, rtol=1e-3, atol=1e-2)
-                w.grad = None
-        except BaseException as error:
-            failed.append(error)
-    workers = [threading.Thread(target=loop, args=(i,)) for i in range(3)]
-    for t in workers: t.start()
-    for t in workers: t.join()
-    from mytorch.backends.openblas import openblas
-    print(failed, openblas().get_num_threads() == before)
-    """
-    assert python("from mytorch.backends.openblas import openblas; before = openblas().get_num_threads()\n"
-                  + textwrap.dedent(code)) == "[] True"  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -183,10 +153,13 @@ def test_without_openmp_kernels_run_serially(environment, reason):
 
 
 def test_the_users_number_of_threads_counts():
+    """Also PyTorch's, which uses the OpenMP that Numba starts two threads of."""
     code = "work(); print(mytorch.get_num_threads(), threads._numba.get_num_threads())"
     assert python(code, OMP_NUM_THREADS="1") == "1 1"
-    code = "mytorch.set_num_threads(1); work(); print(threads._numba.get_num_threads())"
-    assert python(code, OMP_NUM_THREADS=None) == "1"
+    counts = "threads._numba.get_num_threads(), torch.get_num_threads()"
+    code = f"mytorch.set_num_threads(1); work(); print({counts})"
+    before = "import torch; torch.set_num_threads(1)"
+    assert python(code, before, OMP_NUM_THREADS=None, NUMBA_NUM_THREADS="2") == "1 1"
 
 
 def test_numba_may_be_there_before_us():

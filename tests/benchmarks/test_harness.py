@@ -91,10 +91,10 @@ def test_a_failure_leaves_the_process_and_a_broken_gpu_ends_it(ask):
 
 
 def test_a_process_that_ends_or_hangs_is_replaced(ask):
-    died, first, hung, second = ask("die", "echo", "hang", "echo", limit=10.0)
+    died, first, hung, second = ask("die", "echo", "hang", "echo", limit=5.0)
     assert ask("echo", seconds=0.0) == [{"error": "not run: the time is over"}]
     assert died["error"] == "the process ended with exit code 3"
-    assert hung["error"] == "no answer within 10 s; it said:\nnoise"
+    assert hung["error"] == "no answer within 5 s; it said:\nnoise"
     assert first["result"][1] != second["result"][1]
 
 

@@ -44,6 +44,9 @@ def test_a_real_step_takes_what_was_estimated(name):
 def test_count_of_parameters(shape, bias):
     config = GPT2Config(*shape, bias=bias)
     assert count_parameters(config) == GPT2(config).num_parameters()
+    C, of_block = config.n_embd, 13 if bias else 2  # the output layer shares the embedding's weight
+    embeddings, norm = (config.vocab_size + config.context_length) * C, (2 if bias else 1) * C
+    assert count_parameters(config) == embeddings + config.n_layer * (12 * C * C + of_block * C) + norm
 
 
 def test_gpt2_has_124_million():

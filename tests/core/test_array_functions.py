@@ -3,9 +3,9 @@
 import operator
 
 import numpy as np
-import pytest
 
 from tests.array_parity import BITS, CUBE, HOLES, INDEX, MIXED, ROW, SQUARE, I, J, X, Y, agree, arrays, words
+from tests.each import each
 
 # name: positional arguments, and keywords in a dict at the end.
 FUNCTIONS = {
@@ -182,7 +182,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@each("name", FUNCTIONS)
 def test_numpy_functions(name, device):
     *args, last = FUNCTIONS[name]
     kwargs = last if isinstance(last, dict) else {}

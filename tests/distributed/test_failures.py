@@ -119,11 +119,8 @@ def check_nothing_left(folder):
     wait_for(lambda: not left_behind(folder), START)
 
 
-@pytest.fixture(scope="module")
-def failures(tmp_path_factory):
+def fail_in(ways, folder):
     """{way: (exit code, root cause)} of a job that fails in each of them, and then succeeds."""
-    folder = tmp_path_factory.mktemp("failures")
-    ways = list(FAILURES)
     arguments = ("--max_restarts", len(ways), PROGRAM, folder, *ways, "well")
     code, out, err = launch("-n", 2, *arguments, limit=START * len(ways))
     assert code == 0, err
@@ -135,6 +132,17 @@ def failures(tmp_path_factory):
     assert len(pids(folder)) == 2 * len(started) + 2
     check_nothing_left(folder)
     return dict(zip(ways, zip(codes, causes, strict=True), strict=True))
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory):
+    """Of two jobs side by side: one fails in the ways that wait for the timeout."""
+    waiting = ["stop", "hang", "no_receiver"]
+    jobs = [waiting, [way for way in FAILURES if way not in waiting]]
+    folders = [tmp_path_factory.mktemp("failures") for _ in jobs]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        found = pool.map(fail_in, jobs, folders)
+        return {way: how for job in found for way, how in job.items()}
 
 
 @pytest.mark.parametrize("way", FAILURES)
@@ -182,25 +190,6 @@ def test_ranks_get_the_signal_and_may_still_save(size, number, tmp_path):
     code, _, err = finish(process, START)
     assert code == 128 + number and f"the launcher got {number.name}" in cause_in(err)
     assert len(list(tmp_path.glob("0/saved-?"))) == size
-    check_nothing_left(tmp_path)
-
-
-def test_ranks_that_ignore_signals_are_killed(tmp_path):
-    """After the timeout of collectives, within 5 and 30 s; at once after a second signal."""
-    folders = {times: tmp_path / str(times) for times in (1, 2)}
-    for folder in folders.values():
-        folder.mkdir()
-    jobs = {
-        times: started(1, "ignore_signals", folder, "--timeout", 1 if times == 1 else 1000)
-        for times, folder in folders.items()
-    }
-    for times, process in jobs.items():
-        for _ in range(times):
-            process.send_signal(signal.SIGINT)
-            wait_for(lambda folder=folders[times]: list(folder.glob("0/caught-?")))
-    for process in jobs.values():
-        code, _, err = finish(process, START)
-        assert code == 130 and "the launcher got SIGINT" in cause_in(err)
     check_nothing_left(tmp_path)
 
 
@@ -267,8 +256,27 @@ EXITS = {
 }
 
 
-def test_a_rank_that_can_not_exit(tmp_path):
-    """The other one ends with code 0. Half of an hour is the default; see exit_watch.py for the 15 s.
+def check_ranks_that_ignore_signals(tmp_path):
+    """They are killed after the timeout of collectives, within 5 and 30 s; at once after a second signal."""
+    folders = {times: tmp_path / str(times) for times in (1, 2)}
+    for folder in folders.values():
+        folder.mkdir()
+    jobs = {
+        times: started(1, "ignore_signals", folder, "--timeout", 1 if times == 1 else 1000)
+        for times, folder in folders.items()
+    }
+    for times, process in jobs.items():
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            wait_for(lambda folder=folders[times]: list(folder.glob("0/caught-?")))
+    for process in jobs.values():
+        code, _, err = finish(process, START)
+        assert code == 130 and "the launcher got SIGINT" in cause_in(err)
+
+
+def test_ranks_that_do_not_end(tmp_path):
+    """One that can't exit: the other ends with code 0. Half of an hour is the default; see exit_watch.py for
+    the 15 s. And those that ignore signals.
 
     The jobs, most of which is waiting, run side by side.
     """
@@ -283,7 +291,9 @@ def test_a_rank_that_can_not_exit(tmp_path):
         return launch("-n", 2, script, limit=5 * START, MYTORCH_EXIT_TIMEOUT="5")
 
     with ThreadPoolExecutor(len(EXITS)) as pool:
-        jobs = dict(zip(EXITS, pool.map(run, EXITS), strict=True))
+        ends = pool.map(run, EXITS)
+        check_ranks_that_ignore_signals(tmp_path)
+        jobs = dict(zip(EXITS, ends, strict=True))
     for name, (code, out, err) in jobs.items():
         assert (code, out) == (1, "done\ndone\n") and EXITS[name][1] in cause_in(err), name
     check_nothing_left(tmp_path)

@@ -8,6 +8,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 SPECIAL = np.array([0.0, -0.0, 1, -1, 1e-9, 1 + 1e-6, 1 + 1e-3, 1e30, np.inf, -np.inf, np.nan])
@@ -46,7 +47,7 @@ def test_all_integer_dtypes(name):
 
 
 @pytest.mark.parametrize("name", COMPARISONS + BITS)
-@pytest.mark.parametrize("number", [2, -1, 300, 1000, True])
+@each("number", [2, -1, 300, 1000, True])
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_numbers_out_of_range_keep_their_low_bits(name, number, dtype):
     x = numbers(dtype)

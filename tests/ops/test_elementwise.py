@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import broadcastable_shapes
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import gradcheck
+from tests.each import each
 from tests.oracle import check, fails_alike, same
 
 rng = np.random.default_rng(0)
@@ -100,7 +101,7 @@ def bounds_for(dtype, low, high):
     return (low, high) if dtype.startswith("float") else (least, max(np.floor(high), least))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name, shape):
     x = SHAPES[shape](array(*UNARY[name]))
@@ -109,7 +110,7 @@ def test_unary(name, shape):
         check(lambda t: getattr(t, name)(), lambda t: getattr(t, name)(), x)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32", "uint8", "bool"])
+@each("dtype", ["float64", "float16", "int64", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_dtypes(name, dtype):
     x = array(*bounds_for(dtype, *UNARY[name]), dtype)((3, 4))
@@ -124,7 +125,7 @@ def test_unary_dtypes(name, dtype):
         check(getattr(mytorch, name), theirs, x, **rounding)
 
 
-@pytest.mark.parametrize("shapes", PAIRS, ids=str)
+@each("shapes", PAIRS)
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name, shapes):
     a, b, c, d = BINARY[name]
@@ -132,8 +133,8 @@ def test_binary(name, shapes):
     check(getattr(mytorch, name), getattr(torch, name), x, y, grad=name not in NOT_DIFFERENTIABLE)
 
 
-@pytest.mark.parametrize("dtypes", MIXED, ids=str)
-@pytest.mark.parametrize("shapes", [((3,), (3,)), ((3,), ()), ((), (3,))], ids=str)
+@each("dtypes", MIXED)
+@each("shapes", [((3,), (3,)), ((3,), ()), ((), (3,))])
 @pytest.mark.parametrize("name", ["add", "mul", "div", "maximum", "lt", "sub", "floor_divide", "remainder"])
 def test_mixed_dtypes_promote_as_in_pytorch(name, shapes, dtypes):
     x, y = array(1, 3, dtypes[0])(shapes[0]), array(1, 3, dtypes[1])(shapes[1])
@@ -149,7 +150,7 @@ def test_mixed_dtypes_promote_as_in_pytorch(name, shapes, dtypes):
         check(ours, theirs, *pair, grad=grad, **rounding)
 
 
-@pytest.mark.parametrize("number", [2, 2.5, True, np.float64(2.5), np.int32(2)], ids=repr)
+@each("number", [2, 2.5, True, np.float64(2.5), np.int32(2)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "uint8", "float64"])
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "//", "%", "**", "<", "==", "&"])
 def test_python_numbers_do_not_promote(operator, dtype, number):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import mytorch
+from tests.each import each
 
 rng = np.random.default_rng(0)
 
@@ -54,7 +55,7 @@ def test_along_one_dim(name, kwargs, kind):
     agree(lambda F, a: getattr(F.fft, name)(a, **kwargs), x)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @pytest.mark.parametrize("kwargs", ARGUMENTS_OF_SEVERAL, ids=str)
 @pytest.mark.parametrize("name", SEVERAL)
 def test_along_several_dims(name, kwargs, kind):

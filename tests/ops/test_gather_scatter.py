@@ -6,6 +6,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor
+from tests.each import each
 from tests.oracle import LAYOUTS, check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
@@ -123,7 +124,7 @@ def test_against_pytorch(case, reverse):
     check(*in_both(call), *arrays)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32"])
+@each("dtype", ["float64", "float16", "int64", "int32"])
 @pytest.mark.parametrize("case", CASES)
 def test_dtypes(case, dtype):
     shapes, call = CASES[case]

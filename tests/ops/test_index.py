@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import mytorch
 from mytorch import Tensor
+from tests.each import each
 from tests.oracle import check, fails_alike, in_both, same
 
 rng = np.random.default_rng(0)
@@ -117,13 +118,13 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 @pytest.mark.parametrize("index", INDICES)
 def test_getitem(index, layout):
     check(*in_both(lambda F, x: x[INDICES[index](F)]), LAYOUTS[layout](numbers((2, 3, 4))))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "uint8", "bool"])
+@each("dtype", ["float64", "float16", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("index", INDICES)
 def test_getitem_dtypes(index, dtype):
     check(*in_both(lambda F, x: x[INDICES[index](F)]), numbers((2, 3, 4), dtype))

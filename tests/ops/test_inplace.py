@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import mytorch
 from mytorch import Tensor, no_grad
+from tests.each import each
 from tests.ops.programs import (
     PROGRAMS,
     run_steps,
@@ -52,7 +53,7 @@ PARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 @pytest.mark.parametrize("op", WHOLE)
 def test_in_place_forms(op, part):
     def call(F, x, y):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import mytorch
+from tests.each import each
 from tests.oracle import LAYOUTS, check, fails_alike, in_both, same
 
 rng = np.random.default_rng(0)
@@ -85,14 +86,14 @@ def numbers(shape, dtype="float32"):
     return np.asarray(rng.uniform(-9, 9, shape), dtype)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 @pytest.mark.parametrize("case", CASES)
 def test_against_pytorch(case, layout):
     shapes, call = CASES[case]
     check(*in_both(call), *(LAYOUTS[layout](numbers(shape)) for shape in shapes))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "bool"])
+@each("dtype", ["float64", "float16", "int64", "bool"])
 @pytest.mark.parametrize("case", CASES)
 def test_dtypes(case, dtype):
     shapes, call = CASES[case]

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import gradcheck
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 rng = np.random.default_rng(0)
@@ -35,7 +36,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [k for k in INPUTS if k not in ("1-d", "2-d", "transposed")])
+@each("kind", [k for k in INPUTS if k not in ("1-d", "2-d", "transposed")])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_pytorch(case, kind):
     """In values, indices, dtypes, shapes and gradients; or in the kind of error."""

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mytorch
+from tests.each import each
 from tests.oracle import same
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
@@ -128,7 +129,7 @@ UNARY = """
 """.split()  # noqa: SIM905
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("dtype", DTYPES)
 @pytest.mark.parametrize("name", UNARY)
 def test_one_operand(name, dtype):
     for dims in (True, False):

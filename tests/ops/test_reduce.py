@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import gradcheck
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")  # PyTorch's
@@ -60,7 +61,7 @@ def outcome(function, *args, **kwargs):
     return None
 
 
-@pytest.mark.parametrize("kind", [k for k in INPUTS if k not in ("1-d", "2-d", "transposed", "float64")])
+@each("kind", [k for k in INPUTS if k not in ("1-d", "2-d", "transposed", "float64")])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_pytorch(case, kind):
     """In values, dtypes, shapes and gradients; or in the kind of error."""

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from tests import on_device
+from tests.each import each
 from tests.ops.test_index import INDICES, in_both, numbers, places, repeats
 from tests.oracle import check, fails_alike, same, torch_of
 
@@ -19,7 +20,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("value", VALUES)
+@each("value", VALUES)
 @pytest.mark.parametrize("index", INDICES)
 def test_setitem(index, value):
     if value != "number" and repeats(INDICES[index](torch)):
@@ -48,7 +49,7 @@ def test_setitem_gradient_of_the_value(index):
 
 
 @pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "bool"])
+@each("dtype", ["float64", "float16", "int64", "bool"])
 def test_setitem_casts(index, dtype):
     """As NumPy does; PyTorch does it for a basic index only."""
     x = numbers((2, 3, 4))

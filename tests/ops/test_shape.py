@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mytorch
+from tests.each import each
 from tests.oracle import LAYOUTS, check, compare_gradients, fails_alike, same, tensors
 
 rng = np.random.default_rng(0)
@@ -143,14 +144,14 @@ def numbers(shape, dtype="float32"):
     return np.asarray(rng.uniform(-9, 9, shape), dtype)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 @pytest.mark.parametrize("case", CASES)
 def test_against_pytorch(case, layout):
     shape, call = CASES[case]
     check(lambda x: call(mytorch, x), lambda x: call(torch, x), LAYOUTS[layout](numbers(shape)))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "uint8", "bool"])
+@each("dtype", ["float64", "float16", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("case", CASES)
 def test_dtypes(case, dtype):
     shape, call = CASES[case]

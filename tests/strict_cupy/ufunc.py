@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ class ufunc:
         self.nargs = self.nin + self.nout
         self._short_name = name
         self._compute = compute
+        self._loop_for = functools.cache(self._first_loop_for)
         self._loops = [tuple(tuple(map(np.dtype, side)) for side in loop.split("->")) for loop in loops]
 
     def __repr__(self):
@@ -63,34 +65,42 @@ class ufunc:
         return outs
 
     def _loop(self, inputs: list, dtype: Any) -> tuple:
-        """Dtypes of inputs and results: the first loop that gives `dtype`, or that all inputs fit in."""
-        kinds = {np.asarray(x).dtype.char for x in inputs}
-        if "E" in kinds and dtype is None and not kinds & set("fdFD"):
-            if kinds != {"E"} or self._short_name not in _IN_BFLOAT16:
-                raise TypeError(f"{self.name}: bfloat16 is to be computed in float32, got {sorted(kinds)}")
+        kinds = ((np.asarray(x).dtype, type(x) if type(x) in (int, float, complex) else None) for x in inputs)
+        return self._loop_for(tuple(kinds), dtype)
+
+    def _first_loop_for(self, kinds: tuple, dtype: Any) -> tuple:
+        """Dtypes of inputs and results: the first loop that gives `dtype`, or that all inputs fit in.
+
+        Args:
+            kinds: for each input (dtype, type of a Python number or None).
+        """
+        chars = {given.char for given, _ in kinds}
+        if "E" in chars and dtype is None and not chars & set("fdFD"):
+            if chars != {"E"} or self._short_name not in _IN_BFLOAT16:
+                raise TypeError(f"{self.name}: bfloat16 is to be computed in float32, got {sorted(chars)}")
             like = next(loop for loop in self._loops if loop[0][0] == np.float16)
-            bfloat16 = np.asarray(inputs[0]).dtype
+            bfloat16 = kinds[0][0]
             return tuple([tuple(bfloat16 if t == np.float16 else t for t in side) for side in like])
+        wishes = self._wishes(kinds)
         for takes, gives in self._loops:
             if dtype is not None:
                 if all(given == dtype for given in gives):
                     return takes, gives
-            elif all(map(_fits, self._wishes(inputs), takes)):
+            elif all(map(_fits, wishes, takes)):
                 return takes, gives
-        given = dtype or [np.asarray(x).dtype.name for x in inputs]
+        given = dtype or [each.name for each, _ in kinds]
         raise TypeError(f"Wrong type ({given}) of arguments for {self.name}")
 
-    def _wishes(self, inputs: list) -> list:
+    def _wishes(self, kinds: tuple) -> list:
         """The dtype of every input; of a Python number only its type, if an array's kind is not below it."""
-        dtypes = [np.asarray(x).dtype for x in inputs]
-        weak = [type(x) in (int, float, complex) for x in inputs]
+        dtypes = [dtype for dtype, _ in kinds]
         ranks = [_RANK.get(dtype.kind, 3) for dtype in dtypes]
-        highest_array = max((rank for rank, w in zip(ranks, weak, strict=True) if not w), default=-1)
-        if highest_array < max(ranks):
+        of_arrays = [rank for rank, (_, weak) in zip(ranks, kinds, strict=True) if not weak]
+        if max(of_arrays, default=-1) < max(ranks):
             return dtypes
         if self._compute in arrays.COMPARISONS and max(ranks) == 1:
             return dtypes  # a Python int may lie outside the array's dtype
-        return [type(x) if w else dtype for x, dtype, w in zip(inputs, dtypes, weak, strict=True)]
+        return [weak or dtype for dtype, weak in kinds]
 
     @graph.taped
     def at(self, a: ndarray, indices: Any, b: Any = None) -> None:

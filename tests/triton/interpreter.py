@@ -6,15 +6,16 @@ the environment. The interpreter of Triton 3.6 to 3.9 is patched so that its res
 - `tl.maximum` and `tl.minimum` drop a NaN (some keep it);
 - numbers can be the ends of a `range` (NumPy 2.4 no longer lets arrays with a dim be integers);
 - an address outside the launch's arrays raises an error, where a GPU would read or overwrite other memory;
-- what is constant during a launch is looked up once, not in every function that a kernel calls; types of
-  blocks and what tensors have from them are made once; tensors of one shape are not broadcast; and integers
-  are added once: the sum for an overflow check that is off is left out.
+- what is constant during a launch is looked up once, not in every function that a kernel calls; what Triton's
+  language consists of, types of blocks and what tensors have from them are made once; tensors of one shape
+  are not broadcast; and integers are added once: the sum for an overflow check that is off is left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 from typing import Any
 
@@ -89,6 +90,7 @@ def patch() -> None:
     tl.block_type.__init__ = _made_once(tl.block_type.__init__)
     tl.tensor.__init__ = _from_type(tl.tensor.__init__)
     TritonSemantic.broadcast_impl_value = _unless_equal(TritonSemantic.broadcast_impl_value)
+    interpreter._patch_builtin = _patch_builtin
     for name, (pointers, mask) in _ACCESSES.items():
         setattr(builder, name, _bounded(getattr(builder, name), name, pointers, mask))
 
@@ -180,20 +182,35 @@ def _unless_equal(broadcast: Any) -> Any:
     return broadcast_impl_value
 
 
+@functools.cache
+def _builtins(package: Any) -> list[tuple[str, Any]]:
+    return [(name, f) for name, f in inspect.getmembers(package) if tl.core.is_builtin(f)]
+
+
+def _patch_builtin(package: Any, builder: Any, scope: Any) -> None:
+    for name, function in _builtins(package):
+        interpreter._patch_attr(package, name, function, builder, scope)
+
+
 def _bounded(access: Any, name: str, pointers: int, mask: int | None) -> Any:
     def checked(self, *args):
         handle = args[pointers]
         used = np.True_ if mask is None else args[mask].data
         addresses = handle.data[np.broadcast_to(used, handle.data.shape).astype(bool)]
         size = max(handle.get_element_ty().primitive_bitwidth // 8, 1)
-        outside = np.ones(addresses.shape, bool)
-        for _, first, end in _ranges:
-            outside &= (addresses < first) | (addresses + size > end)
-        if outside.any():
-            raise IndexError(_describe(name, int(addresses[outside][0]), size))
+        if addresses.size and not _in_one_array(int(addresses.min()), int(addresses.max()) + size):
+            outside = np.ones(addresses.shape, bool)
+            for _, first, end in _ranges:
+                outside &= (addresses < first) | (addresses + size > end)
+            if outside.any():
+                raise IndexError(_describe(name, int(addresses[outside][0]), size))
         return access(self, *args)
 
     return checked
+
+
+def _in_one_array(lowest: int, highest: int) -> bool:
+    return any(first <= lowest and highest <= end for _, first, end in _ranges)
 
 
 def _describe(name: str, address: int, size: int) -> str:

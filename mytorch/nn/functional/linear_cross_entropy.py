@@ -28,7 +28,7 @@ from .loss import read_reduction, reduced
 
 # Bytes of a chunk's logits: small enough for the cache, large enough that dweight, to which each chunk adds,
 # is read and written few times.
-CHUNK_BYTES = {"cpu": 48 << 20, "cuda": 256 << 20}
+CHUNK_BYTES = {"cpu": 48 << 20, "cuda": 256 << 20, "meta": 48 << 20}
 
 
 @dataclass(frozen=True)

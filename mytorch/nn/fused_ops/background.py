@@ -16,7 +16,6 @@ import atexit
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import os
 import platform
 import re
@@ -98,6 +97,8 @@ def stamp(file: str) -> Path:
 @functools.cache
 def _version() -> str:
     """Returns a hash of everything that makes Numba compile again."""
+    import importlib.metadata  # takes a tenth as long as all of mytorch
+
     here = Path(__file__).parent
     sources = [*sorted((here / "numba").glob("*.py")), *sorted((here.parents[1] / "backends").glob("*.py"))]
     parts = [

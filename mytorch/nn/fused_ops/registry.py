@@ -98,6 +98,8 @@ def why_not(kind: str) -> str:
     """Returns why kernels can't run on this kind of device, and what to do about it; "" if they can."""
     if kind == "cpu":
         return "" if threads.installed() else "Numba is not installed: pip install 'mytorch[cpu]'"
+    if kind not in FOLDERS:
+        return f"there are no kernels for {kind} tensors"
     from . import triton
 
     return triton.why_not()

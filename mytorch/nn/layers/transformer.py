@@ -307,7 +307,7 @@ def _is_causal(mask, is_causal):
     if is_causal is not None or mask is None:
         return bool(is_causal)
     length = mask.shape[-2]
-    if tuple(mask.shape) != (length, length):
+    if tuple(mask.shape) != (length, length) or mask.is_meta:
         return False
     causal = Transformer.generate_square_subsequent_mask(length, mask.device)
     return bool((mask == (causal != 0 if mask.dtype == bool else causal)).all())

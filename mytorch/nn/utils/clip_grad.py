@@ -147,7 +147,7 @@ def _total_norm(raws: list[RawArray], norm_type: float, error_if_nonfinite: bool
         for i, value in enumerate(norms):  # np.stack of more than eight can't be captured in a CUDA graph
             every[i] = value
         total = from_raw(as_raw(_norm(every, norm_type)))
-    if error_if_nonfinite and not math.isfinite(total.item()):
+    if error_if_nonfinite and not total.is_meta and not math.isfinite(total.item()):
         raise RuntimeError(
             f"the total norm of order {norm_type} is {total.item()}, so it cannot be clipped; "
             "error_if_nonfinite=False clips nevertheless"

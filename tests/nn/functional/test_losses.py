@@ -13,6 +13,7 @@ import torch
 
 import mytorch
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 INF, NAN = np.inf, np.nan
@@ -262,7 +263,7 @@ def test_errors_that_are_nan_or_infinite(name):
 DTYPES = ["float16", "float32", "float64", "int64"]
 
 
-@pytest.mark.parametrize(("dtype", "other"), list(itertools.product(DTYPES, DTYPES)))
+@each("dtype, other", itertools.product(DTYPES, DTYPES))
 @pytest.mark.parametrize(
     "name",
     ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "margin_ranking_loss",

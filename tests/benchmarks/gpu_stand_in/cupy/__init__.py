@@ -10,9 +10,11 @@ from tests import strict_cupy
 
 cupy = strict_cupy.install(device_count=1)
 
+from benchmarks.gpu import clock  # noqa: E402
 from mytorch.backends import cublas  # noqa: E402 - it looks for cupy
 from tests.strict_cupy.cublas import Cublas  # noqa: E402
 
+clock.WARM_UP = 1
 _blas = cublas.Library(Cublas())
 cublas.library = lambda: _blas
 

@@ -1,0 +1,366 @@
+"""NumPy's functions of meta arrays: a table of rules. A function that isn't in it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .array import MetaArray, from_result, new, new_of, view
+from .creation import CREATION
+from .layout import like_sample, sample_of, sampled
+from .products import show_product
+from .ufuncs import axes_of, call_ufunc, reduced_shape
+
+SHAPES: dict[Callable, Callable] = {}  # by function: the shape of its result; samples give the rest
+FUNCTIONS: dict[Callable, Callable] = {getattr(np, name): function for name, function in CREATION.items()}
+VIEWS = {
+    np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims, np.squeeze, np.broadcast_to,
+    np.diagonal, np.flip, np.fliplr, np.flipud, np.rot90, np.atleast_1d, np.atleast_2d, np.atleast_3d,
+    np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.matrix_transpose,
+    np.lib.stride_tricks.sliding_window_view,
+}  # fmt: skip
+OF_DTYPES = {np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj}
+DATA_DEPENDENT = {
+    np.nonzero, np.flatnonzero, np.argwhere, np.unique, np.extract, np.compress, np.trim_zeros, np.histogram,
+    np.array_equal, np.allclose, np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d,
+}  # fmt: skip
+
+
+def call_function(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Returns what `function(*args, **kwargs)` returns, with new meta arrays or views.
+
+    Raises:
+        NotImplementedError: it has no rule, or the shape of its result depends on the data.
+    """
+    if function in FUNCTIONS:
+        return FUNCTIONS[function](*args, **kwargs)
+    if function in SHAPES:
+        return _by_rule(function, args, kwargs)
+    if function in VIEWS:
+        x, *rest = args
+        return _as_views(x, function(x.layout, *rest, **kwargs))
+    if function in OF_DTYPES:
+        return function(*sampled(args), **kwargs)
+    name = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
+    if function in DATA_DEPENDENT:
+        raise NotImplementedError(f"{name} of a meta tensor: its result depends on the data")
+    raise NotImplementedError(f"{name} has no rule for meta tensors")
+
+
+def _by_rule(function: Callable, args: tuple, kwargs: dict) -> Any:
+    shape = SHAPES[function](*args, **{n: v for n, v in kwargs.items() if n not in ("out", "dtype")})
+    given = {name: sampled(value) for name, value in kwargs.items() if name != "out"}
+    with np.errstate(all="ignore"):
+        result = function(*sampled(args), **given)
+    return written(from_result(result, shape), kwargs.get("out"))
+
+
+def written(result: MetaArray, out: MetaArray | None) -> MetaArray:
+    """Returns the result, or `out` if it is given and the result fits."""
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def _as_views(x: MetaArray, layouts: Any) -> Any:
+    if isinstance(layouts, (tuple, list)):
+        return type(layouts)([_as_views(x, item) for item in layouts])
+    return view(x, layouts)
+
+
+def shape_of(*functions: Callable) -> Callable:
+    """Registers the function that returns the shape of these functions' result."""
+
+    def register(shape: Callable) -> Callable:
+        SHAPES.update(dict.fromkeys(functions, shape))
+        return shape
+
+    return register
+
+
+def instead_of(*functions: Callable) -> Callable:
+    """Registers a function that runs in place of these."""
+
+    def register(function: Callable) -> Callable:
+        FUNCTIONS.update(dict.fromkeys(functions, function))
+        return function
+
+    return register
+
+
+# Copies, views, facts.
+
+FUNCTIONS[np.real], FUNCTIONS[np.imag] = (lambda x: x.real), (lambda x: x.imag)
+FUNCTIONS[np.shape], FUNCTIONS[np.ndim] = (lambda x: x.shape), (lambda x: x.ndim)
+FUNCTIONS[np.size] = lambda x, axis=None: x.size if axis is None else x.shape[axis]
+
+
+@instead_of(np.reshape)
+def reshape(x: MetaArray, shape: Any, order: str = "C", copy: bool | None = None) -> MetaArray:
+    """Returns a view if NumPy can make one, else a new array."""
+    if copy is not True:
+        try:
+            return view(x, np.reshape(x.layout, shape, order=order, copy=False))
+        except ValueError as error:
+            if "copy" not in str(error):
+                raise
+    return new_of(np.reshape(new(x.shape, x.dtype, order).layout, shape, order=order, copy=False))
+
+
+@instead_of(np.ravel)
+def _ravel(x, order="C"):
+    return reshape(x, -1, order)
+
+
+@instead_of(np.copy)
+def copy(x: MetaArray, order: str = "K") -> MetaArray:
+    """Returns an array with a storage of its own."""
+    return new_of(like_sample(x.shape, np.array(sample_of(x.layout), order=order)))
+
+
+@instead_of(np.broadcast_arrays)
+def _broadcast_arrays(*args, subok=False):
+    shape = np.broadcast_shapes(*map(np.shape, args))
+    return tuple([np.broadcast_to(x, shape) for x in args])
+
+
+@instead_of(np.may_share_memory, np.shares_memory)
+def _shares_memory(x, y, max_work=None):
+    return isinstance(x, MetaArray) and isinstance(y, MetaArray) and x.storage is y.storage
+
+
+@instead_of(np.put_along_axis, np.copyto, np.put, np.fill_diagonal)
+def _nothing(x, *args, **kwargs):
+    """What writes elements."""
+
+
+# Elementwise.
+
+
+@shape_of(np.where, np.isclose)
+def _broadcast(*args, **kwargs):
+    return np.broadcast_shapes(*map(np.shape, args))
+
+
+@instead_of(np.clip)
+def _clip(x, a_min=None, a_max=None, out=None, *, min=None, max=None):
+    low, high = min if a_min is None else a_min, max if a_max is None else a_max
+    given = {} if out is None else {"out": (out,)}
+    if low is not None and high is not None:
+        return call_ufunc(np._core.umath.clip, "__call__", (x, low, high), given)
+    if low is None and high is None:
+        return call_ufunc(np.positive, "__call__", (x,), given)
+    bounded = (np.minimum, (x, high)) if low is None else (np.maximum, (x, low))
+    return call_ufunc(bounded[0], "__call__", bounded[1], given)
+
+
+@shape_of(np.round, np.nan_to_num, np.tril, np.triu, np.roll, np.fft.fftshift, np.fft.ifftshift)
+def _same(x, *args, **kwargs):
+    return np.shape(x)
+
+
+# Reductions, scans, sorting.
+
+
+@shape_of(
+    np.sum, np.prod, np.max, np.min, np.mean, np.any, np.all, np.argmax, np.argmin, np.var, np.std, np.nansum,
+    np.nanprod, np.nanmax, np.nanmin, np.nanmean, np.nanvar, np.nanstd, np.median, np.count_nonzero, np.ptp,
+)  # fmt: skip
+def _reduced(x, axis=None, *args, keepdims=False, **kwargs):
+    return reduced_shape(np.shape(x), axis, keepdims)
+
+
+@shape_of(np.linalg.norm)
+def _norm(x, ord=None, axis=None, keepdims=False):
+    return reduced_shape(x.shape, axis, keepdims)
+
+
+@shape_of(np.trace)
+def _trace(x, offset=0, axis1=0, axis2=1, *args):
+    return reduced_shape(x.shape, (axis1, axis2))
+
+
+def _along(function: Callable, default: int | None) -> Callable:
+    """The rule of a function of one axis, to whose result None gives one dim."""
+
+    def call(x, axis=default, *args, **kwargs):
+        if axis is None:
+            return call(reshape(x, -1), 0, *args, **kwargs)
+        return _by_rule(function, (x, axis, *args), kwargs)
+
+    SHAPES[function] = _same
+    return call
+
+
+for _function in (np.cumsum, np.cumprod, np.nancumsum, np.nancumprod):
+    FUNCTIONS[_function] = _along(_function, None)
+for _function in (np.sort, np.argsort):
+    FUNCTIONS[_function] = _along(_function, -1)
+
+
+@instead_of(np.partition)
+def _partition(x, kth, axis=-1, *args, **kwargs):
+    return np.sort(x, axis)
+
+
+@instead_of(np.argpartition)
+def _argpartition(x, kth, axis=-1, *args, **kwargs):
+    return np.argsort(x, axis)
+
+
+@instead_of(np.lexsort)
+def _lexsort(keys, axis=-1):
+    return new(np.shape(keys[0]), np.int64)
+
+
+@instead_of(np.searchsorted)
+def _searchsorted(a, v, side="left", sorter=None):
+    return new(np.shape(v), np.int64)
+
+
+@instead_of(np.bincount)
+def _bincount(x, weights=None, minlength=0):
+    if not minlength:
+        raise NotImplementedError("np.bincount of a meta tensor: there are as many as the largest value")
+    return new(minlength, np.int64 if weights is None else np.float64)  # no index is out of bounds
+
+
+@instead_of(np.isin)
+def _isin(x, *args, **kwargs):
+    return new(np.shape(x), bool)
+
+
+# Joining, repeating, gathering.
+
+
+@instead_of(np.concatenate)
+def _concatenate(arrays, axis=0, out=None, dtype=None, casting="same_kind"):
+    arrays = list(arrays)
+    result = np.concatenate([sampled(x) for x in arrays], axis, dtype=dtype, casting=casting)
+    if axis is None:
+        return written(from_result(result, (sum(map(np.size, arrays)),), checked=False), out)
+    (axis,), shapes = axes_of(axis, result.ndim), [tuple(np.shape(x)) for x in arrays]
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        raise ValueError(
+            "all the input array dimensions except for the concatenation axis must match exactly, got the "
+            f"shapes {shapes}"
+        )
+    shape = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+    return written(from_result(result, shape, checked=False), out)
+
+
+@instead_of(np.stack)
+def _stack(arrays, axis=0, out=None, *, dtype=None, casting="same_kind"):
+    arrays = list(arrays)
+    result = np.stack([sampled(x) for x in arrays], axis, dtype=dtype, casting=casting)
+    shapes = {tuple(np.shape(x)) for x in arrays}
+    if len(shapes) > 1:
+        raise ValueError(f"all input arrays must have the same shape, got {sorted(shapes)}")
+    (axis,), shape = axes_of(axis, result.ndim), shapes.pop()
+    return written(from_result(result, (*shape[:axis], len(arrays), *shape[axis:]), checked=False), out)
+
+
+@instead_of(np.repeat)
+def _repeat(x, repeats, axis=None):
+    x = reshape(x, -1) if axis is None else x
+    (axis,) = axes_of(0 if axis is None else axis, x.ndim)
+    if isinstance(repeats, MetaArray):
+        raise NotImplementedError("np.repeat of a meta tensor: the result's shape depends on the repeats")
+    repeats = np.asarray(repeats)
+    total = int(repeats.sum()) if repeats.size > 1 else x.shape[axis] * int(repeats.reshape(-1)[0])
+    return new((*x.shape[:axis], total, *x.shape[axis + 1 :]), x.dtype)
+
+
+@instead_of(np.tile)
+def _tile(x, reps):
+    reps = tuple(np.atleast_1d(reps).tolist())
+    ndim = max(len(reps), x.ndim)
+    shape, reps = (1,) * (ndim - x.ndim) + x.shape, (1,) * (ndim - len(reps)) + reps
+    return new([n * times for n, times in zip(shape, reps, strict=True)], x.dtype)
+
+
+@instead_of(np.pad)
+def _pad(x, pad_width, mode="constant", **kwargs):
+    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
+    shape = [n + sum(width) for n, width in zip(x.shape, widths, strict=True)]
+    return new(shape, x.dtype, "F" if x.flags.fnc else "C")
+
+
+@instead_of(np.diff)
+def _diff(x, n=1, axis=-1):
+    (axis,) = axes_of(axis, x.ndim)
+    before = (slice(None),) * axis
+    for _ in range(n):
+        x = np.subtract(x[(*before, slice(1, None))], x[(*before, slice(None, -1))])
+    return x
+
+
+@instead_of(np.take)
+def _take(x, indices, axis=None, out=None, mode="raise"):
+    x = reshape(x, -1) if axis is None else x
+    (axis,), dtype = axes_of(0 if axis is None else axis, x.ndim), getattr(indices, "dtype", np.dtype(int))
+    if dtype.kind not in "iub":
+        raise TypeError(f"Cannot cast array data from {dtype} to int64 according to the rule 'safe'")
+    return written(new((*x.shape[:axis], *np.shape(indices), *x.shape[axis + 1 :]), x.dtype), out)
+
+
+@instead_of(np.take_along_axis)
+def _take_along_axis(x, indices, axis=-1):
+    (axis,) = axes_of(axis, x.ndim)
+    rest = np.broadcast_shapes(*[(*s[:axis], *s[axis + 1 :]) for s in (x.shape, np.shape(indices))])
+    return new((*rest[:axis], np.shape(indices)[axis], *rest[axis:]), x.dtype)
+
+
+# Products.
+
+
+@instead_of(np.outer)
+def _outer(x, y):
+    return np.multiply.outer(np.reshape(x, -1), np.reshape(y, -1))
+
+
+@instead_of(np.dot)
+def _dot(x, y, out=None):
+    if np.ndim(x) == 0 or np.ndim(y) == 0:
+        return written(np.multiply(x, y), out)
+    if np.ndim(y) > 2:
+        raise NotImplementedError(f"np.dot has no rule for meta tensors of {np.ndim(y)} dims")
+    return written(np.matmul(x, y), out)
+
+
+@shape_of(np.vdot)
+def _vdot(x, y):
+    if np.size(x) != np.size(y):
+        raise ValueError(f"vdot: shapes {np.shape(x)} and {np.shape(y)} don't match")
+    return ()
+
+
+@instead_of(np.einsum)
+def _einsum(subscripts, *operands, out=None, **kwargs):
+    inputs, arrow, target = subscripts.replace(" ", "").partition("->")
+    if not arrow:
+        raise NotImplementedError(f"np.einsum of meta tensors needs '->', got {subscripts!r}")
+    sizes: dict[str | int, int] = {}  # the dims of an ellipsis are -n, …, -1
+    for labels, x in zip(inputs.split(","), operands, strict=True):
+        shape = np.shape(x)
+        for label, n in zip(_labels(labels, len(shape)), shape, strict=True):
+            if sizes.setdefault(label, n) != n and 1 not in (n, sizes[label]):
+                raise ValueError(f"operands could not be broadcast: {label} is {sizes[label]} and {n}")
+            sizes[label] = n if sizes[label] == 1 else sizes[label]
+    result = np.einsum(subscripts, *sampled(operands), **kwargs)
+    found = _labels(target, result.ndim)
+    shape = tuple([sizes[label] for label in found])
+    if len(operands) == 2 and len(sizes) > len(found):
+        show_product(sizes.values())
+    return written(from_result(result, shape), out)
+
+
+def _labels(labels: str, ndim: int) -> list[str | int]:
+    first, dots, last = labels.partition("...")
+    found = [*first, *range(len(first) + len(last) - ndim, 0), *last] if dots else list(first)
+    if len(found) != ndim:
+        raise ValueError(f"einsum: the subscripts {labels!r} are for another number of dims than {ndim}")
+    return found

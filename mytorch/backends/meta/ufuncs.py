@@ -1,0 +1,91 @@
+"""Ufuncs of meta arrays: shapes are broadcast, dtypes and memory order are those of samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .array import MetaArray, from_result
+from .layout import Shape, cut, sampled
+from .products import show_matmul
+
+
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
+    """Returns `getattr(ufunc, method)(*inputs, **kwargs)`: new arrays, or those in `out`."""
+    if method == "at":
+        return None
+    rule = _METHODS.get(method)
+    if rule is None:
+        raise NotImplementedError(f"np.{ufunc.__name__}.{method} has no rule for meta arrays")
+    outs = tuple([x for x in kwargs.get("out", ()) if x is not None])
+    shape = rule(ufunc, *inputs, **{name: v for name, v in kwargs.items() if name not in ("out", "dtype")})
+    given = {name: sampled(value) for name, value in kwargs.items() if name != "out"}
+    if outs:
+        given["out"] = tuple([np.empty(cut(x.shape), x.dtype) for x in outs])
+        _check_out(outs, shape)
+    with np.errstate(all="ignore"):
+        result = getattr(ufunc, method)(*sampled(inputs), **given)
+    if ufunc is np.matmul:
+        show_matmul(shape, np.shape(inputs[0]))
+    if outs:
+        return outs[0] if len(outs) == 1 else outs
+    if isinstance(result, tuple):
+        return from_result(result, [shape] * len(result))
+    return None if result is None else from_result(result, shape)
+
+
+def _check_out(outs: tuple[MetaArray, ...], shape: Shape) -> None:
+    for x in outs:
+        if np.broadcast_shapes(x.shape, shape) != x.shape:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {x.shape} doesn't match {shape}"
+            )
+
+
+def _called(ufunc: np.ufunc, *inputs: Any, where: Any = True, **kwargs: Any) -> Shape:
+    if ufunc.signature is not None:
+        if ufunc is not np.matmul:
+            raise NotImplementedError(f"np.{ufunc.__name__} has no rule for meta arrays")
+        return product_shape(np.shape(inputs[0]), np.shape(inputs[1]))
+    return np.broadcast_shapes(*map(np.shape, inputs), np.shape(where))
+
+
+def product_shape(x: Shape, y: Shape) -> Shape:
+    """Returns the shape of np.matmul."""
+    if not x or not y or x[-1] != y[max(len(y) - 2, 0)]:
+        raise ValueError(f"matmul: Input operands have a mismatch: shapes {x} and {y}")
+    rows, columns = x[-2:-1], y[-1:] if len(y) > 1 else ()
+    return (*np.broadcast_shapes(x[:-2], y[:-2]), *rows, *columns)
+
+
+def _reduced(
+    ufunc: np.ufunc, x: Any, axis: Any = 0, *rest: Any, keepdims: bool = False, **kwargs: Any
+) -> Shape:  # fmt: skip
+    return reduced_shape(np.shape(x), axis, keepdims)
+
+
+def reduced_shape(shape: Shape, axis: Any, keepdims: bool = False) -> Shape:
+    """Returns the shape of a reduction over the axes: one, several, None for all."""
+    axes = axes_of(axis, len(shape))
+    if keepdims is True:
+        return tuple([1 if d in axes else n for d, n in enumerate(shape)])
+    return tuple([n for d, n in enumerate(shape) if d not in axes])
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Returns the axes as numbers from 0 on; None means all."""
+    if axis is None:
+        return tuple(range(ndim))
+    return np.lib.array_utils.normalize_axis_tuple(axis, ndim)
+
+
+def _accumulated(ufunc: np.ufunc, x: Any, *rest: Any, **kwargs: Any) -> Shape:
+    return np.shape(x)
+
+
+def _outer(ufunc: np.ufunc, x: Any, y: Any, **kwargs: Any) -> Shape:
+    return (*np.shape(x), *np.shape(y))
+
+
+_METHODS = {"__call__": _called, "reduce": _reduced, "accumulate": _accumulated, "outer": _outer}

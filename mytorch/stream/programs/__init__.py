@@ -1,0 +1,6 @@
+"""Programs: functions and training steps as data, to be looked at, changed, compiled and run."""
+
+from .capture import capture
+from .program import Instruction, Program, Value
+
+__all__ = ["Instruction", "Program", "Value", "capture"]

@@ -1,0 +1,199 @@
+"""Loops: several instructions on the elements, or the rows, of arrays in one pass, as Numba source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+FULL, ROW, COLUMN, SCALAR = "full", "row", "column", "scalar"
+
+# The source of each function, in float32. Sums and differences are in the order written: see `in_order`.
+EXPRESSIONS = {
+    "add": "plus({}, {})", "subtract": "minus({}, {})", "multiply": "times({}, {})", "divide": "{} / {}",
+    "negative": "-{}", "positive": "{}", "absolute": "abs({})", "square": "times({0}, {0})",
+    "reciprocal": "ONE / {}", "sqrt": "np.sqrt({})", "exp": "exp32({})", "tanh": "tanh32({})",
+    "log": "np.log({})", "log1p": "np.log1p({})", "expm1": "np.expm1({})", "sin": "np.sin({})",
+    "cos": "np.cos({})", "trunc": "np.trunc({})", "floor": "np.floor({})", "ceil": "np.ceil({})",
+    "copysign": "math.copysign({}, {})", "maximum": "maximum32({}, {})", "minimum": "-maximum32(-{}, -{})",
+    "where": "({1} if {0} else {2})", "less": "{} < {}", "less_equal": "{} <= {}", "greater": "{} > {}",
+    "greater_equal": "{} >= {}", "equal": "{} == {}", "not_equal": "{} != {}",
+    "logical_and": "({} and {})", "logical_or": "({} or {})", "logical_not": "(not {})", ".copy": "{}",
+}  # fmt: skip
+# For each reduction of rows: the start, and how a number is added to it.
+REDUCTIONS = {
+    "sum": ("ZERO", "{0} + {1}"), "max": ("-INF", "maximum32({0}, {1})"),
+    "min": ("INF", "-maximum32(-{0}, -{1})"),
+}  # fmt: skip
+_BLOCK = 1024  # numbers that are summed in float32; sums of blocks are added in float64
+_PART = 4096  # elements that a thread takes at a time
+HEADER = """import math
+
+import numpy as np
+
+from mytorch.backends.jit import kernel, prange
+from mytorch.nn.fused_ops.numba.approximations import INF, ONE, ZERO, exp32, tanh32, wide_registers
+from mytorch.nn.fused_ops.numba.in_order import minus, plus, times
+from mytorch.nn.fused_ops.numba.maximum import maximum32
+
+
+"""
+
+
+class Step(NamedTuple):
+    """A function of inputs "x0", …, of earlier steps "v0", …, and of numbers.
+
+    Attributes:
+        kind: whether there is a result for each element or for each row.
+        dtype: "float32" or "bool".
+    """
+
+    name: str
+    args: tuple[str | float, ...]
+    kind: str
+    dtype: str = "float32"
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.name in REDUCTIONS
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps over the elements of arrays that are (rows, n), all in C order.
+
+    Attributes:
+        inputs: of each, whether it is (rows, n), (rows,), (n,) or a single number.
+        outputs: the numbers of the steps whose results are stored.
+    """
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    def in_numpy(self, *arrays: np.ndarray) -> None:
+        """Computes the same as the kernel, `source`, step by step; where there is no Numba."""
+        *arrays, rows, n = arrays
+        shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
+        given = zip(arrays, self.inputs, strict=False)
+        values = {f"x{k}": x.reshape(shapes[kind]) for k, (x, kind) in enumerate(given)}
+        for k, step in enumerate(self.steps):
+            args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
+            function = getattr(np, step.name.lstrip("."))
+            result = function(*args, axis=1, keepdims=True) if step.is_reduction else function(*args)
+            values[f"v{k}"] = result
+        for k, y in zip(self.outputs, arrays[len(self.inputs) :], strict=True):
+            y.reshape(shapes[self.steps[k].kind])[...] = values[f"v{k}"]
+
+    def source(self, name: str = "loop") -> str:
+        """Returns the Python source of the kernel, `loop(*inputs, *outputs, rows, n)`; see HEADER."""
+        names = [f"x{k}" for k in range(len(self.inputs))] + [f"y{k}" for k in self.outputs]
+        lines = ["@kernel", f"def {name}({', '.join(names)}, rows, n):"]
+        lines += [f"    c{k} = x{k}[0]" for k, kind in enumerate(self.inputs) if kind == SCALAR]
+        is_flat = all(kind in (FULL, SCALAR) for kind in (*self.inputs, *[step.kind for step in self.steps]))
+        body = self._flat() if is_flat else self._by_rows()
+        return "\n".join([*lines, *[f"    {line}" for line in body]])
+
+    def _flat(self) -> list[str]:
+        body = [f"for j in range({_PART} * part, min(n, {_PART} * part + {_PART})):"]
+        body += [f"    {line}" for line in self._elements(range(len(self.steps)), set())]
+        head = ["n *= rows", f"for part in prange((n + {_PART - 1}) // {_PART}):", "    wide_registers()"]
+        return ["first = 0", *head, *[f"    {line}" for line in body]]
+
+    def _by_rows(self) -> list[str]:
+        stages = self._stages()
+        body = ["wide_registers()", "first = i * n"]
+        body += [f"r{k} = x{k}[i]" for k, kind in enumerate(self.inputs) if kind == ROW]
+        kept = self._kept(stages)
+        body += [f"t{k} = np.empty(n, np.{self._numpy(k)})" for k in sorted(kept - {*self.outputs})]
+        for stage in range(max(stages, default=0) + 1):
+            body += self._row_steps(stage, stages)
+            body += self._pass(stage, stages, kept)
+        return ["for i in prange(rows):", *[f"    {line}" for line in body]]
+
+    def _stages(self) -> list[int]:
+        """Returns for each step the number of passes over the row that must be over before it."""
+        stages: list[int] = []
+        for step in self.steps:
+            before = [stages[int(a[1:])] for a in step.args if isinstance(a, str) and a[0] == "v"]
+            stages.append(max(before, default=0) + step.is_reduction)
+        return stages
+
+    def _kept(self, stages: Sequence[int]) -> set[int]:
+        """Returns the steps with a result for each element that a later pass needs."""
+        kept = set()
+        for k, step in enumerate(self.steps):
+            stage = stages[k] - step.is_reduction
+            for a in step.args:
+                if isinstance(a, str) and a[0] == "v":
+                    source = int(a[1:])
+                    if self.steps[source].kind == FULL and stages[source] < stage:
+                        kept.add(source)
+        return kept
+
+    def _row_steps(self, stage: int, stages: Sequence[int]) -> list[str]:
+        lines = []
+        for k, step in enumerate(self.steps):
+            if step.kind == ROW and stages[k] == stage:
+                if not step.is_reduction:
+                    lines.append(f"v{k} = {self._expression(step)}")
+                if k in self.outputs:
+                    lines.append(f"y{k}[i] = v{k}")
+        return lines
+
+    def _pass(self, stage: int, stages: Sequence[int], kept: set[int]) -> list[str]:
+        """The loop over the elements of a row for the steps of a stage, and the reductions of its results."""
+        full = [k for k, step in enumerate(self.steps) if step.kind == FULL and stages[k] == stage]
+        reductions = [k for k, step in enumerate(self.steps) if step.is_reduction and stages[k] == stage + 1]
+        if not full and not reductions:
+            return []
+        sums = [k for k in reductions if self.steps[k].name == "sum"]
+        lines = [f"v{k} = {'0.0' if k in sums else REDUCTIONS[self.steps[k].name][0]}" for k in reductions]
+        lines.append(f"for start in range(0, n, {_BLOCK}):")
+        lines += [f"    p{k} = ZERO" for k in sums]
+        lines.append(f"    for j in range(start, min(start + {_BLOCK}, n)):")
+        inner = self._elements(full, kept)
+        for k in reductions:
+            total, step = f"p{k}" if k in sums else f"v{k}", self.steps[k]
+            loaded = self._loads(step.args, stage, stages)
+            inner += [line for line in loaded if line not in inner]
+            inner.append(f"{total} = {REDUCTIONS[step.name][1].format(total, self._name(step.args[0]))}")
+        earlier = [line for k in full for line in self._loads(self.steps[k].args, stage, stages)]
+        lines += [f"        {line}" for line in [*dict.fromkeys(earlier), *inner]]
+        lines += [f"    v{k} += p{k}" for k in sums]
+        return lines + [f"v{k} = np.float32(v{k})" for k in sums]
+
+    def _loads(self, args: Sequence[str | float], stage: int, stages: Sequence[int]) -> list[str]:
+        """The lines that read elements which an earlier pass kept."""
+        sources = [int(a[1:]) for a in args if isinstance(a, str) and a[0] == "v"]
+        return [
+            f"v{k} = {self._place(k)}" for k in sources if self.steps[k].kind == FULL and stages[k] < stage
+        ]
+
+    def _elements(self, steps: Sequence[int], kept: set[int]) -> list[str]:
+        lines = []
+        for k in steps:
+            lines.append(f"v{k} = {self._expression(self.steps[k])}")
+            if k in self.outputs or k in kept:
+                lines.append(f"{self._place(k)} = v{k}")
+        return lines
+
+    def _place(self, k: int) -> str:
+        return f"y{k}[first + j]" if k in self.outputs else f"t{k}[j]"
+
+    def _numpy(self, k: int) -> str:
+        return "bool_" if self.steps[k].dtype == "bool" else "float32"
+
+    def _expression(self, step: Step) -> str:
+        return EXPRESSIONS[step.name].format(*map(self._name, step.args))
+
+    def _name(self, a: str | float) -> str:
+        if not isinstance(a, str):
+            number = float(np.float32(a))
+            return f"np.float32({number!r})" if np.isfinite(number) else f"np.float32('{number}')"
+        if a[0] == "v":
+            return a
+        kind = self.inputs[int(a[1:])]
+        return {FULL: f"{a}[first + j]", ROW: f"r{a[1:]}", COLUMN: f"{a}[j]", SCALAR: f"c{a[1:]}"}[kind]

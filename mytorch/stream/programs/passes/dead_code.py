@@ -1,0 +1,27 @@
+"""Removes instructions whose results are not used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..program import Program
+
+
+def remove_dead_code(program: Program) -> Program:
+    """Returns the program without instructions that neither contribute to the outputs nor write to its
+    inputs or state."""
+    given = {*program.inputs, *program.state}
+    needed = {value.storage for value in [*program.results(), *given]} | {*program.results()}
+    kept = []
+    for instruction in reversed(program.instructions):
+        touched = {value.storage for value in instruction.outputs} | {*instruction.written}
+        if instruction.outputs and not instruction.written:
+            touched -= given  # a view of a parameter changes nothing
+            touched |= {value for value in instruction.outputs if value in needed}
+        if needed.isdisjoint(touched):
+            continue
+        kept.append(instruction)
+        for value in instruction.inputs():
+            needed |= {value, value.storage}
+    constants = {value: raw for value, raw in program.constants.items() if value in needed}
+    return replace(program, instructions=kept[::-1], constants=constants)

@@ -1,0 +1,5 @@
+"""PyTorch's place for `FlopCounterMode`."""
+
+from ..stream.flop_counter import FlopCounterMode
+
+__all__ = ["FlopCounterMode"]

@@ -1,0 +1,87 @@
+"""mytorch.summary: shapes, parameters, FLOP and bytes of layers."""
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn
+from mytorch.backends.meta.storage import memory
+from mytorch.models import GPT2, Bert, BertConfig, GPT2Config, Llama, LlamaConfig
+
+
+def test_a_small_model():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2, bias=False))
+    model[0].bias.requires_grad = False
+    weight, before = model[0].weight.data._array, memory.allocated
+    found = mytorch.summary(model, (16, 4))
+    assert model[0].weight.data._array is weight and model[0]._hooks is None and memory.allocated == before
+    rows = {layer.path: layer for layer in found.layers}
+    assert list(rows) == ["", "0", "1", "2"] and [layer.depth for layer in found.layers] == [0, 1, 1, 1]
+    assert [layer.output for layer in found.layers] == [(16, 2), (16, 8), (16, 8), (16, 2)]
+    assert [layer.parameters for layer in found.layers] == [56, 40, 0, 16]
+    assert [layer.forward_flops for layer in found.layers] == [2 * 16 * 48, 2 * 16 * 32, 0, 2 * 16 * 16]
+    assert [layer.backward_flops for layer in found.layers] == [2 * 16 * 64, 2 * 16 * 32, 0, 4 * 16 * 16]
+    assert [layer.saved_bytes for layer in found.layers] == [4 * 16 * 8, 0, 4 * 16 * 8, 0]  # relu's result
+    assert (found.trainable, found.parameter_bytes, found.buffer_bytes) == (48, 4 * 56, 0)
+
+
+class Scaled(nn.Module):
+    """exp keeps its result, * its factors, which are an input and a parameter, + nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(mytorch.ones(3, 4))
+
+    def forward(self, x, y):
+        return {"sum": ((x * self.scale).exp() + (y - 1), x)}
+
+
+def test_saved_bytes_of_operations():
+    model = Scaled()
+    found = mytorch.summary(model, mytorch.ones(5, 3, 4), np.ones((3, 4), np.float32))
+    assert found.layers[0].saved_bytes == 5 * 3 * 4 * 4
+    assert found.layers[0].output == [(5, 3, 4), (5, 3, 4)]
+    model.scale.requires_grad_(False)
+    assert mytorch.summary(model, (3, 4), (3, 4)).layers[0].saved_bytes == 0
+
+
+MODELS = {
+    "gpt2": (lambda: GPT2(GPT2Config(65, 32, 2, 2, 8)), "transformer.h.1.mlp.c_fc", (2, 16, 32)),
+    "llama": (lambda: Llama(LlamaConfig.of_size("15m")), "lm_head", (2, 16, 32000)),
+    "bert": (lambda: Bert(BertConfig.of_size("mini-lm")), "bert.embeddings", (2, 16, 384)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    make, path, shape = MODELS[name]
+    with mytorch.device("meta"):
+        model = make()
+    found = mytorch.summary(model, (2, 16), dtype=mytorch.int64)
+    (layer,) = [layer for layer in found.layers if layer.path == path]
+    assert layer.output == shape
+    assert found.layers[0].parameters == sum(p.numel() for p in model.parameters())
+    if name != "bert":
+        total = found.layers[0].forward_flops + found.layers[0].backward_flops
+        assert total == 2 * 16 * model.flops_per_token(16)
+    kept = 2 * found.parameter_bytes + found.buffer_bytes
+    assert kept < found.peak_bytes
+
+
+def test_layers_that_are_not_called_and_lazy_ones():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(5))
+    model[0].spare = nn.Linear(2, 2)
+    found = mytorch.summary(model, (2, 3, 6, 6))
+    assert [layer.parameters for layer in found.layers] == [118 + 325, 118, 6, 0, 325]
+    assert found.layers[2].output is None
+    with pytest.raises(TypeError, match="an input is a shape, a Tensor or an array, got str"):
+        mytorch.summary(model, "x")
+
+
+def test_the_table_to_a_depth():
+    with mytorch.device("meta"):
+        model = GPT2(GPT2Config(n_layer=96, n_head=96, n_embd=12288, context_length=2048))
+    lines = str(mytorch.summary(model, (1, 2048), dtype="int64", depth=1)).splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["GPT2", "transformer", "lm_head"]
+    assert lines[2].split()[4:] == ["174,604,259,328", "734.804T", "1.470P", "144.2", "GiB"]
+    assert lines[-2].startswith("174,604,259,328 parameters, 174,604,259,328 of them trained: 650.5 GiB")
