@@ -183,7 +183,7 @@ class Recorder:
         found = self._references.get(id(raw))
         if found is not None and found() is raw:
             return found.operand
-        if type(raw) is Tensor or type(raw) is Array:
+        if isinstance(raw, (Tensor, Array)):
             return self.operand(raw.data._array, maker)
         if not is_raw(raw):
             return None

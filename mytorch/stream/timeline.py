@@ -128,21 +128,26 @@ def make_timeline(
         bar.height = 0.3 + 0.7 * max(0.0, 1 + math.log10(max(1, i.nbytes) / most) / 4)
         line.bars.setdefault((i.rank, lane_of(i)), []).append(bar)
     for key, bars in line.bars.items():
-        line.bars[key] = _rows(bars)
+        line.bars[key] = _rows(bars if key[1] == COMMUNICATION else _outer(bars))
     for rank in line.ranks:
         line.phases[rank] = _phases(line.bars.get((rank, COMPUTE), []))
     line.arrows = _arrows([b for rank in line.ranks for b in line.bars.get((rank, COMMUNICATION), ())])
     return line
 
 
-def _rows(bars: list[Bar]) -> list[Bar]:
-    """Returns the bars that lie in no other; those that overlap get rows of their own."""
-    outer: list[Bar] = []
+def _outer(bars: list[Bar]) -> list[Bar]:
+    """Returns the bars that lie in no other: an operation may call others."""
+    found: list[Bar] = []
     for bar in bars:
-        if not any(o.start <= bar.start and bar.end <= o.end for o in outer[-8:]):
-            outer.append(bar)
+        if not any(o.start <= bar.start and bar.end <= o.end for o in found[-8:]):
+            found.append(bar)
+    return found
+
+
+def _rows(bars: list[Bar]) -> list[Bar]:
+    """Gives bars that overlap rows of their own, and returns all."""
     group: list[Bar] = []
-    for bar in [*outer, None]:
+    for bar in [*bars, None]:
         if bar is not None and group and bar.start < max(b.end for b in group):
             taken = {b.row for b in group if b.end > bar.start}
             bar.row = next(row for row in range(len(taken) + 1) if row not in taken)
@@ -151,7 +156,7 @@ def _rows(bars: list[Bar]) -> list[Bar]:
         for b in group:
             b.rows = 1 + max(other.row for other in group)
         group = [bar]
-    return outer
+    return bars
 
 
 def _phases(bars: list[Bar]) -> list[tuple[str, float, float]]:

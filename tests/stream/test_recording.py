@@ -81,6 +81,13 @@ def test_attributes_are_plain_and_keep_nothing_alive():
             assert not isinstance(value, (np.ndarray, mytorch.Tensor, list))
 
 
+def test_batches_of_parameters_and_arrays_are_operands():
+    batch = {"a": nn.Parameter(mytorch.ones(2)), "b": [np.ones(3), mytorch.ones(4).data], "c": "text"}
+    with record() as instructions:
+        next(iter(DataLoader([batch], batch_size=None, collate_fn=lambda x: x)))
+    assert [a.shape for a in instructions[-1].outputs] == [(2,), (3,), (4,)]
+
+
 def test_writes_are_recorded():
     x = mytorch.zeros(3)
     with record() as instructions:

@@ -58,6 +58,14 @@ def test_arrows_lead_from_the_rank_that_came_last():
     assert ends == [(1, 6.0, 0, 8.0), (1, 6.5, 0, 9.0)]
 
 
+def test_collectives_that_run_at_once_are_all_drawn():
+    found = two_ranks()
+    found[3].duration = 1.0  # within the other
+    line = make_timeline(found)
+    assert [(b.row, b.rows) for b in line.bars[0, "communication"]] == [(0, 2), (1, 2)]
+    assert len(line.arrows) == 2
+
+
 def test_a_part_of_it_and_what_hangs():
     found = two_ranks()
     found[4].duration = None

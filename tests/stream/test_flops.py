@@ -1,0 +1,32 @@
+"""FLOPs from the shapes of what ran are those that are counted on meta tensors."""
+
+import pytest
+
+import mytorch
+from mytorch.models import GPT2, GPT2Config
+from mytorch.stream import flops, record
+from mytorch.utils.flop_counter import FlopCounterMode
+
+
+def gpt(device):
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "context_length": 8}
+    model = GPT2(GPT2Config(33, bias=False, **sizes)).to(device)
+    return model, mytorch.zeros(2, 8, dtype=mytorch.int64, device=device)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_of_a_gpt(backward):
+    model, x = gpt("meta")
+    with FlopCounterMode(display=False) as counter:
+        loss = model(x).mean()
+        if backward:
+            loss.backward()
+    model, x = gpt("cpu")
+    with record() as instructions:
+        loss = model(x).mean()
+        if backward:
+            loss.backward()
+    products = [i for i in instructions if i.kind in ("product", "attention")]
+    attention = sum(flops(i) for i in products if i.kind == "attention" and i.phase == "forward")
+    again = attention // 2 if backward else 0  # a kernel computes the scores once more
+    assert sum(map(flops, products)) == counter.get_total_flops() + again
