@@ -69,7 +69,7 @@ def test_workers():
         next(batches)
     text = stats()
     assert re.search(r"DataLoader of TensorDataset: waited \d\.\d{3} s for 3 batches", text)
-    assert re.search(r"  worker 1 \(pid \d+\): \d batches, [\d.]+ MB, ", text)
+    assert re.search(r"  worker 1 \(pid \d+\): \d batches, [\d.]+ [MG]B, ", text)
     assert list(batches) and "no DataLoader has workers" in stats()
 
 

@@ -4,14 +4,15 @@ The page: what a process does now, in a file of one memory page that `mytorchrun
     header | current operation | seconds by kind | what the program reports | a request for a trace
 
 A rank that was launched has one, in /dev/shm or the folder for temporary files, readable by its user alone.
+On Linux the file has no name: whoever looks opens it through /proc, and however its process ends, it is gone.
 An operation writes a few numbers when it begins and when it ends: no system call, no instruction is made.
 `mytorchrun trace` writes a request into it, which the rank notices within some operations.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import glob
 import mmap
 import os
 import struct
@@ -35,31 +36,30 @@ _REPORT, _REPORT_AT = struct.Struct("<QdQ"), 512  # step, tokens per second, byt
 _REQUEST, _REQUEST_AT = struct.Struct("<QdQ400s"), 640  # number, seconds, instructions, path
 _NUMBER, _DONE_AT = struct.Struct("<Q"), 1536  # the number of the last request that was carried out
 _PREFIX = "mytorch-page-"
+_PROCESSES = Path("/proc")
 
 
 class Page:
     """The page of this process, to be written.
 
     Attributes:
-        path: of the file, removed at exit.
+        path: by which others open the file.
     """
 
     def __init__(self, rank: int, world_size: int, job: str):
-        name = f"{_PREFIX}{os.getuid()}-{os.getpid()}"
-        self.path = folder() / name
+        self.path = folder() / f"{_PREFIX}{os.getuid()}-{os.getpid()}"
         self.path.unlink(missing_ok=True)  # of a process that had the same number
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.ftruncate(descriptor, SIZE)
-            self.memory = mmap.mmap(descriptor, SIZE)
-        finally:
-            os.close(descriptor)
+        self._descriptor: int | None = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.ftruncate(self._descriptor, SIZE)
+        self.memory = mmap.mmap(self._descriptor, SIZE)
         self.count, self.seconds = 0, [0.0] * len(KINDS)
         self._kinds = {kind: (i, _KINDS_AT + 8 * i) for i, kind in enumerate(KINDS)}
         self._names: dict[tuple[str, str], bytes] = {}
         facts = (_MAGIC, os.getpid(), rank, world_size, time.time(), job.encode()[:64])
         _HEADER.pack_into(self.memory, _HEADER_AT, *facts)
-        atexit.register(self.close)
+        if _PROCESSES.is_dir():
+            self.path.unlink()
+            self.path = _PROCESSES / str(os.getpid()) / "fd" / str(self._descriptor)
 
     def begin(self, name: str, kind: str, now: float) -> None:
         """Writes the operation that begins; times are `time.monotonic()`'s."""
@@ -98,9 +98,13 @@ class Page:
         _NUMBER.pack_into(self.memory, _DONE_AT, request.number)
 
     def close(self) -> None:
-        """Removes the file; not in a forked process."""
-        if self.path.name.endswith(f"-{os.getpid()}"):
-            self.path.unlink(missing_ok=True)
+        """Removes the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            self.memory.close()
+            if self.path.name.endswith(f"-{os.getpid()}"):  # not in a forked process
+                self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -152,19 +156,29 @@ def folder() -> Path:
 def read_pages(pid: int | None = None) -> list[Reading]:
     """Returns what the running processes of this user say, by job and rank; of one with `pid`.
 
-    Pages of processes that were killed are removed.
+    Pages of processes that were killed are removed, where they have names.
     """
     found = []
-    for path in sorted(folder().glob(f"{_PREFIX}{os.getuid()}-*")):
-        number = int(path.name.rpartition("-")[2])
+    for number, path in _pages():
         if not _is_alive(number):
             path.unlink(missing_ok=True)
         elif pid in (None, number):
             with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
                 reading = _read(path)
-                if reading is not None:
+                if reading is not None and reading.pid == number:  # not a fork, which has its parent's
                     found.append(reading)
     return sorted(found, key=lambda r: (r.job, r.rank))
+
+
+def _pages() -> list[tuple[int, Path]]:
+    """Returns the numbers of processes, and the paths of their pages."""
+    start = f"{folder()}/{_PREFIX}{os.getuid()}-"
+    found = {int(name.rpartition("-")[2]): Path(name) for name in glob.glob(f"{start}*")}
+    for link in glob.iglob(f"{_PROCESSES}/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+            if os.readlink(link).startswith(start):
+                found[int(Path(link).parts[-3])] = Path(link)
+    return list(found.items())
 
 
 def _read(path: Path) -> Reading | None:

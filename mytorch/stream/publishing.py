@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import warnings
@@ -146,6 +147,7 @@ def publish() -> bool:
         job = os.path.basename(os.environ.get("MYTORCH_RUN_FOLDER", "")) or str(os.getpid())
         _page = open_page(rank_of_process(), world_size(), job)
         if _page is not None:
+            atexit.register(unpublish)
             recording.set_background(PageRecorder(_page), PageSink(_page))
     return _page is not None
 
@@ -154,6 +156,7 @@ def unpublish() -> None:
     """Removes the page of this process."""
     global _page
     if _page is not None:
+        atexit.unregister(unpublish)
         recording.set_background(None, None)
         _page.close()
         _page = None
@@ -162,6 +165,8 @@ def unpublish() -> None:
 def _forget() -> None:
     """A forked process has no page: this one is its parent's."""
     global _page
+    if _page is not None:
+        _page.close()
     _page = None
 
 

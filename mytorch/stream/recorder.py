@@ -288,7 +288,8 @@ class Recorder:
         """Returns an optimizer's `step` as a function that is recorded."""
 
         def vectors(optimizer):
-            buffers = [flat.buffer for state in optimizer._group_states for flat in state.flats]
+            states = vars(optimizer).get("_group_states", ())  # one that wraps another has none
+            buffers = [flat.buffer for state in states for flat in state.flats]
             return [a for b in buffers for a in (b.data, *b.moments.values())], [b.grad for b in buffers]
 
         def run(optimizer, *args, **kwargs):

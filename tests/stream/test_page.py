@@ -83,8 +83,8 @@ def test_operations_write_the_page(folder):
     layer = nn.Linear(4, 4)
     optimizer = optim.SGD(layer.parameters())
     assert stream.publish() and stream.publish()
-    (file,) = folder.iterdir()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_size == page.SIZE
+    file = mine().path.stat()
+    assert stat.S_IMODE(file.st_mode) == 0o600 and file.st_size == page.SIZE and not list(folder.iterdir())
     assert (mine().count, mine().operation) == (0, "")
     layer(mytorch.ones(2, 4)).sum().backward()
     optimizer.step()
@@ -96,7 +96,30 @@ def test_operations_write_the_page(folder):
     stream.report(7, 1000.0)
     assert (mine().step, mine().tokens_per_second) == (7, 1000.0)
     stream.unpublish()
-    assert not list(folder.iterdir()) and _state.stream is None
+    assert not page.read_pages() and _state.stream is None
+
+
+def test_without_proc_the_file_has_a_name(folder, monkeypatch):
+    monkeypatch.setattr(page, "_PROCESSES", folder / "none")
+    (folder / f"mytorch-page-{os.getuid()}-999999999").touch()  # of a process that was killed
+    assert stream.publish() and mine().path.parent == folder
+    assert [file.name for file in folder.iterdir()] == [f"mytorch-page-{os.getuid()}-{os.getpid()}"]
+    stream.unpublish()
+    assert not list(folder.iterdir())
+
+
+def test_a_forked_process_has_none():
+    assert stream.publish()
+    child = os.fork()
+    if not child:
+        mytorch.ones(2).exp()
+        os._exit(bool(page.read_pages(os.getpid())) + 2 * (mine_of(os.getppid()) != [0]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert mine().count == 0
+
+
+def mine_of(pid):
+    return [reading.count for reading in page.read_pages(pid)]
 
 
 def test_results_are_the_same_and_instructions_can_be_recorded_meanwhile():
