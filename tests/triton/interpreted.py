@@ -54,7 +54,6 @@ class Twice(interpreter.Interpret):
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
     """Fresh memory is full of NaN, and tuned kernels run twice."""
-    threads.why_serial()  # starts the pool: else it would start later, and be said not to run after this test
     monkeypatch.setattr(threads, "running", False)  # Numba compiles nothing while `empty` isn't NumPy's
     for make in ("empty", "empty_like"):
         monkeypatch.setattr(np, make, poisoned(getattr(np, make)))
