@@ -4,7 +4,7 @@ The page: what a process does now, in a file of one memory page that `mytorchrun
     header | current operation | seconds by kind | what the program reports | a request for a trace
 
 A rank that was launched has one, in /dev/shm or the folder for temporary files, readable by its user alone.
-On Linux the file has no name: whoever looks opens it through /proc, and however its process ends, it is gone.
+On Linux the file has no name: others open it through /proc, and however its process ends, it is gone.
 An operation writes a few numbers when it begins and when it ends: no system call, no instruction is made.
 `mytorchrun trace` writes a request into it, which the rank notices within some operations.
 """
