@@ -22,13 +22,12 @@ def fuse(program: Program) -> Program:
     """Returns the program with loops in place of what they compute.
 
     A loop has a domain, (rows, n): the last dim of its arrays, and all dims before it. An array in it has an
-    element for each place, or for each row, or for each column, or a single one. Memory in which anything is
-    written is not touched.
+    element for each place, or for each row, or for each column, or a single one. No instruction moves past
+    one that writes in place or calls a Python object.
     """
-    changed = program.changed_storages()
     fused = _Fused(program)
     for i in program.instructions:
-        if any([value.storage in changed for value in (*i.inputs(), *i.outputs)]):
+        if i.written or i.is_host:
             fused.close()
             fused.instructions.append(i)
         else:
