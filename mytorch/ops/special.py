@@ -107,8 +107,7 @@ def _erf(x):
 
 
 def _erf_single(x):
-    x = np.maximum(np.minimum(x, 4), -4)
-    square = x * x
+    square = np.minimum(x * x, 16)
     p = square * _SINGLE[-1]
     for c in _SINGLE[-2:0:-1]:
         p += c

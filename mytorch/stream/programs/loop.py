@@ -19,7 +19,7 @@ EXPRESSIONS = {
     "reciprocal": "ONE / {}", "sqrt": "np.sqrt({})", "exp": "exp32({})", "tanh": "tanh32({})",
     "log": "np.log({})", "log1p": "np.log1p({})", "expm1": "np.expm1({})", "sin": "np.sin({})",
     "cos": "np.cos({})", "trunc": "np.trunc({})", "floor": "np.floor({})", "ceil": "np.ceil({})",
-    "copysign": "math.copysign({}, {})", "maximum": "maximum32({}, {})", "minimum": "-maximum32(-{}, -{})",
+    "copysign": "math.copysign({}, {})", "maximum": "maximum32({}, {})", "minimum": "minimum32({}, {})",
     "where": "({1} if {0} else {2})", "less": "{} < {}", "less_equal": "{} <= {}", "greater": "{} > {}",
     "greater_equal": "{} >= {}", "equal": "{} == {}", "not_equal": "{} != {}",
     "logical_and": "({} and {})", "logical_or": "({} or {})", "logical_not": "(not {})", ".copy": "{}",
@@ -27,11 +27,13 @@ EXPRESSIONS = {
 # For each reduction: the start, and how a number is added to it.
 REDUCTIONS = {
     "sum": ("ZERO", "{0} + {1}"), "max": ("-INF", "maximum32({0}, {1})"),
-    "min": ("INF", "-maximum32(-{0}, -{1})"),
+    "min": ("INF", "minimum32({0}, {1})"),
 }  # fmt: skip
 _BLOCK = 4096  # elements that are summed in float32, or that a thread takes at a time
 _PARTS = 64  # of the rows; a thread takes one at a time, and sums columns in it
-_COSTS = {"exp": 20, "tanh": 20, "log": 20, "log1p": 20, "expm1": 20, "sin": 20, "cos": 20, "divide": 5, "sqrt": 5}
+_COSTS = {
+    "exp": 20, "tanh": 20, "log": 20, "log1p": 20, "expm1": 20, "sin": 20, "cos": 20, "divide": 5, "sqrt": 5,
+}  # fmt: skip
 _CHEAP = 10  # what costs more is kept for a later pass, and not computed again in it
 HEADER = """import math
 
@@ -40,7 +42,7 @@ import numpy as np
 from mytorch.backends.jit import kernel, prange, routine
 from mytorch.nn.fused_ops.numba.approximations import INF, ONE, ZERO, exp32, tanh32, wide_registers
 from mytorch.nn.fused_ops.numba.in_order import minus, plus, times
-from mytorch.nn.fused_ops.numba.maximum import maximum32
+from mytorch.nn.fused_ops.numba.maximum import maximum32, minimum32
 from mytorch.nn.fused_ops.numba.moments import add
 
 
@@ -170,7 +172,7 @@ class _Source:
                 f"    if not -n <= {index}[i] < n:",
                 "        raise IndexError('an index is out of bounds')",
             ]
-        lines += [f"parts = min(rows, {_PARTS})"]
+        lines += [f"parts = min({'(rows + 7) // 8' if self.columns else 'rows'}, {_PARTS})"]
         lines += [f"p{k} = np.zeros((parts, n), np.float32)" for k in self.columns]
         lines += ["for part in prange(parts):"]
         lines += [f"    t{k} = np.empty(n, np.{self._numpy(k)})" for k in self.kept]
@@ -205,7 +207,8 @@ class _Source:
                     todo += self.steps[k].steps()
         free = [k for k in self.loop.outputs if self.steps[k].kind == FULL]
         for k, stage in last.items():
-            later = [o for o in free if self.stages[o] >= stage and self.steps[o].dtype == self.steps[k].dtype]
+            dtype = self.steps[k].dtype
+            later = [o for o in free if self.stages[o] >= stage and self.steps[o].dtype == dtype]
             if later:
                 self.places[k] = f"y{later[0]}"
                 free.remove(later[0])

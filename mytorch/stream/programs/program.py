@@ -95,7 +95,7 @@ class Instruction:
         lines = []
         for k, step in enumerate(loop.steps):
             given = ", ".join(names.get(a, str(a)) if isinstance(a, str) else f"{a:g}" for a in step.args)
-            note = "  # for each row" if step.kind == "row" else ""
+            note = "" if step.kind == "full" else f"  # for each {step.kind}"
             lines.append(f"      {names.get(f'v{k}', f'v{k}')} = {step.name}({given}){note}")
         return "\n".join([head, *lines])
 
