@@ -64,7 +64,7 @@ def kinds(x):
     z = (y - y.mean(1, keepdim=True)) / (y.amax(1, True) - y.amin(1, True))
     e = (x - x.amax(1, True)).exp()
     f = e / e.sum(1, True) + e.mean(1, True)
-    return y, z > 0.3, x.sum(1).exp() * 2, mytorch.where(x > 1, 1.0, x).square(), f
+    return y, z, x > 0.3, x.mean(1).exp() * 2, mytorch.where(x > 1, 1.0, x).square(), f
 
 
 def layer_norm_step(x, w, b, g):

@@ -93,3 +93,25 @@ def test_numbers_of_numpy_may_change_the_dtype():
         write = Instruction("multiply", (v, number), {"out": (w,)}, (), (w,))
         program = functionalize(Program((v,), {}, {}, [made, write], w))
         assert bool(program.instructions[1].written) == (name is not None)
+
+
+def test_triton_source():
+    program = capture(lambda x: F.softmax(x * 2, -1), x).optimized()
+    assert program.source("cuda") == (
+        "@triton.jit\n"
+        "def loop0(x0_ptr, y5_ptr, rows, n, BLOCK: tl.constexpr):\n"
+        "    j = tl.arange(0, BLOCK)\n"
+        "    inside = j < n\n"
+        "    i = tl.program_id(0)\n"
+        "    at = tl.cast(i, tl.int64) * n + j\n"
+        "    x0 = tl.load(x0_ptr + at, mask=inside)\n"
+        "    v0 = x0 * 2.0\n"
+        '    v1 = tl.reduce(tl.where(inside, v0, -float("inf")), 0, larger)\n'
+        "    v2 = v0 - v1\n"
+        "    v3 = tl.exp(v2)\n"
+        "    v4 = tl.sum(tl.where(inside, v3, 0.0), axis=0)\n"
+        "    v5 = v3 / v4\n"
+        "    tl.store(y5_ptr + at, v5, mask=inside)"
+    )
+    with pytest.raises(ValueError, match="got 'metal'"):
+        program.source("metal")

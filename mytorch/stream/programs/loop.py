@@ -65,7 +65,8 @@ class Step(NamedTuple):
 
     @property
     def reduces_rows(self) -> bool:
-        return self.name in REDUCTIONS and self.kind == ROW
+        """Whether it makes one number of the elements of a row."""
+        return self.kind == ROW and (self.name in REDUCTIONS or self.name == "take")
 
     def steps(self) -> list[int]:
         """Returns the numbers of the steps among the arguments."""
@@ -219,7 +220,7 @@ class _Source:
         """Returns the steps whose elements a pass stores or reduces."""
         found = [k for k in self.places if self.stages[k] == stage]
         for step, at in zip(self.steps, self.stages, strict=True):
-            if (step.reduces_rows and at == stage + 1) or (step.kind == COLUMN and at == stage):
+            if step.name in REDUCTIONS and at == stage + step.reduces_rows:
                 found += step.steps()
         return sorted(set(found))
 
@@ -238,7 +239,10 @@ class _Source:
 
     def _pass(self, stage: int) -> list[str]:
         """The loop over the elements of a row for the steps of a stage, and the reductions of its results."""
-        reductions = [k for k, s in enumerate(self.steps) if s.reduces_rows and self.stages[k] == stage + 1]
+        reductions = [
+            k for k, step in enumerate(self.steps)
+            if step.name in REDUCTIONS and step.kind == ROW and self.stages[k] == stage + 1
+        ]  # fmt: skip
         columns = [k for k in self.columns if self.stages[k] == stage]
         inner = self._elements(self._wanted(stage), stage)
         inner += [f"{place}[j] = v{k}" for k, place in self.places.items() if self.stages[k] == stage]
