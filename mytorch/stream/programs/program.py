@@ -113,7 +113,7 @@ class Instruction:
         lines = []
         for k, step in enumerate(loop.steps):
             given = ", ".join(names.get(a, str(a)) if isinstance(a, str) else f"{a:g}" for a in step.args)
-            note = "  # for each row" if step.kind == "row" else ""
+            note = "" if step.kind == "full" else f"  # for each {step.kind}"
             lines.append(f"      {names.get(f'v{k}', f'v{k}')} = {step.name}({given}){note}")
         return "\n".join([head, *lines])
 
@@ -188,11 +188,23 @@ class Program:
 
         return optimized(self)
 
-    def source(self) -> str:
-        """Returns the Python source that runs: compiled loops, and the calls of these and of NumPy."""
+    def source(self, target: str = "cpu") -> str:
+        """Returns the source that runs: compiled loops, and the calls of these and of NumPy.
+
+        Args:
+            target: with "cuda" the loops alone, in Triton. They are launched by `loop_triton.launched`;
+                whole programs run on the CPU so far.
+        """
         from .execution import source_of
 
-        return "\n\n\n".join(source_of(self)[:2])
+        if target == "cpu":
+            return "\n\n\n".join(source_of(self)[:2])
+        if target != "cuda":
+            raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
+        from .loop_triton import source
+
+        found = [(k, i.kwargs) for k, i in enumerate(self.instructions) if i.name == "loop"]
+        return "\n\n\n".join([source(given["loop"], given["n"], f"loop{k}") for k, given in found])
 
     def results(self) -> list[Value]:
         """Returns the values among the outputs."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..program import Instruction, Program, Value, leaves, mapped
 
 
@@ -45,6 +47,6 @@ def _whole_output(i: Instruction, fixed: set[Value]) -> Value | None:
     if len(outs) != 1 or i.outputs or "where" in i.kwargs or outs[0].of is not None or outs[0] in fixed:
         return None
     shapes = [x.shape for x in leaves(i.args) if isinstance(x, Value)]
-    dtypes = {x.dtype for x in leaves(i.args) if isinstance(x, Value)}
+    dtypes = {x.dtype for x in leaves(i.args) if isinstance(x, (Value, np.generic))}
     whole = outs[0].shape in shapes and dtypes == {outs[0].dtype} and "." not in i.name
     return outs[0] if whole else None
