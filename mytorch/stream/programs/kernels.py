@@ -18,6 +18,7 @@ import numpy as np
 from ...backends.device import RawArray, is_raw, thread
 from ...core.grad_accumulator import LazyGrad
 from ...core.op import op
+from ...core.tensor import Tensor
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
 from .program import Instruction, Program
@@ -27,16 +28,31 @@ KEPT = (
     "linear", "scaled_dot_product_attention", "embedding", "cross_entropy",
     "linear_cross_entropy", "dropout", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu",
 )  # fmt: skip
+_ALWAYS_KEPT = (
+    "scaled_dot_product_attention", "embedding", "dropout", "cross_entropy", "linear_cross_entropy"
+)  # fmt: skip
+_SMALL = 1 << 14  # elements
+_SMALL_PRODUCT = 1 << 20  # multiplications
 
 
 def call_kept(composite: Composite, args: tuple) -> Any:
     """Notes a composite in KEPT as one instruction; returns its results, or None for another."""
-    if composite.__name__ not in KEPT:
+    if composite.__name__ not in KEPT or _is_small(composite.__name__, args):
         return None
     try:
         return _variant(composite)(*args)
     except Unsupported:
         return None
+
+
+def _is_small(name: str, args: tuple) -> bool:
+    """Whether the call of a kernel takes longer than what it computes: loops and a bare product take less."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    if name in _ALWAYS_KEPT or any([x.dtype != np.float32 and x.dtype.kind == "f" for x in tensors]):
+        return False
+    if name == "linear":
+        return tensors[0].ndim > 1 and tensors[0].numel() * len(tensors[1]) < _SMALL_PRODUCT
+    return max([x.numel() for x in tensors]) < _SMALL
 
 
 @functools.cache
