@@ -16,7 +16,7 @@ def functionalize(program: Program) -> Program:
     Arrays with views, inputs and state stay as they are: who holds another view must see what is written.
     """
     viewed = {value.of for i in program.instructions for value in i.outputs if value.of is not None}
-    fixed = viewed | {*program.inputs, *program.state, *program.constants}
+    fixed = viewed | {*program.inputs, *program.state, *program.constants, *program.gradients()}
     count = 1 + max([v.number for v in program.inputs], default=-1)
     count = max([count, *[v.number + 1 for i in program.instructions for v in i.outputs]])
     count = max([count, *[v.number + 1 for v in (*program.state, *program.constants)]])
@@ -31,12 +31,12 @@ def functionalize(program: Program) -> Program:
         out = _whole_output(i, fixed)
         if out is None:
             written = tuple([current(value) for value in i.written])
-            instructions.append(Instruction(i.name, args, kwargs, i.outputs, written))
+            instructions.append(replace(i, args=args, kwargs=kwargs, written=written))
             continue
         made = Value(count, out.shape, out.strides, out.dtype)
         count += 1
         kwargs = {name: x for name, x in kwargs.items() if name != "out"}
-        instructions.append(Instruction(i.name, args, kwargs, (made,)))
+        instructions.append(replace(i, args=args, kwargs=kwargs, outputs=(made,), written=()))
         latest[out] = made
     return replace(program, instructions=instructions, outputs=mapped(current, program.outputs))
 

@@ -14,13 +14,12 @@ def fuse(program: Program) -> Program:
     """Returns the program with loops in place of what they compute.
 
     A loop takes what it can of the next instructions. Those that depend on its results come after it; those
-    that don't, and that are no part of any loop, before it. Memory in which anything is written is not
-    touched, and nothing is moved across what touches it.
+    that don't, and that are no part of any loop, before it. No instruction moves past one that writes in
+    place or calls a Python object.
     """
-    changed = program.changed_storages()
     fused = _Fused(program)
     for i in program.instructions:
-        if any([value.storage in changed for value in (*i.inputs(), *i.outputs)]):
+        if i.written or i.is_host:
             fused.close()
             fused.instructions.append(i)
         else:
