@@ -1,12 +1,12 @@
-"""Time compiled programs beside eager ones, and beside PyTorch: training steps, functions, the references of kernels.
+"""Time compiled programs beside eager ones and PyTorch: training steps, functions, references of kernels.
 
     python -m benchmarks.compile [--jobs NAME...] [--variants NAME...] [--rounds N] [--out FILE]
 
-A training step is zero_grad, forward, loss, backward and the optimizer's step, in float32, on the same weights
-and batches; mytorch compiles all of it, PyTorch forward and backward. `references` are functions whose
-reference mytorch compiles, where eager mytorch has a kernel written by hand. A time is the median of a turn's
-steps, then of the quiet turns, for one call. `--first-call` times capture and compilation of the nano GPT's
-step instead, with an empty cache and with a full one. Exit code 1: losses differ, or a worker failed.
+A training step is zero_grad, forward, loss, backward and the optimizer's step, in float32, on the same
+weights and batches; mytorch compiles all of it, PyTorch forward and loss. From softmax on mytorch compiles the
+reference of what eagerly is a kernel written by hand. A time is the median of a turn's steps, then of the quiet
+turns, for one call. `--first-call` times capture and compilation of the nano GPT's step instead, with an empty
+cache and with a full one. Exit code 1: losses differ, or a worker failed.
 """
 
 import os
@@ -232,13 +232,13 @@ def task(library: Any, job: Job, is_compiled: bool) -> Task:
 
 
 def first_calls() -> None:
-    """Prints the seconds of the first call of a compiled step, in processes with an empty and a full cache."""
+    """Prints the seconds of a compiled step's first call, with an empty and with a full cache."""
     code = "from benchmarks import compile; compile.first_call()"
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("empty", "full"):
             env = environment() | {"MYTORCH_CACHE": folder}
-            done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
-            print(f"capture and compilation of a step of GPT nano, {cache} cache: {done.stdout.strip()} s")
+            seconds = subprocess.run([sys.executable, "-c", code], env=env, check=True, stdout=subprocess.PIPE)
+            print(f"capture and compilation of GPT nano, {cache} cache: {seconds.stdout.decode().strip()} s")
 
 
 def first_call() -> None:

@@ -24,7 +24,7 @@ from .program import Instruction, Program
 
 # Those with products inside, and those whose kernels do more in a pass than a loop can.
 KEPT = (
-    "linear", "scaled_dot_product_attention", "embedding", "cross_entropy",
+    "linear", "scaled_dot_product_attention", "self_attention", "embedding", "cross_entropy",
     "linear_cross_entropy", "dropout", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu",
 )  # fmt: skip
 
