@@ -1,6 +1,7 @@
-"""Programs: functions and training steps as data, to be looked at, changed, compiled and run."""
+"""Programs: functions and training steps as data, to be looked at, changed, compiled, saved and run."""
 
 from .capture import capture
+from .loading import load
 from .program import Instruction, Program, Value
 
-__all__ = ["Instruction", "Program", "Value", "capture"]
+__all__ = ["Instruction", "Program", "Value", "capture", "load"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,6 +169,12 @@ class Program:
         from .execution import source_of
 
         return source_of(self)[0]
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Saves the program, with its state, to a safetensors file; see `saving.save` and `load`."""
+        from .saving import save
+
+        save(self, path)
 
     def results(self) -> list[Value]:
         """Returns the values among the outputs."""
