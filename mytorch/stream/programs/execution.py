@@ -20,6 +20,7 @@ from ...nn.functional.composite import use_fused
 from ...utils import atomic_write
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
+from .memory import last_uses
 from .program import Instruction, Program, Value
 
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
@@ -39,11 +40,12 @@ def source_of(program: Program) -> tuple[str, dict[str, Any]]:
         namespace[_name(value)] = raw
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
     loops, changed = {}, program.changed_storages()
-    for number, i in enumerate(program.instructions):
+    for number, (i, last) in enumerate(zip(program.instructions, last_uses(program), strict=True)):
         lines += [f"    {line}" for line in _lines(number, i, namespace)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
             loops[f"loop{number}"] = i.kwargs["loop"].source(f"loop{number}")
+        lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n\n\n".join([*loops.values(), "\n".join(lines)]), namespace
 

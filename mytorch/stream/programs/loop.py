@@ -79,13 +79,19 @@ class Loop:
         shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
         given = zip(arrays, self.inputs, strict=False)
         values = {f"x{k}": x.reshape(shapes[kind]) for k, (x, kind) in enumerate(given)}
+        stored = dict(zip(self.outputs, arrays[len(self.inputs) :], strict=True))
+        last = {a: k for k, step in enumerate(self.steps) for a in step.args}
         for k, step in enumerate(self.steps):
             args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
             function = getattr(np, step.name.lstrip("."))
-            result = function(*args, axis=1, keepdims=True) if step.is_reduction else function(*args)
-            values[f"v{k}"] = result
-        for k, y in zip(self.outputs, arrays[len(self.inputs) :], strict=True):
-            y.reshape(shapes[self.steps[k].kind])[...] = values[f"v{k}"]
+            y = function(*args, axis=1, keepdims=True) if step.is_reduction else function(*args)
+            if k in stored:
+                out = stored[k].reshape(shapes[step.kind])
+                out[...], y = y, out
+            values[f"v{k}"] = y
+            for a in {*step.args}:
+                if last[a] == k:
+                    values.pop(a, None)  # its memory is free
 
     def source(self, name: str = "loop") -> str:
         """Returns the Python source of the kernel, `loop(*inputs, *outputs, rows, n)`; see HEADER."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ...backends.device import RawArray
 from ...backends.float_errors import IGNORE, errors
 from ...core.op import as_raw
 from ...core.tensor import from_raw, raw_of
+
+if TYPE_CHECKING:
+    from .memory import Memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +178,18 @@ class Program:
         from .saving import save
 
         save(self, path)
+
+    def memory(self) -> Memory:
+        """Returns the memory that the program needs, as a table: see `memory.Memory`. Nothing runs.
+
+        >>> print(mytorch.capture(lambda x: (x + 1).exp().sum(), mytorch.ones(1000)).memory())
+        given 4.0 kB, peak 8.0 kB more at instruction 1, exp; alive there:
+             4.0 kB  %1: float32[1000] from add
+             4.0 kB  %2: float32[1000] from exp
+        """
+        from .memory import memory_of
+
+        return memory_of(self)
 
     def results(self) -> list[Value]:
         """Returns the values among the outputs."""
