@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
 from .memory import last_uses
 from .program import Instruction, Program, Value
+from .reuse import in_place
 
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
 
@@ -39,8 +41,10 @@ def source_of(program: Program) -> tuple[str, dict[str, Any]]:
     for value, raw in (*program.state.items(), *program.constants.items()):
         namespace[_name(value)] = raw
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
-    loops, changed = {}, program.changed_storages()
+    loops, changed, places = {}, program.changed_storages(), in_place(program)
     for number, (i, last) in enumerate(zip(program.instructions, last_uses(program), strict=True)):
+        if i in places:
+            i = replace(i, kwargs={**i.kwargs, "loop": replace(i.kwargs["loop"], places=places[i])})
         lines += [f"    {line}" for line in _lines(number, i, namespace)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
@@ -140,9 +144,15 @@ def _loop_lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[
     loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
     name, sizes = f"loop{number}", {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}
     namespace[name] = runnable(loop)
-    lines = [f"{_name(y)} = np.empty({y.shape!r}, {y.dtype.name!r})" for y in i.outputs]
     given = [f"flat({_name(x)}, {sizes[kind]})" for x, kind in zip(i.args, loop.inputs, strict=True)]
-    stored = [f"{_name(y)}.reshape(-1)" for y in i.outputs]
+    lines, stored = [], []
+    for y, place in zip(i.outputs, loop.places or [None] * len(i.outputs), strict=True):
+        if place is None:
+            lines.append(f"{_name(y)} = np.empty({y.shape!r}, {y.dtype.name!r})")
+            stored.append(f"{_name(y)}.reshape(-1)")
+        else:  # in the memory of an input
+            lines.append(f"{_name(y)} = {given[place]}.reshape({y.shape!r})")
+            given[place] = f"{_name(y)}.reshape(-1)"
     return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
 
 

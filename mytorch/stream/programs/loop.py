@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -67,11 +68,14 @@ class Loop:
     Attributes:
         inputs: of each, whether it is (rows, n), (rows,), (n,) or a single number.
         outputs: the numbers of the steps whose results are stored.
+        places: for each output the number of the input in whose memory it is stored; None for an array of its
+            own, as are all if there are none (see `reuse`).
     """
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
+    places: tuple[int | None, ...] = ()
 
     def in_numpy(self, *arrays: np.ndarray) -> None:
         """Computes the same as the kernel, `source`, step by step; where there is no Numba."""
@@ -79,7 +83,8 @@ class Loop:
         shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
         given = zip(arrays, self.inputs, strict=False)
         values = {f"x{k}": x.reshape(shapes[kind]) for k, (x, kind) in enumerate(given)}
-        stored = dict(zip(self.outputs, arrays[len(self.inputs) :], strict=True))
+        own = iter(arrays[len(self.inputs) :])
+        stored = {k: next(own) if x is None else arrays[x] for k, x in self._stored().items()}
         last = {a: k for k, step in enumerate(self.steps) for a in step.args}
         for k, step in enumerate(self.steps):
             args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
@@ -94,19 +99,37 @@ class Loop:
                     values.pop(a, None)  # its memory is free
 
     def source(self, name: str = "loop") -> str:
-        """Returns the Python source of the kernel, `loop(*inputs, *outputs, rows, n)`; see HEADER."""
-        names = [f"x{k}" for k in range(len(self.inputs))] + [f"y{k}" for k in self.outputs]
+        """Returns the Python source of the kernel, `loop(*inputs, *outputs, rows, n)`; see HEADER. Outputs in
+        the memory of an input aren't among the arguments."""
+        names = [f"x{k}" for k in range(len(self.inputs))]
+        names += [f"y{k}" for k, x in self._stored().items() if x is None]
         lines = ["@kernel", f"def {name}({', '.join(names)}, rows, n):"]
         lines += [f"    c{k} = x{k}[0]" for k, kind in enumerate(self.inputs) if kind == SCALAR]
         is_flat = all(kind in (FULL, SCALAR) for kind in (*self.inputs, *[step.kind for step in self.steps]))
         body = self._flat() if is_flat else self._by_rows()
         return "\n".join([*lines, *[f"    {line}" for line in body]])
 
+    def is_read_before(self, x: int, k: int) -> bool:
+        """Whether each element of an input is read for the last time before step k stores its element."""
+        stages = self._stages()
+        for j, step in enumerate(self.steps):
+            # the reductions of a pass come after its elements
+            when = (stages[j] - step.is_reduction, step.is_reduction, j)
+            if f"x{x}" in step.args and (j > k or when > (stages[k], False, k)):
+                return False
+        return True
+
+    def _stored(self) -> dict[int, int | None]:
+        """Returns for each step that is stored the input in whose memory, or None."""
+        return dict(zip(self.outputs, self.places or [None] * len(self.outputs), strict=True))
+
     def _flat(self) -> list[str]:
-        body = [f"for j in range({_PART} * part, min(n, {_PART} * part + {_PART})):"]
-        body += [f"    {line}" for line in self._elements(range(len(self.steps)), set())]
-        head = ["n *= rows", f"for part in prange((n + {_PART - 1}) // {_PART}):", "    wide_registers()"]
-        return ["first = 0", *head, *[f"    {line}" for line in body]]
+        inner = self._elements(range(len(self.steps)), set())
+        body = ["wide_registers()", f"start = part * {_PART}", f"stop = min(start + {_PART}, n)"]
+        body += [*self._slices(inner, "start:stop"), "for j in range(stop - start):"]
+        body += [f"    {line}" for line in inner]
+        head = ["n *= rows", f"for part in prange((n + {_PART - 1}) // {_PART}):"]
+        return [*head, *[f"    {line}" for line in body]]
 
     def _by_rows(self) -> list[str]:
         stages = self._stages()
@@ -157,9 +180,6 @@ class Loop:
             return []
         sums = [k for k in reductions if self.steps[k].name == "sum"]
         lines = [f"v{k} = {'0.0' if k in sums else REDUCTIONS[self.steps[k].name][0]}" for k in reductions]
-        lines.append(f"for start in range(0, n, {_BLOCK}):")
-        lines += [f"    p{k} = ZERO" for k in sums]
-        lines.append(f"    for j in range(start, min(start + {_BLOCK}, n)):")
         inner = self._elements(full, kept)
         for k in reductions:
             total, step = f"p{k}" if k in sums else f"v{k}", self.steps[k]
@@ -167,7 +187,12 @@ class Loop:
             inner += [line for line in loaded if line not in inner]
             inner.append(f"{total} = {REDUCTIONS[step.name][1].format(total, self._name(step.args[0]))}")
         earlier = [line for k in full for line in self._loads(self.steps[k].args, stage, stages)]
-        lines += [f"        {line}" for line in [*dict.fromkeys(earlier), *inner]]
+        inner = [*dict.fromkeys(earlier), *inner]
+        lines += [f"for start in range(0, n, {_BLOCK}):", f"    stop = min(start + {_BLOCK}, n)"]
+        lines += [f"    p{k} = ZERO" for k in sums]
+        lines += [f"    {line}" for line in self._slices(inner, "first + start:first + stop")]
+        lines.append("    for j in range(stop - start):")
+        lines += [f"        {line}" for line in inner]
         lines += [f"    v{k} += p{k}" for k in sums]
         return lines + [f"v{k} = np.float32(v{k})" for k in sums]
 
@@ -186,8 +211,22 @@ class Loop:
                 lines.append(f"{self._place(k)} = v{k}")
         return lines
 
+    def _slices(self, inner: Sequence[str], place: str) -> list[str]:
+        """The lines that take the parts of arrays in which the inner loop counts from 0: with `x[first + j]`
+        Numba looks at each index whether it is negative, which takes twice the time of tanh and more."""
+        lines = []
+        for name in sorted({*re.findall(r"\b[ab]\d+(?=\[j\])", "\n".join(inner))}):
+            k = int(name[1:])
+            if name[0] == "a":
+                array, is_row = f"x{k}", self.inputs[k] == COLUMN
+            else:
+                array, is_row = (f"y{k}", False) if k in self.outputs else (f"t{k}", True)
+            lines.append(f"{name} = {array}[{'start:stop' if is_row else place}]")
+        return lines
+
     def _place(self, k: int) -> str:
-        return f"y{k}[first + j]" if k in self.outputs else f"t{k}[j]"
+        x = self._stored().get(k)
+        return f"b{k}[j]" if x is None else f"a{x}[j]"
 
     def _numpy(self, k: int) -> str:
         return "bool_" if self.steps[k].dtype == "bool" else "float32"
@@ -202,4 +241,4 @@ class Loop:
         if a[0] == "v":
             return a
         kind = self.inputs[int(a[1:])]
-        return {FULL: f"{a}[first + j]", ROW: f"r{a[1:]}", COLUMN: f"{a}[j]", SCALAR: f"c{a[1:]}"}[kind]
+        return {FULL: f"a{a[1:]}[j]", ROW: f"r{a[1:]}", COLUMN: f"a{a[1:]}[j]", SCALAR: f"c{a[1:]}"}[kind]

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ...backends import threads
 from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.layout import layout
 from ...nn.functional.composite import REGISTRY, use_fused
 from .kernels import gradients
 from .program import Instruction, Program, Value, mapped
+from .reuse import in_place
 
 ATTENTION = "scaled_dot_product_attention"
 
@@ -75,7 +74,7 @@ def last_uses(program: Program) -> list[list[Value]]:
 def memory_of(program: Program) -> Memory:
     """Returns the memory that a program needs, with names deleted as by `last_uses`."""
     given = {*program.inputs, *program.state, *program.constants}
-    keeps, sizes, makers = _Keeps(given), {}, {}
+    keeps, sizes, makers = _Keeps(given, in_place(program)), {}, {}
     count: Counter[Value] = Counter()
     best = Memory(sum(map(_nbytes, given)), 0, 0, None, [])
     for number, (i, last) in enumerate(zip(program.instructions, last_uses(program), strict=True)):
@@ -100,8 +99,9 @@ class _Keeps:
             new arrays, which the value that stands for it stands for.
     """
 
-    def __init__(self, given: Iterable[Value]):
+    def __init__(self, given: Iterable[Value], places: dict[Instruction, tuple[int | None, ...]]):
         self.of: dict[Value, list[Value]] = {value: [value] for value in given}
+        self._places = places
         self._saved: dict[Value, tuple[Any, _Arrays]] = {}
 
     def add(self, i: Instruction) -> list[tuple[Value, int]]:
@@ -111,8 +111,11 @@ class _Keeps:
         if i.name == "kernel.vjp":
             return self._vjp(i)
         made = []
-        for value in i.outputs:
-            self.of[value] = [*self.of.get(value.storage, [value.storage])]
+        for value, place in zip(i.outputs, self._places.get(i) or [None] * len(i.outputs), strict=True):
+            if place is not None:
+                self.of[value] = self.of[i.args[place]]
+                continue
+            self.of[value] = self.of.get(value.storage, [value.storage])
             if value.of is None:
                 made.append((value, _nbytes(value)))
         return made
@@ -135,7 +138,7 @@ class _Keeps:
             new += x.storage.nbytes if known is None else 0
             self.of[saved] += [] if known is None else self.of[known]
         if name == ATTENTION and use_fused.default and threads.installed():
-            new = 8 * args[0].size // args[0].shape[-1]  # the kernel keeps no probabilities: two numbers a query
+            new = 8 * args[0].size // args[0].shape[-1]  # two numbers a query, no probabilities
         return [*[(value, _nbytes(value)) for value in results], (saved, new)]
 
     def _vjp(self, i: Instruction) -> list[tuple[Value, int]]:
