@@ -179,6 +179,12 @@ class Program:
 
         save(self, path)
 
+    def draw(self, path: str | os.PathLike) -> None:
+        """Draws the program as a graph, to a file whose suffix is .svg or .html; see `drawing.draw`."""
+        from .drawing import draw
+
+        draw(self, path)
+
     def memory(self) -> Memory:
         """Returns the memory that the program needs, as a table: see `memory.Memory`. Nothing runs.
 
