@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .backends import dtypes
-from .backends.device import device
+from .backends.device import device, thread
 from .core.grad_mode import _state
 from .core.tensor import Tensor
 from .nn.functional.composite import REGISTRY
@@ -64,6 +64,8 @@ class autocast:  # noqa: N801 - PyTorch's name
         self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
     ):
         self.device, self.enabled = device(device_type).type, bool(enabled)
+        if self.device == "meta" and thread.tracer is not None:  # of a program: where it will run
+            self.device = "cpu"
         if self.device not in _DEFAULTS:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{self.device}'")
         self.fast_dtype = get_autocast_dtype(self.device) if dtype is None else dtypes.as_dtype(dtype)

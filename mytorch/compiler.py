@@ -1,22 +1,41 @@
-"""PyTorch's `compiler`: what programs ask and tell it; nothing is compiled (see `jit`)."""
+"""PyTorch's `compiler`: what programs ask `compile`, and tell it."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from .jit import compile, is_scripting
+from .backends.device import refuse_tracing, thread
+from .stream.programs.compile import compile, explain, reset
 
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable",
+    "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "explain",
     "is_compiling", "is_dynamo_compiling", "reset",
 ]  # fmt: skip
 
-is_compiling = is_dynamo_compiling = is_scripting
+
+def is_compiling() -> bool:
+    """Returns whether a program is being captured in this thread."""
+    return thread.tracer is not None
 
 
-def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Returns the function itself; without one, a decorator that does."""
-    return compile(fn)
+is_dynamo_compiling = is_compiling
+
+
+def disable(fn: Callable | None = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Returns a function that runs eagerly, and so does each compiled function that calls it; without `fn`, a
+    decorator."""
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        because = f" ({reason})" if reason else ""
+        refuse_tracing(f"{fn.__name__}, for which compilation is disabled{because}")
+        return fn(*args, **kwargs)
+
+    return call
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -27,8 +46,5 @@ def allow_in_graph(fn: Any) -> Any:
 assume_constant_result = allow_in_graph
 
 
-def reset() -> None:
+def cudagraph_mark_step_begin() -> None:
     """Has no effect."""
-
-
-cudagraph_mark_step_begin = reset

@@ -1,11 +1,7 @@
-"""What compiles programs in PyTorch, as identities: `compile`, `jit.script`, … return what they get.
-
-mytorch has no compiler of programs: a function runs as it was written, with the kernels that layers choose.
-"""
+"""PyTorch's TorchScript, as identities: `jit.script` and `jit.trace` return what they get; see `compile`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from .nn.module import Module
@@ -34,15 +30,6 @@ export = unused = script_method = interface = optimize_for_inference = script
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
     """Returns the function itself: `@jit.ignore` and `@jit.ignore()`."""
     return drop if callable(drop) else lambda function: function
-
-
-def compile(
-    model: Callable | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
-    backend: str | Callable = "inductor", mode: str | None = None, options: dict | None = None,
-    disable: bool = False,
-) -> Any:  # fmt: skip
-    """Returns the function or module itself; without one, a decorator that does."""
-    return (lambda function: function) if model is None else model
 
 
 def is_scripting() -> bool:

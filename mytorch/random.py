@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .backends.device import CPU, META, DeviceLike, as_device, cupy, meta, on, refuse_tracing
+from .backends.device import CPU, META, DeviceLike, as_device, cupy, meta, on, refuse_tracing, thread
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
@@ -56,7 +56,8 @@ class Generator:
     @property
     def rng(self) -> Any:
         """The NumPy or CuPy generator, for code that works on raw arrays."""
-        refuse_tracing()
+        if thread.tracer is not None:
+            return thread.tracer.random(self)
         if self._rng is None:  # seeding all devices doesn't wait for a GPU; its first draw does
             if self.device is META:
                 self._rng = meta().MetaRandom()
@@ -71,7 +72,7 @@ class Generator:
         Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64),
             https://doi.org/10.1145/2660193.2660195
         """
-        refuse_tracing()
+        refuse_tracing("a seed")
         self._seeds += 1
         z = (self._seed + self._seeds * 0x9E3779B97F4A7C15) % 2**64
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
@@ -90,6 +91,7 @@ class Generator:
     def get_state(self) -> Tensor:
         """Returns the state as a uint8 tensor on the CPU: the seed, the count of `next_seed`, and the
         state of the bit generator."""
+        refuse_tracing("the state of a generator")
         if self.device is META:
             state = b""
         elif self.device is CPU:
@@ -107,6 +109,7 @@ class Generator:
             TypeError: not a uint8 tensor.
             RuntimeError: its size is not that of a state of this device.
         """
+        refuse_tracing("the state of a generator")
         if not isinstance(state, Tensor) or state.dtype != np.uint8:
             found = getattr(state, "dtype", type(state).__name__)
             raise TypeError(f"set_state(): expected a uint8 Tensor, got {found}")
@@ -169,7 +172,7 @@ def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
         return default_generator(device)
     if not isinstance(generator, Generator):
         raise TypeError(f"expected a mytorch.Generator, got {type(generator).__name__}")
-    if generator.device != device:
+    if generator.device != device and thread.tracer is None:
         raise RuntimeError(f"expected a generator on '{device}', got one on '{generator.device}'")
     return generator
 
@@ -184,6 +187,7 @@ def manual_seed(seed: int) -> Generator:
     True
     """
     global _seed
+    refuse_tracing("manual_seed()")
     default_generator().manual_seed(seed)
     _seed = default_generator().initial_seed()
     for generator in _default.values():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..backends.device import RawArray, device, device_of, move, on
+from ..backends.device import RawArray, device, device_of, move, on, refuse_tracing
 from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..nn.utils.clip_grad import grad_vectors
@@ -106,6 +106,7 @@ class GradScaler:
         """Returns the loss, or nested lists and tuples of losses, times the scale, in float32 at least."""
         if not self._enabled:
             return outputs
+        refuse_tracing("the scale of a GradScaler, which changes: compile the model")
         if isinstance(outputs, Tensor):
             return outputs * from_raw(self._scale_on(outputs.device).reshape(()))
         if isinstance(outputs, (list, tuple)):

@@ -114,12 +114,15 @@ def is_available() -> bool:
 
 
 def as_device(name: Any) -> device:
-    """Returns the device called `name`, with its index if it is a GPU; None means the CPU."""
+    """Returns the device called `name`, with its index if it is a GPU; None means the CPU.
+
+    While a program is captured, what would lie on the CPU is on the meta device.
+    """
     if name is None:
         return CPU
     found = device(name)
     if found.type != "cuda":
-        return CPU if found.type == "cpu" else META
+        return CPU if found.type == "cpu" and thread.tracer is None else META
     if found is _CUDA.get(found.index):
         return found
     module, count = cupy(), device_count()
@@ -166,7 +169,7 @@ def on(target: device) -> AbstractContextManager:
 
 
 class _Thread(threading.local):
-    is_tracing = False  # a program, see `stream.programs`
+    tracer: Any = None  # what captures a program, see `stream.programs`
     is_capturing = False  # a CUDA graph, see backends/graphs.py
     default_device: device | None = None  # None: the CPU, and where the data is
     former_defaults: tuple = ()  # of the blocks around this one
@@ -207,11 +210,10 @@ def refuse_capture(what: str) -> None:
         raise RuntimeError(f"{what} can't be captured in a CUDA graph")
 
 
-def refuse_tracing() -> None:
-    """Raises a NotImplementedError if this thread captures a program, in which numbers drawn now would be
-    constants."""
-    if thread.is_tracing:
-        raise NotImplementedError("a program can't hold random numbers")
+def refuse_tracing(what: str) -> None:
+    """Raises a NotImplementedError if this thread captures a program, which would not repeat `what`."""
+    if thread.tracer is not None:
+        raise NotImplementedError(f"a program can't hold {what}")
 
 
 def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
@@ -243,12 +245,12 @@ def move(raw: RawArray, target: device) -> RawArray:
     source = device_of(raw)
     if source is target:
         return raw
-    if source is META and thread.is_tracing:  # a program's arrays hold nothing, whichever device is theirs
+    if source is META and thread.tracer is not None:  # nothing to be moved
         return raw
     if source is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if target is META:
-        return meta().module.constant(raw) if thread.is_tracing else meta().like(raw)
+        return meta().like(raw) if thread.tracer is None else thread.tracer.constant(raw)
     if target is CPU:
         return cupy().asnumpy(raw)
     if source is CPU:  # a graph would copy again from memory that was freed

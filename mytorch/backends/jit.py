@@ -114,11 +114,17 @@ def _compiled(function: Callable, parallel: bool) -> Any:
     return compiled
 
 
-@functools.cache
 def _stamp(path: str) -> str:
-    """Returns a hash of all sources that a kernel may be compiled from."""
-    sources = [Path(__file__), *sorted(Path(path).parent.glob("*.py"))]
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    """Returns a hash of all sources that a kernel may be compiled from: those beside it, and ours."""
+    ours = Path(__file__).parents[1] / "nn" / "fused_ops" / "numba"
+    return (_sources(ours) + _sources(Path(path).parent)).hex()
+
+
+@functools.cache
+def _sources(folder: Path) -> bytes:
+    """Returns a hash of the Python files in a folder, and of this one."""
+    sources = [Path(__file__), *sorted(folder.glob("*.py"))]
+    return hashlib.sha256(b"".join([source.read_bytes() for source in sources])).digest()
 
 
 class _Notice(event.Listener):

@@ -20,7 +20,17 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, array_module, as_device, device, device_of, is_raw, move, on
+from ..backends.device import (
+    CPU,
+    array_module,
+    as_device,
+    device,
+    device_of,
+    is_raw,
+    move,
+    on,
+    refuse_tracing,
+)
 from .printing import array_text
 from .upcast import rounds_once
 
@@ -98,6 +108,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             TypeError: it is on a GPU; `.cpu()` copies it first.
         """
         if self.device is not CPU:
+            refuse_tracing("the elements of an array, which NumPy asks for")
             raise TypeError(f"can't convert an Array on {self.device} to NumPy; use .cpu() to copy it first")
         return self._array
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
+from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on, thread
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
 from .grad_mode import _state
@@ -41,7 +41,7 @@ NUMBERS = (bool, int, float, complex, np.generic)
 _OPERANDS = (Tensor, Array, *NUMBERS)
 _PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
-lifting: list[Callable] = []  # while a program is captured: see `Tracer.unwrap`
+lifting: list[Any] = []  # tracers, of any thread, while programs are captured: see `Tracer.unwrap`
 
 
 def op(
@@ -168,7 +168,7 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
 
     With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
     """
-    if lifting and (traced := lifting[0](args)) is not None:
+    if lifting and (tracer := thread.tracer) is not None and (traced := tracer.unwrap(args)) is not None:
         return traced
     raws, target = [], None
     for a in args:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, META, RawArray, as_device, device, device_of, is_raw, move
+from ..backends.device import CPU, META, RawArray, as_device, device, device_of, is_raw, move, thread
 from ..backends.dtypes import get_default_dtype, is_inexact
 from .array import Array
 from .grad_mode import enable_grad
@@ -172,6 +172,8 @@ class Tensor:
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
                     f"{self.device}, got {value.shape}, {value.dtype}, {value.device}"
                 )
+        if thread.tracer is not None:
+            thread.tracer.unwrap((self,))  # the program shall set it, not this call
         self._grad = value
 
     grad = property(attrgetter("_grad"), _set_grad)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..backends.device import thread
 from ..backends.dtypes import is_half
 from ..core.grad_mode import _state
 from ..core.tensor import Tensor
@@ -17,6 +18,12 @@ from .cast import to
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _kind(x: Tensor) -> str:
+    """Returns the kind of a tensor's device; while a program is captured, of that where it will be."""
+    kind = x.device.type
+    return "cpu" if kind == "meta" and thread.tracer is not None else kind
+
+
 def in_half(args: Sequence[Any], kinds: tuple[str, ...] = ("cpu", "cuda")) -> list[Any]:
     """Returns the arguments of a product: Tensors of float32 and of half precision in autocast's dtype.
 
@@ -24,7 +31,7 @@ def in_half(args: Sequence[Any], kinds: tuple[str, ...] = ("cpu", "cuda")) -> li
         kinds: the devices whose tensors are cast.
     """
     wanted = {kind: _state.autocast.get(kind) for kind in kinds}
-    return [_cast(x, wanted.get(x.device.type)) if isinstance(x, Tensor) else x for x in args]
+    return [_cast(x, wanted.get(_kind(x))) if isinstance(x, Tensor) else x for x in args]
 
 
 def in_half_on_a_gpu(args: Sequence[Any]) -> list[Any]:
@@ -44,14 +51,14 @@ def in_widest(args: Sequence[Any]) -> list[Any]:
 def in_float32(args: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a loss: half Tensors as float32, on a device with autocast."""
     return [
-        _cast(x, FLOAT32) if isinstance(x, Tensor) and x.device.type in _state.autocast else x for x in args
+        _cast(x, FLOAT32) if isinstance(x, Tensor) and _kind(x) in _state.autocast else x for x in args
     ]
 
 
 def loss_in_float32(args: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a loss that reads half logits, and whose last argument is its dtype."""
     logits, *others, dtype = args
-    if dtype is None and is_half(logits.dtype) and logits.device.type in _state.autocast:
+    if dtype is None and is_half(logits.dtype) and _kind(logits) in _state.autocast:
         dtype = FLOAT32
     return [logits, *in_float32(others), dtype]
 

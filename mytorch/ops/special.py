@@ -36,6 +36,13 @@ _FAR = (
     (1.0, 2.56852019228982242e0, 1.87295284992346047e0, 5.27905102951428412e-1, 6.05183413124413191e-2,
      2.33520497626869185e-3),
 )  # fmt: skip
+# erf(x) = tanh(x p(x^2)) in single precision: p, lowest power first, is the minimax fit to atanh(erf(x)) / x
+# for |x| <= 4, weighted with its effect on the result, by iteratively reweighted least squares (C. L. Lawson,
+# 1961). The relative error of the result is below 2.3e-7; beyond 4 it is 1.
+_SINGLE = (
+    1.128379247, 1.027698641e-1, -1.952880924e-4, -6.148382944e-4, 8.459659956e-5, -4.794607051e-6,
+    2.757613037e-8, 5.421605749e-9,
+)  # fmt: skip
 
 
 @op(promote="float")
@@ -92,9 +99,22 @@ def _by_blocks(x: RawArray, function: Callable) -> RawArray:
 
 
 def _erf(x):
+    if x.dtype == np.float32:
+        return _erf_single(x)
     size = np.abs(x)
     near = x * _ratio(_NEAR, x * x)
     return np.where(size < 0.46875, near, np.copysign(1 - _tail(size), x))
+
+
+def _erf_single(x):
+    square = np.minimum(x * x, 16)
+    p = square * _SINGLE[-1]
+    for c in _SINGLE[-2:0:-1]:
+        p += c
+        p *= square
+    p += _SINGLE[0]
+    p *= x
+    return np.tanh(p)
 
 
 def _erfc(x):

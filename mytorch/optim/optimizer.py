@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, on, refuse_capture
+from ..backends.device import CPU, RawArray, on, refuse_capture, thread
 from ..core.array import Array
 from ..core.grad_mode import _state, enable_grad
 from ..core.tensor import Tensor
@@ -30,7 +30,7 @@ def _with_hooks(step: Callable) -> Callable:
     @functools.wraps(step)
     def call(self: SavedState, *args: Any, **kwargs: Any) -> Any:
         self._stepped = True
-        run = step if (stream := _state.stream) is None else stream.recorded_step(step)
+        run = step if (stream := _state.stream) is None else stream.recorded_step(self, step)
         if not self._hooks:
             return run(self, *args, **kwargs)
         args = (self, *args)
@@ -268,8 +268,11 @@ class Optimizer(SavedState):
             raise NotImplementedError(
                 f"{type(self).__name__} defines step() itself; use nn.utils.clip_grad_norm_"
             )
-        self._flat_states()
         params = [p for group in self.param_groups for p in group["params"]]
+        if thread.tracer is not None:
+            options = max_norm, norm_type, error_if_nonfinite
+            return thread.tracer.note_norm(self.clip_grad_norm, params, *options)
+        self._flat_states()
         total = clip_grad.norm_of_grads(params, norm_type, error_if_nonfinite)
         self.pending_clip = Clip(float(max_norm), total)
         scale = getattr(self, "grad_scale", None)
@@ -309,6 +312,8 @@ class Optimizer(SavedState):
             for group in self.param_groups:
                 for p in group["params"]:
                     p.grad = None
+        elif thread.tracer is not None:
+            thread.tracer.zero_grads(self, [p for group in self.param_groups for p in group["params"]])
         else:
             for buffer in self.flat_buffers():
                 with on(buffer.device):

@@ -284,7 +284,7 @@ class Recorder:
         finally:
             thread.path, thread.paths = path, paths
 
-    def recorded_step(self, step: Callable) -> Callable:
+    def recorded_step(self, optimizer: Any, step: Callable) -> Callable:
         """Returns an optimizer's `step` as a function that is recorded."""
 
         def vectors(optimizer):

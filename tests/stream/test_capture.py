@@ -11,7 +11,7 @@ import mytorch
 from mytorch import nn
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
-from mytorch.stream.programs import capture, execution
+from mytorch.stream.programs import capture
 from mytorch.stream.programs.program import leaves
 
 X = (6, 10)
@@ -119,32 +119,6 @@ def test_the_function_is_computed(name, optimized):
             assert a == b
 
 
-def elements(x):
-    return mytorch.tanh(x) * x.exp() + x.abs()
-
-
-def all_kinds(x):
-    """One loop of every kind: elements, rows, columns, numbers, bools, all reductions."""
-    y = F.softmax(x, -1) * x[0] + x.sum()
-    z = (y - y.mean(1, keepdim=True)) / (y.amax(1, True) - y.amin(1, True))
-    return y, z > 0.3, mytorch.tanh(x) * x.exp() + x, x.sum(1).exp() * 2, mytorch.where(x > 1, 1.0, x).sqrt()
-
-
-@pytest.mark.parametrize("function", [elements, all_kinds])
-def test_compiled_loops(function, monkeypatch, tmp_path):
-    pytest.importorskip("numba")
-    monkeypatch.setenv("MYTORCH_CACHE", str(tmp_path))
-    x = mytorch.randn(7, 1500)
-    x[0, 0], x[1, 1] = float("nan"), float("inf")
-    program = capture(function, x).optimized()
-    assert "loop" in [i.name for i in program.instructions]
-    execution.loaded.cache_clear()
-    for ours, want in zip(leaves(program(x)), leaves(function(x)), strict=True):
-        np.testing.assert_allclose(ours.numpy(), want.numpy(), 2e-5, 1e-6)
-    assert {path.name for path in tmp_path.glob("programs/*/*")} >= {"loop.py"}
-    execution.loaded.cache_clear()
-
-
 def test_it_prints_as_code():
     x, w = mytorch.ones(2, 3), mytorch.ones(3)
     program = capture(lambda x: F.softmax(x * w, -1), x)
@@ -194,11 +168,13 @@ def test_nothing_is_computed_while_it_is_captured():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: x * x.sum().item(), "ask for an element"),
-        (lambda x: x if x.sum() > 0 else -x, "ask for an element"),
+        (lambda x: x * x.sum().item(), "an element of an array"),
+        (lambda x: x if x.sum() > 0 else -x, "an element of an array"),
         (lambda x: x[x > 0], "depends on the data"),
-        (lambda x: F.dropout(x, 0.5), "random numbers"),
-        (lambda x: x + mytorch.randn(10), "random numbers"),
+        (lambda x: x + mytorch.manual_seed(0).initial_seed(), r"manual_seed\(\)"),
+        (lambda x: x.tolist(), "the elements of an array"),
+        (lambda x: x.numpy().sum(), "the elements of an array"),
+        (lambda x: float(x.sum()), "an element of an array"),
         (lambda x: x.nonzero(), "depends on the data"),
     ],
 )
@@ -219,8 +195,10 @@ def test_wrong_arguments():
     program = capture(lambda x, y: x + y, mytorch.ones(2), mytorch.ones(2))
     with pytest.raises(ValueError, match=r"expected .*got float32\[3\]"):
         program(mytorch.ones(3))
-    with pytest.raises(ValueError, match=r"got float64\[2\], float32\[2\]"):
+    with pytest.raises(ValueError, match=r"got float64\[2\] .*, float32\[2\]"):
         program(mytorch.ones(2).double(), mytorch.ones(2))
+    with pytest.raises(ValueError, match=r"strides \(8,\)"):  # a write would be lost in a copy
+        capture(lambda x: x.view(-1).add_(1), mytorch.ones(2))(mytorch.ones(4)[::2])
 
 
 def test_a_program_in_a_program():

@@ -373,3 +373,19 @@ def test_unknown_names_are_refused():
 
 def test_pytorch_is_not_imported():
     assert "torch" not in sys.modules
+
+
+def test_loops_of_programs():
+    """A flat one in blocks, rows in programs of their own; what is launched is found again."""
+    from mytorch.stream.programs.loop import FULL, ROW, Loop, Step
+    from mytorch.stream.programs.loop_triton import launched
+
+    flat = Loop((FULL,), (Step("multiply", ("x0", 2.0), FULL), Step("exp", ("v0",), FULL)), (1,))
+    by_rows = Loop((FULL,), (Step("exp", ("x0",), FULL), Step("sum", ("v0",), ROW)), (1,))
+    for loop, sizes, grid, threads in ((flat, (8, 8, 4), 3, 128), (by_rows, (8, 8, 4, 4), 5, 64)):
+        x, y = arrays(2)
+        expect(*sizes)
+        for _ in range(2):
+            launched(loop, x, y, 5, 500)
+            assert last().name == b"loop" and last().grid[0] == grid and last().threads == threads
+            assert [*last().args][:2] == [x.data.ptr, y.data.ptr]

@@ -40,12 +40,15 @@ def run(files, path, **environment):
 
 def test_values_in_the_interpreter(without_torch):
     """They are right, and in half precision as exact as PyTorch's."""
-    files, results = ("interpreting", "interpreted", "interpreted_attention"), without_torch / "results"
+    files = ("interpreting", "interpreted", "interpreted_attention", "loops")
+    results = without_torch / "results"
     results.mkdir()
     paths = " ".join(f"tests/triton/{file}.py" for file in files)
-    run(paths, without_torch, TRITON_INTERPRET="1", MYTORCH_TEST_RESULTS=str(results))
+    cache = {"MYTORCH_CACHE": str(without_torch)}
+    run(paths, without_torch, TRITON_INTERPRET="1", MYTORCH_TEST_RESULTS=str(results), **cache)
     assert_as_exact_as_pytorch(results)
 
 
 def test_resources_of_what_is_compiled(without_torch):
-    run("tests/triton/compiling.py tests/triton/compiled.py", without_torch, **COMPILE)
+    paths = "tests/triton/compiling.py tests/triton/compiled.py tests/triton/loops.py"
+    run(paths, without_torch, MYTORCH_CACHE=str(without_torch), **COMPILE)

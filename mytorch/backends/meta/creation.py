@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..device import thread
 from .array import MetaArray, from_result, like, new
 from .layout import sample_of
 from .random import MetaRandom
@@ -75,12 +76,11 @@ class Module:
     ndarray = MetaArray
     random = MetaRandom()
 
-    note: Any = None  # while a program is captured: notes the call of a function
-    constant: Any = None  # then: makes an array of known elements
-
     def __getattr__(self, name: str) -> Any:
         function = CREATION.get(name) or getattr(np, name)
-        return function if self.note is None or name not in CREATION else self.note(name, function)
+        if name not in CREATION or thread.tracer is None:
+            return function
+        return thread.tracer.made_by(name, function)
 
 
 module = Module()

@@ -116,7 +116,7 @@ def check_options(query, scores, features, attn_mask, dropout_p, is_causal, scal
         )
     if dropout_p:
         check_probability(dropout_p)
-    return (Draw(query), dropout_p) if dropout_p else None, default_scale(scale, features)
+    return (Draw(query.device), dropout_p) if dropout_p else None, default_scale(scale, features)
 
 
 def default_scale(scale, features):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, on, thread
+from ...backends.device import RawArray, device, device_of, on, thread
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops.inplace import inplace as in_place
@@ -43,7 +43,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 @dropout.check
 def _check(input, p, training, inplace):
-    return (input, p, Draw(input), inplace) if _drops("dropout", input, p, training) else input
+    return (input, p, Draw(input.device), inplace) if _drops("dropout", input, p, training) else input
 
 
 @dropout.manual
@@ -60,10 +60,11 @@ class Draw:
     stored here.
     """
 
-    def __init__(self, like: Tensor):
-        self.generator = generator_on(like.device, None)
-        self._seed = self.generator.next_seed()
+    def __init__(self, target: device):
         self._mask = None
+        if thread.tracer is None:  # each run of a program makes a new Draw: see `stream.programs`
+            self.generator = generator_on(target, None)
+            self._seed = self.generator.next_seed()
 
     @property
     def seed(self) -> int:
@@ -74,13 +75,15 @@ class Draw:
 
     def kept(self, x: RawArray, p: float) -> RawArray:
         """Returns a bool array in the shape of `x`: the mask, if one was drawn, else from the seed."""
-        if self._mask is not None:
-            return self._mask
+        if self._mask is not None or thread.tracer is not None:
+            return self.mask(x, p)
         with on(device_of(x)):
             return (philox.uniform(self.seed, x.size, device_of(x)) > p).reshape(x.shape)
 
     def mask(self, x: RawArray, p: float) -> RawArray:
         """Returns the mask, drawn from the generator at the first call."""
+        if thread.tracer is not None:
+            return thread.tracer.kept(self, x, p)
         if self._mask is None:
             dtype = np.float64 if x.dtype == np.float64 else np.float32
             self._mask = self.generator.rng.random(x.shape, dtype=dtype) >= p

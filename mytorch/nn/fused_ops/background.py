@@ -77,10 +77,10 @@ def waits() -> bool:
     is_launched = "RANK" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ
     multiprocessing = sys.modules.get("multiprocessing")  # a worker has imported it
     is_worker = bool(multiprocessing and multiprocessing.parent_process())
-    return mode == "wait" or is_launched or is_worker or _root() is None
+    return mode == "wait" or is_launched or is_worker or cache_folder() is None
 
 
-def _root() -> Path | None:
+def cache_folder() -> Path | None:
     """Returns the folder of mytorch's cache; None for a user without a home, as in some containers."""
     home = os.environ.get("MYTORCH_CACHE") or os.path.expanduser("~/.cache/mytorch")
     return None if home.startswith("~") else Path(home)
@@ -88,7 +88,7 @@ def _root() -> Path | None:
 
 def stamp(file: str) -> Path:
     """Returns the path of the file that says that a file of kernels is compiled, for this CPU and version."""
-    root = _root()
+    root = cache_folder()
     if root is None:
         raise RuntimeError("there is no home folder for mytorch's cache; set MYTORCH_CACHE to a folder")
     return root / "numba" / _version() / file

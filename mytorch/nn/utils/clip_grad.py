@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 import warnings
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, move, on
+from ...backends.device import RawArray, device_of, move, on, thread
 from ...backends.dtypes import is_half
 from ...core.array import Array
 from ...core.op import as_raw
@@ -48,6 +49,9 @@ def clip_grad_norm_(
     Array([0.60000 0.80000], dtype=float32, device='cpu')
     """
     parameters = _listed(parameters)
+    if thread.tracer is not None:
+        clip = functools.partial(clip_grad_norm_, parameters)
+        return thread.tracer.note_norm(clip, parameters, max_norm, norm_type, error_if_nonfinite)
     joined = float(norm_type) > 0
     vectors = grad_vectors(parameters, joined)
     total = _total_norm(vectors, norm_type, error_if_nonfinite)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ...backends.device import thread
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
 from ..options import as_number, check_kind
+
+
+def _noted(step: Callable) -> Callable:
+    """Returns `step`; while a program is captured, a function that makes each run of it call `step`."""
+
+    @functools.wraps(step)
+    def call(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
+        if thread.tracer is None:
+            return step(self, *args, **kwargs)
+        return thread.tracer.note_call(self.step, *args, **kwargs)
+
+    return call
 
 
 class LRScheduler:
@@ -46,6 +60,11 @@ class LRScheduler:
         self.last_epoch = last_epoch
         self._initial_step()
 
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _noted(cls.step)
+
     def _initial_step(self) -> None:
         """Sets the rates of the first epoch."""
         self._step_count = 0
@@ -63,6 +82,7 @@ class LRScheduler:
         """Returns the rate of each group, as the last step set it."""
         return self._last_lr
 
+    @_noted
     def step(self, epoch: int | None = None) -> None:
         """Advances by one epoch (or iteration); call it after `optimizer.step()`.
 
@@ -73,7 +93,7 @@ class LRScheduler:
             warnings.warn(
                 "lr_scheduler.step() was called before optimizer.step(): "
                 "the first rate of the schedule is skipped",
-                stacklevel=2,
+                stacklevel=3,
             )
         self._step_count += 1
         if epoch is not None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...backends.device import META
+from ...backends.device import META, device_of
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.composite import choose
-from ...nn.module import Module
-from .kernels import kept_whole
-from .program import Program, mapped
+from .program import Program, Value, mapped
+from .reachable import Reachable
 from .tracing import Tracer, tracing
 
 
 def capture(function: Callable, *examples: Any, **named: Any) -> Program:
     """Returns what a function computes of arguments like the examples, as a program. Nothing is computed.
 
-    All that happens is part of it: the forward pass, the backward pass, what is written in place. Composites
-    are taken apart, except those with kernels that do more than loops can (see `kernels.KEPT`); with
-    `F.use_fused(False)` these, too.
+    All that happens is part of it: the forward pass, the backward pass, what is written in place, steps of
+    optimizers. Composites are taken apart, except those with kernels that do more than loops can (see
+    `kernels.KEPT`); with `F.use_fused(False)` these, too.
 
     Args:
         function: of tensors, numbers and nested structures of these. Numbers are constants of the program;
@@ -32,8 +33,8 @@ def capture(function: Callable, *examples: Any, **named: Any) -> Program:
         examples, named: arguments; of tensors only shape, strides, dtype and `requires_grad` matter.
 
     Raises:
-        NotImplementedError: the function asks for an element, as `.item()` or `if x > 0` do, or for random
-            numbers.
+        NotImplementedError: the function asks for an element, as `.item()` or `if x > 0` do, or does what
+            programs don't hold; tensors on a GPU.
 
     >>> print(mytorch.capture(lambda x, y: (x * y).sum(-1), mytorch.ones(2, 3), mytorch.ones(3)))
     <lambda>(%0: float32[2, 3], %1: float32[3])
@@ -41,65 +42,69 @@ def capture(function: Callable, *examples: Any, **named: Any) -> Program:
       %3: float32[2] = sum(%2, axis=(1,), keepdims=False, dtype=None)
       return %3
     """
-    inputs: list[MetaArray] = []
-    with tracing() as tracer, kept_whole(), META, choose(auto=True):
-        for tensor in tensors_of(function):
-            tracer.lift(raw_of(tensor), tensor)
-        args, kwargs = mapped(lambda x: _as_input(x, tracer, inputs), (examples, named))
-        try:
-            result = function(*args, **kwargs)
-        except (RuntimeError, TypeError) as error:
-            if "on meta" not in str(error):
-                raise
-            raise NotImplementedError("a program can't ask for an element while it is captured") from error
-        outputs = mapped(lambda x: _as_output(x, tracer), result)
-    name = getattr(function, "__name__", type(function).__name__)
-    given = tuple(map(tracer.value, inputs))
-    return Program(given, tracer.state, tracer.constants, tracer.instructions, outputs, name)
+    with traced(function, examples, named, Reachable(function).tensors) as found:
+        return found.program(mapped(found.output, found.result))
 
 
-def tensors_of(function: Callable) -> list[Tensor]:
-    """Returns the tensors that a function can be seen to use: those of modules and tensors among its globals,
-    in its closure, or that it is a method of."""
-    found = [function, getattr(function, "__self__", None)]
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        found += [function.__globals__.get(name) for name in code.co_names]
-        found += [cell.cell_contents for cell in function.__closure__ or () if _is_set(cell)]
-    tensors: list[Tensor] = []
-    for x in found:
-        if isinstance(x, Tensor):
-            tensors.append(x)
-        elif isinstance(x, Module):
-            tensors += [*x.parameters(), *x.buffers()]
-    return [x for x in dict.fromkeys(tensors) if isinstance(raw_of(x), np.ndarray)]
+@contextmanager
+def traced(
+    function: Callable, args: tuple, kwargs: dict, tensors: Iterable[Tensor],
+    answer: Callable[[Tracer, Value], Any] | None = None,
+) -> Iterator[Traced]:  # fmt: skip
+    """Context in which a function has run on tracing arrays, and more can be noted.
+
+    Args:
+        tensors: state that is known.
+        answer: see `Tracer`.
+    """
+    with tracing(answer) as tracer, META, choose(auto=True):
+        for tensor in tensors:
+            if isinstance(raw_of(tensor), np.ndarray):
+                tracer.unwrap((tensor,))
+        arguments: list[Any] = []
+        args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
+        result = function(*args, **kwargs)
+        tracer.finish()
+        yield Traced(function, tracer, arguments, result)
 
 
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - raises
-    except ValueError:
-        return False
-    return True
-
-
-def _as_input(x: Any, tracer: Tracer, inputs: list[MetaArray]) -> Any:
+def _as_argument(x: Any, tracer: Tracer, arguments: list[Any]) -> Any:
     if not isinstance(x, (Tensor, Array, np.ndarray)):
         return x
     raw = raw_of(x)
-    strides = raw.strides if isinstance(raw, np.ndarray) else None
-    made = new_of(layout(raw.shape, strides, raw.dtype))
-    tracer.new(made)
-    inputs.append(made)
+    if not isinstance(raw, (np.ndarray, MetaArray)):
+        raise NotImplementedError(f"programs run on the CPU, got a tensor on {device_of(raw)}")
+    made = new_of(layout(raw.shape, raw.strides, raw.dtype))
+    tracer.inputs.append(tracer.new(made))
+    found = from_raw(made) if isinstance(x, Tensor) else Array(made)
     if isinstance(x, Tensor):
-        found = from_raw(made)
         found.requires_grad = x.requires_grad
-        return found
-    return Array(made)
+    arguments.append(found)
+    return found
 
 
-def _as_output(x: Any, tracer: Tracer) -> Any:
-    if not isinstance(x, (Tensor, Array, np.ndarray, MetaArray)):
-        return x
-    raw = raw_of(x)
-    return tracer.value(tracer.lift(raw, x if isinstance(x, Tensor) else None))
+@dataclass
+class Traced:
+    """A function that has run on tracing arrays.
+
+    Attributes:
+        arguments: the tensors among the arguments, as the function got them, in order.
+        result: what it returned.
+    """
+
+    function: Callable
+    tracer: Tracer
+    arguments: list[Any]
+    result: Any
+
+    def output(self, x: Any) -> Any:
+        """Returns the value of what the function returned, if it is an array, else itself."""
+        if not isinstance(x, (Tensor, Array, np.ndarray, MetaArray)):
+            return x
+        raw = raw_of(x)
+        return self.tracer.value(self.tracer.lift(raw, x if isinstance(x, Tensor) else None))
+
+    def program(self, outputs: Any) -> Program:
+        """Returns the program of all instructions."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return self.tracer.program(outputs, name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -133,7 +133,9 @@ class Checker:
             raise ValueError("a kernel returns new arrays, and last what it saves for its vjp")
         self._kernels[saved] = args, results
 
-    def _vjp(self, saved: Value, g: Any, *, wanted: dict, outputs: Sequence[Value]) -> None:
+    def _vjp(
+        self, saved: Value, g: Any, *, wanted: dict, dtypes: tuple = (), outputs: Sequence[Value]
+    ) -> None:
         args, results = self._kernels[saved]
         grads = [(None if x is None else self._array(x)) for x in (g if isinstance(g, list) else [g])]
         _compare([y for y, x in zip(results, grads, strict=True) if x is not None],
@@ -142,6 +144,8 @@ class Checker:
         _compare(outputs, of)
         if [x.shape for x in of] != [*wanted.values()] or any([value.of is not None for value in outputs]):
             raise ValueError(f"the gradients of its arguments don't have the shapes {wanted}")
+        if (dtypes or tuple([np.dtype(np.float32)] * len(of))) != tuple([x.dtype for x in of]):
+            raise ValueError(f"the gradients of its arguments don't have the dtypes {dtypes}")
 
     def _loop(self, i: Instruction) -> None:
         rows, n, loop = i.kwargs["rows"], i.kwargs["n"], i.kwargs["loop"]
@@ -166,19 +170,27 @@ class Checker:
 
 
 def _result_of(step: Step, values: dict[str, MetaArray], kinds: dict[str, str]) -> MetaArray:
-    """Returns the meta array that a step gives, of shape (rows, n) or (rows, 1)."""
+    """Returns the meta array that a step gives: of shape (rows, n), (rows, 1) or (n,)."""
     args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
-    given = {kinds[a] for a in step.args if isinstance(a, str)}
+    given = [kinds[a] for a in step.args if isinstance(a, str)]
     if step.name in REDUCTIONS:
-        count, fits = 1, step.kind == ROW and given == {FULL}
+        fits = given == [FULL] and (step.kind == ROW or (step.kind == COLUMN and step.name == "sum"))
+        options = {"axis": int(step.kind == ROW), "keepdims": step.kind == ROW}
+    elif step.name == "take":
+        fits = given == [FULL, ROW] and step.args[1][0] == "x" and args[1].dtype.kind == "i"
+        return _rule_of("take_along_axis")(*args, axis=1) if fits and step.kind == ROW else _refuse(step)
     elif step.name in EXPRESSIONS:
-        count = {"where": 3, ".copy": 1}.get(step.name) or getattr(np, step.name).nin
-        fits = step.kind == FULL or (step.kind == ROW and given <= {ROW, SCALAR})
+        count, options = {"where": 3, ".copy": 1}.get(step.name) or getattr(np, step.name).nin, {}
+        fits = step.kind == FULL or (step.kind == ROW and {*given} <= {ROW, SCALAR})
+        fits = fits and len(args) == count
     else:
         raise ValueError(f"no step of a loop is named {step.name!r}")
-    if len(args) != count or not fits:
-        raise ValueError(f"{step.name} of {step.args} isn't for each {step.kind}")
-    return _rule_of(step.name)(*args, **({"axis": 1, "keepdims": True} if step.is_reduction else {}))
+    sums = [a for a in step.args if isinstance(a, str) and a[0] == "v" and kinds[a] == COLUMN]
+    return _rule_of(step.name)(*args, **options) if fits and not sums else _refuse(step)
+
+
+def _refuse(step: Step) -> NoReturn:
+    raise ValueError(f"{step.name} of {step.args} isn't for each {step.kind}")
 
 
 def _compare(outputs: Sequence[Value], found: Sequence[Any]) -> None:

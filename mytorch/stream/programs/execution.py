@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import importlib.util
-import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +18,88 @@ import numpy as np
 
 from ...backends import threads
 from ...backends.blas import product
+from ...backends.device import RawArray
+from ...backends.float_errors import IGNORE, errors
+from ...core.grad_mode import _state
+from ...core.tensor import Tensor, increment_version
 from ...nn.functional.composite import use_fused
+from ...nn.fused_ops.background import cache_folder
 from ...utils import atomic_write
+from .host import HOST
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
-from .memory import last_uses
-from .program import Instruction, Program, Value
-from .reuse import in_place
+from .memory import last_uses, scheduled
+from .program import Instruction, Program, Reference, Value, fits
 
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
 
 
-def compiled(program: Program) -> Callable:
-    """Returns the function of raw arrays, (inputs) -> outputs nested as the program's."""
-    text, namespace = source_of(program)
-    exec(compile(text.rpartition("\n\n\n")[2], f"<{program.name}>", "exec"), namespace)  # our own text
-    return namespace["run"]
+class Executable:
+    """A program as a function of raw arrays, (inputs) -> outputs nested as the program's."""
+
+    def __init__(self, program: Program):
+        loops, text, self._namespace = source_of(program)
+        del loops  # each is in a file of its own: see `loaded`
+        for number, i in enumerate(scheduled(program)):
+            if i.name == "loop":
+                self._namespace[f"loop{number}"] = runnable(i.kwargs["loop"])
+        exec(compile(text, f"<{program.name}>", "exec"), self._namespace)  # our own text
+        self._run = self._namespace["run"]
+        changed = program.changed_storages()
+        self._state = [
+            (value, owner, program.state[value], value in changed) for value, owner in program.owners.items()
+        ]
+        saved = any([value.dtype.kind == "O" for value in program.results()])
+        self._has_vjps = saved or any([i.name == "kernel.vjp" for i in program.instructions])
+
+    def __call__(self, *raws: RawArray) -> Any:
+        for value, reference, raw, is_changed in self._state:
+            owner = reference()
+            if owner is not None:
+                if owner._data._array is not raw:
+                    self._rebind(value, owner)
+                if is_changed:
+                    increment_version(owner)
+        recording, _state.recording = _state.recording, self._has_vjps  # then kernels save what these need
+        token = errors.set(IGNORE)  # inf and NaN are values
+        try:
+            return self._run(*raws)
+        finally:
+            errors.reset(token)
+            _state.recording = recording
+
+    def _rebind(self, value: Value, owner: Tensor) -> None:
+        """Uses the array that a tensor of the state has now.
+
+        Raises:
+            RuntimeError: it has another shape or dtype, or is on another device.
+        """
+        raw = owner._data._array
+        if not fits(raw, value):
+            raise RuntimeError(
+                f"a tensor of the program's state was {value.dtype}{list(value.shape)}, "
+                f"and is {raw.dtype}{list(raw.shape)} now"
+            )
+        self._namespace[_name(value)] = raw
+        self._state = [(v, o, raw if v is value else r, c) for v, o, r, c in self._state]
 
 
-def source_of(program: Program) -> tuple[str, dict[str, Any]]:
-    """Returns the source of the loops and of the function `run`, and what is in its namespace."""
+def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
+    """Returns the source of the loops, that of the function `run`, and what is in its namespace."""
     namespace: dict[str, Any] = {"np": np, "flat": flat, "product": product}
     for value, raw in (*program.state.items(), *program.constants.items()):
         namespace[_name(value)] = raw
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
-    loops, changed, places = {}, program.changed_storages(), in_place(program)
-    for number, (i, last) in enumerate(zip(program.instructions, last_uses(program), strict=True)):
-        if i in places:
-            i = replace(i, kwargs={**i.kwargs, "loop": replace(i.kwargs["loop"], places=places[i])})
+    loops, changed = [], program.changed_storages() - {*program.gradients()}
+    instructions = scheduled(program)
+    for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
         lines += [f"    {line}" for line in _lines(number, i, namespace)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
-            loops[f"loop{number}"] = i.kwargs["loop"].source(f"loop{number}")
+            loops.append(i.kwargs["loop"].source(f"loop{number}"))
         lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
-    return "\n\n\n".join([*loops.values(), "\n".join(lines)]), namespace
+    return "\n\n\n".join(loops), "\n".join(lines), namespace
 
 
 def _name(value: Value) -> str:
@@ -80,6 +128,8 @@ def _source(x: Any, namespace: dict[str, Any]) -> str:
         return "..."
     if isinstance(x, (int, bool, str, type(None))) or (isinstance(x, (float, np.generic)) and np.isfinite(x)):
         return repr(x)
+    if isinstance(x, Reference):
+        x = x.target
     name = f"k{len(namespace)}"
     namespace[name] = x
     return name
@@ -90,6 +140,8 @@ def _lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[str]:
         return _loop_lines(number, i, namespace)
     if i.name.startswith("kernel"):
         return _kernel_lines(i, namespace)
+    if i.is_host:
+        return _host_lines(i, namespace)
     given = [_source(x, namespace) for x in i.args]
     if i.name == ".setitem":
         return [f"{given[0]}[{given[1]}] = {given[2]}"]
@@ -128,8 +180,16 @@ def _kernel_lines(i: Instruction, namespace: dict[str, Any]) -> list[str]:
         given = ", ".join(_source(x, namespace) for x in i.args[1:])
         return [f"{results}= {i.args[0]}({given})"]
     namespace["vjp"] = run_vjp
-    given = ", ".join(_source(x, namespace) for x in (*i.args, i.kwargs["wanted"]))
-    return [f"{results}= vjp({given})"]
+    given = [_source(x, namespace) for x in i.args]
+    given += [f"{name}={_source(x, namespace)}" for name, x in i.kwargs.items()]
+    return [f"{results}= vjp({', '.join(given)})"]
+
+
+def _host_lines(i: Instruction, namespace: dict[str, Any]) -> list[str]:
+    name = i.name.replace(".", "_")
+    namespace[name] = HOST[i.name.removeprefix("host.")]
+    call = f"{name}({', '.join(_source(x, namespace) for x in i.args)})"
+    return [f"{_name(i.outputs[0])} = {call}" if i.outputs else call]
 
 
 def _writable(y: Value, i: Instruction) -> list[str]:
@@ -143,16 +203,16 @@ def _writable(y: Value, i: Instruction) -> list[str]:
 def _loop_lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[str]:
     loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
     name, sizes = f"loop{number}", {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}
-    namespace[name] = runnable(loop)
     given = [f"flat({_name(x)}, {sizes[kind]})" for x, kind in zip(i.args, loop.inputs, strict=True)]
-    lines, stored = [], []
-    for y, place in zip(i.outputs, loop.places or [None] * len(i.outputs), strict=True):
+    lines, stored, places = [], [], dict(loop.places)
+    for k, y in zip(loop.outputs, i.outputs, strict=True):
+        place, flattened = places.get(k), f"{_name(y)}.reshape(-1)"
         if place is None:
             lines.append(f"{_name(y)} = np.empty({y.shape!r}, {y.dtype.name!r})")
-            stored.append(f"{_name(y)}.reshape(-1)")
+            stored.append(flattened)
         else:  # in the memory of an input
             lines.append(f"{_name(y)} = {given[place]}.reshape({y.shape!r})")
-            given[place] = f"{_name(y)}.reshape(-1)"
+            given[place] = flattened
     return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
 
 
@@ -178,13 +238,30 @@ def loaded(loop: Loop) -> Callable:
     """Returns the compiled loop; its source is kept in a folder by content, with what Numba makes of it."""
     source = HEADER + loop.source()
     digest = hashlib.sha256(source.encode()).hexdigest()[:24]
-    root = Path(os.environ.get("MYTORCH_CACHE") or Path.home() / ".cache" / "mytorch")
-    path = root / "programs" / digest / "loop.py"
-    if not path.exists() or path.read_text() != source:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as partial:
-            partial.write_text(source)
+    path = _written(cache_folder(), digest, source) or _written(_temporary_folder(), digest, source)
     spec = importlib.util.spec_from_file_location(f"mytorch_loop_{digest}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Numba looks for it there
     spec.loader.exec_module(module)
     return module.loop
+
+
+def _written(root: Path | None, digest: str, source: str) -> Path | None:
+    """Returns the file of a loop in a folder; None if it can't be written."""
+    if root is None:
+        return None
+    path = root / "programs" / digest / "loop.py"
+    try:
+        if not path.exists() or path.read_text() != source:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as partial:
+                partial.write_text(source)
+    except OSError:
+        return None
+    return path
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="mytorch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

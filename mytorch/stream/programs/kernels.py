@@ -8,86 +8,103 @@ What the forward pass saves for the vjp is an opaque value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...backends.device import RawArray, is_raw
+from ...backends.device import RawArray, is_raw, thread
 from ...core.grad_accumulator import LazyGrad
 from ...core.op import op
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
-from .tracing import current
+from .program import Instruction, Program
 
 # Those with products inside, and those whose kernels do more in a pass than a loop can.
 KEPT = (
     "linear", "scaled_dot_product_attention", "embedding", "cross_entropy",
-    "linear_cross_entropy", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu",
+    "linear_cross_entropy", "dropout", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu",
 )  # fmt: skip
 
 
-@contextmanager
-def kept_whole() -> Iterator[None]:
-    """Context in which these composites are noted as single instructions, unless `use_fused(False)`."""
-    names = KEPT if use_fused.default else ()
-    before = {name: REGISTRY[name].reference for name in names}
-    for name in names:
-        REGISTRY[name].reference = _traced(REGISTRY[name])
+def call_kept(composite: Composite, args: tuple) -> Any:
+    """Notes a composite in KEPT as one instruction; returns its results, or None for another."""
+    if composite.__name__ not in KEPT:
+        return None
     try:
-        yield
-    finally:
-        for name, reference in before.items():
-            REGISTRY[name].reference = reference
+        return _variant(composite)(*args)
+    except Unsupported:
+        return None
 
 
-def _traced(composite: Composite) -> Callable:
-    """Returns the reference, except that while a program is captured it is one instruction."""
-    reference, manual = composite.reference, composite.manual_variant
+@functools.cache
+def _variant(composite: Composite) -> Callable:
+    """Returns the op that notes a composite and its vjp."""
+    manual = composite.manual_variant
 
     def forward(*args: Any) -> tuple:
-        tracer = current.tracer
+        tracer = thread.tracer
         with tracer.inside():
             result, vjp = manual.forward(*args)
         results = result if composite.outputs else (result,)
-        name = composite.__name__
-        made, saved = tracer.note_kernel("kernel", (name, *args), results)
+        made, saved = tracer.note_kernel("kernel", (composite.__name__, *args), results)
         return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args)
 
     variant = op(forward, outputs=composite.outputs, half=True)
-
-    def call(*args: Any) -> Any:
-        if current.tracer is None:
-            return reference(*args)
-        try:
-            return variant(*args)
-        except Unsupported:
-            return reference(*args)
-
-    return call
+    variant.__name__ = composite.__name__
+    return variant
 
 
 def _vjp(vjp: Any, saved: Any, g: Any, args: tuple) -> tuple:
     """Records the vjp of a kernel."""
-    tracer = current.tracer
+    tracer = thread.tracer
     with tracer.inside():
         found = zip(args, gradients(vjp, g), strict=False)
         wanted = {k: tuple(x.shape) for k, (x, dx) in enumerate(found) if is_raw(x) and dx is not None}
         grads = [np.empty(shape, args[k].dtype, like=args[k]) for k, shape in wanted.items()]
-    made, _ = tracer.note_kernel("kernel.vjp", (saved, g), grads, wanted)
+    kwargs: dict[str, Any] = {"wanted": wanted}
+    if any([dx.dtype != np.float32 for dx in grads]):
+        kwargs["dtypes"] = tuple([dx.dtype for dx in grads])
+    made, _ = tracer.note_kernel("kernel.vjp", (saved, g), grads, kwargs)
     by_position = dict(zip(wanted, made, strict=True))
     return tuple([by_position.get(k) for k in range(len(args))])
 
 
 def gradients(vjp: Any, g: Any) -> list:
-    """Returns the gradients of the arguments, in memory; None for those that have none."""
+    """Returns the gradients of the arguments, which may be lazy; None for those that have none."""
     if isinstance(vjp, tuple):
         found = [None if f is None else f(g) for f in vjp]
     else:
         found = vjp(g)
         found = found if isinstance(found, (tuple, list)) else (found,)
-    return [x.array() if type(x) is LazyGrad else x for x in found]
+    return [*found]
+
+
+def with_lazy_gradients(program: Program) -> list[Instruction]:
+    """Returns the instructions, those gradients that only become `.grad` directly behind their vjp, which
+    need not compute them itself."""
+    uses, results = program.uses(), {*program.results()}
+    found: list[Instruction] = []
+    moved: set[Instruction] = set()
+    for i in program.instructions:
+        if i in moved:
+            continue
+        if i.name != "kernel.vjp":
+            found.append(i)
+            continue
+        lazy, users = [], []
+        for position, y in zip(i.kwargs["wanted"], i.outputs, strict=True):
+            names = [user.name for user in uses.get(y, ())]
+            if names == ["host.set_grad"] and y not in results:
+                lazy.append(position)
+                users += uses[y]
+            elif not names and program.gives_lazy and program.results().count(y) == 1:
+                lazy.append(position)
+        found += [replace(i, kwargs={**i.kwargs, "lazy": tuple(lazy)}) if lazy else i, *users]
+        moved |= {*users}
+    return found
 
 
 def run_kernel(name: str, *args: Any) -> tuple:
@@ -106,11 +123,26 @@ def _computed(composite: Composite, args: tuple) -> tuple:
     return composite.manual_variant.forward(*args)
 
 
-def run_vjp(vjp: Any, g: RawArray, wanted: dict[int, tuple[int, ...]]) -> tuple:
-    """Computes the gradients of the wanted arguments, by their positions, in these shapes."""
-    grads = gradients(vjp, g)
-    return tuple([_shaped(grads[k], shape) for k, shape in wanted.items()])
+def run_vjp(
+    vjp: Any, g: RawArray, wanted: dict[int, tuple[int, ...]], dtypes: tuple = (), lazy: tuple[int, ...] = ()
+) -> tuple:  # fmt: skip
+    """Computes the gradients of the wanted arguments, by their positions, in these shapes and dtypes.
+
+    Args:
+        dtypes: none if all are float32.
+        lazy: positions of gradients that may be left to `set_grad`, which computes them where they will be.
+    """
+    grads, found = gradients(vjp, g), []
+    for i, (k, shape) in enumerate(wanted.items()):
+        grad = grads[k]
+        if type(grad) is not LazyGrad or k not in lazy or grad.shape != shape:
+            grad = _shaped(grad, shape)
+            if grad.dtype != (dtypes[i] if dtypes else np.float32):
+                grad = grad.astype(dtypes[i] if dtypes else np.float32)
+        found.append(grad)
+    return tuple(found)
 
 
-def _shaped(grad: RawArray, shape: tuple[int, ...]) -> RawArray:
+def _shaped(grad: RawArray | LazyGrad, shape: tuple[int, ...]) -> RawArray:
+    grad = grad.array() if type(grad) is LazyGrad else grad
     return np.asarray(grad if grad.shape == shape else unbroadcast(grad, shape))

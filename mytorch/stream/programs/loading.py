@@ -127,7 +127,9 @@ class _Reader:
                 kwargs[name] = self._decoded(item)
             written = tuple([self.values[number] for number in x["written"]])
             outputs = tuple([self._value(y) for y in x["outputs"]])
-            found = Instruction(x["name"], args, kwargs, outputs, written)
+            if not isinstance(x["name"], str) or not isinstance(x["origin"], str):
+                raise ValueError(f"it has the name {x['name']!r} and the origin {x['origin']!r}")
+            found = Instruction(x["name"], args, kwargs, outputs, written, x["origin"])
             self._checker.run(found)
         return found
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from ...backends import threads
 from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.layout import layout
+from ...core.grad_accumulator import LazyGrad
 from ...nn.functional.composite import REGISTRY, use_fused
-from .kernels import gradients
+from .kernels import gradients, with_lazy_gradients
 from .program import Instruction, Program, Value, mapped
 from .reuse import in_place
 
@@ -56,7 +57,12 @@ class Memory(NamedTuple):
         return "\n".join(lines)
 
 
-def last_uses(program: Program) -> list[list[Value]]:
+def scheduled(program: Program) -> list[Instruction]:
+    """Returns the instructions as they run."""
+    return in_place(program, with_lazy_gradients(program))
+
+
+def last_uses(program: Program, instructions: list[Instruction]) -> list[list[Value]]:
     """Returns for each instruction the values that no later one takes: their names are deleted after it.
 
     NumPy's views keep the memory alive in which they lie. What the program is given and what it returns
@@ -64,7 +70,7 @@ def last_uses(program: Program) -> list[list[Value]]:
     """
     kept = {*program.inputs, *program.state, *program.constants, *program.results()}
     found: list[list[Value]] = []
-    for i in reversed(program.instructions):
+    for i in reversed(instructions):
         last = [value for value in dict.fromkeys((*i.inputs(), *i.outputs)) if value not in kept]
         kept.update(last)
         found.append(last)
@@ -74,10 +80,11 @@ def last_uses(program: Program) -> list[list[Value]]:
 def memory_of(program: Program) -> Memory:
     """Returns the memory that a program needs, with names deleted as by `last_uses`."""
     given = {*program.inputs, *program.state, *program.constants}
-    keeps, sizes, makers = _Keeps(given, in_place(program)), {}, {}
+    keeps, sizes, makers = _Keeps(given), {}, {}
     count: Counter[Value] = Counter()
     best = Memory(sum(map(_nbytes, given)), 0, 0, None, [])
-    for number, (i, last) in enumerate(zip(program.instructions, last_uses(program), strict=True)):
+    instructions = scheduled(program)
+    for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
         for storage, nbytes in keeps.add(i):
             sizes[storage], makers[storage] = nbytes, _call(i)
         count.update([storage for value in i.outputs for storage in keeps.of[value]])
@@ -87,6 +94,7 @@ def memory_of(program: Program) -> Memory:
             held = [Held(storage, sizes[storage], makers[storage]) for storage in alive]
             held.sort(key=lambda x: -x.nbytes)
             best = best._replace(peak=peak, at=number, instruction=i, held=held)
+        count.update(i.outputs if i.name == "host.set_grad" else ())  # `.grad` keeps it
         count -= Counter([storage for value in last for storage in keeps.of.get(value, ())])  # only those > 0
     return best
 
@@ -99,25 +107,26 @@ class _Keeps:
             new arrays, which the value that stands for it stands for.
     """
 
-    def __init__(self, given: Iterable[Value], places: dict[Instruction, tuple[int | None, ...]]):
+    def __init__(self, given: Iterable[Value]):
         self.of: dict[Value, list[Value]] = {value: [value] for value in given}
-        self._places = places
         self._saved: dict[Value, tuple[Any, _Arrays]] = {}
 
     def add(self, i: Instruction) -> list[tuple[Value, int]]:
         """Returns the storages that an instruction makes, with their bytes."""
         if i.name == "kernel":
             return self._kernel(i)
-        if i.name == "kernel.vjp":
+        if i.name == "kernel.vjp" and i.args[0] in self._saved:
             return self._vjp(i)
         made = []
-        for value, place in zip(i.outputs, self._places.get(i) or [None] * len(i.outputs), strict=True):
-            if place is not None:
-                self.of[value] = self.of[i.args[place]]
-                continue
-            self.of[value] = self.of.get(value.storage, [value.storage])
+        for value in i.outputs:
             if value.of is None:
                 made.append((value, _nbytes(value)))
+            self.of[value] = self.of.get(value.storage, [value.storage])
+        if i.name == "loop":
+            outputs = dict(zip(i.kwargs["loop"].outputs, i.outputs, strict=True))
+            for k, x in i.kwargs["loop"].places:
+                self.of[outputs[k]] = self.of[i.args[x]]
+                made.remove((outputs[k], _nbytes(outputs[k])))
         return made
 
     def _kernel(self, i: Instruction) -> list[tuple[Value, int]]:
@@ -146,10 +155,14 @@ class _Keeps:
         vjp, arrays = self._saved[i.args[0]]
         grads, made = gradients(vjp, mapped(arrays.of, i.args[1])), []
         for value, k in zip(i.outputs, i.kwargs["wanted"], strict=True):
-            same = arrays.named.get(id(grads[k].storage)) if grads[k].shape == value.shape else None
+            if k in i.kwargs.get("lazy", ()):
+                self.of[value] = []  # computed where it will be
+                continue
+            grad = grads[k].array() if type(grads[k]) is LazyGrad else grads[k]
+            same = arrays.named.get(id(grad.storage)) if grad.shape == value.shape else None
             self.of[value] = [value] if same is None else self.of[same]
             if same is None:
-                arrays.name(grads[k], value)
+                arrays.name(grad, value)
                 made.append((value, _nbytes(value)))
         return made
 

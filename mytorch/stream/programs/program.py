@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backends.device import RawArray
-from ...backends.float_errors import IGNORE, errors
 from ...core.op import as_raw
-from ...core.tensor import from_raw, raw_of
+from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 
 if TYPE_CHECKING:
     from .memory import Memory
@@ -56,6 +56,17 @@ class Value:
         return f"%{self.number}: {self.dtype}{list(self.shape)}"
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A Python object that an instruction uses."""
+
+    target: Any
+
+    def __repr__(self) -> str:
+        shape = f" {list(self.target.shape)}" if isinstance(self.target, Tensor) else ""
+        return f"<{type(self.target).__name__}{shape}>"
+
+
 @dataclass(frozen=True, eq=False)
 class Instruction:
     """A call of a NumPy function, of an array's method, or of a fused loop.
@@ -65,6 +76,7 @@ class Instruction:
         args, kwargs: nested tuples, lists, dicts and slices of values, numbers, dtypes and strings.
         outputs: the arrays that it returns.
         written: the storages in which it changes elements.
+        origin: the phase, if it isn't forward, and the path of the module: "backward h.0.mlp".
     """
 
     name: str
@@ -72,6 +84,12 @@ class Instruction:
     kwargs: dict[str, Any]
     outputs: tuple[Value, ...]
     written: tuple[Value, ...] = ()
+    origin: str = ""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it calls a Python object: see `host`."""
+        return self.name.startswith("host.")
 
     def inputs(self) -> list[Value]:
         """Returns the values among the arguments, in order."""
@@ -87,8 +105,8 @@ class Instruction:
         note = f"  # view of {views[0]}" if views else ""
         if self.written:
             note = f"  # writes {', '.join(map(repr, self.written))}"
+        note += f"  # {self.origin}" if self.origin else ""
         return f"{results} = {call}{note}" if results else f"{call}{note}"
-
 
     def _loop_text(self) -> str:
         results = ", ".join(value.described() for value in self.outputs)
@@ -99,7 +117,7 @@ class Instruction:
         lines = []
         for k, step in enumerate(loop.steps):
             given = ", ".join(names.get(a, str(a)) if isinstance(a, str) else f"{a:g}" for a in step.args)
-            note = "  # for each row" if step.kind == "row" else ""
+            note = "" if step.kind == "full" else f"  # for each {step.kind}"
             lines.append(f"      {names.get(f'v{k}', f'v{k}')} = {step.name}({given}){note}")
         return "\n".join([head, *lines])
 
@@ -114,6 +132,8 @@ class Program:
             they lie.
         constants: small arrays with known elements.
         outputs: what is returned, nested as the function returned it.
+        owners: the tensors of the state: where one has got another array since, that is used.
+        gives_lazy: results of vjps may be `LazyGrad`s, as the engine takes them.
     """
 
     inputs: tuple[Value, ...]
@@ -122,6 +142,8 @@ class Program:
     instructions: list[Instruction]
     outputs: Any
     name: str = "program"
+    owners: dict[Value, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
+    gives_lazy: bool = False
     _run: Callable | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
@@ -137,29 +159,32 @@ class Program:
         """Runs the program.
 
         Args:
-            tensors: for each input one of its shape and dtype.
+            tensors: for each input one of its shape, strides and dtype.
 
         Returns:
             Tensors without history, nested as the function returned them.
 
         Raises:
-            ValueError: another number, shape or dtype of tensors.
+            ValueError: another number, shape, memory order or dtype of tensors.
         """
         raws = [raw_of(x) for x in tensors]
-        wanted = [(value.shape, value.dtype) for value in self.inputs]
-        if [(raw.shape, raw.dtype) for raw in raws] != wanted:
-            given = ", ".join(f"{raw.dtype}{list(raw.shape)}" for raw in raws)
-            raise ValueError(f"{self.name}: expected {', '.join(map(str, wanted))}, got {given or 'nothing'}")
-        if self._run is None:
-            from .execution import compiled
-
-            self._run = compiled(self)
-        token = errors.set(IGNORE)  # inf and NaN are values
-        try:
-            result = self._run(*raws)
-        finally:
-            errors.reset(token)
+        if len(raws) != len(self.inputs) or not all(map(fits, raws, self.inputs)):
+            wanted = ", ".join(value.described() for value in self.inputs)
+            given = ", ".join(f"{x.dtype}{list(x.shape)} of strides {x.strides}" for x in raws)
+            raise ValueError(f"{self.name}: expected {wanted}, in the order of the examples, got {given}")
+        result = self.executable()(*raws)
+        for tensor, value in zip(tensors, self.inputs, strict=True):
+            if isinstance(tensor, Tensor) and value in self.changed_storages():
+                increment_version(tensor)
         return mapped(lambda x: from_raw(as_raw(x)) if isinstance(x, (np.ndarray, np.generic)) else x, result)
+
+    def executable(self) -> Callable:
+        """Returns the function of raw arrays that runs the program."""
+        if self._run is None:
+            from .execution import Executable
+
+            self._run = Executable(self)
+        return self._run
 
     def optimized(self) -> Program:
         """Returns a program that computes the same in fewer passes over memory; see `passes`."""
@@ -167,11 +192,23 @@ class Program:
 
         return optimized(self)
 
-    def source(self) -> str:
-        """Returns the Python source that runs: compiled loops, and the calls of these and of NumPy."""
+    def source(self, target: str = "cpu") -> str:
+        """Returns the source that runs: compiled loops, and the calls of these and of NumPy.
+
+        Args:
+            target: with "cuda" the loops alone, in Triton. They are launched by `loop_triton.launched`;
+                whole programs run on the CPU so far.
+        """
         from .execution import source_of
 
-        return source_of(self)[0]
+        if target == "cpu":
+            return "\n\n\n".join(source_of(self)[:2])
+        if target != "cuda":
+            raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
+        from .loop_triton import source
+
+        found = [(k, i.kwargs) for k, i in enumerate(self.instructions) if i.name == "loop"]
+        return "\n\n\n".join([source(given["loop"], given["n"], f"loop{k}") for k, given in found])
 
     def save(self, path: str | os.PathLike) -> None:
         """Saves the program, with its state, to a safetensors file; see `saving.save` and `load`."""
@@ -205,6 +242,11 @@ class Program:
         """Returns the storages that an instruction writes to."""
         return {value for instruction in self.instructions for value in instruction.written}
 
+    def gradients(self) -> list[Value]:
+        """Returns the values that are the `.grad` of a parameter."""
+        calls = ("host.grad", "host.set_grad")
+        return [value for i in self.instructions if i.name in calls for value in i.outputs]
+
     def uses(self) -> dict[Value, list[Instruction]]:
         """Returns the instructions that take each value."""
         found: dict[Value, list[Instruction]] = {}
@@ -212,6 +254,14 @@ class Program:
             for value in instruction.inputs():
                 found.setdefault(value, []).append(instruction)
         return found
+
+
+def fits(raw: RawArray, value: Value) -> bool:
+    """Whether an array is on the CPU and has the shape, dtype and, where they matter, strides of a value."""
+    if not isinstance(raw, np.ndarray) or raw.shape != value.shape or raw.dtype != value.dtype:
+        return False
+    pairs = zip(raw.shape, raw.strides, value.strides, strict=True)
+    return not raw.size or all([size == 1 or ours == theirs for size, ours, theirs in pairs])
 
 
 def leaves(x: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@
      "inputs": [{"number": 1, "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "of": null}],
      "state": […], "constants": […],
      "instructions": [{"name": "multiply", "args": [{"value": 1}, {"value": 0}], "kwargs": {},
-                       "outputs": [{"number": 2, …}], "written": []}],
+                       "outputs": [{"number": 2, …}], "written": [], "origin": ""}],
      "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}}
 
 In arguments and outputs, lists, tuples, numbers, strings and None are as `mytorch.save` has them; what else
@@ -53,6 +53,8 @@ def save(program: Program, path: str | os.PathLike) -> None:
     >>> loaded(mytorch.ones(3))
     tensor(6.00000)
     """
+    if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
+        raise NotImplementedError(f"can't save {program.name}: {opaque[0]} was saved for a vjp")
     arrays = {**program.state, **program.constants}
     for value, raw in arrays.items():
         if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
@@ -91,13 +93,14 @@ def _instruction(i: Instruction) -> dict[str, Any]:
         "kwargs": {name: _encoded(x, where) for name, x in i.kwargs.items()},
         "outputs": [_definition(value) for value in i.outputs],
         "written": [value.number for value in i.written],
+        "origin": i.origin,
     }
 
 
 def _encoded(x: Any, where: str) -> Any:
     """Returns an argument as `mytorch.save` stores it."""
     if isinstance(x, Value) and x.dtype.kind == "O" and where == "the outputs":
-        raise NotImplementedError(f"can't save {where}: {x} is what a kernel saved for its vjp")
+        raise NotImplementedError(f"can't save {where}: {x} was saved for a vjp")
     if isinstance(x, Value):
         return {"value": x.number}
     if isinstance(x, Loop):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from ...backends.address import address_of
 from ...backends.device import META, RawArray, device, thread
 from ...backends.meta.array import MetaArray, new_of
-from ...backends.meta.creation import module
 from ...backends.meta.layout import layout
 from ...core import op
 from ...core.array import Array
+from ...core.grad_mode import _state
 from ...core.tensor import Tensor
-from .program import Instruction, Value, leaves, mapped
+from ...nn.functional.composite import Composite, use_fused
+from .host import Draws, HostCalls
+from .kernels import call_kept
+from .origin import Origins
+from .program import Instruction, Program, Value, leaves, mapped
 
 _METHODS = (
     "__getitem__", "__setitem__", "astype", "reshape", "view", "transpose", "copy", "flatten", "fill", "sort",
@@ -40,13 +45,50 @@ class TracingArray(MetaArray):
         def rule(*inputs, **kwargs):
             return MetaArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs)
 
-        return current.tracer.call(name, rule, inputs, kwargs)
+        return _tracer().call(name, rule, inputs, kwargs)
 
     def __array_function__(self, function, types, args, kwargs):
         def rule(*args, **kwargs):
             return MetaArray.__array_function__(self, function, types, args, kwargs)
 
-        return current.tracer.call(name_of(function), rule, args, kwargs)
+        return _tracer().call(name_of(function), rule, args, kwargs)
+
+    def item(self, *args: Any) -> Any:
+        return _tracer().ask(self if not args else self[args if len(args) > 1 else args[0]])
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        return self.item() if self.dtype.kind in "iu" and self.size == 1 else super().__index__()
+
+    def tolist(self) -> Any:
+        return self.item() if not self.ndim else _refuse_elements()
+
+    def __array__(self, dtype=None, copy=None) -> Any:
+        return _refuse_elements()
+
+    __dlpack__ = __dlpack_device__ = __array__
+
+
+def _tracer() -> Tracer:
+    if thread.tracer is None:
+        raise RuntimeError("this array is part of a program that was captured, and holds nothing")
+    return thread.tracer
+
+
+def _refuse_elements() -> Any:
+    _tracer()
+    raise NotImplementedError("a program can't hold the elements of an array that Python reads")
 
 
 def name_of(function: Callable) -> str:
@@ -57,7 +99,7 @@ def name_of(function: Callable) -> str:
 
 def _traced(name: str, rule: Callable) -> Callable:
     def method(self, *args, **kwargs):
-        return current.tracer.call(name, rule, (self, *args), kwargs)
+        return _tracer().call(name, rule, (self, *args), kwargs)
 
     return method
 
@@ -69,24 +111,34 @@ for _name in _PROPERTIES:
     setattr(TracingArray, _name, property(_traced(f".{_name}", _property.fget), _property.fset))
 
 
-class Tracer:
+class Tracer(HostCalls):
     """Notes the instructions of a function that runs on tracing arrays.
+
+    Args:
+        answer: gets an array without dims that the function asks the element of, returns it.
 
     Attributes:
         instructions: so far.
+        inputs: the values of the arguments.
         state: the arrays of tensors that are no arguments, by the values that stand for them.
         constants: other arrays with elements that instructions take.
+        owners: the tensors of the state.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[Tracer, Value], Any] | None = None) -> None:
         self.instructions: list[Instruction] = []
+        self.inputs: list[Value] = []
         self.state: dict[Value, RawArray] = {}
         self.constants: dict[Value, RawArray] = {}
-        self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
+        self.owners: dict[Value, Tensor] = {}
+        self.origins = Origins(self)
+        self._keeps_composites = use_fused.default
+        self._answer = answer
+        self._values: dict[int, tuple[Value, Any]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
         self._is_inside = False
-        self._replaced: list[tuple[Array, RawArray]] = []
+        super().__init__()
 
     def new(self, x: MetaArray) -> Value:
         """Returns a new value for an array."""
@@ -97,16 +149,29 @@ class Tracer:
         self._values[id(x)] = value, x
         return value
 
+    def fresh(self, like: MetaArray) -> MetaArray:
+        """Returns a new array in C order that no instruction makes: an input."""
+        x = new_of(layout(like.shape, None, like.dtype))
+        self.new(x)
+        return x
+
+    def opaque(self) -> Value:
+        """Returns a new value for what is no array."""
+        value = Value(len(self._values), (), (), np.dtype(object))
+        self._values[-len(self._values)] = value, None
+        return value
+
     def value(self, x: MetaArray) -> Value:
         """Returns the value of an array.
 
         Raises:
-            NotImplementedError: no instruction made it, as random numbers.
+            NotImplementedError: no instruction made it.
         """
         found = self._values.get(id(x))
         if found is None:
             raise NotImplementedError(
-                f"a program can't hold an array of shape {x.shape} that no instruction made: random numbers"
+                f"a program can't hold an array of shape {x.shape} that no instruction of it made: a tensor "
+                "of the meta device, or one of another program"
             )
         return found[0]
 
@@ -114,7 +179,7 @@ class Tracer:
         """Returns the array that stands for one with elements; until the end the owner holds it.
 
         Raises:
-            NotImplementedError: the memory is part of other state.
+            NotImplementedError: the memory is part of other state, or on a GPU.
         """
         if isinstance(raw, MetaArray):
             return raw
@@ -131,41 +196,49 @@ class Tracer:
                             f"a program can't have two tensors of the same memory, of shapes {raw.shape} and "
                             f"{other.shape}, as its state"
                         )
-                self.state[value] = raw
+                self.state[value], self.owners[value] = raw, owner
             found = self._lifted[id(raw)] = raw, x
         if owner is not None:
-            self._replaced.append((owner._data, raw))
-            owner._data._array = found[1]
+            self.replace(owner, raw, found[1])
         return found[1]
 
     def constant(self, raw: RawArray) -> MetaArray:
         """Returns a new array with these elements."""
         return self.lift(raw.copy()).copy()
 
-    def restore(self) -> None:
-        """Gives the tensors back their arrays."""
-        for array, raw in self._replaced:
-            array._array = raw
-
     def call(self, name: str, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """Runs a rule of meta arrays, and notes the call."""
         if self._is_inside:
             return rule(*args, **kwargs)
         args, kwargs = mapped(self._lifted_leaf, args), mapped(self._lifted_leaf, kwargs)
-        self._is_inside = True
-        try:
+        with self.inside():
             result = rule(*args, **kwargs)
-        finally:
-            self._is_inside = False
         given = [self.value(x).storage for x in leaves((args, kwargs)) if isinstance(x, MetaArray)]
         outs = [x for x in leaves(kwargs.get("out")) if isinstance(x, MetaArray)]
         written = [self.value(x).storage for x in outs] + (given[:1] if name in _WRITERS else [])
+        if not self.constants.keys().isdisjoint(written):
+            raise NotImplementedError("a program can't write to an array that it did not make")
         made = [x for x in leaves(result) if isinstance(x, MetaArray) and id(x) not in self._values]
+        if name == ".setitem" and self._is_itself(*args):
+            return result  # the end of `x[...] += y`, which was done in place
         arguments = mapped(self._value_leaf, args), mapped(self._value_leaf, kwargs)
         outputs = tuple([self.new(x) for x in made])
         if outputs or written:
-            self.instructions.append(Instruction(name, *arguments, outputs, tuple(written)))
+            self.note(Instruction(name, *arguments, outputs, tuple(written)))
         return result
+
+    def _is_itself(self, x: MetaArray, index: Any, y: Any) -> bool:
+        """Whether `x[index]` is the array `y`, in the same memory."""
+        if not isinstance(y, MetaArray) or y.storage is not x.storage:
+            return False
+        with self.inside():
+            part = x[index]
+        same = part.storage is x.storage and part.shape == y.shape and part.strides == y.strides
+        return same and address_of(part.layout) == address_of(y.layout)
+
+    def note(self, instruction: Instruction) -> None:
+        """Adds an instruction, with its origin."""
+        self.instructions.append(self.origins.marked(instruction))
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -177,35 +250,53 @@ class Tracer:
             self._is_inside = before
 
     def note_kernel(
-        self, name: str, args: tuple, results: Sequence[MetaArray], wanted: dict | None = None
+        self, name: str, args: tuple, results: Sequence[MetaArray], kwargs: dict | None = None
     ) -> tuple[list[MetaArray], Value]:
         """Notes a call of a kernel; returns its results, and the value that stands for what it saves."""
         given = mapped(lambda x: self._value_leaf(self._lifted_leaf(x)), args)
         made = [x if id(x) not in self._values else x.copy() for x in results]
         outputs = [self.new(x) for x in made]
-        saved = Value(len(self._values), (), (), np.dtype(object))
-        self._values[-len(self._values)] = saved, None
-        if wanted is None:
+        saved = self.opaque()
+        if kwargs is None:
             outputs.append(saved)
-        kwargs = {} if wanted is None else {"wanted": wanted}
-        self.instructions.append(Instruction(name, given, kwargs, tuple(outputs)))
+        self.note(Instruction(name, given, kwargs or {}, tuple(outputs)))
         return made, saved
+
+    def composite(self, composite: Composite, args: tuple) -> Any:
+        """Returns the results of a composite that stays one instruction, else None: see `kernels`."""
+        return call_kept(composite, args) if self._keeps_composites else None
+
+    def program(self, outputs: Any, name: str = "program") -> Program:
+        """Returns the program of the instructions so far."""
+        owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}
+        inputs, instructions = tuple(self.inputs), [*self.instructions]
+        return Program(inputs, {**self.state}, {**self.constants}, instructions, outputs, name, owners)
 
     def made_by(self, name: str, function: Callable) -> Callable:
         """Returns a function that makes an array, which notes its calls."""
         return lambda *args, **kwargs: self.call(name, function, args, kwargs)
 
+    def ask(self, x: MetaArray) -> Any:
+        """Returns the element of an array without dims, which the function asks for.
+
+        Raises:
+            NotImplementedError: nothing can answer.
+        """
+        if x.size != 1 or self._answer is None:
+            raise NotImplementedError("a program can't hold an element of an array that Python reads")
+        return self._answer(self, self.value(x))
+
     def _lifted_leaf(self, x: Any) -> Any:
         return self.lift(x) if isinstance(x, np.ndarray) else x
 
     def _value_leaf(self, x: Any) -> Any:
-        return self.value(x) if isinstance(x, MetaArray) else x
+        if isinstance(x, MetaArray):
+            return self.value(x)
+        return self.draw(x) if isinstance(x, Draws) else x
 
     def unwrap(self, args: Sequence[Any]) -> tuple[list, device] | None:
         """Returns what `core.op.unwrap` does, with tracing arrays in place of those with elements; None if
-        there are no arrays, and in other threads."""
-        if current.tracer is not self:
-            return None
+        there are no arrays."""
         raws, found = [], False
         for a in args:
             owner = a if isinstance(a, Tensor) else None
@@ -217,25 +308,18 @@ class Tracer:
         return (raws, META) if found else None
 
 
-class _Current(threading.local):
-    tracer: Tracer | None = None
-
-
-current = _Current()
-
-
 @contextmanager
-def tracing() -> Iterator[Tracer]:
+def tracing(answer: Callable[[Tracer, Value], Any] | None = None) -> Iterator[Tracer]:
     """Context in which this thread's calls are noted; its value is the tracer."""
-    if current.tracer is not None:
+    if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
-    tracer = current.tracer = Tracer()
-    op.lifting.append(tracer.unwrap)
-    thread.is_tracing, module.note, module.constant = True, tracer.made_by, tracer.constant
+    tracer = Tracer(answer)
+    op.lifting.append(tracer)
+    thread.tracer, _state.stream = tracer, tracer.origins
     try:
         yield tracer
     finally:
-        thread.is_tracing, module.note = False, None
+        thread.tracer = None
+        del _state.stream  # that of all threads is seen again
+        op.lifting.remove(tracer)
         tracer.restore()
-        op.lifting.remove(tracer.unwrap)
-        current.tracer = None

@@ -106,7 +106,7 @@ def test_what_is_kept_for_backward():
     pytest.importorskip("numba")
     x = mytorch.ones(1000)
     F.dropout(x, fused=True)
-    draw = Draw(x)
+    draw = Draw(x.device)
     _, vjp = F.dropout.kernels["cpu"].forward(x.numpy(), 0.5, draw, False)
     assert closure_arrays(vjp) == []
     _, vjp = F.dropout.manual_variant.forward(x.numpy(), 0.5, draw, False)

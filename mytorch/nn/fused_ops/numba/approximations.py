@@ -117,5 +117,4 @@ def tanh32(x):
     k, r = _reduced(_FAR if a > _FAR else a)
     power = _times_power_of_two(ONE, np.int32(k))
     m = fma(power, fma(_tail(r), r, r), power - ONE)
-    y = m / (m + TWO)
-    return -y if x < ZERO else y
+    return math.copysign(m / (m + TWO), x)

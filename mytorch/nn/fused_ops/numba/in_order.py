@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-_FLAGS = ("nsz",)  # an instruction that has any flag gets no others
+_FLAGS = ("nsz", "contract")  # an instruction that has any flag gets no others; x y + z may be one
 
 
 def _generator(operation: Callable) -> Callable:

@@ -11,25 +11,28 @@ from ..program import Instruction, Program, Value, mapped
 def merge_common_subexpressions(program: Program) -> Program:
     """Returns the program without instructions that repeat an earlier one.
 
-    Those that touch memory in which anything is written stay, and those whose result is returned: the caller
-    gets an array of its own.
+    Those stay that write or call a Python object, whose result is returned (the caller gets an array of its
+    own) or is written to later, and whose arguments have been written to in between.
     """
     changed = program.changed_storages()
     returned = {value.storage for value in program.results()}
     first: dict[Any, Instruction] = {}
     same: dict[Value, Value] = {}
     kept = []
+    writes: dict[Value, int] = {}  # so far, by storage
 
     def current(x: Any) -> Any:
         return same.get(x, x) if isinstance(x, Value) else x
 
     for i in program.instructions:
-        i = Instruction(i.name, mapped(current, i.args), mapped(current, i.kwargs), i.outputs, i.written)
-        storages = {value.storage for value in (*i.inputs(), *i.outputs)}
-        if i.written or storages & changed or {value.storage for value in i.outputs} & returned:
+        i = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))
+        writes.update({value: writes.get(value, 0) + 1 for value in i.written})
+        made = {value.storage for value in i.outputs}
+        if i.written or i.is_host or made & returned or {y for y in i.outputs if y.of is None} & changed:
             kept.append(i)
             continue
-        key = repr((i.name, i.args, sorted(i.kwargs.items())))  # values have numbers of their own
+        epochs = [writes.get(value.storage, 0) for value in i.inputs()]
+        key = repr((i.name, i.args, sorted(i.kwargs.items()), epochs))  # values have numbers of their own
         if key in first:
             same.update(zip(i.outputs, first[key].outputs, strict=True))
         else:

@@ -10,7 +10,9 @@ from ..program import Program
 def remove_dead_code(program: Program) -> Program:
     """Returns the program without instructions that neither contribute to the outputs nor write to its
     inputs or state."""
-    given = {*program.inputs, *program.state}
+    changed = program.changed_storages()
+    unread = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs} - changed
+    given = {*program.inputs, *program.state, *program.gradients()} - unread
     needed = {value.storage for value in [*program.results(), *given]} | {*program.results()}
     kept = []
     for instruction in reversed(program.instructions):
@@ -18,7 +20,7 @@ def remove_dead_code(program: Program) -> Program:
         if instruction.outputs and not instruction.written:
             touched -= given  # a view of a parameter changes nothing
             touched |= {value for value in instruction.outputs if value in needed}
-        if needed.isdisjoint(touched):
+        if needed.isdisjoint(touched) and not (instruction.is_host and instruction.name != "host.grad"):
             continue
         kept.append(instruction)
         for value in instruction.inputs():

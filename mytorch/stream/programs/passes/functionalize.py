@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..program import Instruction, Program, Value, leaves, mapped
 
 
@@ -14,7 +16,7 @@ def functionalize(program: Program) -> Program:
     Arrays with views, inputs and state stay as they are: who holds another view must see what is written.
     """
     viewed = {value.of for i in program.instructions for value in i.outputs if value.of is not None}
-    fixed = viewed | {*program.inputs, *program.state, *program.constants}
+    fixed = viewed | {*program.inputs, *program.state, *program.constants, *program.gradients()}
     count = 1 + max([v.number for v in program.inputs], default=-1)
     count = max([count, *[v.number + 1 for i in program.instructions for v in i.outputs]])
     count = max([count, *[v.number + 1 for v in (*program.state, *program.constants)]])
@@ -29,12 +31,12 @@ def functionalize(program: Program) -> Program:
         out = _whole_output(i, fixed)
         if out is None:
             written = tuple([current(value) for value in i.written])
-            instructions.append(Instruction(i.name, args, kwargs, i.outputs, written))
+            instructions.append(replace(i, args=args, kwargs=kwargs, written=written))
             continue
         made = Value(count, out.shape, out.strides, out.dtype)
         count += 1
         kwargs = {name: x for name, x in kwargs.items() if name != "out"}
-        instructions.append(Instruction(i.name, args, kwargs, (made,)))
+        instructions.append(replace(i, args=args, kwargs=kwargs, outputs=(made,), written=()))
         latest[out] = made
     return replace(program, instructions=instructions, outputs=mapped(current, program.outputs))
 
@@ -45,6 +47,6 @@ def _whole_output(i: Instruction, fixed: set[Value]) -> Value | None:
     if len(outs) != 1 or i.outputs or "where" in i.kwargs or outs[0].of is not None or outs[0] in fixed:
         return None
     shapes = [x.shape for x in leaves(i.args) if isinstance(x, Value)]
-    dtypes = {x.dtype for x in leaves(i.args) if isinstance(x, Value)}
+    dtypes = {x.dtype for x in leaves(i.args) if isinstance(x, (Value, np.generic))}
     whole = outs[0].shape in shapes and dtypes == {outs[0].dtype} and "." not in i.name
     return outs[0] if whole else None

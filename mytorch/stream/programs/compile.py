@@ -1,0 +1,288 @@
+"""mytorch.compile: functions that are captured when they are called, and then run as programs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sysconfig
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+import numpy as np
+
+from ...backends.device import thread
+from ...core.tensor import Tensor, increment_version, raw_of
+from ...nn.module import Module
+from .capture import traced
+from .host import Mismatch
+from .keys import difference, key_of, modes
+from .partition import Partition
+from .program import Value, leaves
+from .reachable import Reachable
+from .tracing import Tracer
+
+_LIBRARY = sysconfig.get_path("stdlib")
+LIMIT = 8  # captures of a function; other calls then run eagerly
+_PACKAGE = str(Path(__file__).parents[2])
+_EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
+_functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+class Compiled:
+    """A function that runs as a program, for each kind of arguments another.
+
+    Arguments differ in kind if tensors differ in shape, strides, dtype or `requires_grad`, and others in
+    value. A program also depends on grad mode, autocast, `use_fused` and the default dtype, on the Python
+    values that `Reachable` finds, and on the elements that the function reads (`if x.sum() > 0:`).
+
+    Args:
+        function: the function or module.
+        fullgraph: raise where it would run eagerly.
+
+    Attributes:
+        history: for each capture what made it necessary, and what came of it.
+    """
+
+    def __init__(self, function: Callable, fullgraph: bool = False):
+        functools.update_wrapper(self, function, updated=())
+        self._function, self._fullgraph = function, fullgraph
+        _functions.add(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all programs."""
+        self._versions: dict[Any, list[_Version | None]] = {}
+        self._last_key: Any = None
+        self.history: list[tuple[str, str]] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if thread.tracer is not None:  # a part of the program that is captured now
+            return self._function(*args, **kwargs)
+        tensors: list[Any] = []
+        key = (key_of(args, tensors), key_of(kwargs, tensors) if kwargs else (), modes())
+        versions = self._versions.get(key)
+        reason = "first call" if self._last_key is None else None
+        for version in versions or ():
+            if version is None:  # can't be captured
+                return self._function(*args, **kwargs)
+            change = version.change()
+            if change is None:
+                try:
+                    return version(tensors)
+                except Mismatch as mismatch:
+                    change = str(mismatch)
+            reason = change
+        if len(self.history) >= LIMIT:
+            return self._function(*args, **kwargs)
+        version = self._captured(args, kwargs, tensors, reason or difference(self._last_key, key))
+        self._last_key = key
+        versions = self._versions.setdefault(key, [])
+        versions.insert(0, version)
+        if version is None:
+            return self._function(*args, **kwargs)
+        return version(tensors)
+
+    def _captured(self, args: tuple, kwargs: dict, tensors: list, reason: str) -> _Version | None:
+        """Returns a new version; None if the function runs eagerly from now on."""
+        try:
+            version = _Version(self._function, args, kwargs, tensors)
+        except Exception as error:  # whatever the function does on arrays without elements
+            place = _place(error, self._function)
+            if self._fullgraph:
+                raise RuntimeError(f"compile(fullgraph=True): {place}: {error}") from error
+            self.history.append((reason, f"runs eagerly: {place}: {error}"))
+            self._warn(f"runs eagerly for these arguments: {place}: {error}")
+            return None
+        self.history.append((reason, version.described()))
+        if len(self.history) == LIMIT:
+            self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
+        return version
+
+    def _warn(self, text: str) -> None:
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=4)
+
+    def programs(self) -> list[Any]:
+        """Returns the programs that were captured so far: forward, and backward where there is one."""
+        versions = [v for found in self._versions.values() for v in found if v is not None]
+        return [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Makes it a method where it decorates one."""
+        return self if instance is None else functools.partial(self, instance)
+
+
+class _Version:
+    """A program for one kind of arguments."""
+
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, tensors: list):
+        self._raws = [raw_of(x) for x in tensors]
+        others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
+        self._reachable = Reachable(function, *others)
+        with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
+            self._owners = [
+                (weakref.ref(owner), value.dtype, value.shape, value.strides, owner.requires_grad)
+                for value, owner in found.tracer.owners.items()
+            ]
+            if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
+                raise NotImplementedError("backward() would set the .grad of an argument")
+            names = {i.name for i in found.tracer.instructions}
+            self.partition = Partition(found)
+        self._sets_grads = bool(names & {"host.grad", "host.set_grad"})
+        self._have_grads = self._grads()
+        del self._raws
+        self.partition.optimize()
+        changed = self.partition.forward.changed_storages()
+        self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
+
+    def _answer(self, tracer: Tracer, value: Value) -> Any:
+        """Returns the element that the function asks for: what the program so far computes.
+
+        Raises:
+            NotImplementedError: it is no bool or integer, or the program has done more than to compute.
+        """
+        if value.dtype.kind not in "biu":
+            raise NotImplementedError(
+                f"it asks for the element of an array of {value.dtype}, which may differ each time; "
+                "return the tensor, and ask outside"
+            )
+        if any([i.written or i.name in _EFFECTS for i in tracer.instructions]):
+            raise NotImplementedError("it asks for an element after it has written in place or drawn numbers")
+        answer = tracer.program(value).executable()(*self._raws).item()
+        tracer.host("expect", value, answer)
+        return answer
+
+    def change(self) -> str | None:
+        """Returns what has changed since the capture; None if the program still holds."""
+        for reference, dtype, shape, strides, requires_grad in self._owners:
+            owner = reference()
+            if owner is None:
+                return "a tensor of the state is gone"
+            raw = owner._data._array
+            if type(raw) is not np.ndarray or (raw.shape, raw.strides, raw.dtype) != (shape, strides, dtype):
+                return f"a tensor of the state is {raw.dtype}{list(raw.shape)}, was {dtype}{list(shape)}"
+            if owner.requires_grad != requires_grad:
+                return f"requires_grad of a tensor of the state of shape {list(shape)} has changed"
+        if self._sets_grads and self._grads() != self._have_grads:
+            return "parameters have a .grad where they had none, or none where they had one"
+        return self._reachable.change()
+
+    def _grads(self) -> list[bool]:
+        return [reference()._grad is None for reference, *_ in self._owners]
+
+    def __call__(self, tensors: list) -> Any:
+        result = self.partition(tensors)
+        for k in self._written:
+            if isinstance(tensors[k], Tensor):
+                increment_version(tensors[k])
+        return result
+
+    def described(self) -> str:
+        """Returns how many instructions there are."""
+        programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]
+        counts = [f"{p.name}: {len(p.instructions)} instructions" for p in programs]
+        return ", ".join(counts)
+
+
+def _place(error: BaseException, function: Callable) -> str:
+    """Returns the line of the user's program at which an error was raised: "train.py:12"."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    users = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, _LIBRARY))]
+    if users:
+        return f"{Path(users[-1][0]).name}:{users[-1][1]}"
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return type(function).__name__ if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+class OptimizedModule(Module):
+    """A module whose calls run as programs: `compile(module)`.
+
+    Its attributes are the module's, and the names in its `state_dict` begin with "_orig_mod.", as in PyTorch.
+
+    Args:
+        module: it is called with its hooks.
+        fullgraph: see `compile`.
+    """
+
+    def __init__(self, module: Module, fullgraph: bool = False):
+        super().__init__()
+        self._orig_mod = module
+        self.__dict__["_compiled"] = Compiled(module, fullgraph)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_orig_mod"), name)
+
+
+def compile(
+    model: Callable | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
+    backend: str | Callable = "inductor", mode: str | None = None, options: dict | None = None,
+    disable: bool = False,
+) -> Any:  # fmt: skip
+    """Returns a function or module that is captured as a program when it is called, and runs as that.
+
+    Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
+    training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
+    values than before it is captured again, eight times at most (see `compiler.explain`). What programs don't
+    hold runs eagerly, after a warning.
+
+    What Python does besides tensors (lists that grow, counters, prints) happens during the capture only.
+
+    Args:
+        model: None returns a decorator.
+        fullgraph: raise instead of running eagerly.
+        dynamic, backend, mode, options: for code written for PyTorch, without effect.
+        disable: return `model` as it is.
+
+    Raises (when called):
+        RuntimeError: fullgraph, and the function can't be captured; it names the line.
+
+    >>> @mytorch.compile
+    ... def norm(x):
+    ...     return x / (x * x).sum().sqrt()
+    >>> norm(mytorch.tensor([3.0, 4.0]))
+    tensor([0.60000 0.80000])
+    """
+    if model is None:
+        return functools.partial(compile, fullgraph=fullgraph, disable=disable)
+    if not callable(model):
+        raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
+    if disable or isinstance(model, (Compiled, OptimizedModule)):
+        return model
+    return OptimizedModule(model, fullgraph) if isinstance(model, Module) else Compiled(model, fullgraph)
+
+
+def reset() -> None:
+    """Makes all compiled functions forget their programs."""
+    for function in [*_functions]:
+        function.reset()
+
+
+def explain(function: Any) -> str:
+    """Returns for each capture of a compiled function why it was necessary, and what came of it.
+
+    Raises:
+        TypeError: it isn't compiled.
+
+    >>> double = mytorch.compile(lambda x: x * 2)
+    >>> _ = double(mytorch.ones(2)), double(mytorch.ones(3))
+    >>> print(mytorch.compiler.explain(double))
+    1. first call
+       <lambda>: 1 instructions
+    2. an argument is float32[3], was float32[2]
+       <lambda>: 1 instructions
+    """
+    compiled = getattr(function, "_compiled", function)
+    if not isinstance(compiled, Compiled):
+        raise TypeError(f"explain(): expected a compiled function, got {type(function).__name__}")
+    pairs = enumerate(compiled.history, 1)
+    return "\n".join(f"{k}. {reason}\n   {outcome}" for k, (reason, outcome) in pairs)

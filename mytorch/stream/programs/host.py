@@ -1,0 +1,292 @@
+"""Calls of Python objects in programs: gradients, optimizers and random numbers.
+
+    %9: float32[8, 16] = host.set_grad(<parameter %0>, %8)
+    host.step(<AdamW>)  # writes %0, %9
+    %4: float32[10] = host.random(<Generator>, 'standard_normal', (10,), float32)
+
+They run in their order, each time that the program runs, as they would without a program: the rate of an
+optimizer may change, hooks of gradients are called, and random numbers are those that eager draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...backends.device import CPU, META, RawArray
+from ...backends.meta.array import MetaArray, new_of
+from ...backends.meta.layout import layout
+from ...backends.meta.random import MetaRandom
+from ...core.array import Array
+from ...core.grad_accumulator import GradAccumulator, LazyGrad
+from ...core.tensor import Tensor, from_raw, raw_of
+from ...nn.functional.dropout import Draw
+from ...random import Generator, default_generator
+from .program import Instruction, Reference, Value, mapped
+
+Draws = (Draw,)
+
+
+class _Held(NamedTuple):
+    """What a tensor held before a tracing array took its array's place."""
+
+    owner: Tensor
+    data: Array
+    raw: RawArray
+    grad: Array | None
+    slot: Any
+    post_hooks: Any
+    node: Any
+
+
+class _Slot:
+    """What a parameter has as its `grad_slot` while a program is captured.
+
+    Attributes:
+        known: the `.grad` that the instructions so far give the parameter.
+    """
+
+    def __init__(self, tracer: HostCalls, owner: Tensor):
+        self._tracer, self._owner = tracer, owner
+        self.known = owner._grad = None if owner._grad is None else tracer.grad(owner)
+
+    def take(self, grad: MetaArray) -> Array:
+        """Returns the gradient that backward has computed, as `.grad`."""
+        self.known = self._tracer.set_grad(self._owner, grad)
+        return self.known
+
+    def reserve(self) -> RawArray:
+        """Returns memory for a gradient."""
+        raw = self._owner._data._array
+        return np.empty(raw.shape, raw.dtype, like=raw)
+
+    def holds(self, grad: Array | None) -> bool:
+        """Returns False: gradients are not neighbours in memory while a program is captured."""
+        return False
+
+    def synchronize(self) -> None:
+        """Notes that the function has assigned `.grad`."""
+        grad = self._owner._grad
+        if grad is not self.known:
+            if grad is None:
+                self._tracer.host("set_grad", Reference(self._owner), None)
+            else:
+                self._owner._grad = grad = self._tracer.set_grad(self._owner, grad._array)
+            self.known = grad
+
+
+class Mismatch(Exception):
+    """Raised by a program that asks for an element, where the element is another than in its capture."""
+
+
+class HostCalls:
+    """The part of a tracer that replaces what tensors hold, and notes calls of Python objects."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, _Held] = {}  # by the id of the tensor, which stays alive
+        self._slots: list[_Slot] = []
+        self._draws: dict[int, tuple[Value, Draw]] = {}
+
+    def replace(self, owner: Tensor, raw: RawArray, x: MetaArray) -> None:
+        """Makes a tensor hold a tracing array until the end."""
+        if id(owner) in self._held:
+            raise NotImplementedError("a program can't hold an assignment to `.data`")
+        self._held[id(owner)] = _Held(
+            owner, owner._data, raw, owner._grad, owner.grad_slot, owner._post_hooks, owner._node
+        )
+        owner._data._array = x
+        if owner._node is not None and not owner._node.parents:
+            if owner._post_hooks:
+                raise NotImplementedError(
+                    "a program can't hold hooks of accumulated gradients, as DDP's: compile the module inside"
+                )
+            owner.grad_slot = _Slot(self, owner)
+            self._slots.append(owner.grad_slot)
+
+    def finish(self) -> None:
+        """Notes what the function has left in `.grad`.
+
+        Raises:
+            NotImplementedError: it has assigned a `.data`, or written in place to a tensor with a history.
+        """
+        self._synchronize_grads()
+        for held in self._held.values():
+            if held.owner._data is not held.data:
+                raise NotImplementedError("a program can't hold an assignment to `.data`")
+            if held.owner._node is not held.node:
+                raise NotImplementedError("a program can't write to a tensor that has a history")
+
+    def restore(self) -> None:
+        """Gives the tensors back what they held."""
+        for held in self._held.values():
+            owner, held.data._array = held.owner, held.raw
+            owner._data, owner._grad, owner.grad_slot = held.data, held.grad, held.slot
+            owner._post_hooks, owner._node = held.post_hooks, held.node
+
+    # Gradients and optimizers.
+
+    def grad(self, owner: Tensor) -> Array:
+        """Notes that `.grad` is read."""
+        raw = owner._data._array
+        x = new_of(layout(raw.shape, None, raw.dtype))
+        self.host("grad", Reference(owner), outputs=(self.new(x),))
+        return Array(x)
+
+    def set_grad(self, owner: Tensor, grad: MetaArray) -> Array:
+        """Notes that `.grad` becomes an array with these elements; returns it."""
+        x = new_of(layout(grad.shape, None, grad.dtype))
+        self.host("set_grad", Reference(owner), self.value(grad), outputs=(self.new(x),))
+        return Array(x)
+
+    def _synchronize_grads(self) -> None:
+        for slot in self._slots:
+            slot.synchronize()
+
+    def step(self, optimizer: Any, closure: Callable | None = None) -> None:
+        """Notes the step of an optimizer, which writes to its parameters and may write to their gradients.
+
+        Raises:
+            NotImplementedError: it has a closure.
+        """
+        if closure is not None:
+            raise NotImplementedError("a program can't hold an optimizer's step with a closure")
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        grads = self._grads_of(params)
+        written = tuple([self.value(p._data._array) for p in params] + [*map(self.value, grads)])
+        self.host("step", Reference(optimizer), written=written)
+
+    def note_call(self, method: Callable, *args: Any, **kwargs: Any) -> None:
+        """Notes a call of an object's method that returns nothing and writes to no tensor.
+
+        Raises:
+            NotImplementedError: an argument is a tensor.
+        """
+        if any([isinstance(x, (Tensor, Array)) for x in (*args, *kwargs.values())]):
+            raise NotImplementedError(f"a program can't hold {method.__qualname__}() with a tensor")
+        self.host("call", Reference(method), args, kwargs)
+
+    def note_norm(self, function: Callable, params: list[Tensor], *args: Any) -> Tensor:
+        """Notes a call of a function that clips the gradients of parameters and returns their norm."""
+        grads = self._grads_of(params)
+        made = new_of(layout((), None, np.result_type(np.float32, *{g.dtype for g in grads})))
+        written = tuple(map(self.value, grads))
+        self.host("norm", Reference(function), args, outputs=(self.new(made),), written=written)
+        return from_raw(made)
+
+    def zero_grads(self, optimizer: Any, params: list[Tensor]) -> None:
+        """Notes that an optimizer fills the gradients of its parameters with zeros."""
+        written = tuple(map(self.value, self._grads_of(params)))
+        self.host("call", Reference(optimizer.zero_grad), (False,), {}, written=written)
+
+    def _grads_of(self, params: list[Tensor]) -> list[MetaArray]:
+        self.unwrap(params)
+        self._synchronize_grads()
+        return [p._grad._array for p in params if p._grad is not None]
+
+    def host(
+        self, name: str, *args: Any, outputs: tuple[Value, ...] = (), written: tuple[Value, ...] = ()
+    ) -> None:
+        """Notes a call of a function in HOST."""
+        self.note(Instruction(f"host.{name}", args, {}, outputs, written))
+
+    # Random numbers.
+
+    def random(self, generator: Generator) -> Any:
+        """Returns what stands for `generator.rng`."""
+        return _Random(self, generator)
+
+    def draw(self, draw: Draw) -> Value:
+        """Returns the value of a dropout's draw."""
+        found = self._draws.get(id(draw))
+        if found is None:
+            found = self._draws[id(draw)] = self.opaque(), draw
+            self.host("draw", outputs=found[:1])
+        return found[0]
+
+    def kept(self, draw: Draw, x: MetaArray, p: float) -> MetaArray:
+        """Notes that the mask of a dropout is drawn."""
+        made = new_of(layout(x.shape, None, np.dtype(bool)))
+        if self._is_inside:  # a kernel draws its own
+            return made
+        self.host("kept", self.draw(draw), self.value(x), p, outputs=(self.new(made),))
+        return made
+
+
+class _Random:
+    """What stands for NumPy's generator while a program is captured."""
+
+    def __init__(self, tracer: HostCalls, generator: Generator):
+        default = generator is default_generator(META) or generator is default_generator(CPU)
+        self._tracer, self._generator = tracer, None if default else Reference(generator)
+
+    def __getattr__(self, name: str) -> Callable:
+        def call(*args: Any, **kwargs: Any) -> MetaArray:
+            with self._tracer.inside():
+                made = getattr(MetaRandom(), name)(*args, **kwargs)
+            given = mapped(lambda x: self._tracer.value(x) if isinstance(x, MetaArray) else x, (args, kwargs))
+            self._tracer.host("random", self._generator, name, *given, outputs=(self._tracer.new(made),))
+            return made
+
+        return call
+
+
+# What runs.
+
+
+def _grad(owner: Tensor) -> RawArray:
+    if owner._grad is None:
+        raise RuntimeError("a program that was captured with a .grad found None")
+    return owner._grad._array
+
+
+def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | None:
+    """Sets `.grad`: computed into its section of a flat buffer, if it has one, or copied."""
+    owner._grad = None
+    if grad is None:
+        return None
+    accumulator = GradAccumulator()
+    if type(grad) is LazyGrad:
+        out, beta = accumulator.destination(owner.node)
+        out = np.empty(grad.shape, grad.like.dtype) if out is None else out
+        grad.compute(out, beta)
+        accumulator.store(owner.node, out, True)
+    else:
+        accumulator.store(owner.node, grad, False)
+    return owner._grad._array
+
+
+def _step(optimizer: Any) -> None:
+    optimizer.step()
+
+
+def _norm(function: Callable, args: tuple) -> RawArray:
+    return raw_of(function(*args))
+
+
+def _call(method: Callable, args: tuple, kwargs: dict) -> None:
+    method(*args, **kwargs)
+
+
+def _expect(x: RawArray, answer: bool | int) -> None:
+    if x.item() != answer:
+        raise Mismatch(f"an element that it asks for is {x.item()}, was {answer}")
+
+
+def _draw() -> Draw:
+    return Draw(CPU)
+
+
+def _kept(draw: Draw, x: RawArray, p: float) -> RawArray:
+    return draw.mask(x, p)
+
+
+def _random(generator: Generator | None, name: str, args: tuple, kwargs: dict) -> RawArray:
+    return np.asarray(getattr((generator or default_generator()).rng, name)(*args, **kwargs))
+
+
+HOST = {
+    "grad": _grad, "set_grad": _set_grad, "step": _step, "call": _call, "norm": _norm, "expect": _expect,
+    "draw": _draw, "kept": _kept, "random": _random,
+}  # fmt: skip

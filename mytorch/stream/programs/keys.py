@@ -1,0 +1,85 @@
+"""Keys: what a program depends on of a function's arguments, and of modes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...backends import dtypes
+from ...backends.device import thread
+from ...core.array import Array
+from ...core.grad_mode import _state
+from ...core.tensor import Tensor, raw_of
+from ...nn.functional.composite import use_fused
+
+
+class Kind(NamedTuple):
+    """What a program depends on of a tensor."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    requires_grad: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}{' with requires_grad' if self.requires_grad else ''}"
+
+
+def key_of(x: Any, tensors: list[Any]) -> Any:
+    """Returns what a program depends on of arguments; adds the tensors in them to the list."""
+    if isinstance(x, (Tensor, Array, np.ndarray)):
+        tensors.append(x)
+        raw = raw_of(x)
+        strides = raw.strides if type(raw) is np.ndarray else None
+        return Kind(raw.shape, strides, raw.dtype, isinstance(x, Tensor) and x.requires_grad)
+    if isinstance(x, (tuple, list)):
+        return (type(x), *[key_of(item, tensors) for item in x])
+    if isinstance(x, dict):
+        return (dict, *x, *[key_of(item, tensors) for item in x.values()])
+    if isinstance(x, (bool, int, float, str, type(None))):
+        return type(x), x
+    return _Same(x)
+
+
+class _Same:
+    """An object that equals itself only, and stays alive."""
+
+    def __init__(self, target: Any):
+        self.target = target
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.target is self.target
+
+    def __hash__(self) -> int:
+        return id(self.target)
+
+
+def modes() -> tuple:
+    """Returns the modes of this thread that a program depends on."""
+    autocast = None if _state.autocast is None else str(_state.autocast)
+    return _state.recording, autocast, use_fused.default, dtypes.get_default_dtype(), thread.default_device
+
+
+_MODES = "grad mode", "autocast", "use_fused", "the default dtype", "the default device"
+
+
+def difference(before: Any, now: Any) -> str:
+    """Returns in what two keys differ."""
+    if before is None:
+        return "first call"
+    for k, (name, was, mode) in enumerate(zip(_MODES, before[2], now[2], strict=True)):
+        if was != mode:
+            return f"{name} is {now[2][k]}, was {was}"
+    pairs = [_leaves(key[:2]) for key in (before, now)]
+    if len(pairs[0]) == len(pairs[1]):
+        for was, is_now in zip(*pairs, strict=True):
+            if was != is_now:
+                return f"an argument is {is_now}, was {was}"
+    return "the arguments have another structure"
+
+
+def _leaves(key: Any) -> list[Any]:
+    if isinstance(key, tuple) and not isinstance(key, Kind):
+        return [x for item in key for x in _leaves(item)]
+    return [key]

@@ -1,0 +1,48 @@
+"""Origins: which op, in which module and phase, an instruction of a program comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..instruction import BACKWARD
+from ..recorder import Recorder
+from .program import Instruction
+
+
+class Origins(Recorder):
+    """The recorder while a program is captured: it keeps nothing but the operation that runs.
+
+    Args:
+        tracer: gets the steps of optimizers.
+    """
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__()
+        self.wants_site = self.wants_events = False
+        self.watchers = ()
+        self._tracer = tracer
+
+    def operand(self, raw: Any, maker: Any = None) -> None:
+        """Returns None: tracing arrays have numbers of their own."""
+
+    def marked(self, instruction: Instruction) -> Instruction:
+        """Returns an instruction of a program with its origin, as "backward h.0.mlp"."""
+        running = self._thread.current
+        while running is not None and running.parent is not None:
+            running = running.parent
+        if running is None:
+            return instruction
+        phase = f"{BACKWARD} " if running.phase == BACKWARD else ""
+        return replace(instruction, origin=f"{phase}{running.module}".strip())
+
+    def recorded_step(self, optimizer: Any, step: Callable) -> Callable:
+        """Returns a function that notes the step of an optimizer instead of doing it.
+
+        Raises:
+            NotImplementedError: the optimizer has hooks.
+        """
+        if optimizer._hooks:
+            raise NotImplementedError("a program can't hold the step of an optimizer with hooks")
+        return self._tracer.step

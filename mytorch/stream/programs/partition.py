@@ -1,0 +1,159 @@
+"""Partition: the forward and the backward pass of a function as two programs, and the op that they are."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...autograd.gradients import grad
+from ...core.op import as_raw, connect
+from ...core.tensor import Tensor, from_raw, raw_of
+from .capture import Traced
+from .program import Program, Value, mapped
+
+
+@dataclass
+class Output:
+    """A tensor that a function returns.
+
+    Attributes:
+        position: among the outputs of the forward program; of an argument, which is returned as it is, among
+            the tensors that the function gets.
+        is_argument: whether it is an argument.
+    """
+
+    position: int
+    is_argument: bool = False
+
+
+class Partition:
+    """A function as an op: a forward program, and a backward program for what needs gradients.
+
+    Args:
+        traced: the function after its run, within the context of `traced`.
+
+    Attributes:
+        forward: returns the function's tensors and what `backward` needs.
+        backward: gets this, and the gradients of the differentiable tensors; returns those of arguments and
+            state. None if nothing is differentiable.
+        structure: what the function returned, with an Output for each tensor.
+
+    Raises:
+        NotImplementedError: a differentiable result is a view of an argument or of the state.
+    """
+
+    def __init__(self, traced: Traced):
+        results: list[Tensor] = []
+        self.structure = mapped(lambda x: _output(x, traced.arguments, results), traced.result)
+        self._roots = [k for k, x in enumerate(results) if _has_history(x)]
+        roots = [results[k] for k in self._roots]
+        values = tuple(map(traced.output, results))
+        _refuse_views([values[k] for k in self._roots], traced)
+        self._owners = [weakref.ref(owner) for owner in traced.tracer.owners.values()] if roots else []
+        last = len(traced.tracer.instructions)
+        incoming, found = _backward(traced, roots)
+        whole = traced.program(None)
+        later = whole.instructions[last:]
+        made = {y for i in later for y in i.outputs} | {*incoming}
+        needed = [x for i in later for x in i.inputs()] + [x for x in found if x is not None]
+        saved = tuple(dict.fromkeys([x for x in needed if x not in made and x not in whole.constants]))
+        self._has_gradient = [x is not None for x in found]
+        self.forward = replace(whole, instructions=whole.instructions[:last], outputs=(values, saved))
+        self.backward = None
+        if roots:
+            grads = tuple([x for x in found if x is not None])
+            self.backward = Program(
+                (*saved, *incoming), {}, whole.constants, later, grads, f"{whole.name} backward",
+                gives_lazy=True,
+            )  # fmt: skip
+
+    def optimize(self) -> None:
+        """Runs all passes over both programs."""
+        self.forward = self.forward.optimized()
+        if self.backward is not None:
+            self.backward = self.backward.optimized()
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        """Runs the forward program, and records it."""
+        raws = [raw_of(x) for x in tensors]
+        results, saved = self.forward.executable()(*raws)
+        made = [from_raw(as_raw(y)) for y in results]
+        if self._roots:
+            self._record(tensors, [made[k] for k in self._roots], saved)
+        if type(self.structure) is Output and not self.structure.is_argument:
+            return made[0]
+        return mapped(lambda x: _returned(x, made, tensors), self.structure)
+
+    def _record(self, tensors: Sequence[Any], roots: list[Tensor], saved: tuple) -> None:
+        owners = [reference() for reference in self._owners]
+        args = [*[x for x in tensors if isinstance(x, Tensor)], *owners]
+        likes = [y.data._array for y in roots]
+        backward, has_gradient = self.backward.executable(), self._has_gradient
+
+        def vjp(grads: list) -> tuple:
+            pairs = zip(grads, likes, strict=True)
+            found = iter(backward(*saved, *[np.zeros_like(y) if g is None else g for g, y in pairs]))
+            return tuple([next(found) if is_given else None for is_given in has_gradient])
+
+        connect(_op, args, {}, roots, vjp, several=True)
+
+
+def _op(*args: Any) -> Any:
+    """What higher derivatives find in place of an op.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError("a compiled function has no second derivative; call the function itself")
+
+
+_op.__name__, _op.is_kernel, _op.reference = "compiled", True, _op
+
+
+def _output(x: Any, arguments: list[Any], results: list[Tensor]) -> Any:
+    """Returns the Output for a tensor, which is added to the results unless it is an argument."""
+    if isinstance(x, np.ndarray) or hasattr(x, "_array"):
+        raise NotImplementedError("a compiled function returns tensors, not Arrays")
+    if not isinstance(x, Tensor):
+        return x
+    for k, argument in enumerate(arguments):
+        if argument is x:
+            return Output(k, is_argument=True)
+    results.append(x)
+    return Output(len(results) - 1)
+
+
+def _returned(x: Any, made: list[Tensor], tensors: Sequence[Any]) -> Any:
+    if not isinstance(x, Output):
+        return x
+    return tensors[x.position] if x.is_argument else made[x.position]
+
+
+def _has_history(x: Tensor) -> bool:
+    """Whether a tensor can be differentiated: no backward pass has freed its graph."""
+    node = x.node
+    return node is not None and (not node.parents or node.vjp is not None)
+
+
+def _refuse_views(values: list[Value], traced: Traced) -> None:
+    given = {traced.output(x).storage for x in traced.arguments} | {*traced.tracer.state}
+    if any([value.storage in given for value in values]):
+        raise NotImplementedError("a compiled function can't return a differentiable view of what it got")
+
+
+def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Value | None]]:
+    """Notes the backward pass; returns the values of the gradients that it gets, and of those that it gives,
+    for each tensor among the arguments and then the state."""
+    tracer = traced.tracer
+    given = [*[x for x in traced.arguments if isinstance(x, Tensor)], *tracer.owners.values()]
+    wanted = [x for x in given if x.requires_grad]
+    if not roots or not wanted:
+        return [], [None] * len(given)
+    incoming = [tracer.fresh(raw_of(y)) for y in roots]
+    grads = iter(grad(roots, wanted, [from_raw(g) for g in incoming], allow_unused=True))
+    found = [next(grads) if x.requires_grad else None for x in given]
+    return [*map(tracer.value, incoming)], [None if g is None else tracer.value(raw_of(g)) for g in found]

@@ -1,0 +1,124 @@
+"""What a function can be seen to use: the tensors of its state, and the Python values that it depends on."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import Any
+
+from ...core.tensor import Tensor
+from ...nn.module import Module
+from ...optim.optimizer import Optimizer
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_MISSING = object()
+
+
+class Reachable:
+    """Walks from a function through its closure, the globals that it names, the object that it is a method
+    of, modules, containers, dataclasses and instances of classes outside of mytorch.
+
+    Attributes:
+        tensors: what it found.
+    """
+
+    def __init__(self, *roots: Any):
+        self.tensors: dict[Tensor, None] = {}
+        self._entries: list[tuple[dict, Any, Any]] = []
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self._lists: list[tuple[list, tuple]] = []
+        self._seen: dict[int, Any] = {}
+        waiting = list(roots)
+        while waiting:
+            x = waiting.pop()
+            if isinstance(x, _PLAIN) or id(x) in self._seen:
+                continue
+            self._seen[id(x)] = x
+            waiting += self._inside(x)
+
+    def change(self) -> str | None:
+        """Returns what of it has changed since, as "x is 3, was 2"; None if nothing has."""
+        for entries, name, was in self._entries:
+            now = entries.get(name, _MISSING)
+            if now is not was and not _same(now, was):
+                return _described(name, now, was)
+        for cell, was in self._cells:
+            now = _content(cell)
+            if now is not was and not _same(now, was):
+                return _described("a variable of a closure", now, was)
+        for items, was in self._lists:
+            if len(items) != len(was) or not all(map(_same, items, was)):
+                return "the items of a list have changed"
+        return None
+
+    def _inside(self, x: Any) -> Iterator[Any]:
+        if isinstance(x, Tensor):
+            self.tensors[x] = None
+        elif isinstance(x, Optimizer):
+            for group in x.param_groups:
+                self.tensors.update(dict.fromkeys(group["params"]))
+        elif isinstance(x, types.FunctionType):
+            yield from self._of_function(x)
+        elif isinstance(x, types.MethodType):
+            yield from (x.__self__, x.__func__)
+        elif isinstance(x, functools.partial):
+            yield from (x.func, x.args, x.keywords)
+        elif isinstance(x, (list, tuple)):
+            if isinstance(x, list):
+                self._lists.append((x, tuple(x)))
+            yield from x
+        elif isinstance(x, dict):
+            yield from self._of_dict(x, x)
+        elif isinstance(x, Module) or _is_users(x):
+            yield from self._of_dict(x.__dict__, x.__dict__)
+
+    def _of_dict(self, entries: dict, names: Any) -> Iterator[Any]:
+        for name in names:
+            if isinstance(name, (str, int)) and name in entries:
+                self._entries.append((entries, name, entries[name]))
+                yield entries[name]
+
+    def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
+        if (function.__module__ or "").partition(".")[0] in ("mytorch", "numpy"):
+            return
+        for cell in function.__closure__ or ():
+            self._cells.append((cell, _content(cell)))
+            yield _content(cell)
+        yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
+        yield from self._of_dict(function.__globals__, names_in(function.__code__))
+
+
+def names_in(code: types.CodeType) -> set[str]:
+    """Returns the names of globals and attributes in a function and in those that are defined in it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= names_in(constant)
+    return names
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return _MISSING
+
+
+def _is_users(x: Any) -> bool:
+    """Whether it is a dataclass, or an instance of a class that is neither Python's nor the package's."""
+    if isinstance(x, (type, types.ModuleType)) or not hasattr(x, "__dict__"):
+        return False
+    root = type(x).__module__.partition(".")[0]
+    return is_dataclass(x) or root not in ("builtins", "numpy", "mytorch", "functools")
+
+
+def _same(now: Any, was: Any) -> bool:
+    return now is was or (type(now) is type(was) and isinstance(now, (*_PLAIN, tuple)) and now == was)
+
+
+def _described(name: Any, now: Any, was: Any) -> str:
+    if isinstance(now, _PLAIN) and isinstance(was, _PLAIN):
+        return f"{name} is {now!r}, was {was!r}"
+    return f"{name} is another object"

@@ -1,0 +1,521 @@
+"""Compiled functions do what the functions do: results, gradients, updates, random numbers and errors."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn, optim
+from mytorch.nn import functional as F
+from mytorch.stream.programs.program import leaves
+
+# Training steps: (model, optimizer) -> a function of a batch.
+
+
+def training(model, optimizer, before=(), after=(), loss=None):
+    """The usual step; `before` and `after` the update, more functions are called."""
+
+    def step(x, y):
+        optimizer.zero_grad()
+        result = F.cross_entropy(model(x), y) if loss is None else loss(model, x, y)
+        result.backward()
+        norms = [function() for function in before]
+        optimizer.step()
+        return (result, *norms, *[function() for function in after])
+
+    return step
+
+
+def zeroed_at_the_end(model, optimizer):
+    def step(x, y):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def two_micro_batches(model, optimizer):
+    def step(x, y):
+        model.zero_grad()
+        for k in range(2):
+            (F.cross_entropy(model(x * (k + 1)), y) / 2).backward()
+        optimizer.step()
+
+    return step
+
+
+def never_zeroed(model, optimizer):
+    def step(x, y):
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def zeros_in_place(model, optimizer):
+    def step(x, y):
+        optimizer.zero_grad(set_to_none=False)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def by_hand(model, optimizer):
+    def step(x, y):
+        loss = F.cross_entropy(model(x), y)
+        grads = mytorch.autograd.grad(loss, list(model.parameters()))
+        with mytorch.no_grad():
+            for p, g in zip(model.parameters(), grads, strict=True):
+                p.sub_(0.1 * g)
+        return loss
+
+    return step
+
+
+def by_hand_through_data(model, optimizer):
+    def step(x, y):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.zero_()
+        F.cross_entropy(model(x), y).backward()
+        for p in model.parameters():
+            p.data -= 0.1 * p.grad
+
+    return step
+
+
+def averaged(model, optimizer):
+    averages = [p.detach().clone() for p in model.parameters()]
+
+    def average():
+        with mytorch.no_grad():
+            for average, p in zip(averages, model.parameters(), strict=True):
+                average.mul_(0.9).add_(p.detach(), alpha=0.1)
+        return averages[0] * 1
+
+    return training(model, optimizer, after=[average])
+
+
+def scheduled(model, optimizer):
+    return training(model, optimizer, after=[optim.lr_scheduler.CosineAnnealingLR(optimizer, 5).step])
+
+
+def hooked(model, optimizer):
+    model[0].weight.register_hook(lambda g: g * 2)
+    model[0].register_forward_hook(lambda module, inputs, output: output * 2)
+    return training(model, optimizer)
+
+
+def with_autocast(model, optimizer):
+    def loss(model, x, y):
+        with mytorch.autocast("cpu", dtype=mytorch.bfloat16):
+            return F.cross_entropy(model(x), y)
+
+    return training(model, optimizer, loss=loss)
+
+
+def clipped(clip):
+    return lambda model, optimizer: training(model, optimizer, [lambda: clip(model, optimizer)])
+
+
+STEPS = {
+    "usual": training,
+    "zeroed at the end": zeroed_at_the_end,
+    "two micro-batches": two_micro_batches,
+    "never zeroed": never_zeroed,
+    "zeros in place": zeros_in_place,
+    "by hand": by_hand,
+    "by hand through .data": by_hand_through_data,
+    "averaged": averaged,
+    "scheduled": scheduled,
+    "hooked": hooked,
+    "autocast": with_autocast,
+    "clip_grad_norm_": clipped(lambda model, _: nn.utils.clip_grad_norm_(model.parameters(), 0.1)),
+    "clip_grad_value_": clipped(lambda model, _: nn.utils.clip_grad_value_(model.parameters(), 0.01)),
+    "clip_grad_norm": clipped(lambda _, optimizer: optimizer.clip_grad_norm(0.1)),
+}
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x).relu()))
+
+
+def network():
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+
+
+def frozen():
+    model = network()
+    model[0].requires_grad_(False)
+    return model
+
+
+def sgd(params):
+    return optim.SGD(params, lr=0.1, momentum=0.9)
+
+
+CASES = {
+    **{name: (network, sgd, step) for name, step in STEPS.items()},
+    "tied": (Tied, sgd, training),
+    "frozen": (frozen, sgd, training),
+    **{
+        name: (Tied, lambda params, name=name: getattr(optim, name)(params, lr=0.01), training)
+        for name in ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "Lion", "Rprop")
+    },
+    "Muon": (Tied, lambda params: optim.Muon([p for p in params if p.ndim == 2], lr=0.01), training),
+}
+
+
+def batch(k):
+    rng = np.random.default_rng(k)
+    x, y = rng.standard_normal((5, 6), np.float32), rng.integers(0, 3, 5)
+    return mytorch.from_numpy(x), mytorch.from_numpy(y)
+
+
+def trained(case, compiled, steps=4):
+    """All that is left of some steps, and what was said of the captures."""
+    mytorch.manual_seed(0)
+    make, optimizer, step = case
+    model = make()
+    function = step(model, optimizer(model.parameters()))
+    if compiled:
+        function = mytorch.compile(function, fullgraph=True)
+    found = []
+    for k in range(steps):
+        results = leaves(function(*batch(k)))
+        found += [x.detach().numpy().copy() for x in results if isinstance(x, mytorch.Tensor)]
+    found += [x.detach().numpy() for x in (*model.parameters(), *model.buffers())]
+    found += [p.grad.numpy() for p in model.parameters() if p.grad is not None]
+    return [*found, mytorch.rand(3).numpy()], len(function.history) if compiled else 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_step(name):
+    with F.use_fused(False):
+        (ours, captures), (want, _) = trained(CASES[name], True), trained(CASES[name], False)
+    assert captures == (1 if name in ("zeroed at the end", "by hand") else 2)  # without gradients, and with
+    for a, b in zip(ours, want, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+
+
+def test_a_training_step_with_kernels():
+    pytest.importorskip("numba")
+    (ours, _), (want, _) = trained(CASES["AdamW"], True), trained(CASES["AdamW"], False)
+    for a, b in zip(ours, want, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+
+
+# Modules, whose backward pass runs outside.
+
+MODULES = {
+    "network": (network, (5, 6)),
+    "tied": (Tied, (5, 6)),
+    "lstm": (lambda: nn.LSTM(6, 4, 2), (3, 2, 6)),
+    "attention": (lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True), (2, 3, 6)),
+    "convolution": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.GELU(), nn.MaxPool2d(2)), (1, 2, 7, 7)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module(name):
+    make, shape = MODULES[name]
+    found = []
+    for compiled in (False, True):
+        mytorch.manual_seed(0)
+        model = make()
+        call = mytorch.compile(model, fullgraph=True) if compiled else model
+        x = mytorch.randn(*shape, requires_grad=True)
+        for _ in range(2):
+            results = list(leaves(call(x)))
+            sum((y.tanh() * (k + 1)).sum() for k, y in enumerate(results)).backward()
+        grads = [x.grad, *[p.grad for p in model.parameters()]]
+        found.append([y.detach().numpy() for y in results] + [g.numpy() for g in grads])
+    for ours, want in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, want, 1e-4, 1e-5)
+
+
+def test_a_compiled_module_is_a_module():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5))
+    compiled = mytorch.compile(model)
+    assert list(compiled.state_dict()) == ["_orig_mod.0.weight", "_orig_mod.0.bias"]
+    assert compiled._orig_mod is model and compiled.append.__self__ is model
+    assert not compiled.eval().training and not model[1].training
+    assert mytorch.compile(compiled) is compiled
+    x = mytorch.ones(1, 2)
+    assert mytorch.equal(compiled(x), model(x))
+    model.train()
+    compiled(x)
+    assert "training is True, was False" in mytorch.compiler.explain(compiled)
+
+
+def test_what_makes_it_capture_again():
+    scale, x = 2, mytorch.ones(2, 3)
+
+    @mytorch.compile
+    def function(x, power=1):
+        return x * scale + power
+
+    calls = [
+        (lambda: function(x), None),
+        (lambda: function(mytorch.ones(4, 3)), "an argument is float32[4, 3], was float32[2, 3]"),
+        (lambda: function(x.double()), "an argument is float64[2, 3], was float32[4, 3]"),
+        (lambda: function(x, 3), None),
+        (lambda: function(x, power=3), "the arguments have another structure"),
+        (lambda: function(mytorch.ones(2, 3, requires_grad=True)), None),
+    ]
+    want = [function._function(x), None, None, function._function(x, 3)]
+    for k, (call, _) in enumerate(calls):
+        found = call()
+        assert len(function.history) == k + 1
+        if k in (0, 3):
+            assert mytorch.equal(found, want[k])
+        call()
+        assert len(function.history) == k + 1  # the same again
+    scale = 5
+    assert function(x).tolist() == [[6.0] * 3] * 2
+    assert function.history[-1][0] == "a variable of a closure is 5, was 2"
+    said = mytorch.compiler.explain(function)
+    assert all(reason in said for _, reason in calls if reason)
+    with mytorch.no_grad(), pytest.warns(UserWarning, match="captured 8 times"):
+        function(x)
+    assert function.history[-1][0] == "grad mode is False, was True"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert function(mytorch.ones(7)).shape == (7,) and len(function.history) == 8  # eagerly
+    function.reset()
+    function(x)
+    assert len(function.history) == 1
+
+
+class Settings:
+    gain = 1.0
+
+    def __init__(self):
+        self.gain, self.layers = 2.0, [nn.Linear(2, 2)]
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x * self.gain
+
+
+def test_values_behind_objects_are_noticed():
+    settings, x = Settings(), mytorch.ones(1, 2)
+    function = mytorch.compile(lambda x: settings(x))
+    for change in (
+        lambda: None,
+        lambda: setattr(settings, "gain", 3.0),
+        lambda: settings.layers.append(nn.Linear(2, 2)),
+        lambda: setattr(settings.layers[0], "weight", nn.Parameter(mytorch.ones(2, 2))),
+        lambda: settings.layers[0].weight.data.zero_(),
+        lambda: setattr(settings.layers[0].weight, "data", mytorch.full((2, 2), 3.0).data),
+        lambda: settings.layers[0].requires_grad_(False),
+    ):
+        change()
+        assert mytorch.equal(function(x), settings(x))
+    assert len(function.history) == 5  # new values of parameters need no other program
+
+
+# Elements that the function asks for.
+
+
+def absolute(x):
+    if x.sum() > 0:
+        return x * 2
+    return -x
+
+
+def test_branches():
+    function, x = mytorch.compile(absolute, fullgraph=True), mytorch.tensor([1.0, 2.0])
+    for sign in (1, -1, 1, -1, 1):
+        assert mytorch.equal(function(x * sign), absolute(x * sign))
+    reasons = [reason for reason, _ in function.history]
+    assert reasons == ["first call", "an element that it asks for is False, was True"]
+
+
+def halve(x):
+    count = 0
+    while x.abs().max() > 1:
+        x, count = x / 2, count + 1
+    return x, count
+
+
+def test_loops():
+    function = mytorch.compile(halve, fullgraph=True)
+    for scale in (1.0, 5.0, 1.0, 9.0, 5.0):
+        ours, want = function(mytorch.full((2,), scale)), halve(mytorch.full((2,), scale))
+        assert mytorch.equal(ours[0], want[0]) and ours[1] == want[1]
+    assert len(function.history) == 3
+
+
+def writes_first(x):
+    x.add_(1)
+    return x if x.sum() > 0 else -x
+
+
+EAGER = {
+    "an element": (lambda x: x * x.sum().item(), "asks for the element of an array of float32"),
+    "elements": (lambda x: x * x.tolist()[0], "the elements of an array"),
+    "print": (lambda x: print(x) or x, "elements"),
+    "a mask": (lambda x: x[x > 0], "depends on the data"),
+    "after a write": (writes_first, "after it has written in place"),
+    "a disabled function": (mytorch.compiler.disable(lambda x: x + 1), "compilation is disabled"),
+    "a checkpoint": (
+        lambda x: mytorch.utils.checkpoint.checkpoint(lambda x: x * 2, x, use_reentrant=False), "a generator",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_what_runs_eagerly(name):
+    function, reason = EAGER[name]
+    compiled, x = mytorch.compile(function), mytorch.tensor([1.0, 2.0])
+    with pytest.warns(UserWarning, match=f"test_compile.py:[0-9]+: .*{reason}"):  # the line
+        assert mytorch.equal(compiled(x.clone()), function(x.clone()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once is enough
+        assert mytorch.equal(compiled(x.clone()), function(x.clone()))
+    with pytest.raises(RuntimeError, match=f"fullgraph=True.*test_compile.py:[0-9]+: .*{reason}"):
+        mytorch.compile(function, fullgraph=True)(x.clone())
+    assert mytorch.equal(x, mytorch.tensor([1.0, 2.0])) and mytorch.ones(1).item() == 1
+
+
+def step_of(optimizer, **hooks):
+    model = nn.Linear(6, 3)
+    optimizer = optimizer(model.parameters())
+    for name, hook in hooks.items():
+        getattr(optimizer, name)(hook)
+    return training(model, optimizer)
+
+
+def test_steps_that_run_eagerly():
+    x, y = batch(0)
+    model = nn.Linear(6, 3)
+    optimizer, scaler = sgd(model.parameters()), mytorch.amp.GradScaler("cpu")
+
+    def scaled(x, y):
+        scaler.scale(F.cross_entropy(model(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    accumulated = nn.Linear(6, 3)
+    accumulated.weight.register_post_accumulate_grad_hook(lambda p: None)
+    for step, reason in (
+        (step_of(sgd, register_step_post_hook=lambda *_: None), "hooks"),
+        (training(accumulated, sgd(accumulated.parameters())), "DDP"),
+        (scaled, "GradScaler"),
+    ):
+        with pytest.warns(UserWarning, match=reason):
+            mytorch.compile(step)(x, y)
+
+
+def test_an_error_of_the_function_is_the_functions():
+    function = mytorch.compile(lambda x: x @ mytorch.ones(3, 3))
+    with pytest.raises(RuntimeError, match="matmul") as ours, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function(mytorch.ones(2, 2))
+    with pytest.raises(RuntimeError) as want:
+        function._function(mytorch.ones(2, 2))
+    assert str(ours.value) == str(want.value)
+
+
+def test_a_write_to_an_argument():
+    function, x = mytorch.compile(lambda x: x.mul_(2), fullgraph=True), mytorch.ones(2)
+    assert function(x) is x and function(x).tolist() == [4, 4]
+    w = mytorch.ones(2, requires_grad=True)
+    y = (w * x).sum()
+    function(x)
+    with pytest.raises(RuntimeError, match="modified"):
+        y.backward()
+
+
+def test_what_backward_needs_is_watched():
+    function = mytorch.compile(lambda x, w: (x * w).tanh(), fullgraph=True)
+    x, w = mytorch.ones(2), mytorch.ones(2, requires_grad=True)
+    y = function(x, w)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified"):
+        y.sum().backward()
+
+
+def test_no_second_derivative():
+    x = mytorch.ones(2, requires_grad=True)
+    y = mytorch.compile(lambda x: x**3)(x).sum()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        mytorch.autograd.grad(y, x, create_graph=True)
+
+
+def test_results_that_need_no_gradient():
+    x = mytorch.ones(3, requires_grad=True)
+    values, indices, same, nothing = mytorch.compile(lambda x: (*x.max(0), x, None), fullgraph=True)(x)
+    assert values.requires_grad and not indices.requires_grad and same is x and nothing is None
+    detached = mytorch.compile(lambda x: (x * 2, (x * 3).detach()), fullgraph=True)(x)
+    assert [y.requires_grad for y in detached] == [True, False]
+
+
+def test_a_part_of_a_compiled_function():
+    inner = mytorch.compile(lambda x: x * 2)
+    outer = mytorch.compile(lambda x: inner(x) + 1, fullgraph=True)
+    assert outer(mytorch.ones(2)).tolist() == [3, 3] and inner.history == []
+
+
+class Model:
+    factor = 3.0
+
+    @mytorch.compile
+    def scaled(self, x):
+        return x * self.factor
+
+
+def test_a_method():
+    first, second, x = Model(), Model(), mytorch.ones(2)
+    second.factor = 4.0
+    assert (first.scaled(x) + second.scaled(x)).tolist() == [7, 7]
+
+
+def test_random_numbers():
+    def function(x):
+        return F.dropout(x + mytorch.randn(4), 0.5) + mytorch.randint(0, 5, (4,)), mytorch.bernoulli(x)
+
+    found = []
+    for call in (function, mytorch.compile(function, fullgraph=True)):
+        mytorch.manual_seed(3)
+        found.append([y.numpy() for _ in range(3) for y in call(mytorch.full((4,), 0.5))])
+    np.testing.assert_array_equal(*found)
+
+
+def test_threads():
+    function, results = mytorch.compile(lambda x: (x * 2 + 1).sum()), []
+
+    def work():
+        results.extend(function(mytorch.ones(k)).item() == 3 * k for k in (1, 2, 3, 1, 2, 3))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 24 and all(results)
+
+
+def test_wrong_calls():
+    with pytest.raises(TypeError, match="expected a function or a module, got int"):
+        mytorch.compile(3)
+    with pytest.raises(TypeError, match="expected a compiled function"):
+        mytorch.compiler.explain(len)
+    kept = []
+    mytorch.compile(lambda x: kept.append(x * 2) or x)(mytorch.ones(2))
+    with pytest.raises(RuntimeError, match="part of a program that was captured"):
+        kept[0] + 1

@@ -1,0 +1,117 @@
+"""Loops, compiled, compute what NumPy does; and what the passes that make them take and leave."""
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch.nn import functional as F
+from mytorch.stream.programs import Instruction, Program, Value, capture, execution
+from mytorch.stream.programs.passes import functionalize
+from tests.stream.loop_cases import assert_close, cases, every_expression, layer_norm_step
+
+NAMES = ("kinds 0", "kinds 1", "layer norm 1", "cross entropy 0")
+
+
+@pytest.fixture(scope="module")
+def by_name():
+    pytest.importorskip("numba")
+    return {"every expression 0": every_expression(), **cases(), "long rows": cases(9, 9000)["kinds 1"]}
+
+
+@pytest.mark.parametrize("name", ["every expression 0", *NAMES, "long rows"])
+def test_compiled(by_name, name):
+    case = by_name[name]
+    assert_close(case.outputs(execution.loaded(case.loop)), case.outputs())
+
+
+def test_the_cases_have_steps_of_every_kind(by_name):
+    steps = {(s.kind, s.name) for name in NAMES for s in by_name[name].loop.steps}
+    assert steps >= {("row", "sum"), ("row", "max"), ("row", "min"), ("row", "take"), ("column", "sum")}
+
+
+def test_where_sources_are_kept(by_name, monkeypatch, tmp_path):
+    monkeypatch.setenv("MYTORCH_CACHE", str(tmp_path))
+    execution.loaded.cache_clear()
+    execution.loaded(by_name["kinds 0"].loop)
+    assert {path.name for path in tmp_path.glob("programs/*/*")} >= {"loop.py"}
+    execution.loaded.cache_clear()
+
+
+@pytest.mark.parametrize("index", [100, -101])
+def test_an_index_out_of_bounds(by_name, index):
+    case = by_name["cross entropy 0"]
+    arrays = [np.full_like(a, index) if a.dtype == np.int64 else a for a in case.arrays]
+    for function in (execution.loaded(case.loop), None):
+        with pytest.raises(IndexError, match="out of bounds"):
+            case._replace(arrays=arrays).outputs(function)
+
+
+def names(function, *tensors):
+    with F.use_fused(False):
+        return [i.name for i in capture(function, *tensors).optimized().instructions]
+
+
+x = mytorch.ones(6, 10)
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda x: (x > 0) + (x > 1), 1),  # of bools it is "or"
+        (lambda x: (x > 0) == (x > 1), 0),
+        (lambda x: (x > 0) * x, 0),
+        (lambda x: (x > 0).float() * (x > 1).float(), 0),
+        (lambda x: x**3, 0),
+        (lambda x: x * np.float64(0.1) > 0, 0),
+        (lambda x: x.sum(0) + (x * 2).sum(0), 1),
+        (lambda x: F.cross_entropy(x, mytorch.tensor([0, 2, 1, 1, 0, 9]), reduction="sum"), None),
+    ],
+)
+def test_what_loops_take(function, count):
+    """And how many functions are left; all results are as without passes."""
+    found = names(function, x)
+    if count is not None:
+        assert len([name for name in found if name != "loop"]) == count, found
+    with F.use_fused(False):
+        program = capture(function, x)
+        np.testing.assert_allclose(program.optimized()(x).numpy(), function(x).numpy(), 1e-5)
+
+
+def test_layer_norm_and_its_backward_pass_are_two_loops():
+    v = mytorch.ones(10, requires_grad=True)
+    found = names(layer_norm_step, x.clone().requires_grad_(), v, v.clone().detach().requires_grad_(), x)
+    others = ["sum", "ones_like", "broadcast_to", "reshape", "reshape"]
+    assert [name for name in found if name != "loop"] == others
+    assert found.count("loop") == 3  # two copies of gradients are the third
+
+
+def test_numbers_of_numpy_may_change_the_dtype():
+    """`multiply(float32, float64, out=float32)` isn't `multiply(float32, float64)`, which is float64."""
+    v, w = (Value(k, (3,), (4,), np.dtype("float32")) for k in range(2))
+    for number, name in ((np.float64(2), "multiply"), (np.float32(2), None), (2.0, None)):
+        made = Instruction("add", (v, v), {}, (w,))
+        write = Instruction("multiply", (v, number), {"out": (w,)}, (), (w,))
+        program = functionalize(Program((v,), {}, {}, [made, write], w))
+        assert bool(program.instructions[1].written) == (name is not None)
+
+
+def test_triton_source():
+    program = capture(lambda x: F.softmax(x * 2, -1), x).optimized()
+    assert program.source("cuda") == (
+        "@triton.jit\n"
+        "def loop0(x0_ptr, y5_ptr, rows, n, BLOCK: tl.constexpr):\n"
+        "    j = tl.arange(0, BLOCK)\n"
+        "    inside = j < n\n"
+        "    i = tl.program_id(0)\n"
+        "    at = tl.cast(i, tl.int64) * n + j\n"
+        "    x0 = tl.load(x0_ptr + at, mask=inside)\n"
+        "    v0 = x0 * 2.0\n"
+        '    v1 = tl.reduce(tl.where(inside, v0, -float("inf")), 0, larger)\n'
+        "    v2 = v0 - v1\n"
+        "    v3 = tl.exp(v2)\n"
+        "    v4 = tl.sum(tl.where(inside, v3, 0.0), axis=0)\n"
+        "    v5 = v3 / v4\n"
+        "    tl.store(y5_ptr + at, v5, mask=inside)"
+    )
+    with pytest.raises(ValueError, match="got 'metal'"):
+        program.source("metal")
