@@ -72,16 +72,40 @@ def heights(drawing):
 
 
 def test_files(tmp_path):
-    with F.use_fused(False):
-        program = training()
+    program = training()
     program.draw(tmp_path / "p.svg")
-    assert (tmp_path / "p.svg").read_text() == svg(program) and "v1 = " in svg(program)
+    assert (tmp_path / "p.svg").read_text() == svg(program)
     program.draw(tmp_path / "p.html")
     page = (tmp_path / "p.html").read_text()
-    assert page.count("<svg") == 2 and svg(program) in page and svg(program, steps=False) in page
-    assert "v1 = " not in svg(program, steps=False)
+    assert page.count("<svg") == page.count('type="radio"') == 2
+    assert svg(program) in page and svg(program, 1) in page
     with pytest.raises(ValueError, match="drawn as .svg or .html, got .*p.png"):
         program.draw(tmp_path / "p.png")
+
+
+def test_modules_are_a_box_each():
+    inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Softmax(-1))
+    model = nn.Sequential(nn.Sequential(inner, nn.LayerNorm(4)), nn.Linear(4, 2))
+    program = capture(model, mytorch.ones(3, 4))
+    depths = {i.origin.count(".") for i in program.instructions}
+    assert depths == {0, 1, 2}
+    counts = [len(boxes(svg(program, level))[0]) for level in (1, 2, 3, None)]
+    assert counts[0] < counts[1] < counts[2] < counts[3]
+    _, lines, _ = boxes(svg(program, 1))
+    assert lines == ["input", "%6: float32[3, 4]", "0", "8 instructions", *lines[-4:]] and "linear" in lines
+
+
+def test_calls_of_objects():
+    model = nn.Linear(4, 4)
+    optimizer = mytorch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    _, lines, _ = boxes(svg(capture(step, mytorch.ones(3, 4)).optimized()))
+    assert {"host.set_grad", "host.step"} <= {*lines} and "<SGD>" in lines
 
 
 def test_text_is_escaped():

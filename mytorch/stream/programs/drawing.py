@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -17,7 +18,7 @@ _MOST_CHARS = 64
 _COLOURS = {  # of what a box stands for: fill and edge
     "input": ("#e3edf8", "#2563a8"), "state": ("#e9edf1", "#8794a1"), "constant": ("#e9edf1", "#8794a1"),
     "loop": ("#dff2e7", "#1f7a4d"), "kernel": ("#fcebd3", "#b45f06"), "call": ("#ffffff", "#8794a1"),
-    "return": ("#e3edf8", "#2563a8"),
+    "module": ("#ffffff", "#1f2a37"), "host": ("#fde5e3", "#b3261e"), "return": ("#e3edf8", "#2563a8"),
 }  # fmt: skip
 _STYLE = """text { font: 12px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #1f2a37; white-space: pre }
 .head { font-weight: bold } path { fill: none; stroke: #8794a1; stroke-width: 1.2 }"""
@@ -25,20 +26,15 @@ _TIP = """<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" m
 <polygon points="0,0 8,4 0,8" fill="#8794a1"/></marker>"""
 _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font: 14px system-ui, sans-serif; margin: 16px }} .open {{ display: none }}
-#steps:checked ~ .open {{ display: block }} #steps:checked ~ .closed {{ display: none }}
-</style>
-<input type="checkbox" id="steps"> <label for="steps">the steps of loops</label>
-<div class="closed">{closed}</div>
-<div class="open">{opened}</div>
-"""
+<style>body {{ font: 14px system-ui, sans-serif; margin: 16px }} div {{ display: none }} {style}</style>
+{title}, by levels of modules: {buttons}
+{drawings}"""
 
 
 def draw(program: Program, path: str | os.PathLike) -> None:
     """Draws a program to a file whose suffix is .svg or .html: a box for each instruction, an arrow for each
-    array that it takes. Views are drawn as what they are views of. In the page, the steps of loops are shown
-    and hidden.
+    array that it takes. Views are drawn as what they are views of. The page has a drawing for each level of
+    modules, to choose from, in which what modules do is one box each.
 
     Raises:
         ValueError: another suffix.
@@ -46,16 +42,29 @@ def draw(program: Program, path: str | os.PathLike) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in (".svg", ".html"):
         raise ValueError(f"a program is drawn as .svg or .html, got {path}")
-    content = svg(program)
-    if suffix == ".html":
-        content = _PAGE.format(title=escape(program.name), closed=svg(program, False), opened=content)
     with atomic_write(path) as file:
-        file.write_text(content, encoding="utf-8")
+        file.write_text(svg(program) if suffix == ".svg" else _page(program), encoding="utf-8")
 
 
-def svg(program: Program, steps: bool = True) -> str:
-    """Returns the drawing as SVG; without `steps`, loops are a line each."""
-    rows = _rows(_boxes(program, steps))
+def _page(program: Program) -> str:
+    most = max([i.origin.count(".") + 1 for i in program.instructions if i.origin], default=0)
+    levels = {**{f"{level}": level for level in range(1, most + 1)}, "all": None}
+    return _PAGE.format(
+        title=escape(program.name),
+        style=" ".join([f"#b{k}:checked ~ #d{k} {{ display: block }}" for k in levels]),
+        buttons=" ".join([f'<input type="radio" name="level" id="b{k}" checked> {k}' for k in levels]),
+        drawings="\n".join([f'<div id="d{k}">{svg(program, level)}</div>' for k, level in levels.items()]),
+    )
+
+
+def svg(program: Program, level: int | None = None) -> str:
+    """Returns the drawing as SVG.
+
+    Args:
+        level: instructions one after another whose modules have the same first names, as "transformer.h" at
+            level 2, are one box, and the state isn't shown; None for all instructions.
+    """
+    rows = _rows(_boxes(program, level))
     _place(rows)
     boxes = [box for row in rows for box in row]
     left = min([box.x for box in boxes]) - _MARGIN
@@ -93,36 +102,53 @@ class _Box:
         return self.x + self.width / 2
 
 
-def _boxes(program: Program, steps: bool) -> list[_Box]:
+def _boxes(program: Program, level: int | None) -> list[_Box]:
     """Returns the boxes in the order of the program; what isn't used has none."""
     boxes = []
-    for kind, given in (("input", program.inputs), ("state", program.state), ("constant", program.constants)):
+    kinds = {"input": program.inputs, "state": program.state, "constant": program.constants}
+    for kind, given in kinds.items() if level is None else [("input", program.inputs)]:
         boxes += [(_Box(kind, [kind, value.described()]), [], [value]) for value in given]
     kernels = {i.outputs[-1]: i.args[0] for i in program.instructions if i.name == "kernel"}
-    for i in program.instructions:
-        if i.written or any([value.of is None for value in i.outputs]):  # else a view
-            kind = i.name.partition(".")[0]
-            lines = [line[:_MOST_CHARS] for line in _lines(i, steps, kernels)]
-            box = _Box(kind if kind in _COLOURS else "call", lines)
-            boxes.append((box, i.inputs(), [*i.outputs, *i.written]))
+    for path, group in _groups(program, level):
+        kind, lines = "module", [path, f"{len(group)} instructions"]
+        if len(group) == 1:
+            kind, lines = group[0].name.partition(".")[0], _lines(group[0], kernels)
+        box = _Box(kind if kind in _COLOURS else "call", [line[:_MOST_CHARS] for line in lines])
+        taken = [value for i in group for value in i.inputs()]
+        boxes.append((box, taken, [value for i in group for value in (*i.outputs, *i.written)]))
     returned = _Box("return", ["return", text(program.outputs)[:_MOST_CHARS]])
     boxes.append((returned, program.results(), []))
     latest: dict[Value, _Box] = {}  # by storage: the box that made it, or wrote to it last
     for box, taken, made in boxes:
-        box.sources = list(dict.fromkeys([latest[value.storage] for value in taken]))
+        storages = [value.storage for value in taken]
+        box.sources = list(dict.fromkeys([latest[storage] for storage in storages if storage in latest]))
         latest |= {value.storage: box for value in made}
     used = {source for box, _, _ in boxes for source in box.sources}
     return [box for box, _, _ in boxes if box in used or box.kind not in ("input", "state", "constant")]
 
 
-def _lines(i: Instruction, steps: bool, kernels: dict[Value, str]) -> list[str]:
+def _groups(program: Program, level: int | None) -> Iterator[tuple[str, list[Instruction]]]:
+    """Yields the instructions that are a box each, and the path of their module; views have none."""
+    shown = [i for i in program.instructions if i.outputs == () or not all(y.of for y in i.outputs)]
+    if level is None:
+        yield from [("", [i]) for i in shown]
+        return
+    path, paths = "", {}
+    for i in shown:  # what has no module belongs to that before it
+        path = ".".join(i.origin.split(".")[:level]) or path
+        paths[i] = path
+    yield from [(path, list(group)) for path, group in itertools.groupby(shown, paths.__getitem__)]
+
+
+def _lines(i: Instruction, kernels: dict[Value, str]) -> list[str]:
     results = [value.described() for value in i.outputs if value.dtype.kind != "O"]
     if i.name == "loop":
-        head, *inner = str(i).split("\n")
-        inner = [line.strip() for line in inner] if steps else results
-        return [head.rpartition(" = ")[2].rstrip(":"), *inner]
-    if i.name.startswith("kernel"):
-        return [i.args[0] if i.name == "kernel" else f"{kernels[i.args[0]]}.vjp", *results]
+        head, *steps = str(i).split("\n")
+        return [head.rpartition(" = ")[2].rstrip(":"), *[line.strip() for line in steps]]
+    if i.name == "kernel":
+        return [i.args[0], *results]
+    if i.name == "kernel.vjp":
+        return [f"{kernels.get(i.args[0], i.name)}.vjp", *results]
     rest = [text(x) for x in i.args if not any([isinstance(leaf, Value) for leaf in leaves(x)])]
     rest += [f"{name}={text(x)}" for name, x in i.kwargs.items() if x is not None]
     writes = [f"writes {', '.join(map(repr, i.written))}"] if i.written else []
