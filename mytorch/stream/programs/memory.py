@@ -91,7 +91,7 @@ def memory_of(program: Program) -> Memory:
         alive = [storage for storage in count if storage in sizes]
         peak = sum([sizes[storage] for storage in alive]) + _copies(i)
         if peak > best.peak:
-            held = [Held(storage, sizes[storage], makers[storage]) for storage in alive]
+            held = [Held(storage, sizes[storage], makers[storage]) for storage in alive if sizes[storage]]
             held.sort(key=lambda x: -x.nbytes)
             best = best._replace(peak=peak, at=number, instruction=i, held=held)
         count.update(i.outputs if i.name == "host.set_grad" else ())  # `.grad` keeps it
