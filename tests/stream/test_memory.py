@@ -49,7 +49,7 @@ FUNCTIONS = {f.__name__: f for f in (deep, training, attention, views)}
 @pytest.fixture
 def idle_loops(monkeypatch):
     """Loops that compute nothing, so that what is measured are the arrays."""
-    monkeypatch.setattr(execution, "runnable", lambda loop: lambda *args: None)
+    monkeypatch.setattr(execution, "runnable", lambda loop, is_small=False: lambda *args: None)
 
 
 @pytest.mark.parametrize("kernels", [False, True])

@@ -14,8 +14,8 @@ __all__ = [
     "remove_dead_code", "simplify_slices",
 ]  # fmt: skip
 PASSES = (
-    functionalize, fold_views, simplify_slices, fold_constants, merge_common_subexpressions, remove_dead_code,
-    fuse, remove_dead_code,
+    functionalize, fold_views, simplify_slices, merge_common_subexpressions, remove_dead_code, fuse,
+    remove_dead_code, fold_constants,
 )  # fmt: skip
 
 
