@@ -23,7 +23,8 @@ from .cache import KVCache
 if TYPE_CHECKING:
     from .llama import LlamaBlock
 
-_NUMBERS = ("eps", "num_heads", "num_kv_heads", "head_dim", "has_norms", "activation")  # that a plan depends on
+# What a plan depends on besides the weights.
+_NUMBERS = ("eps", "num_heads", "num_kv_heads", "head_dim", "has_norms", "activation")
 _Weight = tuple[np.ndarray | None, ...]  # weight, None, None, bias; or codes, scales, offsets, bias
 
 

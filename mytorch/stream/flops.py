@@ -48,7 +48,7 @@ def _convolution_weight(i: Instruction) -> int:
 
 
 def _steps(i: Instruction, states: int) -> int:
-    """The steps of a recurrent layer: the hidden state before each row, times the weights after the states."""
+    """A recurrent layer: the hidden state before each row, times the weights after the states."""
     gates, weights = i.inputs[0], i.inputs[1 + states :]
     return 2 * gates.shape[0] * sum([math.prod(w.shape) for w in weights if len(w.shape) == 2])
 

@@ -2,15 +2,24 @@
 
 from ..program import Program
 from .common_subexpressions import merge_common_subexpressions
+from .constants import fold_constants
 from .dead_code import remove_dead_code
 from .functionalize import functionalize
 from .fusion import fuse
+from .views import fold_views
 
-__all__ = ["functionalize", "fuse", "merge_common_subexpressions", "optimized", "remove_dead_code"]
+__all__ = [
+    "fold_constants", "fold_views", "functionalize", "fuse", "merge_common_subexpressions", "optimized",
+    "remove_dead_code",
+]  # fmt: skip
+PASSES = (
+    functionalize, fold_views, fold_constants, merge_common_subexpressions, remove_dead_code, fuse,
+    remove_dead_code,
+)  # fmt: skip
 
 
 def optimized(program: Program) -> Program:
     """Returns the program after all passes."""
-    for step in (functionalize, merge_common_subexpressions, remove_dead_code, fuse, remove_dead_code):
+    for step in PASSES:
         program = step(program)
     return program
