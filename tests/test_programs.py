@@ -219,6 +219,7 @@ def meta_learning(torch):
 
 
 PROGRAMS = [residual_network, gradient_penalty, autoencoder, transformer, tagger, meta_learning]
+COMPILED = [residual_network, autoencoder, transformer, tagger]  # the others differentiate twice
 
 
 @pytest.fixture
@@ -240,3 +241,15 @@ def test_both_have_the_same_losses(doubles, program):
     theirs, mine = losses
     np.testing.assert_allclose(mine, theirs, rtol=1e-8)
     assert len(set(theirs)) == len(theirs), "it learns nothing: the losses don't change"
+
+
+@pytest.mark.parametrize("program", COMPILED, ids=lambda f: f.__name__)
+def test_compiled_models_have_the_same_losses(doubles, program):
+    states = initial(lambda m: program(m)[0])
+    losses = []
+    for compiling in (lambda model: model, mytorch.compile):
+        modules, train = program(mytorch)
+        for k, module in enumerate(map(loaded, modules, states)):
+            modules[k] = module if isinstance(module, mytorch.nn.ModuleDict) else compiling(module)
+        losses.append(list(train(*modules)))
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-8)

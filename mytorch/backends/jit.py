@@ -70,9 +70,7 @@ def kernel(
         nonlocal on_pool, serial
         small = is_small(args, grain)
         if (small and compiled_twice) or not threads.running:
-            if serial is None:
-                serial = _compiled(_renamed(function), parallel=False)
-            return serial(*args)
+            return compiled_serially()(*args)
         if on_pool is None:
             on_pool = _compiled(function, parallel=True)
         with threads.turn:
@@ -81,6 +79,14 @@ def kernel(
                     return on_pool(*args)
             return on_pool(*args)
 
+    def compiled_serially() -> Callable:
+        """Returns the kernel for one thread, for callers that know that arrays are small."""
+        nonlocal serial
+        if serial is None:
+            serial = _compiled(_renamed(function), parallel=False)
+        return serial
+
+    call.serial = compiled_serially
     return call
 
 

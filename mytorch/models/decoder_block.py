@@ -23,6 +23,8 @@ from .cache import KVCache
 if TYPE_CHECKING:
     from .llama import LlamaBlock
 
+# What a plan depends on besides the weights.
+_NUMBERS = ("eps", "num_heads", "num_kv_heads", "head_dim", "has_norms", "activation")
 _Weight = tuple[np.ndarray | None, ...]  # weight, None, None, bias; or codes, scales, offsets, bias
 
 
@@ -71,17 +73,19 @@ class _Plan:
             for entries in (module._modules, module._parameters, module._buffers)
             for name, entry in entries.items()
         ]
+        attributes = [vars(module) for module in self._modules]
+        self._numbers = [(a, name, a[name]) for a in attributes for name in _NUMBERS if name in a]
         self.arguments = _arguments(block, kernels) if self.is_valid() else None
 
     def is_valid(self) -> bool:
-        """Returns whether the block has the same layers and arrays as before, and no hooks."""
+        """Returns whether the block has the same layers, arrays and numbers as before, and no hooks."""
         for module in self._modules:
             if module._hooks is not None:
                 return False
         for entries, name, entry, raw in self._entries:
             if entries.get(name) is not entry or (raw is not None and entry._data._array is not raw):
                 return False
-        return True
+        return all([attributes.get(name) == number for attributes, name, number in self._numbers])
 
 
 def _arguments(block: LlamaBlock, kernels: ModuleType) -> tuple | None:
@@ -93,6 +97,8 @@ def _arguments(block: LlamaBlock, kernels: ModuleType) -> tuple | None:
         return None
     weights = _weights(attention, mlp)
     if weights is None or norms[0].eps is None or norms[0].eps != norms[1].eps:
+        return None
+    if norms[0].weight is None or norms[1].weight is None:
         return None
     of_norms = tuple([raw_of(norm.weight) for norm in norms])
     formats = {(weight[0].dtype, weight[2] is None) for weight in weights}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -138,7 +138,7 @@ def _einsum(*operands, equation):
     if len(operands) > 1:
         check_dtypes("einsum", *operands)
     terms, out = parse(equation, [x.ndim for x in operands])
-    sizes = _sizes(terms, operands)
+    sizes = sizes_of(terms, operands)
 
     def vjp_of(i):
         """The gradient of operand i: the same kind of sum, of `g` and the other operands."""
@@ -214,7 +214,7 @@ def _labels(text: str, ndim: int, where: str) -> Labels:
     return (*before, *range(named - ndim, 0), *after)
 
 
-def _sizes(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[str | int, int]:
+def sizes_of(terms: Sequence[Labels], operands: Sequence[RawArray]) -> dict[str | int, int]:
     """Returns the size of each label; 1 broadcasts."""
     sizes: dict[str | int, int] = {}
     for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
@@ -240,12 +240,8 @@ def _contract(
 ) -> RawArray:
     """The sum over all labels that are not in `out`, two arrays at a time, the cheapest pair first."""
     parts = [_simplified(x, term, sizes) for x, term in zip(arrays, terms, strict=True)]
-
-    def cost(pair):
-        return math.prod(sizes[name] for name in {*parts[pair[0]][1], *parts[pair[1]][1]})
-
     while len(parts) > 1:
-        i, j = min(combinations(range(len(parts)), 2), key=cost)
+        i, j = cheapest([names for _, names in parts], sizes)
         rest = [part for k, part in enumerate(parts) if k not in (i, j)]
         parts = [_pair(parts[i], parts[j], {*out, *(name for _, names in rest for name in names)}), *rest]
     x, names = _sum_over(*parts[0], set(out))
@@ -255,6 +251,15 @@ def _contract(
             x[tuple(slice(None) if name in names else None for name in out)], [sizes[name] for name in out]
         )
     return x
+
+
+def cheapest(terms: Sequence[Iterable], sizes: dict[str | int, int]) -> tuple[int, int]:
+    """The two operands whose product has the fewest multiplications."""
+
+    def cost(pair):
+        return math.prod([sizes[name] for name in {*terms[pair[0]], *terms[pair[1]]}])
+
+    return min(combinations(range(len(terms)), 2), key=cost)
 
 
 def _simplified(x: RawArray, names: Labels, sizes: dict[str | int, int]) -> tuple[RawArray, Labels]:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from ..backends.device import CPU, RawArray, on, refuse_capture, thread
+from ..backends.float_errors import IGNORE, errors
 from ..core.array import Array
 from ..core.grad_mode import _state, enable_grad
 from ..core.tensor import Tensor
@@ -201,9 +200,13 @@ class Optimizer(SavedState):
         clip, self.pending_clip = self.pending_clip, None
         scales = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         scaling = Scaling(*scales, clip, not getattr(self, "discards_grads", False))
-        for group, flat in self._flat_states():
-            with on(flat.device), np.errstate(all="ignore"):
-                self._step_flat(group, flat, scaling)
+        token = errors.set(IGNORE)  # inf and NaN are values
+        try:
+            for group, flat in self._flat_states():
+                with on(flat.device):
+                    self._step_flat(group, flat, scaling)
+        finally:
+            errors.reset(token)
         return loss
 
     @property

@@ -66,6 +66,9 @@ class Chunk:
         mean += self.scratch
 
 
+_NUMBERS = (float, bool, int, type(None))
+
+
 def as_number(value: Any) -> Any:
     """Returns an option as a Python number, which can't change an update's dtype; also inside a tuple."""
     if isinstance(value, tuple):
@@ -84,7 +87,7 @@ def as_numbers(group: dict[str, Any], keep_lr: bool = False) -> dict[str, Any]:
         if keep_lr and name == "lr" and isinstance(value, Tensor) and value.device is not CPU:
             options[name] = raw_of(value).astype(np.float32, copy=False).reshape(1)
         elif name != "params":
-            options[name] = as_number(value)
+            options[name] = value if type(value) in _NUMBERS else as_number(value)
     return options
 
 
@@ -164,6 +167,9 @@ def why_no_kernel(kernel: str | None, dtype: np.dtype, target: device) -> str:
     return registry.why_not(target.type)
 
 
+_loaded: dict[tuple[str | None, np.dtype], Callable] = {}  # kernels for the CPU, by name and dtype
+
+
 def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool | None) -> Callable | None:
     """Returns the function that updates in one pass; None if it isn't wanted or isn't available.
 
@@ -175,6 +181,8 @@ def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool
     """
     if fused is False or not (fused or use_fused.default):
         return None
+    if target is CPU and (found := _loaded.get((kernel, dtype))) is not None:
+        return found
     try:
         if reason := why_no_kernel(kernel, dtype, target):
             raise Unsupported(reason)
@@ -184,4 +192,6 @@ def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool
         if fused:
             raise
         return None
+    if target is CPU:
+        _loaded[kernel, dtype] = module.update
     return module.update

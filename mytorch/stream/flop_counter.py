@@ -1,11 +1,11 @@
-"""FlopCounterMode: the floating-point operations of what runs on meta tensors, by module and operation."""
+"""FlopCounterMode: the floating-point operations of what runs, by module and operation."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
 
-from ..backends.meta import products
+from .flops import product_flops
 from .instruction import Instruction
 from .recording import Sink, start, stop
 
@@ -16,16 +16,13 @@ class FlopCounterMode(Sink):
     """A context that counts the floating-point operations of products, 2 M N K for (M, K) by (K, N).
 
     Matrix products are all that is counted, as in PyTorch; attention and convolutions are made of them. What
-    is counted is what runs: forward, backward and what a checkpoint computes again. Tensors are on the device
-    "meta", so that it takes no time, whatever their size.
+    is counted is what runs: forward, backward and what a checkpoint computes again (see `stream.flops`). On
+    the device "meta" it takes no time, whatever the size of the tensors; the count is that of every device.
 
     Args:
         mods: ignored; modules are found by themselves, as in PyTorch.
         depth: of the modules in the table; None for all.
         display: prints the table at the end.
-
-    Raises:
-        RuntimeError: an operation inside is on another device.
 
     Source: torch.utils.flop_counter, https://docs.pytorch.org/docs/2.13/_modules/torch/utils/flop_counter.html
 
@@ -39,36 +36,21 @@ class FlopCounterMode(Sink):
     def __init__(self, mods: Any = None, depth: int | None = 2, display: bool = True):
         self.depth, self.display = depth, display
         self._counts: dict[tuple[str, str], int] = defaultdict(int)  # by module and operation
-        self._running: list[Instruction] = []
 
     def __enter__(self) -> FlopCounterMode:
         self._counts.clear()
-        products.observers.append(self._add)
         start(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
         stop(self)
-        products.observers.remove(self._add)
         if self.display and exception[0] is None:
             print(self.get_table())
 
-    def begin(self, instruction: Instruction) -> None:
-        """Remembers what runs, which the next products belong to."""
-        devices = {x.device for x in instruction.inputs if x.shape}
-        if devices and "meta" not in devices:
-            raise RuntimeError(
-                f"FlopCounterMode counts the operations of meta tensors, got {instruction.name} on "
-                f"{devices.pop()}: make model and inputs with device='meta', or move them with .to('meta')"
-            )
-        self._running.append(instruction)
-
     def end(self, instruction: Instruction) -> None:
-        self._running.remove(instruction)
-
-    def _add(self, flops: int) -> None:
-        last = self._running[-1] if self._running else None
-        self._counts["" if last is None else last.module, "" if last is None else last.name] += flops
+        """Counts what ran."""
+        if count := product_flops(instruction):
+            self._counts[instruction.module, instruction.name] += count
 
     def get_total_flops(self) -> int:
         """Returns the sum."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from .instruction import BACKWARD, Instruction
+from ..ops.einsum import Labels, cheapest, parse, sizes_of
+from .instruction import Instruction
 
-_BACKWARD = "_backward"
+_Formula = Callable[[Instruction], int]
+Sizes = dict[str | int, int]
 
 
 def _matmul(i: Instruction) -> int:
@@ -40,27 +43,108 @@ def _transposed_convolution(i: Instruction) -> int:
     return 2 * math.prod(x.shape) * math.prod(weight.shape[1:])
 
 
+def _convolution_weight(i: Instruction) -> int:
+    return 2 * math.prod(i.inputs[1].shape) * math.prod(i.outputs[0].shape[1:])
+
+
+def _steps(i: Instruction, states: int) -> int:
+    """A recurrent layer: the hidden state before each row, times the weights after the states."""
+    gates, weights = i.inputs[0], i.inputs[1 + states :]
+    return 2 * gates.shape[0] * sum([math.prod(w.shape) for w in weights if len(w.shape) == 2])
+
+
+def _cached_attention(i: Instruction) -> int:
+    query, _, _, keys, values, position = i.arguments[:6]
+    length, known = query.shape[-2], position + query.shape[-2]
+    return 2 * math.prod(query.shape[:-2]) * length * known * (keys.shape[-1] + values.shape[-1])
+
+
+def _cached_self_attention(i: Instruction) -> int:
+    qkv, heads, keys, _, position = i.arguments[:5]
+    *batch, length, _ = qkv.shape
+    return 4 * math.prod(batch) * length * heads * keys.shape[-1] * (position + length)
+
+
+def _einsum(i: Instruction) -> int:
+    return _contraction(*_labels(i))
+
+
+def _labels(i: Instruction) -> tuple[list[Labels], Labels, Sizes]:
+    terms, out = parse(i.keywords["equation"], [len(a.shape) for a in i.inputs])
+    return terms, out, sizes_of(terms, i.inputs)
+
+
+def _einsum_gradients(i: Instruction) -> int:
+    """The gradient of an operand is the einsum of that of the result and the other operands."""
+    (terms, out, sizes), made = _labels(i.origin), [a.shape for a in i.outputs]
+    count = 0
+    for k, a in enumerate(i.origin.inputs):
+        if a.shape in made:
+            made.remove(a.shape)
+            count += _contraction([out, *terms[:k], *terms[k + 1 :]], terms[k], sizes)
+    return count
+
+
+def _contraction(terms: Sequence[Labels], out: Labels, sizes: Sizes) -> int:
+    """Each product of two operands; a label of one alone is summed over before."""
+    parts, count = [set(term) for term in terms], 0
+    while len(parts) > 1:
+        i, j = cheapest(parts, sizes)
+        rest = [part for k, part in enumerate(parts) if k not in (i, j)]
+        kept = set(out).union(*rest)
+        x = parts[i] & (kept | parts[j])
+        y = parts[j] & (kept | x)
+        if x & y - kept:
+            count += 2 * math.prod([sizes[name] for name in x | y])
+        parts = [(x | y) & kept, *rest]
+    return count
+
+
 def _elementwise(i: Instruction) -> int:
     return math.prod(i.outputs[0].shape)
 
 
-_FORWARD: dict[str, Callable[[Instruction], int]] = {
-    "matmul": _matmul, "linear": _linear, "linear_activation": _linear, "outer": _elementwise,
+def _gradients(i: Instruction) -> int:
+    """A product as large as that of the forward pass for the gradient of each factor; a bias has a sum."""
+    factors = {a.shape for a in i.origin.inputs[:2]}
+    return _FORMULAS[i.origin.name](i.origin) * sum([a.shape in factors for a in i.outputs])
+
+
+def _each_gradient(i: Instruction) -> int:
+    return _FORMULAS[i.origin.name](i.origin) * len(i.outputs)
+
+
+def _all_gradients(i: Instruction) -> int:
+    return 2 * _FORMULAS[i.origin.name](i.origin) if i.outputs else 0
+
+
+_PRODUCTS: dict[str, _Formula] = {
+    **dict.fromkeys(("linear", "linear_activation", "linear_cross_entropy", "quantized_linear"), _linear),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),
+    "matmul": _matmul, "einsum": _einsum,
+    "conv_input_gradient": _transposed_convolution, "conv_weight_gradient": _convolution_weight,
     "scaled_dot_product_attention": _attention, "self_attention": _self_attention,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
-    **dict.fromkeys(("add", "sub", "mul", "div"), _elementwise),
+    "cached_attention": _cached_attention, "cached_self_attention": _cached_self_attention,
+    "rnn_steps": functools.partial(_steps, states=1), "gru_steps": functools.partial(_steps, states=1),
+    "lstm_steps": functools.partial(_steps, states=2),
 }  # fmt: skip
-# Products in the backward pass for each one in the forward pass; of others, one for each gradient.
-_ATTENTION = 2.5  # computes the weights again, then four products, where the forward pass has two
-_NO_BACKWARD = ("add", "sub")
+_FORMULAS = {**_PRODUCTS, **dict.fromkeys(("add", "sub", "mul", "div", "outer"), _elementwise)}
+# Of vjps. Those of attention and recurrent layers compute all gradients at once. One that is differentiated
+# again has no arrays as outputs, and the operations in it are counted.
+_VJPS: dict[str, _Formula] = {
+    "einsum": _einsum_gradients,
+    **{name: _all_gradients for name in _PRODUCTS if name.endswith(("attention", "_steps"))},
+    **dict.fromkeys(("matmul", "conv_weight_gradient", "mul", "div", "outer"), _each_gradient),
+    **dict.fromkeys(("add", "sub"), lambda i: 0),
+}
 
 
 def flops(instruction: Instruction) -> int:
     """Returns the floating-point operations of products, convolutions, attention, `+ - * /` and their vjps.
 
     2 M N K for a product of (M, K) and (K, N), and again for the gradient of each factor; a causal mask
-    halves nothing. 0 for every other op: normalization, softmax and the like are bound by memory.
+    halves nothing, and what a kernel computes a second time isn't counted. 0 for every other op:
+    normalization, softmax and the like are bound by memory.
 
     >>> from mytorch.stream import flops, record
     >>> with record() as instructions:
@@ -68,20 +152,20 @@ def flops(instruction: Instruction) -> int:
     >>> flops(instructions[0])
     60
     """
-    if instruction.failed:
-        return 0
-    if instruction.phase != BACKWARD or instruction.origin is None:
-        count = _FORWARD.get(instruction.name)
-        return 0 if count is None else count(instruction)
+    formula = _formula(instruction)
+    return 0 if formula is None or instruction.failed else formula(instruction)
+
+
+def product_flops(instruction: Instruction) -> int:
+    """Returns `flops` without those of `+ - * /`."""
+    origin = instruction if instruction.origin is None else instruction.origin
+    return flops(instruction) if origin.name in _PRODUCTS else 0
+
+
+def _formula(instruction: Instruction) -> _Formula | None:
     origin = instruction.origin
-    count = None if origin.name in _NO_BACKWARD else _FORWARD.get(origin.name)
-    if count is None or not instruction.name.startswith(origin.name + _BACKWARD):
-        return 0
-    factor = _ATTENTION if origin.name.endswith("attention") else _products(instruction)
-    return int(factor * count(origin))
-
-
-def _products(instruction: Instruction) -> int:
-    """Returns how many gradients of factors a vjp computed; that of a bias is a sum."""
-    factors = {a.shape for a in instruction.origin.inputs[:2]}
-    return sum([a.shape in factors for a in instruction.outputs])
+    if origin is None:
+        return _FORMULAS.get(instruction.name)
+    if origin.name not in _FORMULAS or not instruction.name.startswith(origin.name + "_backward"):
+        return None
+    return _VJPS.get(origin.name, _gradients)

@@ -98,11 +98,10 @@ class Page:
         _NUMBER.pack_into(self.memory, _DONE_AT, request.number)
 
     def close(self) -> None:
-        """Removes the file."""
+        """Removes the file; the memory stays for the operations that other threads are in."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-            self.memory.close()
             if self.path.name.endswith(f"-{os.getpid()}"):  # not in a forked process
                 self.path.unlink(missing_ok=True)
 

@@ -81,6 +81,10 @@ def other_norms(model):
     model.model.layers[1].post_attention_layernorm.eps = 0.1
 
 
+def a_norm_without_weight(model):
+    model.model.layers[1].input_layernorm = nn.RMSNorm(96, model.config.rms_norm_eps, False)
+
+
 def a_subclass(model):
     class Doubled(nn.Linear):
         def forward(self, x):
@@ -95,8 +99,9 @@ def one_quantized_layer(model):
 
 
 @pytest.mark.parametrize(
-    "change", [other_norms, a_subclass, one_quantized_layer], ids=lambda change: change.__name__
-)
+    "change", [other_norms, a_norm_without_weight, a_subclass, one_quantized_layer],
+    ids=lambda change: change.__name__,
+)  # fmt: skip
 def test_other_blocks_run_their_layers(change, decoded):
     model = llama()
     change(model)
@@ -127,12 +132,17 @@ def replaced_layer(model):
     model.model.layers[0].mlp.up_proj = nn.Linear(96, 160, bias=False)
 
 
+def new_epsilon(model):
+    model.model.layers[0].input_layernorm.eps = model.model.layers[0].post_attention_layernorm.eps = 0.1
+
+
 def new_hook(model):
     model.model.layers[0].mlp.up_proj.register_forward_hook(lambda module, args, y: y * -2)
 
 
 @pytest.mark.parametrize(
-    "change", [replaced_weight, replaced_data, weight_in_place, replaced_layer, new_hook],
+    "change",
+    [replaced_weight, replaced_data, weight_in_place, replaced_layer, new_epsilon, new_hook],
     ids=lambda change: change.__name__,
 )  # fmt: skip
 def test_a_change_while_text_is_generated_is_seen(change):
@@ -145,6 +155,22 @@ def test_a_change_while_text_is_generated_is_seen(change):
         want = found()
     np.testing.assert_allclose(ours, want, 1e-4, 2e-6)
     assert abs(ours[2] - logits(llama(), 3)[2]).max() > 1e-3
+
+
+def test_a_new_activation_is_seen():
+    def found():
+        model = llama("q8_0")
+
+        def change(i):
+            model.model.layers[0].mlp.down_proj.activation = "relu" if i else None
+
+        return logits(model, 3, change)
+
+    ours = found()
+    with F.use_fused(False):
+        want = found()
+    np.testing.assert_allclose(ours, want, 1e-4, 2e-6)
+    assert abs(ours[2] - logits(llama("q8_0"), 3)[2]).max() > 1e-3
 
 
 def test_gradients_take_the_layers(decoded):

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -97,6 +98,26 @@ def test_operations_write_the_page(folder):
     assert (mine().step, mine().tokens_per_second) == (7, 1000.0)
     stream.unpublish()
     assert not page.read_pages() and _state.stream is None
+
+
+def test_an_operation_ends_after_the_page():
+    started, go_on, results = threading.Event(), threading.Event(), []
+
+    @mytorch.core.op.op
+    def slow(x):
+        started.set()
+        go_on.wait(60)
+        return x + 1, None
+
+    assert stream.publish()
+    thread = threading.Thread(target=lambda: results.append(slow(mytorch.ones(2)).tolist()))
+    thread.start()
+    assert started.wait(60)
+    stream.unpublish()
+    go_on.set()
+    thread.join(60)
+    assert results == [[2.0, 2.0]]
+    assert not page.read_pages() and "mytorch-page" not in Path("/proc/self/maps").read_text()
 
 
 def test_without_proc_the_file_has_a_name(folder, monkeypatch):

@@ -10,7 +10,6 @@ import numpy as np
 from .array import MetaArray, from_result, new, new_of, view
 from .creation import CREATION
 from .layout import like_sample, sample_of, sampled
-from .products import show_product
 from .ufuncs import call_ufunc, reduced_shape
 
 SHAPES: dict[Callable, Callable] = {}  # by function: the shape of its result; samples give the rest
@@ -271,10 +270,7 @@ def _einsum(subscripts, *operands, out=None, **kwargs):
             sizes[label] = n if sizes[label] == 1 else sizes[label]
     result = np.einsum(subscripts, *sampled(operands), **kwargs)
     found = _labels(target, result.ndim)
-    shape = tuple([sizes[label] for label in found])
-    if len(operands) == 2 and len(sizes) > len(found):
-        show_product(sizes.values())
-    return written(from_result(result, shape), out)
+    return written(from_result(result, tuple([sizes[label] for label in found])), out)
 
 
 def _labels(labels: str, ndim: int) -> list[str | int]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from .array import MetaArray, from_result
 from .layout import Shape, cut, sampled
-from .products import show_matmul
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
@@ -26,8 +25,6 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any
         _check_out(outs, shape)
     with np.errstate(all="ignore"):
         result = getattr(ufunc, method)(*sampled(inputs), **given)
-    if ufunc is np.matmul:
-        show_matmul(shape, np.shape(inputs[0]))
     if outs:
         return outs[0] if len(outs) == 1 else outs
     if isinstance(result, tuple):

@@ -12,8 +12,6 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-import numpy as np
-
 from ...backends.device import thread
 from ...core.tensor import Tensor, increment_version, raw_of
 from ...nn.module import Module
@@ -21,7 +19,7 @@ from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
 from .partition import Partition
-from .program import Value, leaves
+from .program import Value, fits, leaves
 from .reachable import Reachable
 from .tracing import Tracer
 
@@ -55,7 +53,7 @@ class Compiled:
 
     def reset(self) -> None:
         """Forgets all programs."""
-        self._versions: dict[Any, list[_Version | None]] = {}
+        self._versions: list[tuple[Any, _Version | None]] = []  # the last one that ran comes first
         self._last_key: Any = None
         self.history: list[tuple[str, str]] = []
 
@@ -64,27 +62,29 @@ class Compiled:
             return self._function(*args, **kwargs)
         tensors: list[Any] = []
         key = (key_of(args, tensors), key_of(kwargs, tensors) if kwargs else (), modes())
-        versions = self._versions.get(key)
-        reason = "first call" if self._last_key is None else None
-        for version in versions or ():
+        reason = None
+        for entry in self._versions:
+            if entry[0] != key:
+                continue
+            version = entry[1]
             if version is None:  # can't be captured
                 return self._function(*args, **kwargs)
-            change = version.change()
-            if change is None:
+            reason = version.change()
+            if reason is None:
                 try:
-                    return version(tensors)
+                    result = version(tensors)
                 except Mismatch as mismatch:
-                    change = str(mismatch)
-            reason = change
+                    reason = str(mismatch)
+                    continue
+                if entry is not self._versions[0]:
+                    self._versions = [entry, *[e for e in self._versions if e is not entry]]
+                return result
         if len(self.history) >= LIMIT:
             return self._function(*args, **kwargs)
         version = self._captured(args, kwargs, tensors, reason or difference(self._last_key, key))
         self._last_key = key
-        versions = self._versions.setdefault(key, [])
-        versions.insert(0, version)
-        if version is None:
-            return self._function(*args, **kwargs)
-        return version(tensors)
+        self._versions = [(key, version), *self._versions]
+        return self._function(*args, **kwargs) if version is None else version(tensors)
 
     def _captured(self, args: tuple, kwargs: dict, tensors: list, reason: str) -> _Version | None:
         """Returns a new version; None if the function runs eagerly from now on."""
@@ -108,7 +108,7 @@ class Compiled:
 
     def programs(self) -> list[Any]:
         """Returns the programs that were captured so far: forward, and backward where there is one."""
-        versions = [v for found in self._versions.values() for v in found if v is not None]
+        versions = [version for _, version in self._versions if version is not None]
         return [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -125,7 +125,7 @@ class _Version:
         self._reachable = Reachable(function, *others)
         with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
             self._owners = [
-                (weakref.ref(owner), value.dtype, value.shape, value.strides, owner.requires_grad)
+                (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
                 for value, owner in found.tracer.owners.items()
             ]
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
@@ -158,15 +158,19 @@ class _Version:
 
     def change(self) -> str | None:
         """Returns what has changed since the capture; None if the program still holds."""
-        for reference, dtype, shape, strides, requires_grad in self._owners:
+        for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
             owner = reference()
             if owner is None:
                 return "a tensor of the state is gone"
-            raw = owner._data._array
-            if type(raw) is not np.ndarray or (raw.shape, raw.strides, raw.dtype) != (shape, strides, dtype):
-                return f"a tensor of the state is {raw.dtype}{list(raw.shape)}, was {dtype}{list(shape)}"
-            if owner.requires_grad != requires_grad:
-                return f"requires_grad of a tensor of the state of shape {list(shape)} has changed"
+            now = owner._data._array
+            if now is not raw:
+                if not fits(now, value):
+                    old = f"{value.dtype}{list(value.shape)}"
+                    return f"a tensor of the state is {now.dtype}{list(now.shape)}, was {old}"
+                self._owners[k] = reference, value, now, requires_grad
+                self.partition.forward.executable().bind()
+            if (owner._node is not None) != requires_grad and owner.requires_grad != requires_grad:
+                return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
         if self._sets_grads and self._grads() != self._have_grads:
             return "parameters have a .grad where they had none, or none where they had one"
         return self._reachable.change()

@@ -14,7 +14,7 @@ from ...backends.blas import product
 from ...backends.device import RawArray
 from ...backends.float_errors import IGNORE, errors
 from ...core.grad_mode import _state
-from ...core.tensor import Tensor, increment_version
+from ...core.tensor import increment_version
 from ...nn.functional.composite import use_fused
 from .host import HOST
 from .kernels import run_kernel, run_vjp, with_lazy_gradients
@@ -22,6 +22,7 @@ from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
 from .program import Instruction, Program, Reference, Value, fits
 from .sources import module_of
 
+SMALL = 1 << 14  # elements of arrays that one thread works on
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
 
 
@@ -33,24 +34,40 @@ class Executable:
         del loops  # each is in a file of its own: see `loaded`
         for number, i in enumerate(with_lazy_gradients(program)):
             if i.name == "loop":
-                self._namespace[f"loop{number}"] = runnable(i.kwargs["loop"])
+                loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
+                self._namespace[f"loop{number}"] = runnable(loop, rows * n < SMALL)
         exec(compile(text, f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
-        changed = program.changed_storages()
-        self._state = [
-            (value, owner, program.state[value], value in changed) for value, owner in program.owners.items()
-        ]
+        changed = {value for i in program.instructions if not i.is_host for value in i.written}
+        self._state = [(value, owner, program.state[value]) for value, owner in program.owners.items()]
+        self._changed = [owner for value, owner in program.owners.items() if value in changed]
         saved = any([value.dtype.kind == "O" for value in program.results()])
         self._has_vjps = saved or any([i.name == "kernel.vjp" for i in program.instructions])
 
+    def bind(self) -> None:
+        """Makes the program use the arrays that the tensors of its state have now.
+
+        Raises:
+            RuntimeError: one has another shape or dtype, or is on another device.
+        """
+        for k, (value, reference, raw) in enumerate(self._state):
+            owner = reference()
+            if owner is not None and owner._data._array is not raw:
+                now = owner._data._array
+                if not fits(now, value):
+                    raise RuntimeError(
+                        f"a tensor of the program's state was {value.dtype}{list(value.shape)}, "
+                        f"and is {now.dtype}{list(now.shape)} now"
+                    )
+                self._namespace[_name(value)] = now
+                self._state[k] = value, reference, now
+
     def __call__(self, *raws: RawArray) -> Any:
-        for value, reference, raw, is_changed in self._state:
+        """Runs the program; its state must be bound."""
+        for reference in self._changed:
             owner = reference()
             if owner is not None:
-                if owner._data._array is not raw:
-                    self._rebind(value, owner)
-                if is_changed:
-                    increment_version(owner)
+                increment_version(owner)
         recording, _state.recording = _state.recording, self._has_vjps  # then kernels save what these need
         token = errors.set(IGNORE)  # inf and NaN are values
         try:
@@ -58,21 +75,6 @@ class Executable:
         finally:
             errors.reset(token)
             _state.recording = recording
-
-    def _rebind(self, value: Value, owner: Tensor) -> None:
-        """Uses the array that a tensor of the state has now.
-
-        Raises:
-            RuntimeError: it has another shape or dtype, or is on another device.
-        """
-        raw = owner._data._array
-        if not fits(raw, value):
-            raise RuntimeError(
-                f"a tensor of the program's state was {value.dtype}{list(value.shape)}, "
-                f"and is {raw.dtype}{list(raw.shape)} now"
-            )
-        self._namespace[_name(value)] = raw
-        self._state = [(v, o, raw if v is value else r, c) for v, o, r, c in self._state]
 
 
 def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
@@ -89,6 +91,14 @@ def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
             loops.append(i.kwargs["loop"].source(f"loop{number}"))
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n\n\n".join(loops), "\n".join(lines), namespace
+
+
+def computed(i: Instruction, known: dict[Value, RawArray]) -> RawArray:
+    """Returns the result of a single instruction of arrays whose elements are known."""
+    namespace: dict[str, Any] = {"np": np, "product": product}
+    namespace |= {_name(x): known[x] for x in i.inputs()}
+    exec("\n".join(_lines(0, i, namespace)), namespace)  # our own text
+    return np.asarray(namespace[_name(i.outputs[0])])
 
 
 def _name(value: Value) -> str:
@@ -141,17 +151,21 @@ def _lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[str]:
     else:
         rest = given[1:] if i.name.startswith(".") else given
         rest += [f"{key}={_source(x, namespace)}" for key, x in i.kwargs.items()]
-        call = f"{_callee(i.name, given)}({', '.join(rest)})"
+        is_small = all([x.dtype == np.float32 and x.size < SMALL for x in (*i.inputs(), *i.outputs)])
+        call = f"{_callee(i.name, given, is_small)}({', '.join(rest)})"
     return [f"{', '.join(map(_name, i.outputs))} = {call}" if i.outputs else call]
 
 
-def _callee(name: str, given: list[str]) -> str:
+def _callee(name: str, given: list[str], is_small: bool) -> str:
     """Returns the source of the function that an instruction calls.
+
+    Args:
+        is_small: it isn't worth more than one thread.
 
     Raises:
         ValueError: NumPy has none of this name.
     """
-    if name == "matmul":
+    if name == "matmul" and not is_small:
         return "product"  # BLAS on the pool of threads
     if name.startswith("."):
         found = getattr(np.ndarray, name[1:], None)
@@ -210,9 +224,15 @@ def flat(x: np.ndarray, size: int) -> np.ndarray:
     return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
 
 
-def runnable(loop: Loop) -> Callable:
-    """Returns the compiled loop, or the same in NumPy without Numba and with `use_fused(False)`."""
-    return loaded(loop) if use_fused.default and threads.installed() else loop.in_numpy
+def runnable(loop: Loop, is_small: bool = False) -> Callable:
+    """Returns the compiled loop, or the same in NumPy without Numba and with `use_fused(False)`.
+
+    Args:
+        is_small: it is compiled for one thread, which saves some microseconds.
+    """
+    if not (use_fused.default and threads.installed()):
+        return loop.in_numpy
+    return loaded(loop).serial() if is_small else loaded(loop)
 
 
 def loaded(loop: Loop) -> Callable:

@@ -11,6 +11,7 @@ optimizer may change, hooks of gradients are called, and random numbers are thos
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,6 +244,14 @@ def _grad(owner: Tensor) -> RawArray:
 
 def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | None:
     """Sets `.grad`: computed into its section of a flat buffer, if it has one, or copied."""
+    slot, before = owner.grad_slot, owner._grad
+    if before is not None and slot is not None and before._array is slot.raw and type(grad) is np.ndarray:
+        owner._grad = None
+        if getrefcount(before) == _ONE and not owner._post_hooks:  # else the old gradient must be kept
+            slot.raw[...] = grad
+            owner._grad = before
+            return slot.raw
+        del before
     owner._grad = None
     if grad is None:
         return None
@@ -255,6 +264,14 @@ def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | Non
     else:
         accumulator.store(owner.node, grad, False)
     return owner._grad._array
+
+
+def _references() -> int:
+    x = Array(np.empty(0))
+    return getrefcount(x)
+
+
+_ONE = _references()  # what `getrefcount` returns for an object that only a variable refers to
 
 
 def _step(optimizer: Any) -> None:

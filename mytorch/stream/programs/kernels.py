@@ -9,7 +9,7 @@ What the forward pass saves for the vjp is an opaque value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
@@ -18,25 +18,42 @@ import numpy as np
 from ...backends.device import RawArray, is_raw, thread
 from ...core.grad_accumulator import LazyGrad
 from ...core.op import op
+from ...core.tensor import Tensor
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
 from .program import Instruction, Program
 
-# Those with products inside, and those whose kernels do more in a pass than a loop can.
+# Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
 KEPT = (
-    "linear", "scaled_dot_product_attention", "self_attention", "embedding", "cross_entropy",
-    "linear_cross_entropy", "dropout", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu",
+    "linear", "linear_activation", "linear_cross_entropy", "quantized_linear", "conv1d", "conv2d",
+    "scaled_dot_product_attention", "self_attention", "rotary_embedding", "rnn_steps", "lstm_steps",
+    "gru_steps", "embedding", "dropout", "cross_entropy", "layer_norm", "add_layer_norm", "rms_norm",
+    "group_norm", "gelu", "swiglu", "geglu",
 )  # fmt: skip
+_APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
+_SMALL = 1 << 14  # elements
+_SMALL_PRODUCT = 1 << 20  # multiplications
 
 
 def call_kept(composite: Composite, args: tuple) -> Any:
     """Notes a composite in KEPT as one instruction; returns its results, or None for another."""
-    if composite.__name__ not in KEPT:
+    name = composite.__name__
+    if name not in KEPT or composite.manual_variant is None or _is_small(name, args):
         return None
     try:
         return _variant(composite)(*args)
     except Unsupported:
         return None
+
+
+def _is_small(name: str, args: tuple) -> bool:
+    """Whether the call of a kernel takes longer than what it computes: loops and a bare product take less."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    if name not in _APART or any([x.dtype != np.float32 and x.dtype.kind == "f" for x in tensors]):
+        return False
+    if name == "linear":
+        return tensors[0].ndim > 1 and tensors[0].numel() * len(tensors[1]) < _SMALL_PRODUCT
+    return max([x.numel() for x in tensors]) < _SMALL
 
 
 @functools.cache
@@ -72,10 +89,12 @@ def _vjp(vjp: Any, saved: Any, g: Any, args: tuple) -> tuple:
     return tuple([by_position.get(k) for k in range(len(args))])
 
 
-def gradients(vjp: Any, g: Any) -> list:
-    """Returns the gradients of the arguments, which may be lazy; None for those that have none."""
+def gradients(vjp: Any, g: Any, wanted: Container[int] | None = None) -> list:
+    """Returns the gradients of the arguments, which may be lazy; None for those that have none, or if they
+    can be left out and aren't wanted."""
     if isinstance(vjp, tuple):
-        found = [None if f is None else f(g) for f in vjp]
+        needs = [f is not None and (wanted is None or k in wanted) for k, f in enumerate(vjp)]
+        found = [f(g) if is_needed else None for f, is_needed in zip(vjp, needs, strict=True)]
     else:
         found = vjp(g)
         found = found if isinstance(found, (tuple, list)) else (found,)
@@ -132,7 +151,7 @@ def run_vjp(
         dtypes: none if all are float32.
         lazy: positions of gradients that may be left to `set_grad`, which computes them where they will be.
     """
-    grads, found = gradients(vjp, g), []
+    grads, found = gradients(vjp, g, wanted), []
     for i, (k, shape) in enumerate(wanted.items()):
         grad = grads[k]
         if type(grad) is not LazyGrad or k not in lazy or grad.shape != shape:

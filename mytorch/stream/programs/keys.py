@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,32 +14,33 @@ from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
 
 
-class Kind(NamedTuple):
-    """What a program depends on of a tensor."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype
-    requires_grad: bool
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}{' with requires_grad' if self.requires_grad else ''}"
-
-
 def key_of(x: Any, tensors: list[Any]) -> Any:
-    """Returns what a program depends on of arguments; adds the tensors in them to the list."""
-    if isinstance(x, (Tensor, Array, np.ndarray)):
+    """Returns what a program depends on of arguments; adds the tensors in them to the list.
+
+    For a tensor that is ("tensor", dtype, shape, strides, requires_grad).
+    """
+    if isinstance(x, Tensor):
         tensors.append(x)
-        raw = raw_of(x)
-        strides = raw.strides if type(raw) is np.ndarray else None
-        return Kind(raw.shape, strides, raw.dtype, isinstance(x, Tensor) and x.requires_grad)
+        raw = x._data._array
+        return "tensor", raw.dtype, raw.shape, _strides(raw), x._node is not None or x.requires_grad
     if isinstance(x, (tuple, list)):
         return (type(x), *[key_of(item, tensors) for item in x])
+    if isinstance(x, _PLAIN):
+        return type(x), x
     if isinstance(x, dict):
         return (dict, *x, *[key_of(item, tensors) for item in x.values()])
-    if isinstance(x, (bool, int, float, str, type(None))):
-        return type(x), x
+    if isinstance(x, (Array, np.ndarray)):
+        tensors.append(x)
+        raw = raw_of(x)
+        return "tensor", raw.dtype, raw.shape, _strides(raw), False
     return _Same(x)
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def _strides(raw: Any) -> tuple[int, ...] | None:
+    return raw.strides if type(raw) is np.ndarray else None
 
 
 class _Same:
@@ -75,11 +76,18 @@ def difference(before: Any, now: Any) -> str:
     if len(pairs[0]) == len(pairs[1]):
         for was, is_now in zip(*pairs, strict=True):
             if was != is_now:
-                return f"an argument is {is_now}, was {was}"
+                return f"an argument is {_described(is_now)}, was {_described(was)}"
     return "the arguments have another structure"
 
 
 def _leaves(key: Any) -> list[Any]:
-    if isinstance(key, tuple) and not isinstance(key, Kind):
+    if isinstance(key, tuple) and key[:1] != ("tensor",):
         return [x for item in key for x in _leaves(item)]
     return [key]
+
+
+def _described(key: Any) -> str:
+    if not isinstance(key, tuple):
+        return str(key)
+    _, dtype, shape, _, requires_grad = key
+    return f"{dtype}{list(shape)}{' with requires_grad' if requires_grad else ''}"

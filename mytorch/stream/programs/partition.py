@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.gradients import grad
+from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, raw_of
 from .capture import Traced
@@ -95,8 +96,11 @@ class Partition:
         backward, has_gradient = self.backward.executable(), self._has_gradient
 
         def vjp(grads: list) -> tuple:
-            pairs = zip(grads, likes, strict=True)
-            found = iter(backward(*saved, *[np.zeros_like(y) if g is None else g for g, y in pairs]))
+            given = [np.zeros_like(y) if g is None else g for g, y in zip(grads, likes, strict=True)]
+            if likes[0].dtype.kind == "c":  # the engine conjugates for ops; the program has done so itself
+                found = iter([*map(conjugated, backward(*saved, *map(conjugated, given)))])
+            else:
+                found = iter(backward(*saved, *given))
             return tuple([next(found) if is_given else None for is_given in has_gradient])
 
         connect(_op, args, {}, roots, vjp, several=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...backends.device import RawArray
 from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
+
+if TYPE_CHECKING:
+    from .execution import Executable
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +143,7 @@ class Program:
     name: str = "program"
     owners: dict[Value, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
     gives_lazy: bool = False
-    _run: Callable | None = field(default=None, init=False, repr=False)
+    _run: Executable | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
         lines = [f"{self.name}({', '.join(value.described() for value in self.inputs)})"]
@@ -168,13 +171,15 @@ class Program:
             wanted = ", ".join(value.described() for value in self.inputs)
             given = ", ".join(f"{x.dtype}{list(x.shape)} of strides {x.strides}" for x in raws)
             raise ValueError(f"{self.name}: expected {wanted}, in the order of the examples, got {given}")
-        result = self.executable()(*raws)
+        run = self.executable()
+        run.bind()
+        result = run(*raws)
         for tensor, value in zip(tensors, self.inputs, strict=True):
             if isinstance(tensor, Tensor) and value in self.changed_storages():
                 increment_version(tensor)
         return mapped(lambda x: from_raw(as_raw(x)) if isinstance(x, (np.ndarray, np.generic)) else x, result)
 
-    def executable(self) -> Callable:
+    def executable(self) -> Executable:
         """Returns the function of raw arrays that runs the program."""
         if self._run is None:
             from .execution import Executable

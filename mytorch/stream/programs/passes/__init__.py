@@ -2,20 +2,25 @@
 
 from ..program import Program
 from .common_subexpressions import merge_common_subexpressions
+from .constants import fold_constants
 from .dead_code import remove_dead_code
 from .functionalize import functionalize
 from .fusion import fuse
 from .slices import simplify_slices
+from .views import fold_views
 
 __all__ = [
-    "functionalize", "fuse", "merge_common_subexpressions", "optimized", "remove_dead_code",
-    "simplify_slices",
+    "fold_constants", "fold_views", "functionalize", "fuse", "merge_common_subexpressions", "optimized",
+    "remove_dead_code", "simplify_slices",
 ]  # fmt: skip
+PASSES = (
+    functionalize, fold_views, simplify_slices, fold_constants, merge_common_subexpressions, remove_dead_code,
+    fuse, remove_dead_code,
+)  # fmt: skip
 
 
 def optimized(program: Program) -> Program:
     """Returns the program after all passes."""
-    before = (functionalize, simplify_slices, merge_common_subexpressions, remove_dead_code)
-    for step in (*before, fuse, remove_dead_code):
+    for step in PASSES:
         program = step(program)
     return program

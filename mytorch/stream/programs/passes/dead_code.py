@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..program import Program
+from ..program import Instruction, Program, Value
 
 
 def remove_dead_code(program: Program) -> Program:
@@ -22,8 +22,20 @@ def remove_dead_code(program: Program) -> Program:
             touched |= {value for value in instruction.outputs if value in needed}
         if needed.isdisjoint(touched) and not (instruction.is_host and instruction.name != "host.grad"):
             continue
+        if instruction.name == "kernel.vjp":
+            instruction = _without_unused(instruction, needed)
         kept.append(instruction)
         for value in instruction.inputs():
             needed |= {value, value.storage}
     constants = {value: raw for value, raw in program.constants.items() if value in needed}
     return replace(program, instructions=kept[::-1], constants=constants)
+
+
+def _without_unused(i: Instruction, needed: set[Value]) -> Instruction:
+    """Returns the vjp of a kernel without the gradients that are not needed."""
+    kept = [k for k, y in enumerate(i.outputs) if y in needed or y.storage in needed]
+    wanted = [*i.kwargs["wanted"].items()]
+    kwargs = {**i.kwargs, "wanted": dict([wanted[k] for k in kept])}
+    if "dtypes" in kwargs:
+        kwargs["dtypes"] = tuple([kwargs["dtypes"][k] for k in kept])
+    return replace(i, kwargs=kwargs, outputs=tuple([i.outputs[k] for k in kept]))

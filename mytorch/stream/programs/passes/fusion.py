@@ -14,8 +14,8 @@ def fuse(program: Program) -> Program:
     """Returns the program with loops in place of what they compute.
 
     A loop takes what it can of the next instructions. Those that depend on its results come after it; those
-    that don't, and that are no part of any loop, before it. No instruction moves past one that writes in
-    place or calls a Python object.
+    that don't, and that are no part of any loop, before it. Nothing is moved across what writes in place or
+    calls a Python object.
     """
     fused = _Fused(program)
     for i in program.instructions:
