@@ -80,11 +80,13 @@ class Loop:
     Attributes:
         inputs: of each, whether it is (rows, n), (rows,), (n,) or a single number.
         outputs: the numbers of the steps whose results are stored.
+        places: the input in whose memory the result of a step is stored, as (step, input): see `reuse`.
     """
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
+    places: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_flat(self) -> bool:
@@ -99,12 +101,32 @@ class Loop:
             stages.append(max([stages[k] for k in step.steps()], default=0) + step.reduces_rows)
         return tuple(stages)
 
+    @property
+    def own(self) -> list[int]:
+        """The outputs with arrays of their own."""
+        return [k for k in self.outputs if k not in dict(self.places)]
+
+    def is_read_first(self, x: int) -> bool:
+        """Whether each element of an input is read before any result is stored in its place: in the only
+        pass, and not by a reduction, which follows what is stored."""
+        for step, stage in zip(self.steps, self.stages, strict=True):
+            reads = step.kind != ROW or step.reduces_rows
+            if step.name == "take" or (reads and stage - step.reduces_rows > 0):
+                return False
+            if step.name in REDUCTIONS and f"x{x}" in step.args:
+                return False
+        return True
+
     def in_numpy(self, *arrays: np.ndarray) -> None:
         """Computes the same as the kernel, `source`, step by step; where there is no Numba."""
         *arrays, rows, n = arrays
         shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
         given = zip(arrays, self.inputs, strict=False)
         values = {f"x{k}": x.reshape(shapes[kind]) for k, (x, kind) in enumerate(given)}
+        stored = {f"v{k}": (k, arrays[x]) for k, x in self.places}
+        own = zip(self.own, arrays[len(self.inputs) :], strict=True)
+        stored |= {f"v{k}": (k, y) for k, y in own}
+        last = {a: k for k, step in enumerate(self.steps) for a in step.args}
         for k, step in enumerate(self.steps):
             args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
             if step.name in REDUCTIONS:
@@ -114,11 +136,14 @@ class Loop:
             else:
                 result = getattr(np, step.name.lstrip("."))(*args)
             values[f"v{k}"] = result
-        for k, y in zip(self.outputs, arrays[len(self.inputs) :], strict=True):
+            for a in {*step.args}:
+                if last[a] == k and a not in stored:
+                    values.pop(a, None)  # its memory is free
+        for k, y in stored.values():
             y.reshape(shapes[self.steps[k].kind])[...] = values[f"v{k}"]
 
     def source(self, name: str = "loop") -> str:
-        """Returns the Python source of the kernel, `loop(*inputs, *outputs, rows, n)`; see HEADER."""
+        """Returns the Python source of the kernel, `loop(*inputs, *own outputs, rows, n)`; see HEADER."""
         return _Source(self, name).text()
 
 
@@ -132,6 +157,7 @@ class _Source:
         self.loop, self.name, self.steps, self.stages = loop, name, loop.steps, loop.stages
         self.columns = [k for k, step in enumerate(self.steps) if step.kind == COLUMN]
         self.places = {k: f"y{k}" for k in loop.outputs if self.steps[k].kind == FULL}
+        self.places |= {k: f"x{x}" for k, x in loop.places}
         self.kept: list[int] = []  # elements for later passes, in memory of their own
         self._keep()
 
@@ -144,8 +170,8 @@ class _Source:
             for stage in range(max(self.stages, default=0) + 1):
                 body += self._row_steps(stage) + self._pass(stage)
         given = [(f"x{k}", kind) for k, kind in enumerate(self.loop.inputs)]
-        stored = [(f"y{k}", self.steps[k].kind) for k in self.loop.outputs if k not in self.columns]
-        names = [name for name, _ in given] + [f"y{k}" for k in self.loop.outputs]
+        stored = [(f"y{k}", self.steps[k].kind) for k in self.loop.own if k not in self.columns]
+        names = [name for name, _ in given] + [f"y{k}" for k in self.loop.own]
         passed = [_slice(name, kind) for name, kind in given]
         passed += [_slice(name, kind) if kind == FULL else name for name, kind in stored]
         own = [f"t{k}" for k in self.kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 
 if TYPE_CHECKING:
     from .execution import Executable
+    from .memory import Memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +77,8 @@ class Instruction:
         args, kwargs: nested tuples, lists, dicts and slices of values, numbers, dtypes and strings.
         outputs: the arrays that it returns.
         written: the storages in which it changes elements.
-        origin: the phase, if it isn't forward, and the path of the module: "backward h.0.mlp".
+        origin: the phase, if it isn't forward, and the path of the module: "backward h.0.mlp"; of a loop all
+            that it has of these.
     """
 
     name: str
@@ -110,7 +113,8 @@ class Instruction:
     def _loop_text(self) -> str:
         results = ", ".join(value.described() for value in self.outputs)
         loop = self.kwargs["loop"]
-        head = f"{results} = loop over {self.kwargs['rows']} rows of {self.kwargs['n']}:"
+        origin = f"  # {self.origin}" if self.origin else ""
+        head = f"{results} = loop over {self.kwargs['rows']} rows of {self.kwargs['n']}:{origin}"
         names = {f"x{k}": repr(value) for k, value in enumerate(self.args)}
         names |= {f"v{k}": repr(value) for k, value in zip(loop.outputs, self.outputs, strict=True)}
         lines = []
@@ -210,6 +214,30 @@ class Program:
 
         found = [(k, i.kwargs) for k, i in enumerate(self.instructions) if i.name == "loop"]
         return "\n\n\n".join([source(given["loop"], given["n"], f"loop{k}") for k, given in found])
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Saves the program, with its state, to a safetensors file; see `saving.save` and `load`."""
+        from .saving import save
+
+        save(self, path)
+
+    def draw(self, path: str | os.PathLike) -> None:
+        """Draws the program as a graph, to a file whose suffix is .svg or .html; see `drawing.draw`."""
+        from .drawing import draw
+
+        draw(self, path)
+
+    def memory(self) -> Memory:
+        """Returns the memory that the program needs, as a table: see `memory.Memory`. Nothing runs.
+
+        >>> print(mytorch.capture(lambda x: (x + 1).exp().sum(), mytorch.ones(1000)).memory())
+        given 4.0 kB, peak 8.0 kB more at instruction 1, exp; alive there:
+             4.0 kB  %1: float32[1000] from add
+             4.0 kB  %2: float32[1000] from exp
+        """
+        from .memory import memory_of
+
+        return memory_of(self)
 
     def results(self) -> list[Value]:
         """Returns the values among the outputs."""

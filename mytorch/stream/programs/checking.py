@@ -1,0 +1,208 @@
+"""Checks instructions that come from a file: each is run on meta arrays, which have no elements.
+
+So the rules of shapes, dtypes and views are those of capturing, and nothing is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...backends.meta.array import MetaArray, new_of, view
+from ...backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
+from ...backends.meta.layout import layout
+from ...backends.meta.ufuncs import call_ufunc
+from ...core.tensor import from_raw
+from ...nn.functional.composite import REGISTRY
+from .kernels import KEPT
+from .loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
+from .program import Instruction, Value, leaves, mapped
+from .tracing import _METHODS, _PROPERTIES, _WRITERS, name_of
+
+# Those that make lists of any length, or repeat something any number of times, are left out.
+_UNKNOWN = {"split", "array_split", "hsplit", "vsplit", "dsplit", "diff", "frombuffer", "broadcast_arrays"}
+_FUNCTIONS = {name_of(f): f for f in (*SHAPES, *FUNCTIONS, *VIEWS) if name_of(f) not in _UNKNOWN}
+_OF_ARRAYS = {f".{name.strip('_')}": getattr(MetaArray, name) for name in _METHODS}
+_OF_ARRAYS |= {f".{name}": getattr(MetaArray, name).fget for name in _PROPERTIES}
+_UFUNC_METHODS = ("__call__", "reduce", "accumulate", "outer", "at")
+_MOST_DIMS = 12  # samples have two elements along each
+_MOST_BYTES = 1 << 62
+
+
+def is_known(name: str) -> bool:
+    """Whether a program in a file may have instructions of this name."""
+    return name in ("loop", "kernel", "kernel.vjp") or _rule_of(name) is not None
+
+
+def _rule_of(name: str) -> Callable | None:
+    """Returns what a call does with meta arrays; None for a function that no instruction calls."""
+    if name in _OF_ARRAYS:
+        return _OF_ARRAYS[name]
+    if name in _FUNCTIONS:
+        return lambda *args, **kwargs: call_function(_FUNCTIONS[name], args, kwargs)
+    head, _, method = name.partition(".")
+    ufunc, method = getattr(np, head, None), method or "__call__"
+    if not isinstance(ufunc, np.ufunc) or method not in _UFUNC_METHODS:
+        return None
+    return lambda *args, **kwargs: call_ufunc(ufunc, method, args, kwargs)
+
+
+def extent_of(value: Value) -> int:
+    """Returns the number of bytes from its first element to the end of its last."""
+    steps = [max(n - 1, 0) * abs(step) for n, step in zip(value.shape, value.strides, strict=True)]
+    return sum(steps) + value.dtype.itemsize
+
+
+class Checker:
+    """Runs the instructions of a program on meta arrays, one after another.
+
+    Its methods raise ValueError, or whatever NumPy and the rules of meta arrays raise, for what can't be.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[Value, MetaArray] = {}
+        self._kernels: dict[Value, tuple[tuple, list[Value]]] = {}  # arguments and results, by what is saved
+
+    def define(self, value: Value) -> None:
+        """Makes the array that stands for a value."""
+        if len(value.shape) > _MOST_DIMS or len(value.strides) != len(value.shape):
+            raise ValueError(f"{value}: shape {value.shape} and strides {value.strides}")
+        whole = math.prod(n or 1 for n in value.shape) * value.dtype.itemsize
+        if max(whole, extent_of(value)) > _MOST_BYTES:
+            raise ValueError(f"{value} of shape {value.shape} is too large")
+        shape = layout(value.shape, value.strides, value.dtype)
+        base = self._arrays.get(value.of) if value.of is not None else None
+        self._arrays[value] = new_of(shape) if base is None else view(base, shape)
+
+    def run(self, i: Instruction) -> None:
+        """Checks an instruction, and defines its outputs."""
+        if i.name == "loop":
+            self._loop(i)
+        elif i.name == "kernel":
+            self._kernel(*i.args, outputs=i.outputs)
+        elif i.name == "kernel.vjp":
+            self._vjp(*i.args, **i.kwargs, outputs=i.outputs)
+        else:
+            self._call(i)
+        written = _written(i)
+        if i.written != written:
+            raise ValueError(f"it writes {written}, the file says {i.written}")
+        for value in i.outputs:
+            if value.dtype.kind != "O":
+                self.define(value)
+
+    def _array(self, x: Any) -> Any:
+        return self._arrays[x] if isinstance(x, Value) else x
+
+    def _call(self, i: Instruction) -> None:
+        rule = _rule_of(i.name)
+        if rule is None:
+            raise ValueError(f"no instruction is named {i.name!r}")
+        if not all([name.isidentifier() for name in i.kwargs]):
+            raise ValueError(f"no arguments have the names {list(i.kwargs)}")
+        args, kwargs = mapped(self._array, i.args), mapped(self._array, i.kwargs)
+        if i.name in _OF_ARRAYS and not (args and isinstance(args[0], MetaArray)):
+            raise ValueError("its first argument isn't an array")
+        dims = sum([x.ndim for x in leaves((args, kwargs)) if isinstance(x, MetaArray)])
+        if i.name == "einsum" and dims > 2 * _MOST_DIMS:
+            raise ValueError(f"its arguments have {dims} dims, the limit is {2 * _MOST_DIMS}")
+        known = {id(x) for x in leaves((args, kwargs))}
+        made = [x for x in leaves(rule(*args, **kwargs)) if isinstance(x, MetaArray) and id(x) not in known]
+        _compare(i.outputs, made)
+        for value, x in zip(i.outputs, made, strict=True):
+            of = next((v.storage for v in i.inputs() if self._arrays[v].storage is x.storage), None)
+            if value.of is not of:
+                raise ValueError(f"{value} is a view of {of}, the file says of {value.of}")
+
+    def _kernel(self, name: str, *args: Any, outputs: Sequence[Value]) -> None:
+        if name not in KEPT:
+            raise ValueError(f"no kernel is named {name!r}")
+        *results, saved = outputs
+        composite, args = REGISTRY[name], mapped(self._array, args)
+        if composite.checker is not None:
+            tensors = mapped(lambda x: from_raw(x) if isinstance(x, MetaArray) else x, args)
+            bound = composite.signature.bind(*tensors)
+            bound.apply_defaults()
+            composite.checker(*bound.args)
+        found, _ = composite.manual_variant.forward(*args)
+        _compare(results, found if composite.outputs else [found])
+        if saved.dtype.kind != "O" or any([value.of is not None for value in outputs]):
+            raise ValueError("a kernel returns new arrays, and last what it saves for its vjp")
+        self._kernels[saved] = args, results
+
+    def _vjp(
+        self, saved: Value, g: Any, *, wanted: dict, dtypes: tuple = (), outputs: Sequence[Value]
+    ) -> None:
+        args, results = self._kernels[saved]
+        grads = [(None if x is None else self._array(x)) for x in (g if isinstance(g, list) else [g])]
+        _compare([y for y, x in zip(results, grads, strict=True) if x is not None],
+                 [x for x in grads if x is not None])  # fmt: skip
+        of = [args[k] for k in wanted]
+        _compare(outputs, of)
+        if [x.shape for x in of] != [*wanted.values()] or any([value.of is not None for value in outputs]):
+            raise ValueError(f"the gradients of its arguments don't have the shapes {wanted}")
+        if (dtypes or tuple([np.dtype(np.float32)] * len(of))) != tuple([x.dtype for x in of]):
+            raise ValueError(f"the gradients of its arguments don't have the dtypes {dtypes}")
+
+    def _loop(self, i: Instruction) -> None:
+        rows, n, loop = i.kwargs["rows"], i.kwargs["n"], i.kwargs["loop"]
+        if len(i.kwargs) != 3 or not isinstance(loop, Loop) or not i.args:
+            raise ValueError(f"a loop has inputs, rows, n and the loop, got {list(i.kwargs)}")
+        shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
+        kinds = {f"x{k}": kind for k, kind in enumerate(loop.inputs)}
+        kinds |= {f"v{k}": step.kind for k, step in enumerate(loop.steps)}
+        values: dict[str, MetaArray] = {}
+        for k, (value, kind) in enumerate(zip(i.args, loop.inputs, strict=True)):
+            values[f"x{k}"] = self._arrays[value].reshape(shapes[kind])
+        for k, step in enumerate(loop.steps):
+            y = values[f"v{k}"] = _result_of(step, values, kinds)
+            if y.shape != shapes[step.kind] or str(y.dtype) != step.dtype:
+                raise ValueError(f"step {k}, {step.name}, doesn't give {step.dtype} for each {step.kind}")
+        if list(loop.outputs) != sorted({*loop.outputs}):
+            raise ValueError(f"the outputs of a loop are in order, got {loop.outputs}")
+        for k, value in zip(loop.outputs, i.outputs, strict=True):
+            y = values[f"v{k}"]
+            if value.of is not None or (value.size, value.dtype) != (y.size, y.dtype):
+                raise ValueError(f"{value.described()} isn't what step {k} gives, {y.dtype}{list(y.shape)}")
+
+
+def _result_of(step: Step, values: dict[str, MetaArray], kinds: dict[str, str]) -> MetaArray:
+    """Returns the meta array that a step gives: of shape (rows, n), (rows, 1) or (n,)."""
+    args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
+    given = [kinds[a] for a in step.args if isinstance(a, str)]
+    if step.name in REDUCTIONS:
+        fits = given == [FULL] and (step.kind == ROW or (step.kind == COLUMN and step.name == "sum"))
+        options = {"axis": int(step.kind == ROW), "keepdims": step.kind == ROW}
+    elif step.name == "take":
+        fits = given == [FULL, ROW] and step.args[1][0] == "x" and args[1].dtype.kind == "i"
+        return _rule_of("take_along_axis")(*args, axis=1) if fits and step.kind == ROW else _refuse(step)
+    elif step.name in EXPRESSIONS:
+        count, options = {"where": 3, ".copy": 1}.get(step.name) or getattr(np, step.name).nin, {}
+        fits = step.kind == FULL or (step.kind == ROW and {*given} <= {ROW, SCALAR})
+        fits = fits and len(args) == count
+    else:
+        raise ValueError(f"no step of a loop is named {step.name!r}")
+    sums = [a for a in step.args if isinstance(a, str) and a[0] == "v" and kinds[a] == COLUMN]
+    return _rule_of(step.name)(*args, **options) if fits and not sums else _refuse(step)
+
+
+def _refuse(step: Step) -> NoReturn:
+    raise ValueError(f"{step.name} of {step.args} isn't for each {step.kind}")
+
+
+def _compare(outputs: Sequence[Value], found: Sequence[Any]) -> None:
+    """Raises ValueError if the outputs in the file aren't what an instruction gives."""
+    want, have = [(x.shape, x.dtype) for x in found], [(value.shape, value.dtype) for value in outputs]
+    if want != have:
+        text = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in pairs) for pairs in (want, have)]
+        raise ValueError(f"it gives {text[0] or 'nothing'}, the file says {text[1] or 'nothing'}")
+
+
+def _written(i: Instruction) -> tuple[Value, ...]:
+    """Returns the storages in which a call changes elements."""
+    outs = [x.storage for x in leaves(i.kwargs.get("out")) if isinstance(x, Value)]
+    given = [value.storage for value in i.inputs()]
+    return (*outs, *(given[:1] if i.name in _WRITERS else []))

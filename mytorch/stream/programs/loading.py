@@ -1,0 +1,194 @@
+"""Loads programs that `saving` saved, and checks all that the file says before anything is made of it."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ... import serialization
+from ...backends.device import RawArray
+from ...backends.dtypes import as_dtype
+from ...utils.reading import is_count
+from .checking import Checker, extent_of
+from .loop import Loop, Step
+from .program import Instruction, Program, Value, mapped
+from .saving import VERSION
+
+_DTYPES = {
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
+    "float32", "float64", "complex64", "complex128",
+}  # fmt: skip
+_MOST = 1 << 31
+
+
+def load(path: str | os.PathLike) -> Program:
+    """Returns a program that `Program.save` saved; its state, `program.state`, are new arrays.
+
+    The file may come from anyone: it holds names and numbers, no code. Instructions may only name what
+    capturing knows, functions of NumPy and kernels, and each is run on arrays without elements, to see that
+    shapes and dtypes are what the file says.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: it is no program, or is damaged; the message says where.
+        ImportError: it contains bfloat16 and the package ml_dtypes is not installed.
+    """
+    content = serialization.load(path)
+    if not isinstance(content, dict) or content.get("program") != VERSION:
+        raise ValueError(f"can't load {path}: it is not a program, or of another version than {VERSION}")
+    with _at(f"can't load {path}"):
+        return _Reader(content).program()
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Context whose errors become ValueErrors that begin with the place."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        reason = error if isinstance(error, (ValueError, NotImplementedError)) else repr(error)
+        raise ValueError(f"{place}: {reason}") from error
+
+
+class _Reader:
+    """Makes the program of what a file holds.
+
+    Attributes:
+        values: those defined so far, by number.
+    """
+
+    def __init__(self, content: dict[str, Any]):
+        self._content, self._checker = content, Checker()
+        self.values: dict[int, Value] = {}
+        self._tuples: dict[str, type] = {}
+
+    def program(self) -> Program:
+        content = self._content
+        if not isinstance(content["name"], str):
+            raise ValueError(f"its name is {content['name']!r}")
+        arrays = dict(content["arrays"])
+        state = self._arrays("state", arrays)
+        constants = self._arrays("constants", arrays)
+        if arrays:
+            raise ValueError(f"no values have the arrays {list(arrays)}")
+        with _at("the inputs"):
+            inputs = tuple([self._definition(x) for x in content["inputs"]])
+        instructions = [self._instruction(k, x) for k, x in enumerate(content["instructions"])]
+        with _at("the outputs"):
+            outputs = self._decoded(content["outputs"])
+            mapped(_check_output, outputs)
+        return Program(inputs, state, constants, instructions, outputs, content["name"])
+
+    def _arrays(self, kind: str, arrays: dict[str, np.ndarray]) -> dict[Value, RawArray]:
+        """Returns state or constants, with strides as they had when they were saved."""
+        found = {}
+        for x in self._content[kind]:
+            with _at(f"the {kind}"):
+                value = self._definition(x)
+                raw = arrays.pop(f"%{value.number}")
+                if not isinstance(raw, np.ndarray) or (raw.shape, raw.dtype) != (value.shape, value.dtype):
+                    raise ValueError(f"{value.described()} has another array")
+                found[value] = _strided(raw, value)
+        return found
+
+    def _definition(self, x: dict[str, Any]) -> Value:
+        """Defines a value that isn't the result of an instruction."""
+        value = self._value(x)
+        if value.of is not None or value.dtype.kind == "O":
+            raise ValueError(f"{value.described()} is the result of an instruction")
+        self._checker.define(value)
+        return value
+
+    def _value(self, x: dict[str, Any]) -> Value:
+        number, of = x["number"], x["of"]
+        if not is_count(number) or number > _MOST or number in self.values:
+            raise ValueError(f"a value has the number {number!r}")
+        shape, strides = tuple(x["shape"]), tuple(x["strides"])
+        if not all([is_count(n) for n in shape]) or not all([type(step) is int for step in strides]):
+            raise ValueError(f"%{number} has shape {shape} and strides {strides}")
+        dtype = np.dtype(object) if x["dtype"] == "object" else _dtype(x["dtype"])
+        value = Value(number, shape, strides, dtype, None if of is None else self.values[of].storage)
+        self.values[number] = value
+        return value
+
+    def _instruction(self, k: int, x: dict[str, Any]) -> Instruction:
+        with _at(f"instruction {k}, {x.get('name') if isinstance(x, dict) else x!r}"):
+            args, kwargs = tuple(map(self._decoded, x["args"])), {}
+            for name, item in x["kwargs"].items():
+                kwargs[name] = self._decoded(item)
+            written = tuple([self.values[number] for number in x["written"]])
+            outputs = tuple([self._value(y) for y in x["outputs"]])
+            if not isinstance(x["name"], str) or not isinstance(x["origin"], str):
+                raise ValueError(f"it has the name {x['name']!r} and the origin {x['origin']!r}")
+            found = Instruction(x["name"], args, kwargs, outputs, written, x["origin"])
+            self._checker.run(found)
+        return found
+
+    def _decoded(self, x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return type(x)([self._decoded(item) for item in x])
+        if not isinstance(x, dict):
+            if x is not None and not isinstance(x, (bool, int, float, complex, str, np.generic)):
+                raise ValueError(f"expected a number, got a {type(x).__name__}")
+            return x
+        ((kind, content),) = x.items()
+        if kind == "value":
+            return self.values[content]
+        if kind == "slice":
+            return slice(*self._decoded(content))
+        if kind == "dict":
+            return {name: self._decoded(item) for name, item in content.items()}
+        if kind == "ellipsis":
+            return Ellipsis
+        return {"dtype": _dtype, "loop": _loop, "fields": self._fields}[kind](content)
+
+    def _fields(self, content: list) -> tuple:
+        """Returns a namedtuple, of a new class of this name."""
+        name, fields = content
+        names = tuple(fields)
+        if not re.fullmatch("[A-Z][A-Za-z0-9]*", name) or keyword.iskeyword(name):
+            raise ValueError(f"a namedtuple has the name {name!r}")
+        made = self._tuples.setdefault(name, namedtuple(name, names))
+        if made._fields != names:
+            raise ValueError(f"{name} has the fields {made._fields} and {names}")
+        return made(*[self._decoded(item) for item in fields.values()])
+
+
+def _dtype(name: Any) -> np.dtype:
+    if name not in _DTYPES:
+        raise ValueError(f"unknown dtype {name!r}")
+    return np.dtype(as_dtype(name))
+
+
+def _loop(content: dict[str, list]) -> Loop:
+    steps = [Step(name, tuple(args), kind, dtype) for name, args, kind, dtype in content["steps"]]
+    if not all([type(a) in (str, int, float, bool) for step in steps for a in step.args]):
+        raise ValueError("an argument of a step is neither a name nor a number")
+    return Loop(tuple(content["inputs"]), tuple(steps), tuple(content["outputs"]))
+
+
+def _strided(raw: np.ndarray, value: Value) -> np.ndarray:
+    """Returns a copy of an array with the strides of the value."""
+    if raw.strides == value.strides or not raw.size:
+        return raw
+    extent = extent_of(value)
+    if extent > 64 * raw.nbytes:
+        raise ValueError(f"{value} of shape {value.shape} has strides {value.strides}")
+    first = sum([(n - 1) * -step for n, step in zip(value.shape, value.strides, strict=True) if step < 0])
+    made = np.ndarray(value.shape, value.dtype, bytearray(extent), first, value.strides)
+    made[...] = raw
+    return made
+
+
+def _check_output(x: Any) -> None:
+    if isinstance(x, np.generic) or (isinstance(x, Value) and x.dtype.kind == "O"):
+        raise ValueError(f"{x!r} can't be returned")

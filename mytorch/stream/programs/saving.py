@@ -1,0 +1,127 @@
+"""Saves programs: one safetensors file, with the instructions as JSON in its header; nothing in it is code.
+
+    {"program": 1, "name": "step",
+     "inputs": [{"number": 1, "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "of": null}],
+     "state": […], "constants": […],
+     "instructions": [{"name": "multiply", "args": [{"value": 1}, {"value": 0}], "kwargs": {},
+                       "outputs": [{"number": 2, …}], "written": [], "origin": ""}],
+     "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}}
+
+In arguments and outputs, lists, tuples, numbers, strings and None are as `mytorch.save` has them; what else
+there is has its kind as the only key:
+
+    {"value": 3}  {"slice": [start, stop, step]}  {"ellipsis": null}  {"dtype": "float32"}  {"dict": {…}}
+    {"loop": {"inputs": […], "steps": […], "outputs": […]}}  {"fields": ["MinMax", {"min": …, "max": …}]}
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from ... import serialization
+from .checking import extent_of, is_known
+from .loop import Loop
+from .program import Instruction, Program, Value
+
+VERSION = 1
+_MOST_APART = 64  # how many times its size an array of state may span
+
+
+def save(program: Program, path: str | os.PathLike) -> None:
+    """Saves a program to a safetensors file, with the elements that its state has now; see `load`.
+
+    The write is atomic, and every safetensors library can read the arrays.
+
+    Raises:
+        NotImplementedError: an instruction, or what the program returns, can't be saved: calls of Python's
+            objects, and results that are neither arrays nor numbers, strings and None.
+
+    >>> import tempfile
+    >>> program = mytorch.capture(lambda x: (x + 1).sum(), mytorch.ones(3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     program.save(f"{folder}/program.safetensors")
+    ...     loaded = mytorch.stream.programs.load(f"{folder}/program.safetensors")
+    >>> print(loaded)
+    <lambda>(%0: float32[3])
+      %1: float32[3] = add(%0, 1)
+      %2: float32[] = sum(%1, axis=None, keepdims=False, dtype=None)
+      return %2
+    >>> loaded(mytorch.ones(3))
+    tensor(6.00000)
+    """
+    if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
+        raise NotImplementedError(f"can't save {program.name}: {opaque[0]} was saved for a vjp")
+    arrays = {**program.state, **program.constants}
+    for value, raw in arrays.items():
+        if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
+            raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
+    bases = {value: value for value in (*program.inputs, *arrays)}
+    content = {
+        "program": VERSION,
+        "name": program.name,
+        "inputs": [_definition(value) for value in program.inputs],
+        "state": [_definition(value) for value in program.state],
+        "constants": [_definition(value) for value in program.constants],
+        "instructions": [_instruction(i, bases) for i in program.instructions],
+        "outputs": _encoded(program.outputs, "the outputs"),
+        "arrays": {f"%{value.number}": raw for value, raw in arrays.items()},
+    }
+    try:
+        serialization.save(content, path)
+    except TypeError as error:  # a dtype that the format doesn't have
+        raise NotImplementedError(f"can't save {program.name}: {error}") from error
+
+
+def _definition(value: Value, base: Value | None = None) -> dict[str, Any]:
+    return {
+        "number": value.number, "dtype": value.dtype.name, "shape": list(value.shape),
+        "strides": list(value.strides), "of": None if base in (None, value) else base.number,
+    }  # fmt: skip
+
+
+def _instruction(i: Instruction, bases: dict[Value, Value]) -> dict[str, Any]:
+    """Returns an instruction, and adds its outputs to what each value is a view of."""
+    if not is_known(i.name):
+        raise NotImplementedError(f"can't save the instruction {i}: nothing is saved but calls of NumPy, "
+                                  "of kernels and of loops")  # fmt: skip
+    where = f"the instruction {i}"
+    for value in i.outputs:  # of a folded constant nothing is left but some view of it, which is the base
+        bases[value] = next((bases[x] for x in i.inputs() if value.of is x.storage), value)
+    return {
+        "name": i.name,
+        "args": [_encoded(x, where) for x in i.args],
+        "kwargs": {name: _encoded(x, where) for name, x in i.kwargs.items()},
+        "outputs": [_definition(value, bases[value]) for value in i.outputs],
+        "written": [value.number for value in i.written],
+        "origin": i.origin,
+    }
+
+
+def _encoded(x: Any, where: str) -> Any:
+    """Returns an argument as `mytorch.save` stores it."""
+    if isinstance(x, Value) and x.dtype.kind == "O" and where == "the outputs":
+        raise NotImplementedError(f"can't save {where}: {x} was saved for a vjp")
+    if isinstance(x, Value):
+        return {"value": x.number}
+    if isinstance(x, Loop):
+        steps = [[step.name, list(step.args), step.kind, step.dtype] for step in x.steps]
+        return {"loop": {"inputs": list(x.inputs), "steps": steps, "outputs": list(x.outputs)}}
+    if isinstance(x, slice):
+        return {"slice": [_encoded(part, where) for part in (x.start, x.stop, x.step)]}
+    if x is Ellipsis:
+        return {"ellipsis": None}
+    if isinstance(x, np.dtype) or (isinstance(x, type) and np.dtype(x).kind != "O"):
+        return {"dtype": np.dtype(x).name}
+    if hasattr(x, "_fields") and re.fullmatch("[A-Z][A-Za-z0-9]*", type(x).__name__):
+        return {"fields": [type(x).__name__, {name: _encoded(getattr(x, name), where) for name in x._fields}]}
+    if type(x) in (list, tuple):
+        return type(x)([_encoded(item, where) for item in x])
+    if type(x) is dict:
+        return {"dict": {name: _encoded(item, where) for name, item in x.items()}}
+    if x is None or isinstance(x, (bool, int, float, complex, str, np.generic)):
+        return x
+    raise NotImplementedError(f"can't save {where}: it holds a {type(x).__name__}")

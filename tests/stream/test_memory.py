@@ -1,0 +1,203 @@
+"""The memory of programs: predicted as it is then measured; arrays are freed, and written over, in time."""
+
+import gc
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn
+from mytorch.nn import functional as F
+from mytorch.stream.programs import capture, execution
+from mytorch.stream.programs.loop import COLUMN, FULL, ROW, Loop, Step
+from mytorch.stream.programs.memory import last_uses, scheduled
+from mytorch.stream.programs.program import Instruction, leaves
+from mytorch.stream.programs.sources import module_of
+
+X = (200, 300)
+W = mytorch.randn(300, 300) / 17
+MODEL = nn.Sequential(nn.Linear(300, 400), nn.GELU(), nn.LayerNorm(400), nn.Linear(400, 300))
+
+
+def deep(x):
+    for _ in range(6):
+        x = (x @ W).tanh() * 1.5 + x
+    return x
+
+
+def training(x):
+    loss = F.cross_entropy(MODEL(x) + x, mytorch.zeros(200, dtype="int64"))
+    return loss, mytorch.autograd.grad(loss, list(MODEL.parameters()))
+
+
+def attention(x):
+    heads = x.view(2, 100, 3, 100).transpose(1, 2).requires_grad_()
+    y = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    return mytorch.autograd.grad(y.square().sum(), heads)
+
+
+def views(x):
+    y = (x + 1).view(-1)[100:]  # keeps all of x + 1
+    z = x * 2
+    return y.sum() + z.sum() + (z.t() * x.t()).sum()
+
+
+FUNCTIONS = {f.__name__: f for f in (deep, training, attention, views)}
+
+
+@pytest.fixture
+def idle_loops(monkeypatch):
+    """Loops that compute nothing, so that what is measured are the arrays."""
+    monkeypatch.setattr(execution, "runnable", lambda *args: lambda *arrays: None)
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("optimized", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_peak_is_as_predicted(name, optimized, kernels, idle_loops):
+    x, run = mytorch.randn(*X), FUNCTIONS[name]
+    if kernels:
+        program = capture(run, x)
+    with F.use_fused(False):
+        program = program if kernels else capture(run, x)
+        program = program.optimized() if optimized else program
+        program(x)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            program(x)
+            measured = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        needed = 240_000 if kernels and name == "attention" else 0  # probabilities, within its vjp
+        assert program.memory().peak + needed == pytest.approx(measured, 0.1)
+
+
+def test_the_table():
+    program = capture(lambda x: (x + 1).exp().sum(), mytorch.ones(1000))
+    memory = program.memory()
+    assert (memory.given, memory.peak, memory.at, memory.instruction.name) == (4000, 8000, 1, "exp")
+    assert str(memory) == (
+        "given 4.0 kB, peak 8.0 kB more at instruction 1, exp; alive there:\n"
+        "     4.0 kB  %1: float32[1000] from add\n"
+        "     4.0 kB  %2: float32[1000] from exp"
+    )
+    nothing = capture(lambda x: x, mytorch.ones(3))
+    assert str(nothing.memory()) == "given 12 B, peak 0 B more at nothing; alive there:"
+    with F.use_fused(False):
+        lines = str(capture(training, mytorch.ones(X)).memory()).splitlines()
+    assert len(lines) == 12 and lines[-1].endswith(" others")
+
+
+def test_names_are_deleted_after_their_last_use():
+    program = capture(lambda x: ((x + 1).view(-1)[2:] * 2, x.exp()), mytorch.ones(4))
+    deleted = [[str(value) for value in last] for last in last_uses(program, program.instructions)]
+    assert deleted == [[], ["%1"], ["%2"], ["%3"], []][: len(deleted)]
+    assert program.source().count("del ") == 3
+    x = mytorch.ones(4)
+    assert [y.tolist() for y in program(x)] == [[4, 4], x.exp().tolist()] and x.tolist() == [1] * 4
+
+
+def in_place(program):
+    """For each loop the steps whose results go into the memory of inputs, with the inputs."""
+    return [i.kwargs["loop"].places for i in scheduled(program) if i.name == "loop"]
+
+
+IN_PLACE = [
+    ("a product", lambda x: (x @ x).tanh() * 2, [((1, 0),)]),
+    ("the caller's", lambda x: x.tanh() * 2, [()]),
+    ("a loop's", lambda x: ((x.tanh() * 2).cumsum(0) * 2).exp(), [(), ((1, 0),)]),
+    ("returned", lambda x: ((y := x @ x), y.tanh() * 2), [()]),
+    ("returned as a view", lambda x: ((y := x @ x)[0], y.tanh() * 2), [()]),
+    ("read later", lambda x: ((y := x @ x).tanh() * 2) @ y, [()]),
+    ("a copy in the order of a view", lambda x: x.t().cumsum(0).tanh() * 2, None),
+    ("a view", lambda x: (x @ x).t().tanh() * 2, [()]),
+    ("a part", lambda x: (x @ x)[:4].tanh() * 2, [()]),
+    ("read as rows, too", lambda x: (y := x @ x).tanh() * 2 + y[0], None),
+    ("several passes", lambda x: F.softmax(x @ x, -1), [()]),
+    ("sums of columns", lambda x: ((x @ x).tanh() * 2, (x + 1).exp().sum(0)), None),
+    ("another dtype", lambda x: (x @ x - 1) > (x + 1).exp(), [()]),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "want"), IN_PLACE, ids=[name for name, *_ in IN_PLACE])
+def test_what_is_written_in_place(name, function, want):
+    mytorch.manual_seed(0)
+    x = mytorch.randn(8, 8)
+    with F.use_fused(False):
+        program = capture(function, x).optimized()
+        assert want is None or in_place(program) == want
+        before = x.clone()
+        for _ in range(2):
+            for ours, theirs in zip(leaves(program(x)), leaves(function(x)), strict=True):
+                np.testing.assert_allclose(ours.numpy(), theirs.numpy(), 1e-5, 1e-6)
+        assert x.tolist() == before.tolist()
+
+
+def test_what_others_may_keep_is_not_written_over():
+    kept = capture(lambda x: F.linear(x, x).tanh() * 2, mytorch.ones(128, 128)).optimized()
+    assert in_place(kept) == [()]
+    with F.use_fused(False):
+        program = capture(IN_PLACE[0][1], mytorch.ones(8, 8)).optimized()
+    product = program.instructions[0].outputs[0]
+    program.instructions.insert(1, Instruction("host.keep", (product,), {}, ()))
+    assert in_place(program) == [()]
+
+
+def loop_of(*steps, outputs=(0,)):
+    return Loop((FULL, ROW, COLUMN), tuple(Step(*step) for step in steps), outputs)
+
+
+@pytest.mark.parametrize(
+    ("loop", "want"),
+    [
+        (loop_of(("exp", ("x0",), FULL)), True),
+        (loop_of(("exp", ("x0",), FULL), ("add", ("v0", "x0"), FULL)), True),
+        (loop_of(("exp", ("x0",), FULL), ("max", ("x0",), ROW)), False),
+        (loop_of(("exp", ("x0",), FULL), ("max", ("v0",), ROW), ("tanh", ("v1",), ROW)), True),
+        (loop_of(("exp", ("x0",), FULL), ("sum", ("x0",), COLUMN)), False),
+        (loop_of(("exp", ("x0",), FULL), ("sum", ("v0",), COLUMN)), True),
+        (loop_of(("exp", ("x0",), FULL), ("take", ("x0", "x1"), ROW)), False),
+        (loop_of(("max", ("x2",), ROW), ("subtract", ("x0", "v0"), FULL)), False),
+    ],
+)
+def test_what_is_read_first(loop, want):
+    assert loop.is_read_first(0) is want
+
+
+def test_compiled_loops_in_place(monkeypatch, tmp_path):
+    pytest.importorskip("numba")
+    monkeypatch.setenv("MYTORCH_CACHE", str(tmp_path))
+    module_of.cache_clear()
+
+    def function(x, w):
+        return (x @ w).tanh() * w[0] + 1
+
+    x, w = mytorch.randn(70, 1500), mytorch.randn(1500, 1500) / 40
+    program = capture(function, x, w).optimized()
+    assert any(in_place(program)) and ".reshape(-1).reshape((70, 1500))" in program.source()
+    np.testing.assert_allclose(program(x, w).numpy(), function(x, w).numpy(), 1e-4, 1e-6)
+    module_of.cache_clear()
+
+
+def test_threads_run_a_program_at_once():
+    with F.use_fused(False):
+        program = capture(deep, mytorch.ones(X)).optimized()
+        assert any(in_place(program))
+        inputs = [mytorch.randn(*X) for _ in range(4)]
+        want = [program(x).numpy().copy() for x in inputs]
+        wrong = []
+
+        def run(k):
+            for _ in range(3):
+                if not np.array_equal(program(inputs[k]).numpy(), want[k]):
+                    wrong.append(k)
+
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong

@@ -1,0 +1,251 @@
+"""Programs are saved and loaded without a change; any other file gives one ValueError."""
+
+import copy
+import math
+import random
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import nn
+from mytorch.nn import functional as F
+from mytorch.stream.programs import capture, load
+from mytorch.stream.programs.passes import fuse
+from mytorch.stream.programs.program import Instruction, leaves
+
+X = (6, 10)
+
+
+class Both(NamedTuple):
+    first: mytorch.Tensor
+    second: mytorch.Tensor
+
+
+def views(x):
+    y = x.clone()
+    y[1:3] = y[2:4] * 2
+    z = y[:, ::2]
+    z += 1
+    return y, z.sum(), x.t(), x.view(-1), x.double().cumsum(1)
+
+
+def network():
+    model = nn.Sequential(nn.Linear(10, 8), nn.GELU(), nn.LayerNorm(8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    target = mytorch.tensor([0, 2, 1, 1, 0, -100])
+
+    def step(x):
+        loss = F.cross_entropy(model(x), target)
+        return {"loss": loss, "grads": mytorch.autograd.grad(loss, list(model.parameters()))}
+
+    return step
+
+
+def transposed_state():
+    w, total = mytorch.randn(20, 10).t()[:, ::2], mytorch.zeros(10)
+
+    def step(x):
+        total.add_(x.sum(0))
+        return x @ w, w.reshape(-1) * 2, total * 1
+
+    return step
+
+
+FUNCTIONS = {
+    "softmax": lambda: lambda x: F.softmax(x, -1) * float("inf") + x.sum(),
+    "views": lambda: views,
+    "outputs": lambda: lambda x: {"a": [x + 1, 1.5, -math.inf], 3: (None, "text", x.max(1)), "b": Both(x, x)},
+    "masks": lambda: lambda x: (x.masked_fill(x > 0, 3.0), (x > 0) & (x < 1), x.half() * 2),
+    "state": transposed_state,
+    "network": network,
+    "columns": lambda: lambda x: (x * 2 - x.tanh()).sum(0),
+    "elements": lambda: lambda x: F.log_softmax(x, -1).gather(1, mytorch.arange(6)[:, None]),
+    "folded": lambda: lambda x: x + mytorch.arange(60).view(6, 10)[:, ::2].repeat_interleave(2, 1) * x[:, :1],
+    "attention": lambda: lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
+    "lstm": lambda: nn.LSTM(10, 5),
+    "convolution": lambda: lambda x: F.max_pool2d(F.conv2d(x[None, None], x[None, None, :3, :3]), 2),
+}
+
+
+def captured(name, optimized=True):
+    mytorch.manual_seed(0)
+    program = capture(FUNCTIONS[name](), mytorch.randn(*X))
+    if name == "elements":
+        return fuse(program) if optimized else program
+    return program.optimized() if optimized else program
+
+
+def results(program):
+    """The bytes of all results of two calls, and of the state after them."""
+    mytorch.manual_seed(1)
+    x, found = mytorch.randn(*X), []
+    with F.use_fused(False):
+        for _ in range(2):
+            y = program(x)
+            assert all(isinstance(z, (mytorch.Tensor, float, str, type(None))) for z in leaves(y))
+            found += [z.numpy().tobytes() if isinstance(z, mytorch.Tensor) else z for z in leaves(y)]
+    return found + [raw.tobytes() for raw in program.state.values()]
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_loaded_program_computes_the_same(name, optimized, tmp_path):
+    program = captured(name, optimized)
+    program.save(tmp_path / "p.safetensors")
+    loaded = load(tmp_path / "p.safetensors")
+    assert str(loaded) == str(program).replace("<class 'numpy.int64'>", "int64")
+    assert [x.strides for x in loaded.state] == [raw.strides for raw in loaded.state.values()]
+    assert not any(np.may_share_memory(a, b) for a in loaded.state.values() for b in program.state.values())
+    assert results(loaded) == results(program)
+    assert len(loaded.optimized().instructions) == len(program.optimized().instructions)
+
+
+def test_outputs_keep_their_fields(tmp_path):
+    captured("outputs").save(tmp_path / "p.safetensors")
+    found = load(tmp_path / "p.safetensors")(mytorch.ones(X))
+    assert found["b"]._fields == Both._fields and type(found["b"]).__name__ == "Both"
+    assert found[3][2].indices.tolist() == [0] * 6 and found["a"][2] == -math.inf
+
+
+def test_what_is_not_saved(tmp_path):
+    path = tmp_path / "p.safetensors"
+    program = captured("softmax")
+    i = program.instructions[-1]
+    program.instructions.append(Instruction("host.step", (object(), i.outputs[0]), {}, ()))
+    with pytest.raises(NotImplementedError, match=r"can't save the instruction host.step\(.*, %"):
+        program.save(path)
+    program.instructions[-1] = Instruction("add", (object(), i.outputs[0]), {}, ())
+    with pytest.raises(NotImplementedError, match="the instruction add.* holds a object"):
+        program.save(path)
+    program = captured("attention")
+    (saved,) = [i.outputs[-1] for i in program.instructions if i.name == "kernel"]
+    program.outputs = [saved]
+    with pytest.raises(NotImplementedError, match="can't save the outputs: .* saved for a vjp"):
+        program.save(path)
+    program.inputs, program.outputs = (saved,), None
+    with pytest.raises(NotImplementedError, match=r"can't save .*: %.* was saved for a vjp"):
+        program.save(path)
+    far = mytorch.randn(1000, 100)[:, 0]
+    with pytest.raises(NotImplementedError, match=r"its strides are \(400,\)"):
+        capture(lambda x: x * far, mytorch.ones(1000)).save(path)
+    assert not path.exists()
+
+
+# Damage. What `serialization` refuses is tested with it; here its content is changed.
+
+
+def content_of(name, path):
+    captured(name).save(path)
+    return mytorch.load(path)
+
+
+def changed(content, place, value):
+    content = copy.deepcopy(content)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return content
+
+
+def number_of(content, name):
+    return [i["name"] for i in content["instructions"]].index(name)
+
+
+ATTACKS = [
+    ("views", "multiply", ["name"], "load", "no instruction is named 'load'"),
+    ("views", "multiply", ["name"], "add; import os", "no instruction is named"),
+    ("views", "multiply", ["name"], "lib.stride_tricks.as_strided", "no instruction is named"),
+    ("views", "multiply", ["name"], ".tofile", "no instruction is named"),
+    ("views", "multiply", ["name"], ".__class__", "no instruction is named"),
+    ("views", "multiply", ["name"], "host.step", "no instruction is named"),
+    ("views", "multiply", ["kwargs"], {"x=print()": 1}, "no arguments have the names"),
+    ("views", "multiply", ["kwargs"], {"nonsense": 1}, "instruction"),
+    ("views", "multiply", ["args", 0], {"value": 99}, "KeyError"),
+    ("views", "multiply", ["args", 0], {"code": "print()"}, "KeyError"),
+    ("views", "multiply", ["outputs", 0, "shape"], [6, 11], r"gives float32\[2, 10\], the file says float32"),
+    ("views", "multiply", ["outputs", 0, "shape"], [1 << 62, 10], "it gives"),
+    ("views", "multiply", ["outputs", 0, "shape"], [1] * 13, "it gives"),
+    ("views", "multiply", ["outputs", 0, "dtype"], "O", "unknown dtype"),
+    ("views", "multiply", ["outputs", 0, "of"], 0, "is a view of None"),
+    ("views", "multiply", ["written"], [0], "it writes"),
+    ("softmax", "loop", ["kwargs", "rows"], 7, "instruction"),
+    ("softmax", "loop", ["kwargs", "rows"], 60, "instruction"),
+    ("softmax", "loop", ["kwargs", "n"], 11, "instruction"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 0], "add; x", "no step of a loop is named"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 2], "column", "isn't for each column"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 2], "full", "isn't for each full"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 1, 1], ["x0", "v9"], "KeyError"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 1, 1], ["x0[9]", "v0"], "KeyError"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 1, 3], "float64", "doesn't give float64"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "outputs"], [3], "isn't what step 3 gives"),
+    ("columns", "loop", ["kwargs", "loop", "loop", "steps", -1, 0], "max", "isn't for each column"),
+    ("columns", "loop", ["kwargs", "loop", "loop", "steps", -1, 1], [1.0], "isn't for each column"),
+    ("elements", "loop", ["args", 1], {"value": 1}, "instruction"),
+    ("elements", "loop", ["kwargs", "loop", "loop", "steps", -1, 1], ["v5", "v0"], "isn't for each row"),
+    ("network", "kernel", ["args", 0], "matmul", "no kernel is named"),
+    ("network", "kernel", ["args", 2], {"value": 3}, "instruction"),
+    ("network", "kernel.vjp", ["args", 0], {"value": 3}, "KeyError"),
+    ("network", "kernel.vjp", ["kwargs", "wanted"], {"dict": {0: (6, 11)}}, "don't have the shapes"),
+    ("outputs", None, ["outputs", "dict", "b", "fields", 0], "np", "a namedtuple has the name"),
+    ("outputs", None, ["outputs", "dict", "b", "fields", 1], {"a b": 1}, "the outputs"),
+    ("outputs", None, ["outputs"], {"value": 1 << 80}, "the outputs"),
+    ("state", None, ["arrays"], {}, "the state"),
+    ("state", None, ["arrays", "%99"], np.ones(3), "no values have the arrays"),
+    ("state", None, ["state", 1, "strides"], [1 << 40], "has strides"),
+    ("state", None, ["state", 1, "shape"], [9], "has another array"),
+    ("state", None, ["inputs", 0, "shape"], [1 << 62, 10], "too large"),
+    ("state", None, ["inputs", 0, "shape"], [6, True], "has shape"),
+    ("state", None, ["program"], 2, "another version than 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "instruction", "place", "value", "message"), ATTACKS)
+def test_attacks(name, instruction, place, value, message, tmp_path):
+    path = tmp_path / "p.safetensors"
+    content = content_of(name, path)
+    if instruction is not None:
+        place = ["instructions", number_of(content, instruction), *place]
+    mytorch.save(changed(content, place, value), path)
+    with pytest.raises(ValueError, match=message) as error:
+        load(path)
+    assert str(error.value).startswith(f"can't load {path}: ")
+
+
+def places(x, place=()):
+    """Yields the keys that lead to each part of a nested structure."""
+    items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list) else ()
+    for key, item in items:
+        yield (*place, key)
+        yield from places(item, (*place, key))
+
+
+STRANGE = [
+    None, 0, -1, 1 << 70, 0.5, math.nan, "", "x0", "add", "loop", "kernel", [], [0], {}, True, (1, 2),
+    {"value": 0}, {"value": 2}, {"slice": [None] * 3}, {"dtype": "float64"}, np.ones(2), np.float32(1), 40,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["softmax", "views", "network", "outputs", "state"])
+def test_random_damage(name, tmp_path):
+    """Each is refused, or it is another program, which is printed and optimized as any."""
+    path, rng = tmp_path / "p.safetensors", random.Random(0)
+    content = content_of(name, path)
+    everywhere, refused = list(places(content)), 0
+    for _ in range(60):
+        damaged = content
+        for place in rng.sample(everywhere, rng.choice([1, 1, 2])):
+            try:
+                damaged = changed(damaged, place, rng.choice(STRANGE))
+            except (KeyError, TypeError, IndexError, AttributeError):  # its place has been changed
+                continue
+        mytorch.save(damaged, path)
+        try:
+            program = load(path)
+        except ValueError as error:
+            assert str(error).startswith(f"can't load {path}: ")
+            refused += 1
+        else:
+            assert str(program.optimized()) and program.optimized().source()
+    assert refused > 20
