@@ -14,6 +14,7 @@ from mytorch.stream.programs import capture, execution
 from mytorch.stream.programs.loop import COLUMN, FULL, ROW, Loop, Step
 from mytorch.stream.programs.memory import last_uses, scheduled
 from mytorch.stream.programs.program import Instruction, leaves
+from mytorch.stream.programs.sources import module_of
 
 X = (200, 300)
 W = mytorch.randn(300, 300) / 17
@@ -169,7 +170,7 @@ def test_what_is_read_first(loop, want):
 def test_compiled_loops_in_place(monkeypatch, tmp_path):
     pytest.importorskip("numba")
     monkeypatch.setenv("MYTORCH_CACHE", str(tmp_path))
-    execution.loaded.cache_clear()
+    module_of.cache_clear()
 
     def function(x, w):
         return (x @ w).tanh() * w[0] + 1
@@ -178,7 +179,7 @@ def test_compiled_loops_in_place(monkeypatch, tmp_path):
     program = capture(function, x, w).optimized()
     assert any(in_place(program)) and " = flat(" in program.source()
     np.testing.assert_allclose(program(x, w).numpy(), function(x, w).numpy(), 1e-4, 1e-6)
-    execution.loaded.cache_clear()
+    module_of.cache_clear()
 
 
 def test_threads_run_a_program_at_once():

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import hashlib
-import importlib.util
 import re
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +16,12 @@ from ...backends.float_errors import IGNORE, errors
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
 from ...nn.functional.composite import use_fused
-from ...nn.fused_ops.background import cache_folder
-from ...utils import atomic_write
 from .host import HOST
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
 from .memory import last_uses, scheduled
 from .program import Instruction, Program, Reference, Value, fits
+from .sources import module_of
 
 SMALL = 1 << 14  # elements of arrays that one thread works on
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
@@ -253,35 +245,6 @@ def runnable(loop: Loop, is_small: bool = False) -> Callable:
     return loaded(loop).serial() if is_small else loaded(loop)
 
 
-@functools.cache
 def loaded(loop: Loop) -> Callable:
-    """Returns the compiled loop; its source is kept in a folder by content, with what Numba makes of it."""
-    source = HEADER + loop.source()
-    digest = hashlib.sha256(source.encode()).hexdigest()[:24]
-    path = _written(cache_folder(), digest, source) or _written(_temporary_folder(), digest, source)
-    spec = importlib.util.spec_from_file_location(f"mytorch_loop_{digest}", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Numba looks for it there
-    spec.loader.exec_module(module)
-    return module.loop
-
-
-def _written(root: Path | None, digest: str, source: str) -> Path | None:
-    """Returns the file of a loop in a folder; None if it can't be written."""
-    if root is None:
-        return None
-    path = root / "programs" / digest / "loop.py"
-    try:
-        if not path.exists() or path.read_text() != source:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as partial:
-                partial.write_text(source)
-    except OSError:
-        return None
-    return path
-
-
-@functools.cache
-def _temporary_folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="mytorch-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    """Returns the compiled loop."""
+    return module_of(HEADER + loop.source()).loop

@@ -15,7 +15,7 @@ _REDUCTIONS = {
 }  # fmt: skip
 _ALIASES = {"reshape", ".reshape", "broadcast_to", "expand_dims", "squeeze"}
 _FLOAT, _BOOL = np.dtype(np.float32), np.dtype(bool)
-_POWERS = (2, 3, 4)  # that are products
+_POWERS = (1, 2, 3, 4)  # that are products
 _MOST_STEPS = 200
 
 
@@ -135,8 +135,8 @@ class Group:
         if name == ".astype":
             name, args = "where", [*args, 1.0, 0.0]
         if name == "power":
-            name, (x, exponent) = "multiply", args
-            args = [x, x]
+            x, exponent = args
+            name, args = ("multiply", [x, x]) if exponent > 1 else (".copy", [x])
             for _ in range(int(exponent) - 2):
                 args[0] = self._add(Step(name, tuple(args), kind), None)
         self._add(Step(name, tuple(args), kind, str(y.dtype)), y)

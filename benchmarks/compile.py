@@ -1,0 +1,280 @@
+"""Time compiled programs beside eager ones and PyTorch: training steps, functions, references of kernels.
+
+    python -m benchmarks.compile [--jobs NAME...] [--variants NAME...] [--first-call] [--rounds N]
+
+A training step is zero_grad, forward, loss, backward and the optimizer's step, in float32, on the same
+weights and batches; mytorch compiles all of it, PyTorch the loss. From softmax on mytorch compiles the
+reference of what eagerly is a kernel written by hand. A time is the median of a turn's steps, then of the
+quiet turns, for one call. Exit code 1: results differ, or a worker failed.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.gpt import BETAS, CONFIGS, chain
+from benchmarks.harness import MYTORCH, TORCH, Plan, Task, Variant
+from benchmarks.machine import environment
+
+VARIANTS = {
+    "torch": TORCH,
+    "torch-compiled": Variant("torch.compile", "torch", options=("compiled",)),
+    "mytorch": MYTORCH,
+    "mytorch-compiled": Variant("mytorch.compile", "mytorch", options=("compiled",)),
+}
+LENGTH, ROWS, COLUMNS, TOKENS, VOCABULARY = 10**7, 4096, 768, 512, 50304
+Call = Callable[[], float]  # returns a number to compare
+
+
+class Job(NamedTuple):
+    """What is timed: `make(library, is_compiled)` returns it; a step of the harness are several calls."""
+
+    size: str
+    calls: int
+    make: Callable[[Any, bool], Call]
+
+
+def normal(library: Any, *shape: int, seed: int = 5) -> Any:
+    return library.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def filled(library: Any, model: Any) -> Any:
+    """Returns the model with the weights that the other library's gets."""
+    with library.no_grad():
+        for k, p in enumerate(model.parameters()):
+            p.copy_(normal(library, *p.shape, seed=k) * 0.1)
+    return model
+
+
+def training(library: Any, is_compiled: bool, loss_of: Callable, optimizer: Any, *batch: Any) -> Call:
+    """Returns training steps on one batch, which return the loss."""
+
+    def step(*batch: Any) -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(*batch)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    if is_compiled and library.__name__ == "torch":
+        loss_of = library.compile(loss_of)
+    elif is_compiled:
+        step = library.compile(step)
+    return lambda: step(*batch).item()
+
+
+def perceptron(library: Any, sizes: tuple[int, int, int]) -> Any:
+    nn = library.nn
+    return filled(library, nn.Sequential(nn.Linear(*sizes[:2]), nn.ReLU(), nn.Linear(*sizes[1:])))
+
+
+def mlp(library: Any, is_compiled: bool) -> Call:
+    model, mse_loss = perceptron(library, (64, 64, 64)), library.nn.functional.mse_loss
+    adam = library.optim.Adam(model.parameters(), lr=1e-4)
+    x, y = (normal(library, 32, 64, seed=seed) for seed in (8, 9))
+    return training(library, is_compiled, lambda x, y: mse_loss(model(x), y), adam, x, y)
+
+
+def policy(library: Any, is_compiled: bool) -> Call:
+    return function(library, is_compiled, perceptron(library, (4, 128, 2)), normal(library, 1, 4))
+
+
+def lstm(library: Any, is_compiled: bool) -> Call:
+    model, mse_loss = filled(library, library.nn.LSTM(128, 128, 2)), library.nn.functional.mse_loss
+    adam = library.optim.Adam(model.parameters(), lr=1e-4)
+    x, y = (normal(library, 32, 16, 128, seed=seed) for seed in (8, 9))
+    return training(library, is_compiled, lambda x, y: mse_loss(model(x)[0], y), adam, x, y)
+
+
+def gpt(library: Any, is_compiled: bool, config: str) -> Call:
+    model = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(CONFIGS[config]).model
+    adamw = library.optim.AdamW(model.parameters(), lr=6e-4, betas=BETAS, weight_decay=0.1)
+
+    def loss_of(x: Any, y: Any) -> Any:
+        if library.__name__ == "torch":
+            return model(x, y)
+        logits = model(x)
+        return library.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), y.view(-1))
+
+    batch = [library.from_numpy(a[0]) for a in chain(CONFIGS[config], 1)]
+    return training(library, is_compiled, loss_of, adamw, *batch)
+
+
+def function(library: Any, is_compiled: bool, call: Callable, *tensors: Any) -> Call:
+    """Returns calls without gradients."""
+    compiled = library.compile(call) if is_compiled else call
+
+    def run() -> float:
+        with library.no_grad():
+            return compiled(*tensors).reshape(-1)[0].item()
+
+    return run
+
+
+def reference(library: Any, is_compiled: bool, call: Callable, *tensors: Any) -> Call:
+    """Returns calls without gradients; if mytorch compiles it, of the reference, without kernels."""
+    if not is_compiled or library.__name__ == "torch":
+        return function(library, is_compiled, call, *tensors)
+    with library.nn.functional.use_fused(False):
+        program = library.capture(call, *tensors).optimized()
+    return lambda: program(*tensors).reshape(-1)[0].item()
+
+
+def copyto(library: Any, is_compiled: bool) -> Call:
+    """NumPy's for all, to compare with."""
+    x = np.ones(LENGTH, np.float32)
+    y = x.copy()
+    return lambda: np.copyto(y, x) or float(y[0])
+
+
+def sums_and_products(library: Any, is_compiled: bool) -> Call:
+    def ten(x: Any) -> Any:
+        y = library.abs((library.maximum(x * 2 + 1, x) - 0.5) * x) + x
+        return library.minimum(y, x) * 0.5 - 1
+
+    return function(library, is_compiled, ten, normal(library, LENGTH))
+
+
+def transcendental(library: Any, is_compiled: bool) -> Call:
+    def ten(x: Any) -> Any:
+        y = library.exp(library.tanh(x * 2) + 1)
+        return library.sqrt(library.abs(y * x)) * 0.1 - 0.5 + x
+
+    return function(library, is_compiled, ten, normal(library, LENGTH))
+
+
+def softmax(library: Any, is_compiled: bool) -> Call:
+    x, F = normal(library, ROWS, COLUMNS), library.nn.functional
+    return reference(library, is_compiled, lambda x: F.softmax(x, -1), x)
+
+
+def layer_norm(library: Any, is_compiled: bool) -> Call:
+    x, w, b = normal(library, ROWS, COLUMNS), normal(library, COLUMNS), normal(library, COLUMNS)
+    F = library.nn.functional
+    return reference(library, is_compiled, lambda x, w, b: F.layer_norm(x, (COLUMNS,), w, b), x, w, b)
+
+
+def gelu(library: Any, is_compiled: bool) -> Call:
+    return reference(library, is_compiled, library.nn.functional.gelu, normal(library, ROWS, COLUMNS))
+
+
+def cross_entropy(library: Any, is_compiled: bool) -> Call:
+    x, F = normal(library, TOKENS, VOCABULARY), library.nn.functional
+    target = library.from_numpy(np.random.default_rng(8).integers(0, VOCABULARY, TOKENS))
+    return reference(library, is_compiled, F.cross_entropy, x, target)
+
+
+def adamw(library: Any, is_compiled: bool) -> Call:
+    """Steps of the optimizer; mytorch compiles its formula, in which nothing is written in place."""
+    p, g, steps = normal(library, LENGTH), normal(library, LENGTH, seed=6), iter(range(1, 10**6))
+    if not is_compiled or library.__name__ == "torch":
+        p = library.nn.Parameter(p)
+        p.grad, optimizer = g, library.optim.AdamW([p], lr=1e-3, **({"fused": True} if is_compiled else {}))
+        return lambda: optimizer.step() or p[0].item()
+
+    def update(p: Any, m: Any, v: Any, size: Any, eps: Any) -> tuple:
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g * g)
+        return (1 - 1e-5) * p - size * m / (v.sqrt() + eps), m, v
+
+    state, one = [p, library.zeros(LENGTH), library.zeros(LENGTH)], library.tensor(1.0)
+    program = library.capture(update, *state, one, one).optimized()
+
+    def run() -> float:
+        number = next(steps)
+        root = (1 - 0.999**number) ** 0.5
+        size = 1e-3 * root / (1 - 0.9**number)
+        state[:] = program(*state, library.tensor(size), library.tensor(1e-8 * root))
+        return state[0][0].item()
+
+    return run
+
+
+JOBS = {
+    "MLP": Job("64-64-64, batch 32", 50, mlp),
+    "policy": Job("4-128-2, batch 1, forward", 500, policy),
+    "LSTM": Job("2 × 128, 32 steps, batch 16", 3, lstm),
+    **{name: Job(f"GPT {name}", 1, partial(gpt, config=name)) for name in ("nano", "small", "gpt2")},
+    "copyto": Job(f"np.copyto of {LENGTH:,}", 5, copyto),
+    "sums": Job(f"10 sums, products, … of {LENGTH:,}", 5, sums_and_products),
+    "exp": Job(f"10, with exp, tanh, sqrt, of {LENGTH:,}", 5, transcendental),
+    "softmax": Job(f"{ROWS:,} × {COLUMNS}", 10, softmax),
+    "layer_norm": Job(f"{ROWS:,} × {COLUMNS}", 10, layer_norm),
+    "gelu": Job(f"{ROWS:,} × {COLUMNS}", 10, gelu),
+    "cross_entropy": Job(f"{TOKENS} × {VOCABULARY:,}", 3, cross_entropy),
+    "AdamW": Job(f"{LENGTH:,}", 3, adamw),
+}
+
+
+def jobs(library: Any, names: str, *mode: str) -> list[Callable[[], Task]]:
+    """Returns what a worker runs."""
+    return [partial(task, library, JOBS[name], mode == ("compiled",)) for name in names.split(",")]
+
+
+def task(library: Any, job: Job, is_compiled: bool) -> Task:
+    call = job.make(library, is_compiled)
+    return Task(lambda: [call() for _ in range(job.calls)][-1])
+
+
+def first_calls() -> None:
+    """Prints the seconds of the first compiled step of GPT nano, with an empty and with a full cache."""
+    command = [sys.executable, "-c", "from benchmarks import compile; compile.first_call()"]
+    with tempfile.TemporaryDirectory() as folder:
+        for cache in ("empty", "full"):
+            print(f"first step of GPT nano, {cache} cache:", end=" ", flush=True)
+            subprocess.run(command, env=environment() | {"MYTORCH_CACHE": folder}, check=True)
+
+
+def first_call() -> None:
+    import mytorch
+
+    gpt(mytorch, False, "nano")()  # loads the kernels
+    step = gpt(mytorch, True, "nano")
+    start = time.perf_counter()
+    step()
+    print(f"{time.perf_counter() - start:.2f} s")
+
+
+def table(result: dict) -> str:
+    """Returns a table with a row for each job: ms a call, and ratios to the first implementation."""
+    rows = []
+    for row in result["rows"]:
+        times = [by["ms"] / JOBS[row["name"]].calls for by in row["by"].values()]
+        ratios = [f"{ms / times[0]:.2f}" for ms in times[1:]]
+        cells = [*[f"{ms:.3f}" for ms in times], *ratios, harness.quiet(row["by"].values())]
+        rows.append([row["name"], row["size"], *cells])
+    labels = [*result["implementations"]]
+    ratios = [f"{label}, ratio" for label in labels[1:]]
+    return harness.table(["ms", "size", *labels, *ratios, "quiet turns"], rows)
+
+
+def main(argv: list[str] | None = None) -> None:
+    options = harness.parser("compile", __doc__, 5)
+    add = options.add_argument
+    add("--jobs", nargs="+", default=[*JOBS], choices=JOBS, metavar="NAME", help=", ".join(JOBS))
+    add("--variants", nargs="+", default=["torch", "mytorch", "mytorch-compiled"], choices=VARIANTS,
+        metavar="NAME", help=f"what to run, the reference first: {', '.join(VARIANTS)}")  # fmt: skip
+    add("--first-call", action="store_true", help="time capture and compilation of GPT nano instead")
+    args = options.parse_args(argv)
+    if args.first_call:
+        first_calls()
+        return
+    plan = Plan("compile", steps=5, warm_up=3, tolerance=1e-4)
+    rows = [(name, JOBS[name].size) for name in args.jobs]
+    variants = [VARIANTS[name] for name in args.variants]
+    result = harness.measure(plan, variants, [",".join(args.jobs)], rows, args)
+    agreed = f"the results differ by {result['largest_difference']:.1e} at most"
+    harness.show(f"Compiled programs, float32; {agreed}", result, table(result), args)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "2")
+    main()
