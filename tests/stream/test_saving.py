@@ -175,7 +175,6 @@ ATTACKS = [
     ("views", "multiply", ["outputs", 0, "shape"], [1] * 13, "it gives"),
     ("views", "multiply", ["outputs", 0, "dtype"], "O", "unknown dtype"),
     ("views", "multiply", ["outputs", 0, "of"], 0, "is a view of None"),
-    ("views", "multiply", ["written"], [0], "it writes"),
     ("softmax", "loop", ["kwargs", "rows"], 7, "instruction"),
     ("softmax", "loop", ["kwargs", "rows"], 60, "instruction"),
     ("softmax", "loop", ["kwargs", "n"], 11, "instruction"),
