@@ -137,8 +137,8 @@ def _sources(folder: Path) -> bytes:
 class _Compilations(event.Listener):
     """Prints once in a process that kernels are being compiled, which takes a while.
 
-    Meanwhile the garbage collector is off: it would look at all that the compiler makes, again and again, a
-    fifth of the time.
+    Meanwhile the garbage collector is off: it would look at all that the compiler makes, again and again, for
+    a tenth of the time.
     """
 
     def __init__(self):
