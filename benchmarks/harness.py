@@ -202,7 +202,7 @@ def by_job(result: dict) -> str:
     for row in result["rows"]:
         times = [by["ms"] for by in row["by"].values()]
         cells = [row["name"], row["size"], *(f"{ms:.2f}" for ms in times)]
-        rows.append([*cells, f"{times[1] / times[0]:.2f}", _quiet(row["by"].values())])
+        rows.append([*cells, f"{times[1] / times[0]:.2f}", quiet(row["by"].values())])
     return table(["", "size", *result["implementations"], "ratio", "quiet turns"], rows)
 
 
@@ -213,12 +213,13 @@ def by_library(result: dict, what: str, count: int, tokens: int) -> str:
         low, high = (limit / count for limit in by["span_ms"])
         rows.append([
             label, f"{by['ms'] / count:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
-            f"{by['ms'] / first['ms']:.2f}", f"{by['peak_memory'] / 2**20:,.0f} MiB", _quiet([by]),
+            f"{by['ms'] / first['ms']:.2f}", f"{by['peak_memory'] / 2**20:,.0f} MiB", quiet([by]),
         ])  # fmt: skip
     head = ["", f"ms/{what}", "fastest – slowest", "tokens/s", "ratio", "peak RSS", "quiet turns"]
     return table(head, rows)
 
 
-def _quiet(figures: Any) -> str:
+def quiet(figures: Any) -> str:
+    """Returns how many turns of all were quiet, where they were fewest."""
     fewest = min(figures, key=lambda by: by["quiet"])
     return f"{fewest['quiet']} of {fewest['all']}"

@@ -75,6 +75,7 @@ def results(passes):
 RUNS = {
     "loader": (["--loads", "tiny"], [load.name[0] for load in loader.LOADS["tiny"]]),
     "kernels": (["--kernels", "relu", "gelu"], ["gelu", "relu"]),
+    "compile": (["--jobs", "policy", "MLP"], ["policy", "MLP"]),
     "gpt_step": (["--config", "tiny", "--steps", "2"], ["PyTorch eager", "mytorch"]),
     "gpt_step --generate": (["--config", "tiny"], ["PyTorch eager", "mytorch"]),
 }

@@ -18,7 +18,7 @@ from .kernels import gradients, with_lazy_gradients
 from .program import Instruction, Program, Value, mapped
 from .reuse import in_place
 
-ATTENTION = "scaled_dot_product_attention"
+_ATTENTION = ("scaled_dot_product_attention", "self_attention")
 
 
 class Held(NamedTuple):
@@ -146,14 +146,15 @@ class _Keeps:
             known = arrays.named.get(id(x.storage))
             new += x.storage.nbytes if known is None else 0
             self.of[saved] += [] if known is None else self.of[known]
-        if name == ATTENTION and use_fused.default and threads.installed():
-            new = 8 * args[0].size // args[0].shape[-1]  # two numbers a query, no probabilities
+        if name in _ATTENTION and use_fused.default and threads.installed():
+            heads = args[1] if name == "self_attention" else 1
+            new = 8 * heads * args[0].size // args[0].shape[-1]  # two numbers a query, no probabilities
         return [*[(value, _nbytes(value)) for value in results], (saved, new)]
 
     def _vjp(self, i: Instruction) -> list[tuple[Value, int]]:
         """The same array may be the gradient of two arguments, or what the vjp was given."""
         vjp, arrays = self._saved[i.args[0]]
-        grads, made = gradients(vjp, mapped(arrays.of, i.args[1])), []
+        grads, made = gradients(vjp, mapped(arrays.of, i.args[1]), i.kwargs["wanted"]), []
         for value, k in zip(i.outputs, i.kwargs["wanted"], strict=True):
             if k in i.kwargs.get("lazy", ()):
                 self.of[value] = []  # computed where it will be

@@ -59,13 +59,14 @@ def save(program: Program, path: str | os.PathLike) -> None:
     for value, raw in arrays.items():
         if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
             raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
+    bases = {value: value for value in (*program.inputs, *arrays)}
     content = {
         "program": VERSION,
         "name": program.name,
         "inputs": [_definition(value) for value in program.inputs],
         "state": [_definition(value) for value in program.state],
         "constants": [_definition(value) for value in program.constants],
-        "instructions": [_instruction(i) for i in program.instructions],
+        "instructions": [_instruction(i, bases) for i in program.instructions],
         "outputs": _encoded(program.outputs, "the outputs"),
         "arrays": {f"%{value.number}": raw for value, raw in arrays.items()},
     }
@@ -75,23 +76,26 @@ def save(program: Program, path: str | os.PathLike) -> None:
         raise NotImplementedError(f"can't save {program.name}: {error}") from error
 
 
-def _definition(value: Value) -> dict[str, Any]:
+def _definition(value: Value, base: Value | None = None) -> dict[str, Any]:
     return {
         "number": value.number, "dtype": value.dtype.name, "shape": list(value.shape),
-        "strides": list(value.strides), "of": None if value.of is None else value.of.number,
+        "strides": list(value.strides), "of": None if base in (None, value) else base.number,
     }  # fmt: skip
 
 
-def _instruction(i: Instruction) -> dict[str, Any]:
+def _instruction(i: Instruction, bases: dict[Value, Value]) -> dict[str, Any]:
+    """Returns an instruction, and adds its outputs to what each value is a view of."""
     if not is_known(i.name):
         raise NotImplementedError(f"can't save the instruction {i}: nothing is saved but calls of NumPy, "
                                   "of kernels and of loops")  # fmt: skip
     where = f"the instruction {i}"
+    for value in i.outputs:  # of a folded constant nothing is left but some view of it, which is the base
+        bases[value] = next((bases[x] for x in i.inputs() if value.of is x.storage), value)
     return {
         "name": i.name,
         "args": [_encoded(x, where) for x in i.args],
         "kwargs": {name: _encoded(x, where) for name, x in i.kwargs.items()},
-        "outputs": [_definition(value) for value in i.outputs],
+        "outputs": [_definition(value, bases[value]) for value in i.outputs],
         "written": [value.number for value in i.written],
         "origin": i.origin,
     }

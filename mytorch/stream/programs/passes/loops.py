@@ -145,7 +145,7 @@ class Group:
     def _kinds(self, values: list[Value], y: Value) -> tuple[str | None, dict[Value, str]]:
         """Returns the kind of a result, None if it isn't one of this loop's, and those of the operands."""
         found = {x: self._step_kind(x) for x in values}
-        if ROW in found.values() and y.size == self.rows:
+        if y.size == self.rows and (ROW in found.values() or self._kind_of(y) == ROW):
             kinds = {x: ROW if x.shape == y.shape else self._kind_of(x) for x in values}
             fits = [kinds[x] == (found[x] or kinds[x]) and kinds[x] in (ROW, SCALAR) for x in values]
             if all(fits):
@@ -207,6 +207,7 @@ class Group:
         call = Instruction(
             "loop", tuple([x for x, _ in self._inputs]), {"rows": self.rows, "n": self.n, "loop": loop},
             tuple([self._values[k] for k in outputs]),
+            origin=", ".join(dict.fromkeys([i.origin for i in self.originals if i.origin])),
         )  # fmt: skip
         return [call, *views]
 
