@@ -10,7 +10,7 @@ from mytorch.stream.programs.passes import functionalize
 from mytorch.stream.programs.sources import module_of
 from tests.stream.loop_cases import assert_close, cases, every_expression, layer_norm_step
 
-NAMES = ("kinds 0", "kinds 1", "layer norm 1", "cross entropy 0")
+NAMES = ("kinds 0", "kinds 1", "layer norm 0", "cross entropy 0")
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,10 @@ def test_what_loops_take(function, count):
         np.testing.assert_allclose(program.optimized()(x).numpy(), function(x).numpy(), 1e-5)
 
 
-def test_layer_norm_and_its_backward_pass_are_two_loops():
+def test_layer_norm_and_its_backward_pass_are_one_loop():
     v = mytorch.ones(10, requires_grad=True)
     found = names(layer_norm_step, x.clone().requires_grad_(), v, v.clone().detach().requires_grad_(), x)
-    others = ["sum", "reshape", "reshape"]
-    assert [name for name in found if name != "loop"] == others
-    assert found.count("loop") == 3  # two copies of gradients are the third
+    assert sorted(found) == ["loop", "loop", "reshape", "reshape"]  # that copies two gradients
 
 
 def test_numbers_of_numpy_may_change_the_dtype():

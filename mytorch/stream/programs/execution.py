@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,9 @@ def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
     loops, changed = [], program.changed_storages() - {*program.gradients()}
     instructions = scheduled(program)
+    vectors = _contiguous(program)
     for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
-        lines += [f"    {line}" for line in _lines(number, i, namespace)]
+        lines += [f"    {line}" for line in _lines(number, i, namespace, vectors)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
             loops.append(i.kwargs["loop"].source(f"loop{number}"))
@@ -137,9 +138,18 @@ def _source(x: Any, namespace: dict[str, Any]) -> str:
     return name
 
 
-def _lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[str]:
+def _contiguous(program: Program) -> set[Value]:
+    """Returns values that are known to be in C order and writeable."""
+    known = {y for i in program.instructions if i.name in ("loop", "matmul") for y in i.outputs}
+    held = (*program.state.items(), *program.constants.items())
+    return known | {x for x, raw in held if raw.flags.c_contiguous and raw.flags.writeable}
+
+
+def _lines(
+    number: int, i: Instruction, namespace: dict[str, Any], contiguous: Container[Value] = ()
+) -> list[str]:  # fmt: skip
     if i.name == "loop":
-        return _loop_lines(number, i, namespace)
+        return _loop_lines(number, i, contiguous)
     if i.name.startswith("kernel"):
         return _kernel_lines(i, namespace)
     if i.is_host:
@@ -206,10 +216,11 @@ def _writable(y: Value, i: Instruction) -> list[str]:
     return [] if y.shape or i.name == "loop" else [f"{_name(y)} = np.asarray({_name(y)})"]
 
 
-def _loop_lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[str]:
+def _loop_lines(number: int, i: Instruction, contiguous: Container[Value]) -> list[str]:
     loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
     name, sizes = f"loop{number}", {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}
-    given = [f"flat({_name(x)}, {sizes[kind]})" for x, kind in zip(i.args, loop.inputs, strict=True)]
+    pairs = zip(i.args, loop.inputs, strict=True)
+    given = [_flat_source(x, sizes[kind], x in contiguous) for x, kind in pairs]
     lines, stored, places = [], [], dict(loop.places)
     for k, y in zip(loop.outputs, i.outputs, strict=True):
         place, flattened = places.get(k), f"{_name(y)}.reshape(-1)"
@@ -220,6 +231,12 @@ def _loop_lines(number: int, i: Instruction, namespace: dict[str, Any]) -> list[
             lines.append(f"{_name(y)} = {given[place]}.reshape({y.shape!r})")
             given[place] = flattened
     return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
+
+
+def _flat_source(x: Value, size: int, is_contiguous: bool) -> str:
+    if not is_contiguous or x.size != size:
+        return f"flat({_name(x)}, {size})"
+    return _name(x) if x.ndim == 1 else f"{_name(x)}.reshape(-1)"
 
 
 def flat(x: np.ndarray, size: int) -> np.ndarray:

@@ -77,7 +77,8 @@ class Instruction:
         args, kwargs: nested tuples, lists, dicts and slices of values, numbers, dtypes and strings.
         outputs: the arrays that it returns.
         written: the storages in which it changes elements.
-        origin: the phase, if it isn't forward, and the path of the module: "backward h.0.mlp".
+        origin: the phase, if it isn't forward, and the path of the module: "backward h.0.mlp"; of a loop all
+            that it has of these.
     """
 
     name: str
@@ -112,7 +113,8 @@ class Instruction:
     def _loop_text(self) -> str:
         results = ", ".join(value.described() for value in self.outputs)
         loop = self.kwargs["loop"]
-        head = f"{results} = loop over {self.kwargs['rows']} rows of {self.kwargs['n']}:"
+        origin = f"  # {self.origin}" if self.origin else ""
+        head = f"{results} = loop over {self.kwargs['rows']} rows of {self.kwargs['n']}:{origin}"
         names = {f"x{k}": repr(value) for k, value in enumerate(self.args)}
         names |= {f"v{k}": repr(value) for k, value in zip(loop.outputs, self.outputs, strict=True)}
         lines = []

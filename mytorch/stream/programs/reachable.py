@@ -6,6 +6,7 @@ import functools
 import types
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from operator import attrgetter, getitem, is_
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -14,6 +15,7 @@ from ...optim.optimizer import Optimizer
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MISSING = object()
+_cell_content = attrgetter("cell_contents")
 
 
 class Reachable:
@@ -26,31 +28,44 @@ class Reachable:
 
     def __init__(self, *roots: Any):
         self.tensors: dict[Tensor, None] = {}
-        self._entries: list[tuple[dict, Any, Any]] = []
-        self._cells: list[tuple[types.CellType, Any]] = []
+        self._dicts: list[dict] = []  # with a name in each, and what it was
+        self._names: list[Any] = []
+        self._values: list[Any] = []
+        self._cells: list[types.CellType] = []
+        self._contents: list[Any] = []
         self._lists: list[tuple[list, tuple]] = []
-        self._seen: dict[int, Any] = {}
+        seen: dict[int, Any] = {}  # by their ids, which hold as long as the objects are here
         waiting = list(roots)
         while waiting:
             x = waiting.pop()
-            if isinstance(x, _PLAIN) or id(x) in self._seen:
+            if isinstance(x, _PLAIN) or id(x) in seen:
                 continue
-            self._seen[id(x)] = x
+            seen[id(x)] = x
             waiting += self._inside(x)
 
     def change(self) -> str | None:
         """Returns what of it has changed since, as "x is 3, was 2"; None if nothing has."""
-        for entries, name, was in self._entries:
-            now = entries.get(name, _MISSING)
-            if now is not was and not _same(now, was):
-                return _described(name, now, was)
-        for cell, was in self._cells:
-            now = _content(cell)
-            if now is not was and not _same(now, was):
-                return _described("a variable of a closure", now, was)
+        try:  # most often nothing has
+            same = all(map(is_, map(getitem, self._dicts, self._names), self._values))
+            same = same and all(map(is_, map(_cell_content, self._cells), self._contents))
+        except (KeyError, ValueError):
+            same = False
+        if not same and (change := self._first_change()) is not None:
+            return change
         for items, was in self._lists:
             if len(items) != len(was) or not all(map(_same, items, was)):
                 return "the items of a list have changed"
+        return None
+
+    def _first_change(self) -> str | None:
+        for entries, name, was in zip(self._dicts, self._names, self._values, strict=True):
+            now = entries.get(name, _MISSING)
+            if not _same(now, was):
+                return _described(name, now, was)
+        for cell, was in zip(self._cells, self._contents, strict=True):
+            now = _content(cell)
+            if not _same(now, was):
+                return _described("a variable of a closure", now, was)
         return None
 
     def _inside(self, x: Any) -> Iterator[Any]:
@@ -77,14 +92,17 @@ class Reachable:
     def _of_dict(self, entries: dict, names: Any) -> Iterator[Any]:
         for name in names:
             if isinstance(name, (str, int)) and name in entries:
-                self._entries.append((entries, name, entries[name]))
+                self._dicts.append(entries)
+                self._names.append(name)
+                self._values.append(entries[name])
                 yield entries[name]
 
     def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
         if (function.__module__ or "").partition(".")[0] in ("mytorch", "numpy"):
             return
         for cell in function.__closure__ or ():
-            self._cells.append((cell, _content(cell)))
+            self._cells.append(cell)
+            self._contents.append(_content(cell))
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         yield from self._of_dict(function.__globals__, names_in(function.__code__))

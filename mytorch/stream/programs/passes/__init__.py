@@ -6,16 +6,17 @@ from .constants import fold_constants
 from .dead_code import remove_dead_code
 from .functionalize import functionalize
 from .fusion import fuse
+from .gradients import sink_gradients
 from .slices import simplify_slices
 from .views import fold_views
 
 __all__ = [
     "fold_constants", "fold_views", "functionalize", "fuse", "merge_common_subexpressions", "optimized",
-    "remove_dead_code", "simplify_slices",
+    "remove_dead_code", "simplify_slices", "sink_gradients",
 ]  # fmt: skip
 PASSES = (
-    functionalize, fold_views, simplify_slices, merge_common_subexpressions, remove_dead_code, fuse,
-    remove_dead_code, fold_constants,
+    fold_views, functionalize, simplify_slices, merge_common_subexpressions, remove_dead_code, sink_gradients,
+    fuse, remove_dead_code, fold_constants,
 )  # fmt: skip
 
 

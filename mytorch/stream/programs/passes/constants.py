@@ -17,7 +17,7 @@ _LARGEST = 1 << 16  # elements
 def fold_constants(program: Program) -> Program:
     """Returns the program with arrays in place of instructions whose results are always the same.
 
-    What is written in place, or returned, is made anew in each run.
+    What is written in place, or returned, is made again in each run.
     """
     changed = program.changed_storages() | {value.storage for value in program.results()}
     constants, kept = {**program.constants}, []

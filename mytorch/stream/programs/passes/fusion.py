@@ -36,6 +36,7 @@ class _Fused:
         self._group: Group | None = None
         self._later: list[Instruction] = []
         self._waiting: set[Value] = set()  # the results of these
+        self._program = program
         self._uses, self._results = program.uses(), {*program.results()}
         self._makers = {value: i for i in program.instructions for value in i.outputs}
 
@@ -62,7 +63,7 @@ class _Fused:
 
     def _begin(self, i: Instruction) -> None:
         size = domain(i)
-        group = None if size is None else Group(*size, self._makers)
+        group = None if size is None else Group(*size, self._program, self._makers)
         if group is not None and group.accepts(i):
             self._group = group
         else:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
-from ..program import Instruction, Value, leaves
+from ..program import Instruction, Program, Value, leaves
 
 _REDUCTIONS = {
     "sum": "sum", "add.reduce": "sum", "max": "max", "maximum.reduce": "max", "min": "min",
@@ -31,8 +31,8 @@ class Group:
         originals: the instructions that it stands for.
     """
 
-    def __init__(self, rows: int, n: int, makers: Mapping[Value, Instruction]):
-        self.rows, self.n, self._makers = rows, n, makers
+    def __init__(self, rows: int, n: int, program: Program, makers: Mapping[Value, Instruction]):
+        self.rows, self.n, self._makers, self._constants = rows, n, makers, program.constants
         self.refs: dict[Value, str] = {}
         self.made: set[Value] = set()
         self.originals: list[Instruction] = []
@@ -106,13 +106,18 @@ class Group:
         return True
 
     def _is_range(self, x: object) -> bool:
-        """Whether the array holds the number of each row."""
-        maker = self._makers.get(x) if isinstance(x, Value) else None
-        while maker is not None and maker.name in ("reshape", ".reshape"):
-            maker = self._makers.get(maker.args[0])
-        return maker is not None and maker.name == "arange" and maker.args[:1] == (self.rows,) and (
-            len(maker.args) == 1 and maker.kwargs.keys() <= {"dtype"}
-        )  # fmt: skip
+        """Whether an array holds the number of each row."""
+        raw = self._constants.get(x) if isinstance(x, Value) else None
+        return raw is not None and np.array_equal(raw.reshape(-1), np.arange(self.rows))
+
+    def _number(self, x: object) -> float | None:
+        """Returns an operand that is a number, or an array of equal ones, as a number."""
+        if not isinstance(x, Value):
+            return float(x)
+        raw = self._constants.get(x)
+        if raw is None or raw.dtype != _FLOAT or not raw.size or (raw != raw.flat[0]).any():
+            return None
+        return float(raw.flat[0])
 
     def _accepts_step(self, i: Instruction) -> bool:
         y = i.outputs[0]
@@ -122,9 +127,10 @@ class Group:
         if kind is None:
             return False
         args: list[str | float] = []
-        for x in i.args:
-            if not isinstance(x, Value):
-                args += [] if isinstance(x, np.dtype) else [float(x)]
+        for x in i.args[:1] if i.name == ".astype" else i.args:
+            number = self._number(x)
+            if number is not None:
+                args.append(number)
                 continue
             ref = self._ref(x, kinds[x])
             is_number = i.name not in _TAKE_BOOLS or (i.name == "where" and args)
@@ -145,7 +151,7 @@ class Group:
     def _kinds(self, values: list[Value], y: Value) -> tuple[str | None, dict[Value, str]]:
         """Returns the kind of a result, None if it isn't one of this loop's, and those of the operands."""
         found = {x: self._step_kind(x) for x in values}
-        if ROW in found.values() and y.size == self.rows:
+        if y.size == self.rows and (ROW in found.values() or self._kind_of(y) == ROW):
             kinds = {x: ROW if x.shape == y.shape else self._kind_of(x) for x in values}
             fits = [kinds[x] == (found[x] or kinds[x]) and kinds[x] in (ROW, SCALAR) for x in values]
             if all(fits):
@@ -207,6 +213,7 @@ class Group:
         call = Instruction(
             "loop", tuple([x for x, _ in self._inputs]), {"rows": self.rows, "n": self.n, "loop": loop},
             tuple([self._values[k] for k in outputs]),
+            origin=", ".join(dict.fromkeys([i.origin for i in self.originals if i.origin])),
         )  # fmt: skip
         return [call, *views]
 
