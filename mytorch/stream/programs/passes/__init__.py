@@ -15,8 +15,8 @@ __all__ = [
     "remove_dead_code", "simplify_slices", "sink_gradients",
 ]  # fmt: skip
 PASSES = (
-    fold_views, functionalize, simplify_slices, merge_common_subexpressions, remove_dead_code, sink_gradients,
-    fuse, remove_dead_code, fold_constants,
+    fold_views, functionalize, simplify_slices, fold_constants, merge_common_subexpressions, remove_dead_code,
+    sink_gradients, fuse, remove_dead_code,
 )  # fmt: skip
 
 
