@@ -107,8 +107,13 @@ class Group:
 
     def _is_range(self, x: object) -> bool:
         """Whether an array holds the number of each row."""
-        raw = self._constants.get(x) if isinstance(x, Value) else None
-        return raw is not None and np.array_equal(raw.reshape(-1), np.arange(self.rows))
+        maker = self._makers.get(x) if isinstance(x, Value) else None
+        while maker is not None and maker.name in ("reshape", ".reshape"):
+            x = maker.args[0]
+            maker = self._makers.get(x)
+        if maker is not None:
+            return maker.name == "arange" and maker.args == (self.rows,)
+        return x in self._constants and np.array_equal(self._constants[x].reshape(-1), np.arange(self.rows))
 
     def _number(self, x: object) -> float | None:
         """Returns an operand that is a number, or an array of equal ones, as a number."""
