@@ -201,6 +201,31 @@ def test_wrong_arguments():
         capture(lambda x: x.view(-1).add_(1), mytorch.ones(2))(mytorch.ones(4)[::2])
 
 
+@pytest.mark.parametrize("index", [10, -1, 10**8])
+@pytest.mark.parametrize("fused", [True, False])
+def test_an_index_out_of_bounds(index, fused):
+    x, rows = mytorch.ones(300, 10), mytorch.zeros(300, dtype="int64")
+    with F.use_fused(fused):
+        for function in (F.cross_entropy, lambda x, index: F.embedding(index, mytorch.ones(10, 4))):
+            program = capture(function, x, rows)
+            program(x, rows)
+            for version in (program, program.optimized()):
+                with pytest.raises(IndexError, match="out of (range|bounds)"):
+                    version(x, rows + index)
+
+
+def test_the_order_of_results_in_memory():
+    def function(x):
+        y = x.t() * 2 + 1
+        z = y.reshape(-1)  # a copy, as y is in the order of x.t()
+        z.add_(100)
+        return y, z
+
+    x = mytorch.arange(6.0).view(2, 3)
+    for ours, want in zip(capture(function, x).optimized()(x), function(x), strict=True):
+        assert ours.stride() == want.stride() and mytorch.equal(ours, want)
+
+
 def test_a_program_in_a_program():
     with pytest.raises(RuntimeError, match="captured already"):
         capture(lambda x: capture(lambda y: y, x), mytorch.ones(2))

@@ -46,6 +46,7 @@ from ...ops.arrays import as_tensors
 from ...ops.inplace import inplace
 
 REGISTRY: dict[str, Composite] = {}
+TRACED = "traced"  # instead of `auto=True` while a program is captured: the reference, or one instruction
 Result = Tensor | tuple[Tensor, ...]
 
 
@@ -175,6 +176,8 @@ class Composite:
                 raise ValueError(
                     f"{self.__name__}(): auto=True runs the reference, fused=True the kernel: choose one"
                 )
+            if auto == TRACED and (result := thread.tracer.composite(self, args)) is not None:
+                return result
             return self._run_reference(*args)
         if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
             for first in args:
@@ -201,8 +204,6 @@ class Composite:
     # are rounded once to the half dtype, or to `dtype`; also where parameters are float32, unlike in ops.
 
     def _run_reference(self, *args: Any) -> Result:
-        if thread.tracer is not None and (result := thread.tracer.composite(self, args)) is not None:
-            return result
         half = self._half_dtype(args)
         if half is None:
             return self.reference(*args)
@@ -280,7 +281,7 @@ def floats_only(function: Composite) -> None:
 
 
 class _Chosen(threading.local):
-    variant: tuple[bool, bool | None] = (False, None)  # auto, fused
+    variant: tuple[bool | str, bool | None] = (False, None)  # auto, fused
     kernel_ran = False  # one that was demanded, since the block began
 
 
@@ -288,7 +289,7 @@ _chosen = _Chosen()
 
 
 @contextmanager
-def choose(auto: bool = False, fused: bool | None = None) -> Iterator[Callable[[], bool]]:
+def choose(auto: bool | str = False, fused: bool | None = None) -> Iterator[Callable[[], bool]]:
     """Chooses the variants of all calls in a block, in this thread, that say neither `auto` nor `fused`.
 
     Returns:

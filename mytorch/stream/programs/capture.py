@@ -14,7 +14,7 @@ from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, from_raw, raw_of
-from ...nn.functional.composite import choose
+from ...nn.functional.composite import TRACED, choose
 from .program import Program, Value, mapped
 from .reachable import Reachable
 from .tracing import Tracer, tracing
@@ -57,7 +57,7 @@ def traced(
         tensors: state that is known.
         answer: see `Tracer`.
     """
-    with tracing(answer) as tracer, META, choose(auto=True):
+    with tracing(answer) as tracer, META, choose(auto=TRACED):
         for tensor in tensors:
             if isinstance(raw_of(tensor), np.ndarray):
                 tracer.unwrap((tensor,))

@@ -21,6 +21,8 @@ from ...core.op import op
 from ...core.tensor import Tensor
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
+from ...nn.functional.cross_entropy import check_in_bounds as check_classes
+from ...nn.functional.embedding import check_in_bounds as check_rows
 from .program import Instruction, Program
 
 # Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
@@ -35,10 +37,16 @@ _SMALL = 1 << 14  # elements
 _SMALL_PRODUCT = 1 << 20  # multiplications
 
 
-def call_kept(composite: Composite, args: tuple) -> Any:
-    """Notes a composite in KEPT as one instruction; returns its results, or None for another."""
+def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
+    """Notes a composite in KEPT as one instruction; returns its results, or None for another.
+
+    Args:
+        has_kernels: without, only those are kept that check elements.
+    """
     name = composite.__name__
-    if name not in KEPT or composite.manual_variant is None or _is_small(name, args):
+    if name not in (KEPT if has_kernels else _CHECKS) or composite.manual_variant is None:
+        return None
+    if _is_small(name, args):
         return None
     try:
         return _variant(composite)(*args)
@@ -126,9 +134,33 @@ def with_lazy_gradients(program: Program) -> list[Instruction]:
     return found
 
 
+def _check_embedding(index: RawArray, weight: RawArray, *rest: Any) -> None:
+    check_rows(index, len(weight))
+
+
+def _check_cross_entropy(x: RawArray, target: RawArray, *rest: Any) -> None:
+    if target.dtype.kind != "f":  # else they are probabilities
+        classes = x.shape[0 if x.ndim == 1 else 1]
+        check_classes("cross_entropy", target, classes, rest[2])
+
+
+def _check_linear_cross_entropy(x: RawArray, weight: RawArray, target: RawArray, *rest: Any) -> None:
+    if target.dtype.kind != "f":
+        check_classes("linear_cross_entropy", target, len(weight), rest[3])
+
+
+# What composites check of elements, which are not there in a capture.
+_CHECKS = {
+    "embedding": _check_embedding, "cross_entropy": _check_cross_entropy,
+    "linear_cross_entropy": _check_linear_cross_entropy,
+}  # fmt: skip
+
+
 def run_kernel(name: str, *args: Any) -> tuple:
     """Computes a composite: its results, and what its vjp needs."""
-    composite = REGISTRY[name]
+    composite, check = REGISTRY[name], _CHECKS.get(name)
+    if check is not None:
+        check(*args)
     result, vjp = _computed(composite, args)
     return (*result, vjp) if composite.outputs else (result, vjp)
 

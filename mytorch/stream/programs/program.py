@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backends.device import RawArray
+from ...backends.meta.layout import layout
 from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 
@@ -46,6 +47,11 @@ class Value:
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @property
+    def is_c_order(self) -> bool:
+        """Whether the elements lie one after the other, the last dim innermost."""
+        return layout(self.shape, self.strides, self.dtype).flags.c_contiguous
 
     def __repr__(self) -> str:
         return f"%{self.number}"

@@ -264,7 +264,7 @@ class Tracer(HostCalls):
 
     def composite(self, composite: Composite, args: tuple) -> Any:
         """Returns the results of a composite that stays one instruction, else None: see `kernels`."""
-        return call_kept(composite, args) if self._keeps_composites else None
+        return call_kept(composite, args, self._keeps_composites)
 
     def program(self, outputs: Any, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""

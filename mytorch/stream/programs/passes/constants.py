@@ -35,8 +35,9 @@ def _is_constant(i: Instruction, constants: dict[Value, np.ndarray]) -> bool:
         return False
     if i.outputs[0].size > _LARGEST or any([x.dtype.kind == "O" for x in (*i.inputs(), *i.outputs)]):
         return False
-    known = all([x in constants for x in i.inputs()])
-    return i.name in _OF_SHAPES or (known and (i.name in _CREATION or bool(i.inputs())))
+    if i.name in _OF_SHAPES:
+        return i.outputs[0].is_c_order
+    return all([x in constants for x in i.inputs()]) and (i.name in _CREATION or bool(i.inputs()))
 
 
 def _without_arrays(i: Instruction) -> Instruction:

@@ -47,6 +47,9 @@ def _whole_output(i: Instruction, fixed: set[Value]) -> Value | None:
     if len(outs) != 1 or i.outputs or "where" in i.kwargs or outs[0].of is not None or outs[0] in fixed:
         return None
     shapes = [x.shape for x in leaves(i.args) if isinstance(x, Value)]
+    whole_ones = [x for x in leaves(i.args) if isinstance(x, Value) and x.shape == outs[0].shape]
+    if any([x.strides != outs[0].strides for x in whole_ones]):
+        return None  # the result might lie in another order
     dtypes = {x.dtype for x in leaves(i.args) if isinstance(x, (Value, np.generic))}
     whole = outs[0].shape in shapes and dtypes == {outs[0].dtype} and "." not in i.name
     return outs[0] if whole else None

@@ -45,6 +45,8 @@ class Group:
         """Adds an instruction; False if it isn't one of this loop's."""
         if len(self._steps) >= _MOST_STEPS or len(i.outputs) != 1:
             return False
+        if i.outputs[0].of is None and not i.outputs[0].is_c_order:
+            return False  # what loops store is in C order
         if any([self._step_kind(x) == COLUMN for x in i.inputs()]) and i.name not in _ALIASES:
             return False  # it is known only at the end
         accepted = (
