@@ -17,6 +17,7 @@ threads take turns: the pool, and the number of OpenBLAS's threads that it sets,
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import sys
 import types
@@ -133,13 +134,22 @@ def _sources(folder: Path) -> bytes:
     return hashlib.sha256(b"".join([source.read_bytes() for source in sources])).digest()
 
 
-class _Notice(event.Listener):
-    """Prints once in a process that kernels are being compiled, which takes a while."""
+class _Compilations(event.Listener):
+    """Prints once in a process that kernels are being compiled, which takes a while.
+
+    Meanwhile the garbage collector is off: it would look at all that the compiler makes, again and again, for
+    a tenth of the time.
+    """
 
     def __init__(self):
         self.printed = False
+        self._depth, self._collects = 0, False
 
     def on_start(self, started: event.Event) -> None:
+        if not self._depth:
+            self._collects = gc.isenabled()
+            gc.disable()
+        self._depth += 1  # one compilation causes others; Numba's lock lets one thread compile at a time
         name = getattr(started.data.get("dispatcher"), "__module__", "") or ""
         if not self.printed and name.partition(".")[0] == "mytorch":
             self.printed = True
@@ -149,7 +159,9 @@ class _Notice(event.Listener):
             )
 
     def on_end(self, ended: event.Event) -> None:
-        pass
+        self._depth -= 1
+        if not self._depth and self._collects:
+            gc.enable()
 
 
-event.register("numba:compile", _Notice())
+event.register("numba:compile", _Compilations())

@@ -86,6 +86,9 @@ def test_what_is_not_installed(capsys, monkeypatch):
     monkeypatch.setattr(env.importlib.metadata, "version", version)
     monkeypatch.setattr(env.launcher_command, "find_mpiexec", no_mpiexec)
     monkeypatch.setattr(env, "openblas", lambda: None)
+    for name, value in (("_reason", None), ("running", False)):  # as before the first check of the pool
+        monkeypatch.setattr(env.threads, name, value)
+    monkeypatch.setattr(env.fused_ops, "why_not", env.fused_ops.why_not.__wrapped__)  # nothing is remembered
     monkeypatch.setenv("PATH", "")
     found = report(capsys)
     for name, extra in (("Numba", "cpu"), ("CuPy", "cuda12"), ("Triton", "triton"), ("mpi4py", "mpi")):
@@ -96,6 +99,8 @@ def test_what_is_not_installed(capsys, monkeypatch):
     assert found["MPI"]["library"] == "not installed: pip install 'mytorch[mpi]'"
     assert found["MPI"]["mpiexec"] == "not installed: there is no mpiexec"
     assert found["BLAS and memory"]["kernels"] == "unknown"
+    assert "Numba is not installed: pip install 'mytorch[cpu]'" in found["threads"]["pool"]
+    assert "Numba is not installed" in found["threads"]["kernels for the CPU"]
 
 
 def no_mpiexec():

@@ -66,6 +66,13 @@ def training():
     return {"losses": train(model, optimizer), **weights_of(model)}
 
 
+def compiled():
+    """The model in DDP runs as programs; without a warning, which would say that it doesn't."""
+    model = DistributedDataParallel(mytorch.compile(network(), fullgraph=True))
+    optimizer = adamw(model.parameters())
+    return {"losses": train(model, optimizer), **weights_of(model.module._orig_mod)}
+
+
 def no_sync():
     model = DistributedDataParallel(network())
     with model.no_sync():
@@ -297,7 +304,7 @@ def refused(name):
 CASES = {
     "gradients": gradients, "gradients_in_the_optimizers_vector": gradients_in_the_optimizers_vector,
     "gradients_assigned_before": gradients_assigned_before, "training": training,
-    "scaler_alone": scaler_alone, "sync_batch_norm": sync_batch_norm,
+    "compiled": compiled, "scaler_alone": scaler_alone, "sync_batch_norm": sync_batch_norm,
     "no_sync": no_sync, "unused": unused, "unused_everywhere": lambda: unused(True),
     "unfinished": unfinished, "twice": twice, "different_models": different_models,
     "different_values": different_values, "tied": tied, "buffers": buffers,

@@ -80,6 +80,10 @@ def test_gradients_lie_in_the_optimizers_vector_and_follow_it(results):
         assert rank["in_place"] and rank["same"]
 
 
+def test_a_compiled_model(results):
+    same(results["compiled"], results["training"][0], rtol=1e-5)
+
+
 def test_training_gives_the_same_losses(results):
     model, optimizer = single()
     losses = training.train(model, optimizer)

@@ -1,15 +1,19 @@
 """Compiled functions do what the functions do: results, gradients, updates, random numbers and errors."""
 
+import contextlib
 import threading
 import warnings
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import mytorch
 from mytorch import nn, optim
 from mytorch.nn import functional as F
 from mytorch.stream.programs.program import leaves
+from tests.stream.test_capture import SHAPES, a_step
 
 # Training steps: (model, optimizer) -> a function of a batch.
 
@@ -494,6 +498,39 @@ def test_random_numbers():
         mytorch.manual_seed(3)
         found.append([y.numpy() for _ in range(3) for y in call(mytorch.full((4,), 0.5))])
     np.testing.assert_array_equal(*found)
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(
+    st.lists(st.sampled_from(SHAPES), min_size=2, max_size=3),
+    st.lists(st.lists(st.integers(0, 59), min_size=6, max_size=6), min_size=1, max_size=9),
+)
+def test_random_programs(shapes, decisions):
+    def function(*given):
+        values = [x.clone() for x in given]
+        for numbers in decisions:
+            rest = iter(numbers)
+            with contextlib.suppress(RuntimeError, IndexError):  # shapes that can't be broadcast
+                values.append(a_step(lambda options: options[next(rest) % len(options)], values))  # noqa: B023
+        return values
+
+    def outcome(call):
+        mytorch.manual_seed(1)
+        inputs, found = [mytorch.randn(shape, requires_grad=True) for shape in shapes], []
+        for _ in range(2):
+            results = call(*inputs)
+            sum((y * y).sum() for y in results).backward()
+            found += [y.detach().numpy() for y in results] + [x.grad.numpy().copy() for x in inputs]
+        return found
+
+    with F.use_fused(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it may run eagerly
+        try:
+            want = outcome(function)
+        except RuntimeError:  # a write to what backward needs
+            return
+        for ours, theirs in zip(outcome(mytorch.compile(function)), want, strict=True):
+            np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4)
 
 
 def test_threads():

@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ FUNCTIONS = {
     "network": network,
     "columns": lambda: lambda x: (x * 2 - x.tanh()).sum(0),
     "elements": lambda: lambda x: F.log_softmax(x, -1).gather(1, mytorch.arange(6)[:, None]),
-    "folded": lambda: lambda x: x + mytorch.arange(60).view(6, 10)[:, ::2].repeat_interleave(2, 1) * x[:, :1],
+    "a view of a constant": lambda: lambda x: x + mytorch.arange(7).view(7, 1).expand(7, 10_000).sum(),
     "attention": lambda: lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
     "lstm": lambda: nn.LSTM(10, 5),
     "convolution": lambda: lambda x: F.max_pool2d(F.conv2d(x[None, None], x[None, None, :3, :3]), 2),
@@ -88,13 +89,18 @@ def results(program):
     return found + [raw.tobytes() for raw in program.state.values()]
 
 
+def printed(program):
+    """The text, without what is another way to say the same: types as dtypes, other views as bases."""
+    return re.sub(r"  # view of %\d+", "", str(program).replace("<class 'numpy.int64'>", "int64"))
+
+
 @pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_loaded_program_computes_the_same(name, optimized, tmp_path):
     program = captured(name, optimized)
     program.save(tmp_path / "p.safetensors")
     loaded = load(tmp_path / "p.safetensors")
-    assert str(loaded) == str(program).replace("<class 'numpy.int64'>", "int64")
+    assert printed(loaded) == printed(program)
     assert [x.strides for x in loaded.state] == [raw.strides for raw in loaded.state.values()]
     assert not any(np.may_share_memory(a, b) for a in loaded.state.values() for b in program.state.values())
     assert results(loaded) == results(program)
@@ -169,7 +175,6 @@ ATTACKS = [
     ("views", "multiply", ["outputs", 0, "shape"], [1] * 13, "it gives"),
     ("views", "multiply", ["outputs", 0, "dtype"], "O", "unknown dtype"),
     ("views", "multiply", ["outputs", 0, "of"], 0, "is a view of None"),
-    ("views", "multiply", ["written"], [0], "it writes"),
     ("softmax", "loop", ["kwargs", "rows"], 7, "instruction"),
     ("softmax", "loop", ["kwargs", "rows"], 60, "instruction"),
     ("softmax", "loop", ["kwargs", "n"], 11, "instruction"),

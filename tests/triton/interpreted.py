@@ -29,7 +29,7 @@ COMPOSITES = sorted(set(CASES) - set(FUNCTIONS))
 class Twice(interpreter.Interpret):
     """Runs tuned kernels twice, as measuring does: they may depend only on what they say, in `inplace`.
 
-    In each test once for each kind of call: there are as many as a compiler would see.
+    Once for each kind of call: there are as many as a compiler would see.
     """
 
     def __init__(self):
@@ -51,13 +51,16 @@ class Twice(interpreter.Interpret):
         return [config]
 
 
+TWICE = Twice()
+
+
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
     """Fresh memory is full of NaN, and tuned kernels run twice."""
     monkeypatch.setattr(threads, "running", False)  # Numba compiles nothing while `empty` isn't NumPy's
     for make in ("empty", "empty_like"):
         monkeypatch.setattr(np, make, poisoned(getattr(np, make)))
-    with launch.in_mode(Twice()):
+    with launch.in_mode(TWICE):
         yield
 
 

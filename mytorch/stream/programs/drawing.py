@@ -118,11 +118,12 @@ def _boxes(program: Program, level: int | None) -> list[_Box]:
         boxes.append((box, taken, [value for i in group for value in (*i.outputs, *i.written)]))
     returned = _Box("return", ["return", text(program.outputs)[:_MOST_CHARS]])
     boxes.append((returned, program.results(), []))
-    latest: dict[Value, _Box] = {}  # by storage: the box that made it, or wrote to it last
+    bases = program.bases()
+    latest: dict[Value, _Box] = {}  # by base: the box that made it, or wrote to it last
     for box, taken, made in boxes:
-        storages = [value.storage for value in taken]
-        box.sources = list(dict.fromkeys([latest[storage] for storage in storages if storage in latest]))
-        latest |= {value.storage: box for value in made}
+        given = [bases[value] for value in taken]
+        box.sources = list(dict.fromkeys([latest[base] for base in given if base in latest]))
+        latest |= {bases.get(value, value): box for value in made}
     used = {source for box, _, _ in boxes for source in box.sources}
     return [box for box, _, _ in boxes if box in used or box.kind not in ("input", "state", "constant")]
 

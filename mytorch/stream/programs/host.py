@@ -78,6 +78,12 @@ class _Slot:
             self.known = grad
 
 
+def _refuse_hook(owner: Tensor) -> None:
+    raise NotImplementedError(
+        "a program can't hold hooks of accumulated gradients, as DDP's: compile the module inside"
+    )
+
+
 class Mismatch(Exception):
     """Raised by a program that asks for an element, where the element is another than in its capture."""
 
@@ -99,10 +105,8 @@ class HostCalls:
         )
         owner._data._array = x
         if owner._node is not None and not owner._node.parents:
-            if owner._post_hooks:
-                raise NotImplementedError(
-                    "a program can't hold hooks of accumulated gradients, as DDP's: compile the module inside"
-                )
+            if owner._post_hooks:  # it would be called now, and not in each run
+                owner._post_hooks = {0: _refuse_hook}
             owner.grad_slot = _Slot(self, owner)
             self._slots.append(owner.grad_slot)
 

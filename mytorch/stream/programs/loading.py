@@ -16,7 +16,7 @@ from ... import serialization
 from ...backends.device import RawArray
 from ...backends.dtypes import as_dtype
 from ...utils.reading import is_count
-from .checking import Checker, extent_of
+from .checking import Checker, extent_of, written_by
 from .loop import Loop, Step
 from .program import Instruction, Program, Value, mapped
 from .saving import VERSION
@@ -125,10 +125,10 @@ class _Reader:
             args, kwargs = tuple(map(self._decoded, x["args"])), {}
             for name, item in x["kwargs"].items():
                 kwargs[name] = self._decoded(item)
-            written = tuple([self.values[number] for number in x["written"]])
             outputs = tuple([self._value(y) for y in x["outputs"]])
             if not isinstance(x["name"], str) or not isinstance(x["origin"], str):
                 raise ValueError(f"it has the name {x['name']!r} and the origin {x['origin']!r}")
+            written = written_by(x["name"], args, kwargs)
             found = Instruction(x["name"], args, kwargs, outputs, written, x["origin"])
             self._checker.run(found)
         return found

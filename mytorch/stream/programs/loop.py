@@ -130,12 +130,13 @@ class Loop:
         for k, step in enumerate(self.steps):
             args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
             if step.name in REDUCTIONS:
-                result = getattr(np, step.name)(*args, axis=int(step.kind == ROW), keepdims=step.kind == ROW)
+                x = np.broadcast_to(args[0], (rows, n))
+                result = getattr(np, step.name)(x, axis=int(step.kind == ROW), keepdims=step.kind == ROW)
             elif step.name == "take":
                 result = np.take_along_axis(*args, axis=1)
             else:
                 result = getattr(np, step.name.lstrip("."))(*args)
-            values[f"v{k}"] = result
+            values[f"v{k}"] = np.broadcast_to(result, (rows, n)) if step.kind == FULL else result
             for a in {*step.args}:
                 if last[a] == k and a not in stored:
                     values.pop(a, None)  # its memory is free
@@ -326,7 +327,8 @@ def _in_blocks(loop: Sequence[str], sums: Sequence[int]) -> list[str]:
     inner = [element.sub(r"\1b[j]", line) for line in loop]
     lines = [f"{name}b = {name}[start : start + {_BLOCK}]" for name in used]
     lines += [f"p{k} = ZERO" for k in sums]
-    lines += [line.replace("range(n)", f"range({used[0]}b.size)") for line in inner]
+    size = f"{used[0]}b.size" if used else f"min({_BLOCK}, n - start)"
+    lines += [line.replace("range(n)", f"range({size})") for line in inner]
     lines += [f"v{k} += p{k}" for k in sums]
     head = f"for start in range(0, n, {_BLOCK}):"
     return [head, *[f"    {line}" for line in lines], *[f"v{k} = np.float32(v{k})" for k in sums]]

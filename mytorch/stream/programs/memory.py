@@ -80,7 +80,7 @@ def last_uses(program: Program, instructions: list[Instruction]) -> list[list[Va
 def memory_of(program: Program) -> Memory:
     """Returns the memory that a program needs, with names deleted as by `last_uses`."""
     given = {*program.inputs, *program.state, *program.constants}
-    keeps, sizes, makers = _Keeps(given), {}, {}
+    keeps, sizes, makers = _Keeps(given, program.bases()), {}, {}
     count: Counter[Value] = Counter()
     best = Memory(sum(map(_nbytes, given)), 0, 0, None, [])
     instructions = scheduled(program)
@@ -107,7 +107,8 @@ class _Keeps:
             new arrays, which the value that stands for it stands for.
     """
 
-    def __init__(self, given: Iterable[Value]):
+    def __init__(self, given: Iterable[Value], bases: dict[Value, Value]):
+        self._bases = bases
         self.of: dict[Value, list[Value]] = {value: [value] for value in given}
         self._saved: dict[Value, tuple[Any, _Arrays]] = {}
 
@@ -121,7 +122,7 @@ class _Keeps:
         for value in i.outputs:
             if value.of is None:
                 made.append((value, _nbytes(value)))
-            self.of[value] = self.of.get(value.storage, [value.storage])
+            self.of[value] = self.of.get(self._bases[value], [value])
         if i.name == "loop":
             outputs = dict(zip(i.kwargs["loop"].outputs, i.outputs, strict=True))
             for k, x in i.kwargs["loop"].places:
@@ -133,7 +134,7 @@ class _Keeps:
         """A kernel's variant runs on meta arrays, to see which ones its vjp keeps."""
         name, *args = i.args
         *results, saved = i.outputs
-        arrays = _Arrays()
+        arrays = _Arrays(self._bases)
         args = [mapped(arrays.of, x) for x in args]
         composite = REGISTRY[name]
         result, vjp = composite.manual_variant.forward(*args)
@@ -175,7 +176,8 @@ class _Arrays:
         named: the value for each storage, by its id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bases: dict[Value, Value]) -> None:
+        self._bases = bases
         self.named: dict[int, Value] = {}
         self._arrays: dict[Value, MetaArray] = {}
 
@@ -183,12 +185,12 @@ class _Arrays:
         """Returns the array of a value; what isn't one as it is."""
         if not isinstance(value, Value):
             return value
-        base = self._arrays.get(value.storage)
+        first = self._bases[value]
+        base = self._arrays.get(first)
         if base is None:
-            first = value.storage
             base = self._arrays[first] = new_of(layout(first.shape, first.strides, first.dtype))
             self.name(base, first)
-        return base if value.of is None else view(base, layout(value.shape, value.strides, value.dtype))
+        return base if value is first else view(base, layout(value.shape, value.strides, value.dtype))
 
     def name(self, x: MetaArray, value: Value) -> None:
         self.named.setdefault(id(x.storage), value)

@@ -243,6 +243,18 @@ class Program:
         """Returns the values among the outputs."""
         return [x for x in leaves(self.outputs) if isinstance(x, Value)]
 
+    def bases(self) -> dict[Value, Value]:
+        """Returns for each value the one in whose memory it lies: passes may have replaced, or computed, what
+        a view was made of, and `Value.of` doesn't say so."""
+        found = {value: value for value in (*self.inputs, *self.state, *self.constants)}
+        for i in self.instructions:
+            for y in i.outputs:
+                given = i.inputs() if y.of is not None else []
+                same = [x for x in given if x.storage is y.of] or given
+                found[y] = found[same[0]] if same else y
+                found.setdefault(y.storage, found[y])
+        return found
+
     def changed_storages(self) -> set[Value]:
         """Returns the storages that an instruction writes to."""
         return {value for instruction in self.instructions for value in instruction.written}

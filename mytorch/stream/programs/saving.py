@@ -4,7 +4,7 @@
      "inputs": [{"number": 1, "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "of": null}],
      "state": […], "constants": […],
      "instructions": [{"name": "multiply", "args": [{"value": 1}, {"value": 0}], "kwargs": {},
-                       "outputs": [{"number": 2, …}], "written": [], "origin": ""}],
+                       "outputs": [{"number": 2, …}], "origin": ""}],
      "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}}
 
 In arguments and outputs, lists, tuples, numbers, strings and None are as `mytorch.save` has them; what else
@@ -59,7 +59,7 @@ def save(program: Program, path: str | os.PathLike) -> None:
     for value, raw in arrays.items():
         if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
             raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
-    bases = {value: value for value in (*program.inputs, *arrays)}
+    bases = program.bases()
     content = {
         "program": VERSION,
         "name": program.name,
@@ -84,19 +84,15 @@ def _definition(value: Value, base: Value | None = None) -> dict[str, Any]:
 
 
 def _instruction(i: Instruction, bases: dict[Value, Value]) -> dict[str, Any]:
-    """Returns an instruction, and adds its outputs to what each value is a view of."""
     if not is_known(i.name):
         raise NotImplementedError(f"can't save the instruction {i}: nothing is saved but calls of NumPy, "
                                   "of kernels and of loops")  # fmt: skip
     where = f"the instruction {i}"
-    for value in i.outputs:  # of a folded constant nothing is left but some view of it, which is the base
-        bases[value] = next((bases[x] for x in i.inputs() if value.of is x.storage), value)
     return {
         "name": i.name,
         "args": [_encoded(x, where) for x in i.args],
         "kwargs": {name: _encoded(x, where) for name, x in i.kwargs.items()},
         "outputs": [_definition(value, bases[value]) for value in i.outputs],
-        "written": [value.number for value in i.written],
         "origin": i.origin,
     }
 
