@@ -1,6 +1,7 @@
 """Compiled functions do what the functions do: results, gradients, updates, random numbers and errors."""
 
 import contextlib
+import copy
 import threading
 import warnings
 
@@ -259,6 +260,10 @@ def test_a_compiled_module_is_a_module():
     assert mytorch.compile(compiled) is compiled
     x = mytorch.ones(1, 2)
     assert mytorch.equal(compiled(x), model(x))
+    copied = copy.deepcopy(compiled)
+    with mytorch.no_grad():
+        copied._orig_mod[0].bias.add_(1)
+    assert mytorch.allclose(copied(x), model(x) + 1)
     model.train()
     compiled(x)
     assert "training is True, was False" in mytorch.compiler.explain(compiled)

@@ -114,3 +114,17 @@ def test_triton_source():
     )
     with pytest.raises(ValueError, match="got 'metal'"):
         program.source("metal")
+
+
+def test_a_number_is_reduced_as_a_whole_row():
+    """Gradients of sums are a number that stands for all elements."""
+
+    def centred(x):
+        x = x.requires_grad_()
+        return mytorch.autograd.grad(((x - x.mean(1, True)) * 2).sum(), [x])[0]
+
+    x = mytorch.randn(6, 10)
+    with F.use_fused(False):
+        program = capture(centred, x).optimized()
+        assert program(x).tolist() == [[0.0] * 10] * 6
+    assert "range(min(4096, n - start))" in program.source()

@@ -3,6 +3,7 @@
 import gc
 import threading
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mytorch.nn import functional as F
 from mytorch.stream.programs import capture, execution
 from mytorch.stream.programs.loop import COLUMN, FULL, ROW, Loop, Step
 from mytorch.stream.programs.memory import last_uses, scheduled
-from mytorch.stream.programs.program import Instruction, leaves
+from mytorch.stream.programs.program import Instruction, Value, leaves
 from mytorch.stream.programs.sources import module_of
 
 X = (200, 300)
@@ -142,7 +143,14 @@ def test_what_others_may_keep_is_not_written_over():
     with F.use_fused(False):
         program = capture(IN_PLACE[0][1], mytorch.ones(8, 8)).optimized()
     product = program.instructions[0].outputs[0]
-    program.instructions.insert(1, Instruction("host.keep", (product,), {}, ()))
+    before, after = program.instructions[:1], program.instructions[1:]
+    assert in_place(program) == [((1, 0),)]
+    program.instructions = [*before, Instruction("host.keep", (product,), {}, ()), *after]
+    assert in_place(program) == [()]
+    saved, y, dx = Value(90, (), (), np.dtype(object)), *[replace(product, number=k) for k in (91, 92)]
+    forward = Instruction("kernel", ("gelu", product, "none"), {}, (y, saved))
+    backward = Instruction("kernel.vjp", (saved, y), {"wanted": {0: (8, 8)}}, (dx,))
+    program.instructions = [*before, forward, *after, backward]  # the vjp may read the product
     assert in_place(program) == [()]
 
 

@@ -156,14 +156,15 @@ class Checker:
             values[f"x{k}"] = self._arrays[value].reshape(shapes[kind])
         for k, step in enumerate(loop.steps):
             y = values[f"v{k}"] = _result_of(step, values, kinds, shapes[FULL])
-            if y.shape != shapes[step.kind] or str(y.dtype) != step.dtype:
+            if str(y.dtype) != step.dtype:
                 raise ValueError(f"step {k}, {step.name}, doesn't give {step.dtype} for each {step.kind}")
         if list(loop.outputs) != sorted({*loop.outputs}):
             raise ValueError(f"the outputs of a loop are in order, got {loop.outputs}")
         for k, value in zip(loop.outputs, i.outputs, strict=True):
             y = values[f"v{k}"]
-            if value.of is not None or (value.size, value.dtype) != (y.size, y.dtype):
-                raise ValueError(f"{value.described()} isn't what step {k} gives, {y.dtype}{list(y.shape)}")
+            size = math.prod(shapes[loop.steps[k].kind])
+            if value.of is not None or (value.size, value.dtype) != (size, y.dtype):
+                raise ValueError(f"{value.described()} isn't what step {k} gives, {size} of {y.dtype}")
 
 
 def _result_of(

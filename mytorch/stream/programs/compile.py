@@ -51,6 +51,9 @@ class Compiled:
         _functions.add(self)
         self.reset()
 
+    def __reduce__(self) -> tuple:
+        return Compiled, (self._function, self._fullgraph)  # copies capture for themselves
+
     def reset(self) -> None:
         """Forgets all programs."""
         self._versions: list[tuple[Any, _Version | None]] = []  # the last one that ran comes first
