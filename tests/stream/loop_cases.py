@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +80,8 @@ def cases(rows: int = 37, n: int = 100) -> dict[str, Case]:
     found = {"every expression": [every_expression()]}
     found["kinds"] = _captured(kinds, x.detach())
     found["layer norm"] = _captured(layer_norm_step, x, v, v.detach().requires_grad_(), x.detach())
-    found["cross entropy"] = _captured(lambda *a: F.cross_entropy(*a, reduction="none", auto=True), x.detach(), target)
+    losses = partial(F.cross_entropy, reduction="none", auto=True)
+    found["cross entropy"] = _captured(losses, x.detach(), target)
     found["gelu"] = _captured(lambda x: (F.gelu(x), F.gelu(x, "tanh")), x.detach())
     return {f"{name} {k}": case for name, listed in found.items() for k, case in enumerate(listed)}
 

@@ -102,13 +102,9 @@ def check_classes(
             raise RuntimeError(f"{name}(): expected a weight of dtype {dtype}, got {weight.dtype}")
         if weight.requires_grad:
             raise RuntimeError(f"{name}() is not differentiable with respect to weight, which requires grad")
-    check_in_bounds(name, raw_of(target), classes, ignore_index)
-
-
-def check_in_bounds(name: str, target: RawArray, classes: int, ignore_index: int) -> None:
-    """Raises IndexError unless targets on the CPU are classes."""
-    if isinstance(target, np.ndarray):
-        wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
+    raw = raw_of(target)
+    if isinstance(raw, np.ndarray):
+        wrong = raw[((raw < 0) | (raw >= classes)) & (raw != ignore_index)]
         if wrong.size:
             raise IndexError(f"{name}(): target {wrong[0]} is out of bounds, there are {classes} classes")
 

@@ -65,7 +65,12 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
         raise NotImplementedError("embedding(): sparse gradients are not implemented; use sparse=False")
     count = weight.shape[0]
     index = raw_of(input)
-    check_in_bounds(index, count)
+    if isinstance(index, np.ndarray) and index.size:
+        unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one comparison finds both
+        if unsigned.max() >= count:
+            raise IndexError(
+                f"embedding(): index out of range in self: {index.min()} to {index.max()}, of {count} rows"
+            )
     if padding_idx is not None:
         if not -count <= padding_idx < count:
             raise AssertionError(
@@ -75,16 +80,6 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
     if max_norm is not None:
         renormalize(weight, index, max_norm, norm_type)
     return input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False
-
-
-def check_in_bounds(index: RawArray, count: int) -> None:
-    """Raises IndexError unless indices on the CPU are those of rows."""
-    if isinstance(index, np.ndarray) and index.size:
-        unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one comparison finds both
-        if unsigned.max() >= count:
-            raise IndexError(
-                f"embedding(): index out of range in self: {index.min()} to {index.max()}, of {count} rows"
-            )
 
 
 def renormalize(weight: Tensor, index: RawArray, max_norm: float, norm_type: float) -> None:

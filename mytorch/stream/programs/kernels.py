@@ -18,11 +18,9 @@ import numpy as np
 from ...backends.device import RawArray, is_raw, thread
 from ...core.grad_accumulator import LazyGrad
 from ...core.op import op
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, from_raw
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
-from ...nn.functional.cross_entropy import check_in_bounds as check_classes
-from ...nn.functional.embedding import check_in_bounds as check_rows
 from .program import Instruction, Program
 
 # Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
@@ -32,6 +30,8 @@ KEPT = (
     "gru_steps", "embedding", "dropout", "cross_entropy", "layer_norm", "add_layer_norm", "rms_norm",
     "group_norm", "gelu", "swiglu", "geglu",
 )  # fmt: skip
+# Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.
+CHECKED = {"embedding": 7, "cross_entropy": 9, "linear_cross_entropy": 8}
 _APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
 _SMALL = 1 << 14  # elements
 _SMALL_PRODUCT = 1 << 20  # multiplications
@@ -44,7 +44,7 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
         has_kernels: without, only those are kept that check elements.
     """
     name = composite.__name__
-    if name not in (KEPT if has_kernels else _CHECKS) or composite.manual_variant is None:
+    if name not in (KEPT if has_kernels else CHECKED) or composite.manual_variant is None:
         return None
     if _is_small(name, args):
         return None
@@ -134,33 +134,12 @@ def with_lazy_gradients(program: Program) -> list[Instruction]:
     return found
 
 
-def _check_embedding(index: RawArray, weight: RawArray, *rest: Any) -> None:
-    check_rows(index, len(weight))
-
-
-def _check_cross_entropy(x: RawArray, target: RawArray, *rest: Any) -> None:
-    if target.dtype.kind != "f":  # else they are probabilities
-        classes = x.shape[0 if x.ndim == 1 else 1]
-        check_classes("cross_entropy", target, classes, rest[2])
-
-
-def _check_linear_cross_entropy(x: RawArray, weight: RawArray, target: RawArray, *rest: Any) -> None:
-    if target.dtype.kind != "f":
-        check_classes("linear_cross_entropy", target, len(weight), rest[3])
-
-
-# What composites check of elements, which are not there in a capture.
-_CHECKS = {
-    "embedding": _check_embedding, "cross_entropy": _check_cross_entropy,
-    "linear_cross_entropy": _check_linear_cross_entropy,
-}  # fmt: skip
-
-
 def run_kernel(name: str, *args: Any) -> tuple:
     """Computes a composite: its results, and what its vjp needs."""
-    composite, check = REGISTRY[name], _CHECKS.get(name)
-    if check is not None:
-        check(*args)
+    composite = REGISTRY[name]
+    if name in CHECKED:
+        tensors = [from_raw(x) if type(x) is np.ndarray else x for x in args]
+        composite.checker(*tensors[: CHECKED[name]], *[None] * (len(args) - CHECKED[name]))
     result, vjp = _computed(composite, args)
     return (*result, vjp) if composite.outputs else (result, vjp)
 
