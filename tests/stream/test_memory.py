@@ -185,7 +185,7 @@ def test_compiled_loops_in_place(monkeypatch, tmp_path):
 
     x, w = mytorch.randn(70, 1500), mytorch.randn(1500, 1500) / 40
     program = capture(function, x, w).optimized()
-    assert any(in_place(program)) and ".reshape(-1).reshape((70, 1500))" in program.source()
+    assert any(in_place(program)) and "np.empty((70, 1500)" not in program.source()
     np.testing.assert_allclose(program(x, w).numpy(), function(x, w).numpy(), 1e-4, 1e-6)
     module_of.cache_clear()
 

@@ -218,10 +218,7 @@ class OptimizedModule(Module):
     def __init__(self, module: Module, fullgraph: bool = False):
         super().__init__()
         self._orig_mod = module
-        self.__dict__["_compiled"] = Compiled(module, fullgraph)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(*args, **kwargs)
+        self.__dict__["forward"] = Compiled(module, fullgraph)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -288,7 +285,7 @@ def explain(function: Any) -> str:
     2. an argument is float32[3], was float32[2]
        <lambda>: 1 instructions
     """
-    compiled = getattr(function, "_compiled", function)
+    compiled = function.forward if isinstance(function, OptimizedModule) else function
     if not isinstance(compiled, Compiled):
         raise TypeError(f"explain(): expected a compiled function, got {type(function).__name__}")
     pairs = enumerate(compiled.history, 1)

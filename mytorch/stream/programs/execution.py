@@ -39,11 +39,14 @@ class Executable:
                 self._namespace[f"loop{number}"] = runnable(loop, rows * n < SMALL)
         exec(compile(text, f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
+        self._transposed = [(_name(y), _name(x)) for y, x in transposed_state(program).items()]
+        self._transpose()
         changed = {value for i in program.instructions if not i.is_host for value in i.written}
         self._state = [(value, owner, program.state[value]) for value, owner in program.owners.items()]
         self._changed = [owner for value, owner in program.owners.items() if value in changed]
         saved = any([value.dtype.kind == "O" for value in program.results()])
-        self._has_vjps = saved or any([i.name == "kernel.vjp" for i in program.instructions])
+        names = {i.name for i in program.instructions}
+        self._has_vjps, self._has_kernels = saved or "kernel.vjp" in names, "kernel" in names
 
     def bind(self) -> None:
         """Makes the program use the arrays that the tensors of its state have now.
@@ -62,6 +65,11 @@ class Executable:
                     )
                 self._namespace[_name(value)] = now
                 self._state[k] = value, reference, now
+                self._transpose()
+
+    def _transpose(self) -> None:
+        for y, x in self._transposed:
+            self._namespace[y] = self._namespace[x].T
 
     def __call__(self, *raws: RawArray) -> Any:
         """Runs the program; its state must be bound."""
@@ -69,13 +77,17 @@ class Executable:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
-        recording, _state.recording = _state.recording, self._has_vjps  # then kernels save what these need
         token = errors.set(IGNORE)  # inf and NaN are values
         try:
-            return self._run(*raws)
+            if not self._has_kernels:
+                return self._run(*raws)
+            recording, _state.recording = _state.recording, self._has_vjps  # do kernels save?
+            try:
+                return self._run(*raws)
+            finally:
+                _state.recording = recording
         finally:
             errors.reset(token)
-            _state.recording = recording
 
 
 def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
@@ -86,8 +98,11 @@ def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
     loops, changed = [], program.changed_storages() - {*program.gradients()}
     instructions = scheduled(program)
-    vectors = _contiguous(program)
+    vectors, ready = _contiguous(program), transposed_state(program)
     for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
+        last = [value for value in last if value not in ready]
+        if i.outputs and i.outputs[0] in ready:
+            continue
         lines += [f"    {line}" for line in _lines(number, i, namespace, vectors)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
@@ -95,6 +110,12 @@ def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
         lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n\n\n".join(loops), "\n".join(lines), namespace
+
+
+def transposed_state(program: Program) -> dict[Value, Value]:
+    """Returns the transposes of matrices of the state, which are made once, and not in each run."""
+    found = [i for i in program.instructions if i.name == ".T" and i.args[0] in program.state]
+    return {i.outputs[0]: i.args[0] for i in found}
 
 
 def computed(i: Instruction, known: dict[Value, RawArray]) -> RawArray:
@@ -161,6 +182,10 @@ def _lines(
         call = f"{given[0]}[{given[1]}]"
     elif i.name in _PROPERTIES:
         call = given[0] + i.name
+    elif i.name == "reshape" and isinstance(i.args[0], Value) and len(given) == 2 and not i.kwargs:
+        call = f"{given[0]}.reshape({given[1]})"  # a microsecond less than NumPy's function
+    elif i.name == "sum" and len(given) == 1 and not {*i.kwargs.values()} - {None, False}:
+        call = f"{given[0]}.sum()"
     else:
         rest = given[1:] if i.name.startswith(".") else given
         rest += [f"{key}={_source(x, namespace)}" for key, x in i.kwargs.items()]
@@ -228,7 +253,10 @@ def _loop_lines(number: int, i: Instruction, contiguous: Container[Value]) -> li
             lines.append(f"{_name(y)} = np.empty({y.shape!r}, {y.dtype.name!r})")
             stored.append(flattened)
         else:  # in the memory of an input
-            lines.append(f"{_name(y)} = {given[place]}.reshape({y.shape!r})")
+            x = i.args[place]
+            is_same = x in contiguous and x.shape == y.shape
+            whole = _name(x) if is_same else f"{given[place]}.reshape({y.shape!r})"
+            lines.append(f"{_name(y)} = {whole}")
             given[place] = flattened
     return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
 

@@ -19,10 +19,10 @@ def key_of(x: Any, tensors: list[Any]) -> Any:
 
     For a tensor that is ("tensor", dtype, shape, strides, requires_grad).
     """
+    if type(x) is tuple:
+        return tuple([_key_of_tensor(y, tensors) if isinstance(y, Tensor) else key_of(y, tensors) for y in x])
     if isinstance(x, Tensor):
-        tensors.append(x)
-        raw = x._data._array
-        return "tensor", raw.dtype, raw.shape, _strides(raw), x._node is not None or x.requires_grad
+        return _key_of_tensor(x, tensors)
     if isinstance(x, (tuple, list)):
         return (type(x), *[key_of(item, tensors) for item in x])
     if isinstance(x, _PLAIN):
@@ -32,15 +32,18 @@ def key_of(x: Any, tensors: list[Any]) -> Any:
     if isinstance(x, (Array, np.ndarray)):
         tensors.append(x)
         raw = raw_of(x)
-        return "tensor", raw.dtype, raw.shape, _strides(raw), False
+        return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else None, False
     return _Same(x)
 
 
+def _key_of_tensor(x: Tensor, tensors: list[Any]) -> tuple:
+    tensors.append(x)
+    raw = x._data._array
+    strides = raw.strides if type(raw) is np.ndarray else None
+    return "tensor", raw.dtype, raw.shape, strides, x._node is not None or x.requires_grad
+
+
 _PLAIN = (bool, int, float, str, type(None))
-
-
-def _strides(raw: Any) -> tuple[int, ...] | None:
-    return raw.strides if type(raw) is np.ndarray else None
 
 
 class _Same:

@@ -65,6 +65,7 @@ class Partition:
         self._has_gradient = [x is not None for x in found]
         self.forward = replace(whole, instructions=whole.instructions[:last], outputs=(values, saved))
         self.backward = None
+        self._is_single = not roots and type(self.structure) is Output and not self.structure.is_argument
         if roots:
             grads = tuple([x for x in found if x is not None])
             self.backward = Program(
@@ -80,13 +81,14 @@ class Partition:
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Runs the forward program, and records it."""
-        raws = [raw_of(x) for x in tensors]
-        results, saved = self.forward.executable()(*raws)
+        run = self.forward.executable()
+        results, saved = run(*[x._data._array if isinstance(x, Tensor) else raw_of(x) for x in tensors])
+        if self._is_single:
+            (y,) = results
+            return from_raw(y if type(y) is np.ndarray else as_raw(y))
         made = [from_raw(as_raw(y)) for y in results]
         if self._roots:
             self._record(tensors, [made[k] for k in self._roots], saved)
-        if type(self.structure) is Output and not self.structure.is_argument:
-            return made[0]
         return mapped(lambda x: _returned(x, made, tensors), self.structure)
 
     def _record(self, tensors: Sequence[Any], roots: list[Tensor], saved: tuple) -> None:

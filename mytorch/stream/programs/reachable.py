@@ -10,10 +10,11 @@ from operator import attrgetter, getitem, is_
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...nn.module import Module
+from ...nn.module import REGISTRIES, Module
 from ...optim.optimizer import Optimizer
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _MISSING = object()
 _cell_content = attrgetter("cell_contents")
 
@@ -86,7 +87,11 @@ class Reachable:
             yield from x
         elif isinstance(x, dict):
             yield from self._of_dict(x, x)
-        elif isinstance(x, Module) or _is_users(x):
+        elif isinstance(x, Module):
+            yield from self._of_dict(x.__dict__, x.__dict__.keys() - _HELD)
+            for registry in REGISTRIES:
+                yield from self._of_dict(x.__dict__[registry], x.__dict__[registry])
+        elif _is_users(x):
             yield from self._of_dict(x.__dict__, x.__dict__)
 
     def _of_dict(self, entries: dict, names: Any) -> Iterator[Any]:
