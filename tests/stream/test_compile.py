@@ -401,6 +401,37 @@ def test_what_runs_eagerly(name):
     assert mytorch.equal(x, mytorch.tensor([1.0, 2.0])) and mytorch.ones(1).item() == 1
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.seen = 0, []
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(x * 2)
+        self.last = x + 1
+        return x * 3
+
+
+def test_what_it_does_to_objects_is_done_in_each_call():
+    module, x, total = Counting(), mytorch.ones(2), 0
+
+    def function(x):
+        nonlocal total
+        total += 1
+        return module(x)
+
+    compiled = mytorch.compile(function)
+    with pytest.warns(UserWarning, match="a program can't hold what it does to Python's objects: .*"):
+        compiled(x)
+    compiled(x)
+    assert (module.calls, total, len(module.seen)) == (2, 2, 2)
+    assert module.seen[0].tolist() == [2, 2] and module.last.tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="Python's objects"):
+        mytorch.compile(module, fullgraph=True)(x)
+    assert (module.calls, len(module.seen)) == (2, 2)
+
+
 def step_of(optimizer, **hooks):
     model = nn.Linear(6, 3)
     optimizer = optimizer(model.parameters())
@@ -558,6 +589,6 @@ def test_wrong_calls():
     with pytest.raises(TypeError, match="expected a compiled function"):
         mytorch.compiler.explain(len)
     kept = []
-    mytorch.compile(lambda x: kept.append(x * 2) or x)(mytorch.ones(2))
+    mytorch.capture(lambda x: kept.append(x * 2) or x, mytorch.ones(2))
     with pytest.raises(RuntimeError, match="part of a program that was captured"):
         kept[0] + 1

@@ -126,6 +126,19 @@ class _Version:
         self._raws = [raw_of(x) for x in tensors]
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self._reachable = Reachable(function, *others)
+        try:
+            self._capture(function, args, kwargs)
+        finally:
+            change = self._reachable.undo()
+        if change is not None:
+            raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
+        self._have_grads = self._grads()
+        del self._raws
+        self.partition.optimize()
+        changed = self.partition.forward.changed_storages()
+        self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
+
+    def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
         with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
@@ -136,11 +149,6 @@ class _Version:
             names = {i.name for i in found.tracer.instructions}
             self.partition = Partition(found)
         self._sets_grads = bool(names & {"host.grad", "host.set_grad"})
-        self._have_grads = self._grads()
-        del self._raws
-        self.partition.optimize()
-        changed = self.partition.forward.changed_storages()
-        self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
 
     def _answer(self, tracer: Tracer, value: Value) -> Any:
         """Returns the element that the function asks for: what the program so far computes.
@@ -239,7 +247,7 @@ def compile(
     values than before it is captured again, eight times at most (see `compiler.explain`). What programs don't
     hold runs eagerly, after a warning.
 
-    What Python does besides tensors (lists that grow, counters, prints) happens during the capture only.
+    Effects of Python code besides tensors and objects (`print("…")`, files) happen during the capture only.
 
     Args:
         model: None returns a decorator.

@@ -15,6 +15,7 @@ from ...optim.optimizer import Optimizer
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
+_LONGEST = 10_000  # what has more items isn't searched
 _MISSING = object()
 _cell_content = attrgetter("cell_contents")
 
@@ -35,6 +36,7 @@ class Reachable:
         self._cells: list[types.CellType] = []
         self._contents: list[Any] = []
         self._lists: list[tuple[list, tuple]] = []
+        self._whole: list[tuple[dict, frozenset]] = []  # with all names in each
         seen: dict[int, Any] = {}  # by their ids, which hold as long as the objects are here
         waiting = list(roots)
         while waiting:
@@ -57,6 +59,22 @@ class Reachable:
             if len(items) != len(was) or not all(map(_same, items, was)):
                 return "the items of a list have changed"
         return None
+
+    def undo(self) -> str | None:
+        """Restores what has changed, in a capture, and returns what it was; None if nothing has."""
+        change = self.change()
+        for entries, name, was in zip(self._dicts, self._names, self._values, strict=True):
+            entries[name] = was
+        for cell, was in zip(self._cells, self._contents, strict=True):
+            if was is not _MISSING:
+                cell.cell_contents = was
+        for items, was in self._lists:
+            items[:] = was
+        for entries, names in self._whole:
+            for name in entries.keys() - names:
+                change = change or f"{name} is new"
+                del entries[name]
+        return change
 
     def _first_change(self) -> str | None:
         for entries, name, was in zip(self._dicts, self._names, self._values, strict=True):
@@ -81,18 +99,23 @@ class Reachable:
             yield from (x.__self__, x.__func__)
         elif isinstance(x, functools.partial):
             yield from (x.func, x.args, x.keywords)
+        elif isinstance(x, (list, tuple, dict)) and len(x) > _LONGEST:
+            return  # data
         elif isinstance(x, (list, tuple)):
             if isinstance(x, list):
                 self._lists.append((x, tuple(x)))
             yield from x
         elif isinstance(x, dict):
             yield from self._of_dict(x, x)
+            self._whole.append((x, frozenset(x)))
         elif isinstance(x, Module):
             yield from self._of_dict(x.__dict__, x.__dict__.keys() - _HELD)
+            self._whole.append((x.__dict__, frozenset(x.__dict__)))
             for registry in REGISTRIES:
                 yield from self._of_dict(x.__dict__[registry], x.__dict__[registry])
         elif _is_users(x):
             yield from self._of_dict(x.__dict__, x.__dict__)
+            self._whole.append((x.__dict__, frozenset(x.__dict__)))
 
     def _of_dict(self, entries: dict, names: Any) -> Iterator[Any]:
         for name in names:
