@@ -151,7 +151,7 @@ class _Compilations(event.Listener):
             gc.disable()
         self._depth += 1  # one compilation causes others; Numba's lock lets one thread compile at a time
         name = getattr(started.data.get("dispatcher"), "__module__", "") or ""
-        if not self.printed and name.partition(".")[0] == "mytorch":
+        if not self.printed and name.startswith("mytorch"):  # the package, or a loop of a program
             self.printed = True
             print(
                 "mytorch: compiling kernels for this CPU, a second or two each; they are kept for next time",
