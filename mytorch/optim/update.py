@@ -181,11 +181,11 @@ def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool
     """
     if fused is False or not (fused or use_fused.default):
         return None
-    if target is CPU and (found := _loaded.get((kernel, dtype))) is not None:
-        return found
     try:
         if reason := why_no_kernel(kernel, dtype, target):
             raise Unsupported(reason)
+        if target is CPU and (found := _loaded.get((kernel, dtype))) is not None:
+            return found
         module = registry.load(target.type, kernel, bool(fused))
         module.require_dtypes(np.empty(0, dtype))
     except Unsupported:
