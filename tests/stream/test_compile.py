@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import threading
 import warnings
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import mytorch
 from mytorch import nn, optim
+from mytorch.models import Llama, LlamaConfig
 from mytorch.nn import functional as F
 from mytorch.stream.programs.program import leaves
 from tests.stream.test_capture import SHAPES, a_step
@@ -251,6 +253,22 @@ def test_a_module(name):
         np.testing.assert_allclose(ours, want, 1e-4, 1e-5)
 
 
+def test_a_language_model():
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    model, idx = Llama(config), mytorch.randint(0, 50, (2, 7))
+    found = []
+    for call in (mytorch.compile(model, fullgraph=True), model):
+        model.zero_grad()
+        _, loss = call(idx, idx)
+        loss.backward()
+        found.append([loss.item(), *[p.grad.numpy().copy() for p in model.parameters()]])
+    for ours, want in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, want, 1e-4, 1e-6)
+
+
 def test_a_compiled_module_is_a_module():
     model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5))
     compiled = mytorch.compile(model)
@@ -335,6 +353,85 @@ def test_values_behind_objects_are_noticed():
         change()
         assert mytorch.equal(function(x), settings(x))
     assert len(function.history) == 5  # new values of parameters need no other program
+
+
+SCALE = 2.0
+
+
+class Net(nn.Module):
+    gain = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3))
+        self.pair, self.table = (mytorch.ones(3), mytorch.ones(3)), {(1, 2): 3.0}
+
+    def helper(self, x):
+        return x * SCALE * len(self.table)
+
+    def forward(self, x):
+        return self.helper(self.layers(x)) * self.gain + self.pair[0] * self.table[1, 2]
+
+
+def double(module, inputs, output):
+    return output * 2
+
+
+CHANGES = {
+    "a global of a method": lambda net, patch: patch.setitem(globals(), "SCALE", 5.0),
+    "an attribute of its class": lambda net, patch: patch.setattr(Net, "gain", 3.0),
+    "a method of its class": lambda net, patch: patch.setattr(Net, "helper", lambda self, x: x),
+    "a child": lambda net, patch: net.layers.append(nn.Linear(3, 3)),
+    "a hook": lambda net, patch: net.layers.register_forward_hook(double),
+    "another hook": lambda net, patch: net.register_forward_hook(double),
+    "a tuple of tensors": lambda net, patch: setattr(net, "pair", (mytorch.zeros(3), net.pair[1])),
+    "an item": lambda net, patch: net.table.__setitem__((1, 2), 7.0),
+    "a new item": lambda net, patch: net.table.__setitem__("b", 7.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_are_noticed(name, monkeypatch):
+    net, x = Net(), mytorch.randn(2, 3)
+    net.register_forward_hook(lambda *_: None)
+    compiled = mytorch.compile(net, fullgraph=True)
+    for _ in range(2):
+        assert mytorch.allclose(compiled(x), net(x))
+    CHANGES[name](net, monkeypatch)
+    assert mytorch.allclose(compiled(x), net(x))
+    assert len(compiled.forward.history) == 2
+
+
+def test_hooks_of_parameters_are_noticed():
+    layer, x = nn.Linear(3, 3), mytorch.ones(1, 3)
+
+    @mytorch.compile
+    def step(x):
+        layer.zero_grad()
+        layer(x).sum().backward()
+
+    step(x), step(x)
+    layer.weight.register_hook(lambda g: g * 100)
+    step(x)
+    assert layer.weight.grad.tolist() == [[100.0] * 3] * 3
+
+
+def test_arguments_that_share_memory():
+    function, x = mytorch.compile(lambda x, y: (x.add_(1), y * 2)[1], fullgraph=True), mytorch.ones(4)
+    assert function(mytorch.ones(3), mytorch.ones(3)).tolist() == [2, 2, 2]
+    assert function(x[:3], x[1:]).tolist() == [4, 4, 2]
+    with pytest.raises(ValueError, match="shares memory"):
+        mytorch.capture(lambda x, y: x.add_(1) * y, mytorch.ones(3), mytorch.ones(3))(x[:3], x[1:])
+
+
+def test_arrays_that_it_makes_tensors_of():
+    array = np.ones(3, np.float32)
+    function = mytorch.compile(lambda x: x + mytorch.from_numpy(array), fullgraph=True)
+    for value in (2, 3):
+        array[...] = value
+        gc.collect()
+        assert function(mytorch.ones(3)).tolist() == [value + 1] * 3
+    assert len(function.history) == 1
 
 
 # Elements that the function asks for.

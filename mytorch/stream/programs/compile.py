@@ -74,6 +74,8 @@ class Compiled:
                 return self._function(*args, **kwargs)
             reason = version.change()
             if reason is None:
+                if version.overlap(tensors):
+                    return self._function(*args, **kwargs)
                 try:
                     result = version(tensors)
                 except Mismatch as mismatch:
@@ -87,7 +89,9 @@ class Compiled:
         version = self._captured(args, kwargs, tensors, reason or difference(self._last_key, key))
         self._last_key = key
         self._versions = [(key, version), *self._versions]
-        return self._function(*args, **kwargs) if version is None else version(tensors)
+        if version is None or version.overlap(tensors):
+            return self._function(*args, **kwargs)
+        return version(tensors)
 
     def _captured(self, args: tuple, kwargs: dict, tensors: list, reason: str) -> _Version | None:
         """Returns a new version; None if the function runs eagerly from now on."""
@@ -132,6 +136,7 @@ class _Version:
             change = self._reachable.undo()
         if change is not None:
             raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
+        self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
         del self._raws
         self.partition.optimize()
@@ -163,7 +168,8 @@ class _Version:
             )
         if any([i.written or i.name in _EFFECTS for i in tracer.instructions]):
             raise NotImplementedError("it asks for an element after it has written in place or drawn numbers")
-        answer = tracer.program(value).executable()(*self._raws).item()
+        with tracer.suspended():
+            answer = tracer.program(value).executable()(*self._raws).item()
         tracer.host("expect", value, answer)
         return answer
 
@@ -183,11 +189,23 @@ class _Version:
             if (owner._node is not None) != requires_grad and owner.requires_grad != requires_grad:
                 return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
         if self._sets_grads and self._grads() != self._have_grads:
+            ours, then = ([has for has, _ in found] for found in (self._grads(), self._have_grads))
+            if ours == then:
+                return "a parameter has other hooks"
             return "parameters have a .grad where they had none, or none where they had one"
         return self._reachable.change()
 
-    def _grads(self) -> list[bool]:
-        return [reference()._grad is None for reference, *_ in self._owners]
+    def _grads(self) -> list[tuple[bool, tuple]]:
+        """Returns of each tensor of the state whether it has a gradient, and the hooks of it."""
+        owners = [reference() for reference, *_ in self._owners]
+        return [
+            (x._grad is None, () if x._node is None or not x._node.hooks else tuple(x._node.hooks.values()))
+            for x in owners
+        ]
+
+    def overlap(self, tensors: list) -> bool:
+        """Returns whether the program would write to memory that another tensor shares: see `Executable`."""
+        return self.partition.forward.executable().overlap([raw_of(x) for x in tensors])
 
     def __call__(self, tensors: list) -> Any:
         result = self.partition(tensors)
@@ -225,14 +243,20 @@ class OptimizedModule(Module):
 
     def __init__(self, module: Module, fullgraph: bool = False):
         super().__init__()
-        self._orig_mod = module
         self.__dict__["forward"] = Compiled(module, fullgraph)
+        self._orig_mod = module
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("_orig_mod"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_orig_mod", "training", "_hooks"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
 
 
 def compile(

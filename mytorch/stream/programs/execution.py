@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,8 @@ class Executable:
         self._state = [(value, owner, program.state[value]) for value, owner in program.owners.items()]
         self._changed = [owner for value, owner in program.owners.items() if value in changed]
         saved = any([value.dtype.kind == "O" for value in program.results()])
+        self._written = [k for k, x in enumerate(program.inputs) if x in changed]
+        self._written_state = [value for value in program.state if value in changed]
         names = {i.name for i in program.instructions}
         self._has_vjps, self._has_kernels = saved or "kernel.vjp" in names, "kernel" in names
 
@@ -66,6 +68,18 @@ class Executable:
                 self._namespace[_name(value)] = now
                 self._state[k] = value, reference, now
                 self._transpose()
+
+    def overlap(self, raws: Sequence[RawArray]) -> bool:
+        """Returns whether an input or state that is written shares memory with another input or state: a
+        program takes them as independent."""
+        if not self._written and not self._written_state:
+            return False
+        values = [value for value, _, _ in self._state] if self._written else self._written_state
+        state = [self._namespace[_name(value)] for value in values]
+        return any([
+            np.may_share_memory(raws[k], other)
+            for k in self._written for other in (*raws[:k], *raws[k + 1 :])
+        ]) or any([np.may_share_memory(x, raw) for x in state for raw in raws])  # fmt: skip
 
     def _transpose(self) -> None:
         for y, x in self._transposed:

@@ -129,6 +129,7 @@ class HostCalls:
             owner, held.data._array = held.owner, held.raw
             owner._data, owner._grad, owner.grad_slot = held.data, held.grad, held.slot
             owner._post_hooks, owner._node = held.post_hooks, held.node
+        self._held.clear(), self._slots.clear(), self.owners.clear()
 
     # Gradients and optimizers.
 

@@ -174,7 +174,8 @@ class Program:
             Tensors without history, nested as the function returned them.
 
         Raises:
-            ValueError: another number, shape, memory order or dtype of tensors.
+            ValueError: another number, shape, memory order or dtype of tensors, or what the program writes to
+                shares memory with another tensor.
         """
         raws = [raw_of(x) for x in tensors]
         if len(raws) != len(self.inputs) or not all(map(fits, raws, self.inputs)):
@@ -183,6 +184,8 @@ class Program:
             raise ValueError(f"{self.name}: expected {wanted}, in the order of the examples, got {given}")
         run = self.executable()
         run.bind()
+        if run.overlap(raws):
+            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
         result = run(*raws)
         for tensor, value in zip(tensors, self.inputs, strict=True):
             if isinstance(tensor, Tensor) and value in self.changed_storages():

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import functools
+import sys
+import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from operator import attrgetter, getitem, is_
 from typing import Any
 
 from ...core.tensor import Tensor
+from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
 from ...optim.optimizer import Optimizer
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_KINDS = (*_PLAIN, list, tuple, dict, Tensor, Module, types.FunctionType)  # of attributes of classes
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _LONGEST = 10_000  # what has more items isn't searched
 _MISSING = object()
+_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _cell_content = attrgetter("cell_contents")
 
 
 class Reachable:
     """Walks from a function through its closure, the globals that it names, the object that it is a method
-    of, modules, containers, dataclasses and instances of classes outside of mytorch.
+    of, modules and their hooks, containers, dataclasses and instances of the user's classes.
+
+    Code of Python, NumPy, mytorch and installed packages is taken as constant.
 
     Attributes:
         tensors: what it found.
@@ -30,13 +37,10 @@ class Reachable:
 
     def __init__(self, *roots: Any):
         self.tensors: dict[Tensor, None] = {}
-        self._dicts: list[dict] = []  # with a name in each, and what it was
-        self._names: list[Any] = []
-        self._values: list[Any] = []
-        self._cells: list[types.CellType] = []
-        self._contents: list[Any] = []
+        self._entries: tuple[list[Mapping], list[Any], list[Any]] = [], [], []  # with a name, what it was
+        self._cells: tuple[list[types.CellType], list[Any]] = [], []
         self._lists: list[tuple[list, tuple]] = []
-        self._whole: list[tuple[dict, frozenset]] = []  # with all names in each
+        self._whole: tuple[list[Any], list[int], list[frozenset]] = [], [], []  # with length and names
         seen: dict[int, Any] = {}  # by their ids, which hold as long as the objects are here
         waiting = list(roots)
         while waiting:
@@ -48,40 +52,45 @@ class Reachable:
 
     def change(self) -> str | None:
         """Returns what of it has changed since, as "x is 3, was 2"; None if nothing has."""
+        dicts, names, values = self._entries
         try:  # most often nothing has
-            same = all(map(is_, map(getitem, self._dicts, self._names), self._values))
-            same = same and all(map(is_, map(_cell_content, self._cells), self._contents))
+            same = all(map(is_, map(getitem, dicts, names), values))
+            same = same and all(map(is_, map(_cell_content, self._cells[0]), self._cells[1]))
         except (KeyError, ValueError):
             same = False
         if not same and (change := self._first_change()) is not None:
             return change
         for items, was in self._lists:
-            if len(items) != len(was) or not all(map(_same, items, was)):
+            if not _same(tuple(items), was):
                 return "the items of a list have changed"
+        if [*map(len, self._whole[0])] != self._whole[1]:
+            return "an object has other attributes, or a dict other keys"
         return None
 
     def undo(self) -> str | None:
         """Restores what has changed, in a capture, and returns what it was; None if nothing has."""
         change = self.change()
-        for entries, name, was in zip(self._dicts, self._names, self._values, strict=True):
-            entries[name] = was
-        for cell, was in zip(self._cells, self._contents, strict=True):
+        if change is None:
+            return None
+        for entries, name, was in zip(*self._entries, strict=True):
+            if isinstance(entries, dict):  # attributes of classes are left
+                entries[name] = was
+        for cell, was in zip(*self._cells, strict=True):
             if was is not _MISSING:
                 cell.cell_contents = was
         for items, was in self._lists:
             items[:] = was
-        for entries, names in self._whole:
-            for name in entries.keys() - names:
-                change = change or f"{name} is new"
+        for entries, _, names in zip(*self._whole, strict=True):
+            for name in entries.keys() - names if isinstance(entries, dict) else ():
                 del entries[name]
         return change
 
     def _first_change(self) -> str | None:
-        for entries, name, was in zip(self._dicts, self._names, self._values, strict=True):
+        for entries, name, was in zip(*self._entries, strict=True):
             now = entries.get(name, _MISSING)
             if not _same(now, was):
                 return _described(name, now, was)
-        for cell, was in zip(self._cells, self._contents, strict=True):
+        for cell, was in zip(*self._cells, strict=True):
             now = _content(cell)
             if not _same(now, was):
                 return _described("a variable of a closure", now, was)
@@ -99,41 +108,70 @@ class Reachable:
             yield from (x.__self__, x.__func__)
         elif isinstance(x, functools.partial):
             yield from (x.func, x.args, x.keywords)
-        elif isinstance(x, (list, tuple, dict)) and len(x) > _LONGEST:
-            return  # data
-        elif isinstance(x, (list, tuple)):
-            if isinstance(x, list):
-                self._lists.append((x, tuple(x)))
-            yield from x
-        elif isinstance(x, dict):
-            yield from self._of_dict(x, x)
-            self._whole.append((x, frozenset(x)))
+        elif isinstance(x, (list, tuple, dict)):
+            yield from self._of_container(x)
+        elif isinstance(x, type):
+            yield from self._of_class(x)
         elif isinstance(x, Module):
-            yield from self._of_dict(x.__dict__, x.__dict__.keys() - _HELD)
-            self._whole.append((x.__dict__, frozenset(x.__dict__)))
             for registry in REGISTRIES:
-                yield from self._of_dict(x.__dict__[registry], x.__dict__[registry])
-        elif _is_users(x):
-            yield from self._of_dict(x.__dict__, x.__dict__)
-            self._whole.append((x.__dict__, frozenset(x.__dict__)))
+                yield from self._of_container(x.__dict__[registry])
+            yield from self._of_object(x, x.__dict__.keys() - _HELD)
+        elif isinstance(x, Hooks) or _is_users(x):
+            yield from self._of_object(x, x.__dict__)
+        if hasattr(x, "__wrapped__") and not isinstance(x, (Tensor, Module)):
+            yield x.__wrapped__  # a compiled or a cached function
 
-    def _of_dict(self, entries: dict, names: Any) -> Iterator[Any]:
+    def _of_container(self, x: list | tuple | dict) -> Iterator[Any]:
+        if isinstance(x, dict):
+            self._keep_names(x)
+        if len(x) > _LONGEST:  # data
+            return
+        if isinstance(x, dict):
+            yield from self._of_dict(x, x)
+            return
+        if isinstance(x, list):
+            self._lists.append((x, tuple(x)))
+        yield from x
+
+    def _of_object(self, x: Any, names: Any) -> Iterator[Any]:
+        self._keep_names(x.__dict__)
+        yield from self._of_dict(x.__dict__, names)
+        yield from self._of_class(type(x))
+
+    def _of_class(self, kind: type) -> Iterator[Any]:
+        """Yields the functions, and other attributes, of a user's class and its bases."""
+        for base in kind.__mro__:
+            if not _is_foreign(base.__module__):
+                found = vars(base)
+                yield from self._of_dict(found, [name for name in found if isinstance(found[name], _KINDS)])
+                for x in found.values():
+                    yield from filter(None, (getattr(x, "__func__", None), getattr(x, "fget", None)))
+
+    def _of_dict(self, entries: Mapping, names: Any) -> Iterator[Any]:
         for name in names:
-            if isinstance(name, (str, int)) and name in entries:
-                self._dicts.append(entries)
-                self._names.append(name)
-                self._values.append(entries[name])
+            if name in entries:
+                for kept, x in zip(self._entries, (entries, name, entries[name]), strict=True):
+                    kept.append(x)
                 yield entries[name]
 
     def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
-        if (function.__module__ or "").partition(".")[0] in ("mytorch", "numpy"):
+        if _is_foreign(function.__module__):
             return
         for cell in function.__closure__ or ():
-            self._cells.append(cell)
-            self._contents.append(_content(cell))
+            self._cells[0].append(cell)
+            self._cells[1].append(_content(cell))
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
-        yield from self._of_dict(function.__globals__, names_in(function.__code__))
+        names = names_in(function.__code__)
+        for x in [*self._of_dict(function.__globals__, names)]:
+            if isinstance(x, types.ModuleType):
+                yield from () if _is_foreign(x.__name__) else self._of_dict(vars(x), names)
+            else:
+                yield x
+
+    def _keep_names(self, entries: dict) -> None:
+        for kept, x in zip(self._whole, (entries, len(entries), frozenset(entries)), strict=True):
+            kept.append(x)
 
 
 def names_in(code: types.CodeType) -> set[str]:
@@ -145,6 +183,16 @@ def names_in(code: types.CodeType) -> set[str]:
     return names
 
 
+@functools.cache
+def _is_foreign(module: str | None) -> bool:
+    """Whether a module is Python's, the package's, or that of an installed package."""
+    root = (module or "").partition(".")[0]
+    if root in ("argparse", "types"):  # their namespaces hold options
+        return False
+    file = getattr(sys.modules.get(root), "__file__", None) or ""
+    return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or file.startswith(_INSTALLED)
+
+
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
@@ -153,15 +201,19 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _is_users(x: Any) -> bool:
-    """Whether it is a dataclass, or an instance of a class that is neither Python's nor the package's."""
-    if isinstance(x, (type, types.ModuleType)) or not hasattr(x, "__dict__"):
-        return False
-    root = type(x).__module__.partition(".")[0]
-    return is_dataclass(x) or root not in ("builtins", "numpy", "mytorch", "functools")
+    """Whether it is a dataclass, or an instance of a user's class."""
+    has_attributes = hasattr(x, "__dict__") and not isinstance(x, types.ModuleType)
+    return has_attributes and (is_dataclass(x) or not _is_foreign(type(x).__module__))
 
 
 def _same(now: Any, was: Any) -> bool:
-    return now is was or (type(now) is type(was) and isinstance(now, (*_PLAIN, tuple)) and now == was)
+    if now is was:
+        return True
+    if type(now) is not type(was):
+        return False
+    if isinstance(now, tuple):
+        return len(now) == len(was) and all(map(_same, now, was))
+    return isinstance(now, _PLAIN) and now == was
 
 
 def _described(name: Any, now: Any, was: Any) -> str:

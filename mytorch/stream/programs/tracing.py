@@ -249,6 +249,16 @@ class Tracer(HostCalls):
         finally:
             self._is_inside = before
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Context in which this thread captures nothing: a part of the program runs."""
+        thread.tracer, stream = None, _state.stream
+        _state.stream = None
+        try:
+            yield
+        finally:
+            thread.tracer, _state.stream = self, stream
+
     def note_kernel(
         self, name: str, args: tuple, results: Sequence[MetaArray], kwargs: dict | None = None
     ) -> tuple[list[MetaArray], Value]:
