@@ -65,7 +65,7 @@ class autocast:  # noqa: N801 - PyTorch's name
     ):
         self.device, self.enabled = device(device_type).type, bool(enabled)
         if self.device == "meta" and thread.tracer is not None:  # of a program: where it will run
-            self.device = "cpu"
+            self.device = thread.tracer.device.type
         if self.device not in _DEFAULTS:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{self.device}'")
         self.fast_dtype = get_autocast_dtype(self.device) if dtype is None else dtypes.as_dtype(dtype)

@@ -116,13 +116,19 @@ def is_available() -> bool:
 def as_device(name: Any) -> device:
     """Returns the device called `name`, with its index if it is a GPU; None means the CPU.
 
-    While a program is captured, what would lie on the CPU is on the meta device.
+    While a program is captured, what will lie on its device is on the meta device.
     """
     if name is None:
         return CPU
     found = device(name)
-    if found.type != "cuda":
-        return CPU if found.type == "cpu" and thread.tracer is None else META
+    if found.type == "meta":
+        return META
+    found = CPU if found.type == "cpu" else _gpu(found)
+    return found if thread.tracer is None else thread.tracer.stand_in(found)
+
+
+def _gpu(found: device) -> device:
+    """Returns the one device object of this name, with its index."""
     if found is _CUDA.get(found.index):
         return found
     module, count = cupy(), device_count()

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _kind(x: Tensor) -> str:
     """Returns the kind of a tensor's device; while a program is captured, of that where it will be."""
     kind = x.device.type
-    return "cpu" if kind == "meta" and thread.tracer is not None else kind
+    return thread.tracer.device.type if kind == "meta" and thread.tracer is not None else kind
 
 
 def in_half(args: Sequence[Any], kinds: tuple[str, ...] = ("cpu", "cuda")) -> list[Any]:
@@ -42,7 +42,7 @@ def in_half_on_a_gpu(args: Sequence[Any]) -> list[Any]:
 def in_widest(args: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a sum of products: on a GPU half Tensors as float32, beside one of float32."""
     if "cuda" not in _state.autocast or not any(
-        isinstance(x, Tensor) and x.is_cuda and x.dtype == np.float32 for x in args
+        isinstance(x, Tensor) and _kind(x) == "cuda" and x.dtype == np.float32 for x in args
     ):
         return list(args)
     return in_float32(args)

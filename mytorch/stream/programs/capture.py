@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...backends.device import META, device_of
+from ...backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.composite import TRACED, choose
-from .program import Program, Value, mapped
+from .program import Program, Value, leaves, mapped
 from .reachable import Reachable
 from .tracing import Tracer, tracing
 
@@ -34,7 +32,7 @@ def capture(function: Callable, *examples: Any, **named: Any) -> Program:
 
     Raises:
         NotImplementedError: the function asks for an element, as `.item()` or `if x > 0` do, or does what
-            programs don't hold; tensors on a GPU.
+            programs don't hold; tensors on several devices.
 
     >>> print(mytorch.capture(lambda x, y: (x * y).sum(-1), mytorch.ones(2, 3), mytorch.ones(3)))
     <lambda>(%0: float32[2, 3], %1: float32[3])
@@ -42,13 +40,13 @@ def capture(function: Callable, *examples: Any, **named: Any) -> Program:
       %3: float32[2] = sum(%2, axis=(1,), keepdims=False, dtype=None)
       return %3
     """
-    with traced(function, examples, named, Reachable(function).tensors) as found:
+    with traced(function, examples, named, [*Reachable(function).tensors]) as found:
         return found.program(mapped(found.output, found.result))
 
 
 @contextmanager
 def traced(
-    function: Callable, args: tuple, kwargs: dict, tensors: Iterable[Tensor],
+    function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
     answer: Callable[[Tracer, Value], Any] | None = None,
 ) -> Iterator[Traced]:  # fmt: skip
     """Context in which a function has run on tracing arrays, and more can be noted.
@@ -57,9 +55,11 @@ def traced(
         tensors: state that is known.
         answer: see `Tracer`.
     """
-    with tracing(answer) as tracer, META, choose(auto=TRACED):
+    given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
+    target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
+    with tracing(target, answer) as tracer, META, choose(auto=TRACED):
         for tensor in tensors:
-            if isinstance(raw_of(tensor), np.ndarray):
+            if device_of(raw_of(tensor)) is target:
                 tracer.unwrap((tensor,))
         arguments: list[Any] = []
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
@@ -68,12 +68,25 @@ def traced(
         yield Traced(function, tracer, arguments, result)
 
 
+_ARRAYS = (Tensor, Array)
+
+
+def _device(raws: Iterable[RawArray]) -> device | None:
+    """Returns where the first of these arrays lies that has elements."""
+    return next((found for found in map(device_of, raws) if found is not META), None)
+
+
+def _default_device() -> device:
+    found = get_default_device()
+    return CPU if found is META else found
+
+
 def _as_argument(x: Any, tracer: Tracer, arguments: list[Any]) -> Any:
-    if not isinstance(x, (Tensor, Array, np.ndarray)):
+    if not isinstance(x, _ARRAYS) and not is_raw(x):
         return x
     raw = raw_of(x)
-    if not isinstance(raw, (np.ndarray, MetaArray)):
-        raise NotImplementedError(f"programs run on the CPU, got a tensor on {device_of(raw)}")
+    if not isinstance(raw, MetaArray):
+        tracer.stand_in(device_of(raw))
     made = new_of(layout(raw.shape, raw.strides, raw.dtype))
     tracer.inputs.append(tracer.new(made))
     found = from_raw(made) if isinstance(x, Tensor) else Array(made)
@@ -99,7 +112,7 @@ class Traced:
 
     def output(self, x: Any) -> Any:
         """Returns the value of what the function returned, if it is an array, else itself."""
-        if not isinstance(x, (Tensor, Array, np.ndarray, MetaArray)):
+        if not isinstance(x, _ARRAYS) and not is_raw(x):
             return x
         raw = raw_of(x)
         return self.tracer.value(self.tracer.lift(raw, x if isinstance(x, Tensor) else None))

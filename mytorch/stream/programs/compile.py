@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import thread
+from ...backends.device import device_of, thread
 from ...core.tensor import Tensor, increment_version, raw_of
 from ...nn.module import Module
 from .capture import traced
@@ -181,11 +181,12 @@ class _Version:
                 return "a tensor of the state is gone"
             now = owner._data._array
             if now is not raw:
-                if not fits(now, value):
-                    old = f"{value.dtype}{list(value.shape)}"
-                    return f"a tensor of the state is {now.dtype}{list(now.shape)}, was {old}"
+                program = self.partition.forward
+                if not fits(now, value, program.device):
+                    old = f"{value.dtype}{list(value.shape)} on {program.device}"
+                    return f"a tensor of the state is {now.dtype}{list(now.shape)} on {device_of(now)}, was {old}"
                 self._owners[k] = reference, value, now, requires_grad
-                self.partition.forward.executable().bind()
+                program.executable().bind()
             if (owner._node is not None) != requires_grad and owner.requires_grad != requires_grad:
                 return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
         if self._sets_grads and self._grads() != self._have_grads:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...backends import threads
 from ...backends.blas import product
-from ...backends.device import RawArray
+from ...backends.device import CPU, RawArray, array_module, device, device_of, move
 from ...backends.float_errors import IGNORE, errors
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
 from ...nn.functional.composite import use_fused
+from ...nn.fused_ops.registry import why_not
+from . import loop_triton
 from .host import HOST
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
@@ -31,12 +33,12 @@ class Executable:
     """A program as a function of raw arrays, (inputs) -> outputs nested as the program's."""
 
     def __init__(self, program: Program):
-        loops, text, self._namespace = source_of(program)
-        del loops  # each is in a file of its own: see `loaded`
+        self._device = program.device
+        text, self._namespace = source_of(program)
         for number, i in enumerate(scheduled(program)):
-            if i.name == "loop":
+            if i.name == "loop":  # each is in a file of its own: see `loaded`
                 loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
-                self._namespace[f"loop{number}"] = runnable(loop, rows * n < SMALL)
+                self._namespace[f"loop{number}"] = runnable(loop, rows * n < SMALL, program.device)
         exec(compile(text, f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
         self._transposed = [(_name(y), _name(x)) for y, x in transposed_state(program).items()]
@@ -60,10 +62,10 @@ class Executable:
             owner = reference()
             if owner is not None and owner._data._array is not raw:
                 now = owner._data._array
-                if not fits(now, value):
+                if not fits(now, value, self._device):
                     raise RuntimeError(
-                        f"a tensor of the program's state was {value.dtype}{list(value.shape)}, "
-                        f"and is {now.dtype}{list(now.shape)} now"
+                        f"a tensor of the program's state was {value.dtype}{list(value.shape)} on "
+                        f"{self._device}, and is {now.dtype}{list(now.shape)} on {device_of(now)} now"
                     )
                 self._namespace[_name(value)] = now
                 self._state[k] = value, reference, now
@@ -104,26 +106,36 @@ class Executable:
             errors.reset(token)
 
 
-def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
-    """Returns the source of the loops, that of the function `run`, and what is in its namespace."""
-    namespace: dict[str, Any] = {"np": np, "flat": flat, "product": product}
-    for value, raw in (*program.state.items(), *program.constants.items()):
-        namespace[_name(value)] = raw
+def loops_of(program: Program, kind: str) -> list[str]:
+    """Returns the sources of the loops for a kind of device: "cpu" in Numba, "cuda" in Triton."""
+    loops = [(f"loop{k}", i.kwargs) for k, i in enumerate(scheduled(program)) if i.name == "loop"]
+    if kind == "cpu":
+        return [given["loop"].source(name) for name, given in loops]
+    return [loop_triton.source(given["loop"], given["n"], name) for name, given in loops]
+
+
+def source_of(program: Program) -> tuple[str, dict[str, Any]]:
+    """Returns the source of the function `run`, and what is in its namespace."""
+    target = program.device
+    namespace: dict[str, Any] = {"np": np, "flat": flat if target is CPU else loop_triton.flat, "product": product}
+    if target is not CPU:
+        namespace["cupy"] = array_module(target)
+    namespace |= {_name(value): raw for value, raw in program.state.items()}
+    namespace |= {_name(value): move(raw, target) for value, raw in program.constants.items()}
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
-    loops, changed = [], program.changed_storages() - {*program.gradients()}
+    changed = program.changed_storages() - {*program.gradients()}
     instructions = scheduled(program)
     vectors, ready = _contiguous(program), transposed_state(program)
     for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
         last = [value for value in last if value not in ready]
         if i.outputs and i.outputs[0] in ready:
             continue
-        lines += [f"    {line}" for line in _lines(number, i, namespace, vectors)]
-        lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
-        if i.name == "loop":
-            loops.append(i.kwargs["loop"].source(f"loop{number}"))
+        lines += [f"    {line}" for line in _lines(number, i, namespace, vectors, target)]
+        if target is CPU:
+            lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
-    return "\n\n\n".join(loops), "\n".join(lines), namespace
+    return "\n".join(lines), namespace
 
 
 def transposed_state(program: Program) -> dict[Value, Value]:
@@ -177,16 +189,17 @@ def _contiguous(program: Program) -> set[Value]:
     """Returns values that are known to be in C order and writeable."""
     known = {y for i in program.instructions if i.name in ("loop", "matmul") for y in i.outputs}
     held = (*program.state.items(), *program.constants.items())
-    return known | {x for x, raw in held if raw.flags.c_contiguous and raw.flags.writeable}
+    return known | {x for x, raw in held if raw.flags.c_contiguous and getattr(raw.flags, "writeable", True)}
 
 
 def _lines(
-    number: int, i: Instruction, namespace: dict[str, Any], contiguous: Container[Value] = ()
+    number: int, i: Instruction, namespace: dict[str, Any], contiguous: Container[Value] = (),
+    target: device = CPU,
 ) -> list[str]:  # fmt: skip
     if i.name == "loop":
-        return _loop_lines(number, i, contiguous)
+        return _loop_lines(number, i, contiguous, target)
     if i.name.startswith("kernel"):
-        return _kernel_lines(i, namespace)
+        return _kernel_lines(i, namespace, target)
     if i.is_host:
         return _host_lines(i, namespace)
     given = [_source(x, namespace) for x in i.args]
@@ -204,34 +217,36 @@ def _lines(
         rest = given[1:] if i.name.startswith(".") else given
         rest += [f"{key}={_source(x, namespace)}" for key, x in i.kwargs.items()]
         is_small = all([x.dtype == np.float32 and x.size < SMALL for x in (*i.inputs(), *i.outputs)])
-        call = f"{_callee(i.name, given, is_small)}({', '.join(rest)})"
+        module = "np" if target is CPU or i.inputs() else "cupy"  # NumPy's functions know by their arguments
+        call = f"{_callee(i.name, given, is_small and target is CPU, module)}({', '.join(rest)})"
     return [f"{', '.join(map(_name, i.outputs))} = {call}" if i.outputs else call]
 
 
-def _callee(name: str, given: list[str], is_small: bool) -> str:
+def _callee(name: str, given: list[str], is_small: bool, module: str) -> str:
     """Returns the source of the function that an instruction calls.
 
     Args:
         is_small: it isn't worth more than one thread.
+        module: the name of that of functions.
 
     Raises:
         ValueError: NumPy has none of this name.
     """
     if name == "matmul" and not is_small:
-        return "product"  # BLAS on the pool of threads
+        return "product"  # BLAS on the pool of threads, or cuBLAS
     if name.startswith("."):
         found = getattr(np.ndarray, name[1:], None)
     else:
         found = functools.reduce(lambda x, part: getattr(x, part, None), name.split("."), np)
     if not callable(found) or not re.fullmatch(r"\.?[a-z_0-9]+(\.[a-z_0-9]+)*", name):
         raise ValueError(f"NumPy has no function {name!r}")
-    return given[0] + name if name.startswith(".") else f"np.{name}"
+    return given[0] + name if name.startswith(".") else f"{module}.{name}"
 
 
-def _kernel_lines(i: Instruction, namespace: dict[str, Any]) -> list[str]:
+def _kernel_lines(i: Instruction, namespace: dict[str, Any], target: device) -> list[str]:
     results = "".join(f"{_name(y)}, " for y in i.outputs)
     if i.name == "kernel":
-        namespace[i.args[0]] = functools.partial(run_kernel, i.args[0])
+        namespace[i.args[0]] = functools.partial(run_kernel, i.args[0], target.type)
         given = ", ".join(_source(x, namespace) for x in i.args[1:])
         return [f"{results}= {i.args[0]}({given})"]
     namespace["vjp"] = run_vjp
@@ -255,16 +270,17 @@ def _writable(y: Value, i: Instruction) -> list[str]:
     return [] if y.shape or i.name == "loop" else [f"{_name(y)} = np.asarray({_name(y)})"]
 
 
-def _loop_lines(number: int, i: Instruction, contiguous: Container[Value]) -> list[str]:
+def _loop_lines(number: int, i: Instruction, contiguous: Container[Value], target: device) -> list[str]:
     loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
     name, sizes = f"loop{number}", {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}
     pairs = zip(i.args, loop.inputs, strict=True)
     given = [_flat_source(x, sizes[kind], x in contiguous) for x, kind in pairs]
     lines, stored, places = [], [], dict(loop.places)
+    module = "np" if target is CPU else "cupy"
     for k, y in zip(loop.outputs, i.outputs, strict=True):
         place, flattened = places.get(k), f"{_name(y)}.reshape(-1)"
         if place is None:
-            lines.append(f"{_name(y)} = np.empty({y.shape!r}, {y.dtype.name!r})")
+            lines.append(f"{_name(y)} = {module}.empty({y.shape!r}, {y.dtype.name!r})")
             stored.append(flattened)
         else:  # in the memory of an input
             x = i.args[place]
@@ -272,6 +288,7 @@ def _loop_lines(number: int, i: Instruction, contiguous: Container[Value]) -> li
             whole = _name(x) if is_same else f"{given[place]}.reshape({y.shape!r})"
             lines.append(f"{_name(y)} = {whole}")
             given[place] = flattened
+            stored += [] if target is CPU else [flattened]  # Triton's kernels get all outputs
     return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
 
 
@@ -293,14 +310,18 @@ def flat(x: np.ndarray, size: int) -> np.ndarray:
     return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
 
 
-def runnable(loop: Loop, is_small: bool = False) -> Callable:
-    """Returns the compiled loop, or the same in NumPy without Numba and with `use_fused(False)`.
+def runnable(loop: Loop, is_small: bool = False, target: device = CPU) -> Callable:
+    """Returns the compiled loop, or the same in NumPy's functions without Numba or Triton and with
+    `use_fused(False)`.
 
     Args:
         is_small: it is compiled for one thread, which saves some microseconds.
+        target: on a GPU it takes all outputs, also those in the memory of inputs.
     """
-    if not (use_fused.default and threads.installed()):
-        return loop.in_numpy
+    if not use_fused.default or why_not(target.type):
+        return loop.in_numpy if target is CPU else replace(loop, places=()).in_numpy
+    if target is not CPU:
+        return functools.partial(loop_triton.launched, loop)
     return loaded(loop).serial() if is_small else loaded(loop)
 
 

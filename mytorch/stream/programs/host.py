@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends.device import CPU, META, RawArray
+from ...backends.device import CPU, META, RawArray, as_device
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...backends.meta.random import MetaRandom
 from ...core.array import Array
 from ...core.grad_accumulator import GradAccumulator, LazyGrad
+from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.dropout import Draw
 from ...random import Generator, default_generator
@@ -208,7 +209,8 @@ class HostCalls:
         found = self._draws.get(id(draw))
         if found is None:
             found = self._draws[id(draw)] = self.opaque(), draw
-            self.host("draw", outputs=found[:1])
+            where = () if self.device is CPU else (str(self.device),)
+            self.host("draw", *where, outputs=found[:1])
         return found[0]
 
     def kept(self, draw: Draw, x: MetaArray, p: float) -> MetaArray:
@@ -224,8 +226,11 @@ class _Random:
     """What stands for NumPy's generator while a program is captured."""
 
     def __init__(self, tracer: HostCalls, generator: Generator):
-        default = generator is default_generator(META) or generator is default_generator(CPU)
-        self._tracer, self._generator = tracer, None if default else Reference(generator)
+        self._tracer, self._generator = tracer, Reference(generator)
+        if generator is default_generator(META) or generator is default_generator(tracer.device):
+            self._generator = None if tracer.device is CPU else str(tracer.device)
+        elif generator.device is not META:
+            tracer.stand_in(generator.device)
 
     def __getattr__(self, name: str) -> Callable:
         def call(*args: Any, **kwargs: Any) -> MetaArray:
@@ -263,7 +268,7 @@ def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | Non
     accumulator = GradAccumulator()
     if type(grad) is LazyGrad:
         out, beta = accumulator.destination(owner.node)
-        out = np.empty(grad.shape, grad.like.dtype) if out is None else out
+        out = np.empty(grad.shape, grad.like.dtype, like=grad.like) if out is None else out
         grad.compute(out, beta)
         accumulator.store(owner.node, out, True)
     else:
@@ -296,16 +301,18 @@ def _expect(x: RawArray, answer: bool | int) -> None:
         raise Mismatch(f"an element that it asks for is {x.item()}, was {answer}")
 
 
-def _draw() -> Draw:
-    return Draw(CPU)
+def _draw(where: str = "cpu") -> Draw:
+    return Draw(as_device(where))
 
 
 def _kept(draw: Draw, x: RawArray, p: float) -> RawArray:
     return draw.mask(x, p)
 
 
-def _random(generator: Generator | None, name: str, args: tuple, kwargs: dict) -> RawArray:
-    return np.asarray(getattr((generator or default_generator()).rng, name)(*args, **kwargs))
+def _random(generator: Generator | str | None, name: str, args: tuple, kwargs: dict) -> RawArray:
+    """Draws by a generator, or by the default one of a device."""
+    drawn = generator if isinstance(generator, Generator) else default_generator(generator)
+    return as_raw(getattr(drawn.rng, name)(*args, **kwargs))
 
 
 HOST = {

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...backends.device import RawArray, is_raw, thread
 from ...core.grad_accumulator import LazyGrad
-from ...core.op import op
+from ...core.op import as_raw, op
 from ...core.tensor import Tensor, from_raw
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
@@ -134,20 +134,20 @@ def with_lazy_gradients(program: Program) -> list[Instruction]:
     return found
 
 
-def run_kernel(name: str, *args: Any) -> tuple:
-    """Computes a composite: its results, and what its vjp needs."""
+def run_kernel(name: str, kind: str, *args: Any) -> tuple:
+    """Computes a composite on a kind of device: its results, and what its vjp needs."""
     composite = REGISTRY[name]
     if name in CHECKED:
-        tensors = [from_raw(x) if type(x) is np.ndarray else x for x in args]
+        tensors = [from_raw(x) if is_raw(x) else x for x in args]
         composite.checker(*tensors[: CHECKED[name]], *[None] * (len(args) - CHECKED[name]))
-    result, vjp = _computed(composite, args)
+    result, vjp = _computed(composite, kind, args)
     return (*result, vjp) if composite.outputs else (result, vjp)
 
 
-def _computed(composite: Composite, args: tuple) -> tuple:
+def _computed(composite: Composite, kind: str, args: tuple) -> tuple:
     if use_fused.default:
         try:
-            return composite.kernel("cpu").forward(*args)
+            return composite.kernel(kind).forward(*args)
         except Unsupported:
             pass
     return composite.manual_variant.forward(*args)
@@ -175,4 +175,4 @@ def run_vjp(
 
 def _shaped(grad: RawArray | LazyGrad, shape: tuple[int, ...]) -> RawArray:
     grad = grad.array() if type(grad) is LazyGrad else grad
-    return np.asarray(grad if grad.shape == shape else unbroadcast(grad, shape))
+    return as_raw(grad if grad.shape == shape else unbroadcast(grad, shape))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...backends import dtypes
-from ...backends.device import thread
+from ...backends.device import RawArray, device, device_of, thread
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
@@ -17,7 +17,8 @@ from ...nn.functional.composite import use_fused
 def key_of(x: Any, tensors: list[Any]) -> Any:
     """Returns what a program depends on of arguments; adds the tensors in them to the list.
 
-    For a tensor that is ("tensor", dtype, shape, strides, requires_grad).
+    For a tensor that is ("tensor", dtype, shape, strides, requires_grad); on a GPU (device, strides) is in
+    the place of strides.
     """
     if type(x) is tuple:
         return tuple([_key_of_tensor(y, tensors) if isinstance(y, Tensor) else key_of(y, tensors) for y in x])
@@ -32,15 +33,19 @@ def key_of(x: Any, tensors: list[Any]) -> Any:
     if isinstance(x, (Array, np.ndarray)):
         tensors.append(x)
         raw = raw_of(x)
-        return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else None, False
+        return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else _place(raw), False
     return _Same(x)
 
 
 def _key_of_tensor(x: Tensor, tensors: list[Any]) -> tuple:
     tensors.append(x)
     raw = x._data._array
-    strides = raw.strides if type(raw) is np.ndarray else None
+    strides = raw.strides if type(raw) is np.ndarray else _place(raw)
     return "tensor", raw.dtype, raw.shape, strides, x._node is not None or x.requires_grad
+
+
+def _place(raw: RawArray) -> tuple:
+    return device_of(raw), raw.strides
 
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -92,5 +97,6 @@ def _leaves(key: Any) -> list[Any]:
 def _described(key: Any) -> str:
     if not isinstance(key, tuple):
         return str(key)
-    _, dtype, shape, _, requires_grad = key
-    return f"{dtype}{list(shape)}{' with requires_grad' if requires_grad else ''}"
+    _, dtype, shape, strides, requires_grad = key
+    where = f" on {strides[0]}" if strides and isinstance(strides[0], device) else ""
+    return f"{dtype}{list(shape)}{where}{' with requires_grad' if requires_grad else ''}"

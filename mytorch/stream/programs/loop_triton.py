@@ -73,6 +73,17 @@ def launched(loop: Loop, *arrays: RawArray) -> None:
         arrays[count + p][...] = column_sums(given[count + p], np.dtype(np.float32))
 
 
+def flat(x: RawArray, size: int) -> RawArray:
+    """Returns the elements in C order.
+
+    Raises:
+        ValueError: the array has another size, for which the loop would read beyond its end.
+    """
+    if x.size != size:
+        raise ValueError(f"a loop needs an array of {size} elements, got shape {x.shape}")
+    return np.ascontiguousarray(x, like=x).reshape(-1)
+
+
 @functools.cache
 def _kernel(loop: Loop, is_long: bool) -> Callable:
     return module_of(HEADER + source(loop, LONGEST + is_long)).loop

@@ -70,7 +70,7 @@ class Partition:
             grads = tuple([x for x in found if x is not None])
             self.backward = Program(
                 (*saved, *incoming), {}, whole.constants, later, grads, f"{whole.name} backward",
-                gives_lazy=True,
+                gives_lazy=True, device=whole.device,
             )  # fmt: skip
 
     def optimize(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backends.device import RawArray
+from ...backends.device import CPU, DeviceLike, RawArray, as_device, device, device_of, is_raw, move
 from ...backends.meta.layout import layout
 from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
@@ -143,6 +143,7 @@ class Program:
         outputs: what is returned, nested as the function returned it.
         owners: the tensors of the state: where one has got another array since, that is used.
         gives_lazy: results of vjps may be `LazyGrad`s, as the engine takes them.
+        device: where it runs. Constants lie on the CPU in any case, and are copied once.
     """
 
     inputs: tuple[Value, ...]
@@ -153,10 +154,12 @@ class Program:
     name: str = "program"
     owners: dict[Value, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
     gives_lazy: bool = False
+    device: device = CPU
     _run: Executable | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
-        lines = [f"{self.name}({', '.join(value.described() for value in self.inputs)})"]
+        where = "" if self.device is CPU else f" on {self.device}"
+        lines = [f"{self.name}({', '.join(value.described() for value in self.inputs)}){where}"]
         for kind, values in (("state", self.state), ("constant", self.constants)):
             for value, raw in values.items():
                 known = f" = {raw.tolist()}" if kind == "constant" and raw.size <= 4 else ""
@@ -168,20 +171,26 @@ class Program:
         """Runs the program.
 
         Args:
-            tensors: for each input one of its shape, strides and dtype.
+            tensors: for each input one of its shape, strides and dtype, on the program's device.
 
         Returns:
             Tensors without history, nested as the function returned them.
 
         Raises:
-            ValueError: another number, shape, memory order or dtype of tensors, or what the program writes to
-                shares memory with another tensor.
+            ValueError: another number, shape, memory order, dtype or device of tensors, or what the program
+                writes to shares memory with another tensor.
         """
         raws = [raw_of(x) for x in tensors]
-        if len(raws) != len(self.inputs) or not all(map(fits, raws, self.inputs)):
+        if len(raws) != len(self.inputs) or not all([
+            fits(x, value, self.device) for x, value in zip(raws, self.inputs, strict=True)
+        ]):  # fmt: skip
             wanted = ", ".join(value.described() for value in self.inputs)
-            given = ", ".join(f"{x.dtype}{list(x.shape)} of strides {x.strides}" for x in raws)
-            raise ValueError(f"{self.name}: expected {wanted}, in the order of the examples, got {given}")
+            given = ", ".join(
+                f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}" for x in raws
+            )
+            raise ValueError(
+                f"{self.name}: expected {wanted} on {self.device}, in the order of the examples, got {given}"
+            )
         run = self.executable()
         run.bind()
         if run.overlap(raws):
@@ -190,14 +199,15 @@ class Program:
         for tensor, value in zip(tensors, self.inputs, strict=True):
             if isinstance(tensor, Tensor) and value in self.changed_storages():
                 increment_version(tensor)
-        return mapped(lambda x: from_raw(as_raw(x)) if isinstance(x, (np.ndarray, np.generic)) else x, result)
+        return mapped(lambda x: from_raw(as_raw(x)) if is_raw(x) or isinstance(x, np.generic) else x, result)
 
     def executable(self) -> Executable:
         """Returns the function of raw arrays that runs the program."""
         if self._run is None:
             from .execution import Executable
+            from .on_gpu import OnGPU
 
-            self._run = Executable(self)
+            self._run = Executable(self) if self.device is CPU else OnGPU(self)
         return self._run
 
     def optimized(self) -> Program:
@@ -206,23 +216,37 @@ class Program:
 
         return optimized(self)
 
-    def source(self, target: str = "cpu") -> str:
-        """Returns the source that runs: compiled loops, and the calls of these and of NumPy.
+    def source(self, target: str | None = None) -> str:
+        """Returns the source that runs: compiled loops, and the calls of these and of NumPy's functions.
 
         Args:
-            target: with "cuda" the loops alone, in Triton. They are launched by `loop_triton.launched`;
-                whole programs run on the CPU so far.
+            target: "cpu" or "cuda", by default where the program runs. For the other of the two it is the
+                source of the loops alone, in Numba or Triton.
+
+        Raises:
+            ValueError: another target.
         """
-        from .execution import source_of
+        from .execution import loops_of, source_of
 
-        if target == "cpu":
-            return "\n\n\n".join(source_of(self)[:2])
-        if target != "cuda":
+        if target not in (None, "cpu", "cuda"):
             raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
-        from .loop_triton import source
+        loops = loops_of(self, target or self.device.type)
+        own = target in (None, self.device.type)
+        return "\n\n\n".join([*loops, source_of(self)[0]] if own else loops)
 
-        found = [(k, i.kwargs) for k, i in enumerate(self.instructions) if i.name == "loop"]
-        return "\n\n\n".join([source(given["loop"], given["n"], f"loop{k}") for k, given in found])
+    def to(self, device: DeviceLike) -> Program:
+        """Returns the program on another device, with a state of its own there; itself if it is on it.
+
+        Raises:
+            NotImplementedError: it calls Python's objects, which stay where they are.
+        """
+        target = as_device(device)
+        if target is self.device:
+            return self
+        if calls := [i.name for i in self.instructions if i.is_host]:
+            raise NotImplementedError(f"can't move {self.name} to {target}: it calls Python's objects, {calls[0]}")
+        state = {value: move(raw, target) for value, raw in self.state.items()}
+        return replace(self, state=state, owners={}, device=target)
 
     def save(self, path: str | os.PathLike) -> None:
         """Saves the program, with its state, to a safetensors file; see `saving.save` and `load`."""
@@ -282,9 +306,9 @@ class Program:
         return found
 
 
-def fits(raw: RawArray, value: Value) -> bool:
-    """Whether an array is on the CPU and has the shape, dtype and, where they matter, strides of a value."""
-    if not isinstance(raw, np.ndarray) or raw.shape != value.shape or raw.dtype != value.dtype:
+def fits(raw: RawArray, value: Value, target: device = CPU) -> bool:
+    """Whether an array is on a device and has the shape, dtype and, where they matter, strides of a value."""
+    if device_of(raw) is not target or raw.shape != value.shape or raw.dtype != value.dtype:
         return False
     pairs = zip(raw.shape, raw.strides, value.strides, strict=True)
     return not raw.size or all([size == 1 or ours == theirs for size, ours, theirs in pairs])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.address import address_of
-from ...backends.device import META, RawArray, device, thread
+from ...backends.device import CPU, META, RawArray, device, device_of, is_raw, move, thread
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core import op
@@ -115,6 +115,7 @@ class Tracer(HostCalls):
     """Notes the instructions of a function that runs on tracing arrays.
 
     Args:
+        device: where the program will run; while it is captured, what will lie there is on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
 
     Attributes:
@@ -125,7 +126,10 @@ class Tracer(HostCalls):
         owners: the tensors of the state.
     """
 
-    def __init__(self, answer: Callable[[Tracer, Value], Any] | None = None) -> None:
+    def __init__(
+        self, device: device = CPU, answer: Callable[[Tracer, Value], Any] | None = None
+    ) -> None:  # fmt: skip
+        self.device = device
         self.instructions: list[Instruction] = []
         self.inputs: list[Value] = []
         self.state: dict[Value, RawArray] = {}
@@ -175,20 +179,32 @@ class Tracer(HostCalls):
             )
         return found[0]
 
+    def stand_in(self, found: device) -> device:
+        """Returns the meta device for the program's.
+
+        Raises:
+            NotImplementedError: another device.
+        """
+        if found is not self.device:
+            raise NotImplementedError(f"a program on {self.device} can't hold tensors on {found}")
+        return META
+
     def lift(self, raw: RawArray, owner: Tensor | None = None) -> MetaArray:
         """Returns the array that stands for one with elements; until the end the owner holds it.
 
         Raises:
-            NotImplementedError: the memory is part of other state, or on a GPU.
+            NotImplementedError: the memory is part of other state, or a tensor's on another device.
         """
         if isinstance(raw, MetaArray):
             return raw
         found = self._lifted.get(id(raw))
         if found is None:
+            if owner is not None:
+                self.stand_in(device_of(raw))
             x = new_of(layout(raw.shape, raw.strides, raw.dtype))
             value = self.new(x)
             if owner is None:
-                self.constants[value] = raw
+                self.constants[value] = move(raw, CPU)
             else:
                 for other in self.state.values():
                     if np.may_share_memory(raw, other):
@@ -280,7 +296,10 @@ class Tracer(HostCalls):
         """Returns the program of the instructions so far."""
         owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}
         inputs, instructions = tuple(self.inputs), [*self.instructions]
-        return Program(inputs, {**self.state}, {**self.constants}, instructions, outputs, name, owners)
+        state, constants = {**self.state}, {**self.constants}
+        return Program(
+            inputs, state, constants, instructions, outputs, name, owners, device=self.device
+        )  # fmt: skip
 
     def made_by(self, name: str, function: Callable) -> Callable:
         """Returns a function that makes an array, which notes its calls."""
@@ -297,7 +316,7 @@ class Tracer(HostCalls):
         return self._answer(self, self.value(x))
 
     def _lifted_leaf(self, x: Any) -> Any:
-        return self.lift(x) if isinstance(x, np.ndarray) else x
+        return self.lift(x) if is_raw(x) else x
 
     def _value_leaf(self, x: Any) -> Any:
         if isinstance(x, MetaArray):
@@ -311,19 +330,20 @@ class Tracer(HostCalls):
         for a in args:
             owner = a if isinstance(a, Tensor) else None
             raw = a._data._array if owner is not None else a._array if isinstance(a, Array) else a
-            if isinstance(raw, np.ndarray):
-                raw = self.lift(raw, owner)
-            found = found or isinstance(raw, MetaArray)
+            if is_raw(raw):
+                raw, found = self.lift(raw, owner), True
             raws.append(raw)
         return (raws, META) if found else None
 
 
 @contextmanager
-def tracing(answer: Callable[[Tracer, Value], Any] | None = None) -> Iterator[Tracer]:
-    """Context in which this thread's calls are noted; its value is the tracer."""
+def tracing(
+    device: device = CPU, answer: Callable[[Tracer, Value], Any] | None = None
+) -> Iterator[Tracer]:  # fmt: skip
+    """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
-    tracer = Tracer(answer)
+    tracer = Tracer(device, answer)
     op.lifting.append(tracer)
     thread.tracer, _state.stream = tracer, tracer.origins
     try:
