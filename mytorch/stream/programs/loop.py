@@ -129,6 +129,8 @@ class Loop:
         last = {a: k for k, step in enumerate(self.steps) for a in step.args}
         for k, step in enumerate(self.steps):
             args = [values[a] if isinstance(a, str) else np.float32(a) for a in step.args]
+            if not any([isinstance(a, str) for a in step.args]):  # an array says on which device
+                args[0] = np.full_like(arrays[0], args[0], np.float32, shape=())
             if step.name in REDUCTIONS:
                 x = np.broadcast_to(args[0], (rows, n))
                 result = getattr(np, step.name)(x, axis=int(step.kind == ROW), keepdims=step.kind == ROW)

@@ -331,6 +331,8 @@ class Tracer(HostCalls):
             owner = a if isinstance(a, Tensor) else None
             raw = a._data._array if owner is not None else a._array if isinstance(a, Array) else a
             if is_raw(raw):
+                if raw.ndim and not isinstance(raw, MetaArray):  # else it is as good as a number
+                    self.stand_in(device_of(raw))
                 raw, found = self.lift(raw, owner), True
             raws.append(raw)
         return (raws, META) if found else None
