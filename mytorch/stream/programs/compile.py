@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import device_of, thread
+from ...backends.device import CPU, device_of, thread
 from ...core.tensor import Tensor, increment_version, raw_of
 from ...nn.module import Module
 from .capture import traced
@@ -40,25 +40,26 @@ class Compiled:
     Args:
         function: the function or module.
         fullgraph: raise where it would run eagerly.
+        mode: see `compile`.
 
     Attributes:
-        history: for each capture what made it necessary, and what came of it.
+        history: for each capture what made it necessary, and what came of it, the version or text.
     """
 
-    def __init__(self, function: Callable, fullgraph: bool = False):
+    def __init__(self, function: Callable, fullgraph: bool = False, mode: str | None = None):
         functools.update_wrapper(self, function, updated=())
-        self._function, self._fullgraph = function, fullgraph
+        self._function, self._fullgraph, self._mode = function, fullgraph, mode
         _functions.add(self)
         self.reset()
 
     def __reduce__(self) -> tuple:
-        return Compiled, (self._function, self._fullgraph)  # copies capture for themselves
+        return Compiled, (self._function, self._fullgraph, self._mode)  # copies capture for themselves
 
     def reset(self) -> None:
         """Forgets all programs."""
         self._versions: list[tuple[Any, _Version | None]] = []  # the last one that ran comes first
         self._last_key: Any = None
-        self.history: list[tuple[str, str]] = []
+        self.history: list[tuple[str, _Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
@@ -96,7 +97,7 @@ class Compiled:
     def _captured(self, args: tuple, kwargs: dict, tensors: list, reason: str) -> _Version | None:
         """Returns a new version; None if the function runs eagerly from now on."""
         try:
-            version = _Version(self._function, args, kwargs, tensors)
+            version = _Version(self._function, args, kwargs, tensors, self._mode)
         except Exception as error:  # whatever the function does on arrays without elements
             place = _place(error, self._function)
             if self._fullgraph:
@@ -104,7 +105,7 @@ class Compiled:
             self.history.append((reason, f"runs eagerly: {place}: {error}"))
             self._warn(f"runs eagerly for these arguments: {place}: {error}")
             return None
-        self.history.append((reason, version.described()))
+        self.history.append((reason, version))
         if len(self.history) == LIMIT:
             self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
         return version
@@ -126,7 +127,7 @@ class Compiled:
 class _Version:
     """A program for one kind of arguments."""
 
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, tensors: list):
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, tensors: list, mode: str | None):
         self._raws = [raw_of(x) for x in tensors]
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self._reachable = Reachable(function, *others)
@@ -140,8 +141,21 @@ class _Version:
         self._have_grads = self._grads()
         del self._raws
         self.partition.optimize()
+        self._graph = self._graphed() if mode == "reduce-overhead" else ""
         changed = self.partition.forward.changed_storages()
         self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
+
+    def _graphed(self) -> Any:
+        """Makes a forward program on a GPU run as a CUDA graph; returns what is to be said of that."""
+        forward = self.partition.forward
+        if forward.device is CPU:
+            return ""
+        if self.partition.backward is not None:  # it needs what the next call would overwrite
+            return "no CUDA graph: its backward pass comes later"
+        from .on_gpu import Graphed
+
+        forward._run = Graphed(forward)
+        return forward._run
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
         with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
@@ -215,11 +229,10 @@ class _Version:
                 increment_version(tensors[k])
         return result
 
-    def described(self) -> str:
-        """Returns how many instructions there are."""
+    def __str__(self) -> str:
         programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]
         counts = [f"{p.name}: {len(p.instructions)} instructions" for p in programs]
-        return ", ".join(counts)
+        return ", ".join([*counts, *filter(None, [str(self._graph)])])
 
 
 def _place(error: BaseException, function: Callable) -> str:
@@ -239,12 +252,12 @@ class OptimizedModule(Module):
 
     Args:
         module: it is called with its hooks.
-        fullgraph: see `compile`.
+        fullgraph, mode: see `compile`.
     """
 
-    def __init__(self, module: Module, fullgraph: bool = False):
+    def __init__(self, module: Module, fullgraph: bool = False, mode: str | None = None):
         super().__init__()
-        self.__dict__["forward"] = Compiled(module, fullgraph)
+        self.__dict__["forward"] = Compiled(module, fullgraph, mode)
         self._orig_mod = module
 
     def __getattr__(self, name: str) -> Any:
@@ -277,7 +290,10 @@ def compile(
     Args:
         model: None returns a decorator.
         fullgraph: raise instead of running eagerly.
-        dynamic, backend, mode, options: for code written for PyTorch, without effect.
+        mode: with "reduce-overhead", on a GPU, programs are replayed as CUDA graphs, up to the first call of
+            a Python object, as an optimizer's step: see `on_gpu.Graphed`. Not those of functions whose
+            backward pass comes later.
+        dynamic, backend, options: for code written for PyTorch, as other modes, without effect.
         disable: return `model` as it is.
 
     Raises (when called):
@@ -290,12 +306,12 @@ def compile(
     tensor([0.60000 0.80000])
     """
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, disable=disable)
+        return functools.partial(compile, fullgraph=fullgraph, mode=mode, disable=disable)
     if not callable(model):
         raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
     if disable or isinstance(model, (Compiled, OptimizedModule)):
         return model
-    return OptimizedModule(model, fullgraph) if isinstance(model, Module) else Compiled(model, fullgraph)
+    return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode)
 
 
 def reset() -> None:

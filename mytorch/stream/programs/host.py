@@ -261,8 +261,7 @@ def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | Non
             slot.raw[...] = grad
             owner._grad = before
             return slot.raw
-        del before
-    owner._grad = None
+    owner._grad = before = None  # a gradient that is still referenced would be copied
     if grad is None:
         return None
     accumulator = GradAccumulator()

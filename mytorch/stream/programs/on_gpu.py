@@ -1,11 +1,19 @@
-"""Runs programs on a GPU."""
+"""Runs programs on a GPU, and the first part of them as a CUDA graph."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...backends.device import RawArray, on
+from ...core.array import Array
+from ...core.tensor import Tensor, increment_version
+from ...cuda.graphs import CUDAGraph, graph
+from ...optim.flat_buffer import GradSlot
 from .execution import Executable
+from .program import Instruction, Program
+
+_IN_A_GRAPH = ("host.draw", "host.kept", "host.random", "host.grad", "host.set_grad")
 
 
 class OnGPU(Executable):
@@ -14,3 +22,133 @@ class OnGPU(Executable):
     def __call__(self, *raws: RawArray) -> Any:
         with on(self._device):
             return super().__call__(*raws)
+
+
+class Graphed(OnGPU):
+    """A program on a GPU whose instructions, up to the first call of a Python object, are one CUDA graph.
+
+    The first call runs without a graph, which compiles kernels; the second one captures it. Then arguments
+    are copied to where they lay during the capture, the graph is launched, and its results are copied; what
+    is left, as the step of an optimizer, runs as always. Where arrays of the state or gradients are others
+    than during the capture, it is captured again.
+
+    Attributes:
+        count: of the instructions in the graph.
+        reason: why there is no graph; None if there is one, or may be.
+    """
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        instructions = program.instructions
+        self.count = next((k for k, i in enumerate(instructions) if not _fits(i)), len(instructions))
+        self.reason = self._refusal(program)
+        self._was_run, self._graph = False, None
+        head, tail = instructions[: self.count], instructions[self.count :]
+        needed = {x for i in tail for x in i.inputs()} | {*program.results()}
+        results = tuple([y for i in head for y in i.outputs if y in needed])
+        bases = program.bases()
+        self._copied = [y in program.results() and bases[y] not in program.state for y in results]
+        self._head = OnGPU(replace(program, instructions=head, outputs=results))
+        self._tail = OnGPU(replace(program, instructions=tail, inputs=(*program.inputs, *results)))
+        self._reads = _owners(head, "host.grad")
+        self._sets = _owners(head, "host.set_grad")
+
+    def _refusal(self, program: Program) -> str | None:
+        bases = program.bases()
+        if not any([not i.is_host for i in program.instructions[: self.count]]):
+            first = program.instructions[self.count].name if program.instructions else "nothing"
+            return f"{first} comes first"
+        if self._written:
+            return "it writes to an argument"
+        if any([bases[y] in program.inputs for y in program.results()]):
+            return "it returns a view of an argument"
+        return None
+
+    def bind(self) -> None:
+        before = [raw for *_, raw in self._state]
+        super().bind()
+        if any([raw is not was for (*_, raw), was in zip(self._state, before, strict=True)]):
+            self._graph = None
+            self._head.bind()
+            self._tail.bind()
+
+    def __call__(self, *raws: RawArray) -> Any:
+        if self.reason is not None or not self._was_run or any([p._post_hooks for p in self._sets]):
+            self._was_run = True
+            return super().__call__(*raws)
+        with on(self._device):
+            if self._graph is None or not self._is_current():
+                try:
+                    self._capture(raws)
+                except RuntimeError as error:
+                    self.reason = str(error)
+                    return super().__call__(*raws)
+            return self._tail(*raws, *self._replay(raws))
+
+    def _capture(self, raws: tuple[RawArray, ...]) -> None:
+        self._inputs = [x.copy() for x in raws]
+        self._read = [None if p._grad is None else p._grad._array for p in self._reads]
+        captured = CUDAGraph()
+        with graph(captured):
+            self._results = self._head(*self._inputs)
+        self._slots = [_Slot(p) for p in self._sets]
+        self._graph = captured
+
+    def _is_current(self) -> bool:
+        """Whether gradients are where they were during the capture."""
+        reads = zip(self._reads, self._read, strict=True)
+        return all([p._grad is not None and p._grad._array is raw for p, raw in reads]) and all(
+            [slot.is_current() for slot in self._slots]
+        )
+
+    def _replay(self, raws: tuple[RawArray, ...]) -> list[RawArray]:
+        for memory, x in zip(self._inputs, raws, strict=True):
+            memory[...] = x
+        for slot in self._slots:
+            slot.release()
+        for reference in self._head._changed:
+            if (owner := reference()) is not None:
+                increment_version(owner)
+        self._graph.replay()
+        for slot in self._slots:
+            slot.take()
+        pairs = zip(self._results, self._copied, strict=True)
+        return [y.copy(order="K") if is_copied else y for y, is_copied in pairs]
+
+
+    def __str__(self) -> str:
+        return f"{self.count} of them in a CUDA graph" if self.reason is None else f"no CUDA graph: {self.reason}"
+
+
+class _Slot:
+    """Where a graph leaves the gradient of a parameter."""
+
+    def __init__(self, owner: Tensor):
+        self._owner, self._bound, grad = owner, owner.grad_slot, owner._grad
+        self._slot: GradSlot | None = None
+        if grad is not None:
+            is_bound = self._bound is not None and self._bound.holds(grad)
+            raw = grad._array
+            self._slot = self._bound if is_bound else GradSlot(raw, raw, (0, raw.size))
+
+    def is_current(self) -> bool:
+        """Whether the parameter's gradients lie where they did."""
+        return self._owner.grad_slot is self._bound
+
+    def release(self) -> None:
+        """Makes the last gradient free to be overwritten; one that someone else holds moves to a copy."""
+        self._owner._grad = None
+        if self._slot is not None:
+            self._slot.reserve()
+
+    def take(self) -> None:
+        """Sets `.grad`."""
+        self._owner._grad: Array | None = None if self._slot is None else self._slot.view()
+
+
+def _fits(i: Instruction) -> bool:
+    return not i.is_host or i.name in _IN_A_GRAPH
+
+
+def _owners(instructions: list[Instruction], name: str) -> list[Tensor]:
+    return list(dict.fromkeys([i.args[0].target for i in instructions if i.name == name]))

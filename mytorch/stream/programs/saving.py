@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ... import serialization
+from ...backends.device import CPU, move
 from .checking import extent_of, is_known
 from .loop import Loop
 from .program import Instruction, Program, Value
@@ -55,7 +56,7 @@ def save(program: Program, path: str | os.PathLike) -> None:
     """
     if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
         raise NotImplementedError(f"can't save {program.name}: {opaque[0]} was saved for a vjp")
-    arrays = {**program.state, **program.constants}
+    arrays = {value: move(raw, CPU) for value, raw in (program.state | program.constants).items()}
     for value, raw in arrays.items():
         if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
             raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
