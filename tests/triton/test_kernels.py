@@ -40,7 +40,7 @@ def run(files, path, **environment):
 
 def test_values_in_the_interpreter(without_torch):
     """They are right, and in half precision as exact as PyTorch's."""
-    files = ("interpreting", "interpreted", "interpreted_attention", "loops")
+    files = ("interpreting", "interpreted", "interpreted_attention", "loops", "programs")
     results = without_torch / "results"
     results.mkdir()
     paths = " ".join(f"tests/triton/{file}.py" for file in files)

@@ -197,8 +197,9 @@ class _Version:
             if now is not raw:
                 program = self.partition.forward
                 if not fits(now, value, program.device):
-                    old = f"{value.dtype}{list(value.shape)} on {program.device}"
-                    return f"a tensor of the state is {now.dtype}{list(now.shape)} on {device_of(now)}, was {old}"
+                    old, new = f"{value.dtype}{list(value.shape)}", f"{now.dtype}{list(now.shape)}"
+                    was, where = program.device, device_of(now)
+                    return f"a tensor of the state is {new} on {where}, was {old} on {was}"
                 self._owners[k] = reference, value, now, requires_grad
                 program.executable().bind()
             if (owner._node is not None) != requires_grad and owner.requires_grad != requires_grad:

@@ -117,9 +117,9 @@ def loops_of(program: Program, kind: str) -> list[str]:
 def source_of(program: Program) -> tuple[str, dict[str, Any]]:
     """Returns the source of the function `run`, and what is in its namespace."""
     target = program.device
-    namespace: dict[str, Any] = {"np": np, "flat": flat if target is CPU else loop_triton.flat, "product": product}
+    namespace: dict[str, Any] = {"np": np, "flat": flat, "product": product}
     if target is not CPU:
-        namespace["cupy"] = array_module(target)
+        namespace |= {"cupy": array_module(target), "flat": loop_triton.flat}
     namespace |= {_name(value): raw for value, raw in program.state.items()}
     namespace |= {_name(value): move(raw, target) for value, raw in program.constants.items()}
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]

@@ -300,8 +300,8 @@ def _expect(x: RawArray, answer: bool | int) -> None:
         raise Mismatch(f"an element that it asks for is {x.item()}, was {answer}")
 
 
-def _draw(where: str = "cpu") -> Draw:
-    return Draw(as_device(where))
+def _draw(where: str | None = None) -> Draw:
+    return Draw(CPU if where is None else as_device(where))
 
 
 def _kept(draw: Draw, x: RawArray, p: float) -> RawArray:

@@ -138,7 +138,8 @@ def run_kernel(name: str, kind: str, *args: Any) -> tuple:
     """Computes a composite on a kind of device: its results, and what its vjp needs."""
     composite = REGISTRY[name]
     if name in CHECKED:
-        tensors = [from_raw(x) if is_raw(x) else x for x in args]
+        on_gpu = kind != "cpu"
+        tensors = [from_raw(x) if type(x) is np.ndarray or (on_gpu and is_raw(x)) else x for x in args]
         composite.checker(*tensors[: CHECKED[name]], *[None] * (len(args) - CHECKED[name]))
     result, vjp = _computed(composite, kind, args)
     return (*result, vjp) if composite.outputs else (result, vjp)

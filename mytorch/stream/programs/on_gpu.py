@@ -27,10 +27,11 @@ class OnGPU(Executable):
 class Graphed(OnGPU):
     """A program on a GPU whose instructions, up to the first call of a Python object, are one CUDA graph.
 
-    The first call runs without a graph, which compiles kernels; the second one captures it. Then arguments
-    are copied to where they lay during the capture, the graph is launched, and its results are copied; what
-    is left, as the step of an optimizer, runs as always. Where arrays of the state or gradients are others
-    than during the capture, it is captured again.
+    The first call runs without a graph, on copies of the arguments, which compiles all kernels; the second
+    one captures it. Then arguments are copied to where they lay during the capture, the graph is launched,
+    and what it returns is copied; the rest, as the step of an optimizer, runs as always. Where arrays of the
+    state or gradients are others than during the capture, it is captured again. One thread at a time may run
+    it.
 
     Attributes:
         count: of the instructions in the graph.
@@ -43,21 +44,26 @@ class Graphed(OnGPU):
         self.count = next((k for k, i in enumerate(instructions) if not _fits(i)), len(instructions))
         self.reason = self._refusal(program)
         self._was_run, self._graph = False, None
-        head, tail = instructions[: self.count], instructions[self.count :]
-        needed = {x for i in tail for x in i.inputs()} | {*program.results()}
+        if self.reason is None:
+            self._split(program)
+
+    def _split(self, program: Program) -> None:
+        """Makes two programs: what is in the graph, and the rest, which gets the results of the first."""
+        head, tail = program.instructions[: self.count], program.instructions[self.count :]
+        returned, bases = {*program.results()}, program.bases()
+        needed = {x for i in tail for x in i.inputs()} | returned
         results = tuple([y for i in head for y in i.outputs if y in needed])
-        bases = program.bases()
-        self._copied = [y in program.results() and bases[y] not in program.state for y in results]
+        self._copied = [y in returned and bases[y] not in program.state for y in results]
         self._head = OnGPU(replace(program, instructions=head, outputs=results))
         self._tail = OnGPU(replace(program, instructions=tail, inputs=(*program.inputs, *results)))
         self._reads = _owners(head, "host.grad")
         self._sets = _owners(head, "host.set_grad")
 
     def _refusal(self, program: Program) -> str | None:
-        bases = program.bases()
-        if not any([not i.is_host for i in program.instructions[: self.count]]):
-            first = program.instructions[self.count].name if program.instructions else "nothing"
-            return f"{first} comes first"
+        instructions, bases = program.instructions, program.bases()
+        if all([i.is_host for i in instructions[: self.count]]):
+            rest = instructions[self.count :]
+            return f"{rest[0].name} comes first" if rest else "it computes nothing"
         if self._written:
             return "it writes to an argument"
         if any([bases[y] in program.inputs for y in program.results()]):
@@ -67,16 +73,19 @@ class Graphed(OnGPU):
     def bind(self) -> None:
         before = [raw for *_, raw in self._state]
         super().bind()
-        if any([raw is not was for (*_, raw), was in zip(self._state, before, strict=True)]):
+        changed = any([raw is not was for (*_, raw), was in zip(self._state, before, strict=True)])
+        if changed and self.reason is None:
             self._graph = None
             self._head.bind()
             self._tail.bind()
 
     def __call__(self, *raws: RawArray) -> Any:
-        if self.reason is not None or not self._was_run or any([p._post_hooks for p in self._sets]):
-            self._was_run = True
+        if self.reason is not None or any([p._post_hooks for p in self._sets]):
             return super().__call__(*raws)
         with on(self._device):
+            if not self._was_run:
+                self._was_run = True
+                return super().__call__(*[x.copy() for x in raws])
             if self._graph is None or not self._is_current():
                 try:
                     self._capture(raws)
@@ -115,9 +124,10 @@ class Graphed(OnGPU):
         pairs = zip(self._results, self._copied, strict=True)
         return [y.copy(order="K") if is_copied else y for y, is_copied in pairs]
 
-
     def __str__(self) -> str:
-        return f"{self.count} of them in a CUDA graph" if self.reason is None else f"no CUDA graph: {self.reason}"
+        if self.reason is not None:
+            return f"no CUDA graph: {self.reason}"
+        return f"{self.count} of them in a CUDA graph"
 
 
 class _Slot:

@@ -171,7 +171,7 @@ class Program:
         """Runs the program.
 
         Args:
-            tensors: for each input one of its shape, strides and dtype, on the program's device.
+            tensors: for each input one of its shape, strides and dtype, on the device of the program.
 
         Returns:
             Tensors without history, nested as the function returned them.
@@ -181,15 +181,12 @@ class Program:
                 writes to shares memory with another tensor.
         """
         raws = [raw_of(x) for x in tensors]
-        if len(raws) != len(self.inputs) or not all([
-            fits(x, value, self.device) for x, value in zip(raws, self.inputs, strict=True)
-        ]):  # fmt: skip
+        pairs = zip(raws, self.inputs, strict=False)
+        if len(raws) != len(self.inputs) or not all([fits(x, value, self.device) for x, value in pairs]):
             wanted = ", ".join(value.described() for value in self.inputs)
-            given = ", ".join(
-                f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}" for x in raws
-            )
+            given = [f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}" for x in raws]
             raise ValueError(
-                f"{self.name}: expected {wanted} on {self.device}, in the order of the examples, got {given}"
+                f"{self.name}: expected {wanted} on {self.device}, as the examples, got {', '.join(given)}"
             )
         run = self.executable()
         run.bind()
@@ -204,8 +201,7 @@ class Program:
     def executable(self) -> Executable:
         """Returns the function of raw arrays that runs the program."""
         if self._run is None:
-            from .execution import Executable
-            from .on_gpu import OnGPU
+            from .on_gpu import Executable, OnGPU
 
             self._run = Executable(self) if self.device is CPU else OnGPU(self)
         return self._run
@@ -220,11 +216,8 @@ class Program:
         """Returns the source that runs: compiled loops, and the calls of these and of NumPy's functions.
 
         Args:
-            target: "cpu" or "cuda", by default where the program runs. For the other of the two it is the
-                source of the loops alone, in Numba or Triton.
-
-        Raises:
-            ValueError: another target.
+            target: "cpu" or "cuda"; by default where the program runs. For the other one it is the source of
+                the loops alone, in Numba or Triton.
         """
         from .execution import loops_of, source_of
 
@@ -244,7 +237,9 @@ class Program:
         if target is self.device:
             return self
         if calls := [i.name for i in self.instructions if i.is_host]:
-            raise NotImplementedError(f"can't move {self.name} to {target}: it calls Python's objects, {calls[0]}")
+            raise NotImplementedError(
+                f"can't move {self.name} to {target}: it calls Python's objects, {calls[0]}"
+            )
         state = {value: move(raw, target) for value, raw in self.state.items()}
         return replace(self, state=state, owners={}, device=target)
 

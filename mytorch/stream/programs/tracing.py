@@ -126,9 +126,7 @@ class Tracer(HostCalls):
         owners: the tensors of the state.
     """
 
-    def __init__(
-        self, device: device = CPU, answer: Callable[[Tracer, Value], Any] | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, device: device, answer: Callable[[Tracer, Value], Any] | None) -> None:
         self.device = device
         self.instructions: list[Instruction] = []
         self.inputs: list[Value] = []
@@ -295,11 +293,8 @@ class Tracer(HostCalls):
     def program(self, outputs: Any, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""
         owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}
-        inputs, instructions = tuple(self.inputs), [*self.instructions]
-        state, constants = {**self.state}, {**self.constants}
-        return Program(
-            inputs, state, constants, instructions, outputs, name, owners, device=self.device
-        )  # fmt: skip
+        found = tuple(self.inputs), {**self.state}, {**self.constants}, [*self.instructions]
+        return Program(*found, outputs, name, owners, device=self.device)
 
     def made_by(self, name: str, function: Callable) -> Callable:
         """Returns a function that makes an array, which notes its calls."""
@@ -339,9 +334,7 @@ class Tracer(HostCalls):
 
 
 @contextmanager
-def tracing(
-    device: device = CPU, answer: Callable[[Tracer, Value], Any] | None = None
-) -> Iterator[Tracer]:  # fmt: skip
+def tracing(device: device, answer: Callable[[Tracer, Value], Any] | None) -> Iterator[Tracer]:
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
