@@ -126,7 +126,7 @@ def test_a_program_says_where_it_runs():
     assert str(program).startswith(f"<lambda>(%0: float32[2, 3]) on {DEVICE}\n") and program.device == DEVICE
     source = program.optimized().source()
     assert "@triton.jit" in source and "cupy.empty((2, 3), 'float32')" in source
-    with pytest.raises(ValueError, match=r"on cuda:1, as the examples, got float32\[2, 3\] of strides .* on cpu"):
+    with pytest.raises(ValueError, match=r"on cuda:1, as the examples, got float32.* on cpu"):
         program(mytorch.ones(2, 3))
 
 
