@@ -7,7 +7,7 @@ import mytorch
 from mytorch import nn, optim
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
-from mytorch.optim.flat_buffer import GradSlot
+from mytorch.optim.flat_buffer import FlatBuffer, GradSlot
 from mytorch.stream.programs import capture, load
 from mytorch.stream.programs.program import leaves
 from tests.on_device import DEVICE, never_waiting
@@ -147,12 +147,13 @@ def test_each_device_has_its_program():
     assert compiled.forward.history[1][0].startswith("an argument is float32[1, 2] on cuda:1")
 
 
-HOST = mytorch.ones(2)  # on the CPU
+SCALE, GENERATOR = mytorch.tensor(2.0), mytorch.Generator()  # on the CPU
 REFUSED = {
     "a copy to the CPU": (lambda x: x.sum().cpu(), "a program on cuda:1 can't hold tensors on cpu"),
-    "a tensor on the CPU": (lambda x: x * HOST[0], "a program on cuda:1 can't hold tensors on cpu"),
+    "a tensor on the CPU": (lambda x: x * SCALE, "a program on cuda:1 can't hold tensors on cpu"),
     "another GPU": (lambda x: x.to("cuda:0"), "a program on cuda:1 can't hold tensors on cuda:0"),
     "numbers of the CPU": (lambda x: x + mytorch.rand(2, device="cpu"), "can't hold tensors on cpu"),
+    "its generator": (lambda x: mytorch.rand(2, device=x.device, generator=GENERATOR), "tensors on cpu"),
     "an element": (lambda x: x * x.sum().item(), "an element of an array"),
 }
 
@@ -268,6 +269,58 @@ def test_gradients_of_a_graph():
     model.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
     function(x)
     assert seen == [[[1, 1]]]  # not in the graph
+
+
+@pytest.mark.parametrize("factor", [1, 0.5])
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_graph_adds_to_the_gradient_that_is_there(buffered, factor):
+    model, x = on_gpu(lambda: (nn.Linear(2, 1, bias=False), mytorch.ones(1, 2)))
+    weight = model.weight
+    if buffered:
+        FlatBuffer([weight], values=False)  # as that of an optimizer
+
+    def step(x):
+        model(x).sum().backward()
+        if factor != 1:
+            weight.grad = weight.grad * factor
+
+    step(x)
+    function, want = graphed(step, x), factor
+    refused = "no CUDA graph: it adds to gradients that are in no optimizer's buffer"
+    assert (refused in mytorch.compiler.explain(function)) == (factor != 1 and not buffered)
+    for _ in range(3):
+        want = (want + 1) * factor
+    assert weight.grad.tolist() == [[want] * 2]
+    for start in (10, 20):
+        weight.grad = mytorch.full((1, 2), start, dtype="float32", device=DEVICE)
+        want = start
+        for _ in range(2):
+            function(x)
+            want = (want + 1) * factor
+            assert weight.grad.tolist() == [[want] * 2]
+
+
+def test_a_graph_notices_other_memory_for_gradients():
+    model, x = on_gpu(lambda: (nn.Linear(2, 1, bias=False), mytorch.ones(1, 2)))
+
+    def step(x):
+        model.zero_grad()
+        model(x).sum().backward()
+
+    step(x)
+    function = graphed(step, x)
+    buffer = FlatBuffer([model.weight], values=False)
+    function(x * 3)
+    assert buffer.grad[:2].tolist() == [3, 3] and buffer.grad_slots[0].holds(model.weight.grad)
+
+
+def test_a_graph_counts_its_writes():
+    total, x = mytorch.ones(2, device=DEVICE), mytorch.ones(2, device=DEVICE, requires_grad=True)
+    function = graphed(lambda y: total.add_(y).sum(), mytorch.ones(2, device=DEVICE))
+    z = (x * total).sum()
+    function(mytorch.ones(2, device=DEVICE))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.backward()
 
 
 def writes(x):

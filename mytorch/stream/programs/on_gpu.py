@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import is_, is_not
 from typing import Any
 
 from ...backends.device import RawArray, on
@@ -95,18 +96,33 @@ class Graphed(OnGPU):
             return self._tail(*raws, *self._replay(raws))
 
     def _capture(self, raws: tuple[RawArray, ...]) -> None:
+        """Captures the graph, which computes nothing, but sets `.grad`.
+
+        Raises:
+            RuntimeError: it can't be captured; then gradients are what they were.
+        """
+        before = [_Slot(p) for p in dict.fromkeys([*self._reads, *self._sets])]
+        for slot in before:
+            slot.release()
+            slot.take()
         self._inputs = [x.copy() for x in raws]
-        self._read = [None if p._grad is None else p._grad._array for p in self._reads]
+        self._read = _gradients(self._reads)
         captured = CUDAGraph()
-        with graph(captured):
-            self._results = self._head(*self._inputs)
+        try:
+            with graph(captured):
+                self._results = self._head(*self._inputs)
+            if any(map(is_not, _gradients(self._reads), self._read)):
+                raise RuntimeError("it adds to gradients that are in no optimizer's buffer")
+        except RuntimeError:
+            for slot in before:
+                slot.take()
+            raise
         self._slots = [_Slot(p) for p in self._sets]
         self._graph = captured
 
     def _is_current(self) -> bool:
         """Whether gradients are where they were during the capture."""
-        reads = zip(self._reads, self._read, strict=True)
-        return all([p._grad is not None and p._grad._array is raw for p, raw in reads]) and all(
+        return all(map(is_, _gradients(self._reads), self._read)) and all(
             [slot.is_current() for slot in self._slots]
         )
 
@@ -158,6 +174,10 @@ class _Slot:
 
 def _fits(i: Instruction) -> bool:
     return not i.is_host or i.name in _IN_A_GRAPH
+
+
+def _gradients(owners: list[Tensor]) -> list[RawArray | None]:
+    return [None if p._grad is None else p._grad._array for p in owners]
 
 
 def _owners(instructions: list[Instruction], name: str) -> list[Tensor]:
