@@ -176,4 +176,5 @@ def run_vjp(
 
 def _shaped(grad: RawArray | LazyGrad, shape: tuple[int, ...]) -> RawArray:
     grad = grad.array() if type(grad) is LazyGrad else grad
-    return as_raw(grad if grad.shape == shape else unbroadcast(grad, shape))
+    grad = grad if grad.shape == shape else unbroadcast(grad, shape)
+    return grad if type(grad) is np.ndarray else as_raw(grad)
