@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import CPU, device_of, thread
+from ...backends.device import device_of, thread
 from ...core.tensor import Tensor, increment_version, raw_of
 from ...nn.module import Module
 from .capture import traced
@@ -140,22 +140,9 @@ class _Version:
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
         del self._raws
-        self.partition.optimize()
-        self._graph = self._graphed() if mode == "reduce-overhead" else ""
+        self.partition.optimize(mode == "reduce-overhead")
         changed = self.partition.forward.changed_storages()
         self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
-
-    def _graphed(self) -> Any:
-        """Makes a forward program on a GPU run as a CUDA graph; returns what is to be said of that."""
-        forward = self.partition.forward
-        if forward.device is CPU:
-            return ""
-        if self.partition.backward is not None:  # it needs what the next call would overwrite
-            return "no CUDA graph: its backward pass comes later"
-        from .on_gpu import Graphed
-
-        forward._run = Graphed(forward)
-        return forward._run
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
         with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
@@ -233,7 +220,7 @@ class _Version:
     def __str__(self) -> str:
         programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]
         counts = [f"{p.name}: {len(p.instructions)} instructions" for p in programs]
-        return ", ".join([*counts, *filter(None, [str(self._graph)])])
+        return ", ".join([*counts, *filter(None, [str(self.partition.graph)])])
 
 
 def _place(error: BaseException, function: Callable) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...autograd.gradients import grad
+from ...backends.device import CPU
 from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, raw_of
 from .capture import Traced
+from .on_gpu import Graphed
 from .program import Program, Value, mapped
 
 
@@ -42,6 +44,7 @@ class Partition:
         backward: gets this, and the gradients of the differentiable tensors; returns those of arguments and
             state. None if nothing is differentiable.
         structure: what the function returned, with an Output for each tensor.
+        graph: what is to be said of CUDA graphs, as text.
 
     Raises:
         NotImplementedError: a differentiable result is a view of an argument or of the state.
@@ -49,6 +52,7 @@ class Partition:
 
     def __init__(self, traced: Traced):
         results: list[Tensor] = []
+        self.graph: Any = ""
         self.structure = mapped(lambda x: _output(x, traced.arguments, results), traced.result)
         self._roots = [k for k, x in enumerate(results) if _has_history(x)]
         roots = [results[k] for k in self._roots]
@@ -73,9 +77,18 @@ class Partition:
                 gives_lazy=True, device=whole.device,
             )  # fmt: skip
 
-    def optimize(self) -> None:
-        """Runs all passes over both programs."""
+    def optimize(self, graphs: bool = False) -> None:
+        """Runs all passes over both programs.
+
+        Args:
+            graphs: a forward program on a GPU without a backward pass, which would need what the next call
+                overwrites, becomes a CUDA graph.
+        """
         self.forward = self.forward.optimized()
+        if graphs and self.forward.device is not CPU:
+            self.graph = "no CUDA graph: its backward pass comes later"
+            if self.backward is None:
+                self.graph = self.forward._run = Graphed(self.forward)
         if self.backward is not None:
             self.backward = self.backward.optimized()
 
