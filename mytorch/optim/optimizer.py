@@ -246,6 +246,13 @@ class Optimizer(SavedState):
         except Unsupported as reason:
             raise RuntimeError(f"{type(self).__name__}: fused=True, but {reason}") from None
 
+    def is_capturable(self) -> bool:
+        """Returns whether a CUDA graph can repeat a step: a kernel on the GPU counts the steps, the learning
+        rates are tensors there, and there are no hooks."""
+        on_gpu = [isinstance(group["lr"], Tensor) and group["lr"].is_cuda for group in self.param_groups]
+        states = [flat.counts_on_device for _, flat in self._flat_states()]
+        return self._step_supports_amp_scaling and not self._hooks and all(on_gpu + states)
+
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
     ) -> Tensor:

@@ -41,32 +41,64 @@ def kernels(fake_cuda):
         yield launch.mode().names
 
 
-def training(mode=None):
-    """The losses of some steps and the parameters at their end: eager, captured, and with CUDA graphs."""
+def training(lr=0.01, clip=None, **options):
+    """The losses of some steps and what is left after them; with options the step is compiled."""
     mytorch.manual_seed(0)
-    layers = nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3)
-    model = nn.Sequential(*layers).to(DEVICE)
-    optimizer = optim.AdamW(model.parameters(), lr=0.01)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3)).to(DEVICE)
+    optimizer = optim.AdamW(model.parameters(), lr=lr() if callable(lr) else lr)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
 
     def step(x, y):
         optimizer.zero_grad()
+        with mytorch.no_grad():
+            model[3].bias.mul_(0.9)
         loss = F.cross_entropy(model(x), y)
         loss.backward()
+        norm = CLIPS[clip](model, optimizer)
         optimizer.step()
-        return loss
+        return loss, norm
 
-    function = step if mode == "eager" else mytorch.compile(step, fullgraph=True, mode=mode)
+    function = mytorch.compile(step, fullgraph=True, **options) if options else step
     x, y = mytorch.randn(5, 8, device=DEVICE), mytorch.randint(0, 3, (5,), device=DEVICE)
-    losses = [function(x, y).item() for _ in range(4)]
-    return [*losses, *[p.numpy(force=True) for p in model.parameters()]], function
+    found = []
+    for k in range(7):
+        found += function(x, y)
+        if k == 2:
+            scheduler.step()
+        if k == 3:
+            optimizer.load_state_dict(optimizer.state_dict())
+        if k == 4:
+            state = optimizer.state[model[0].weight]
+            state["exp_avg"] = state["exp_avg"] * 3
+        if k == 5:
+            optimizer.param_groups[0]["weight_decay"] = 20.0
+    found += [*model.parameters(), *[mytorch.Tensor(p.grad) for p in model.parameters()]]
+    return [z.numpy(force=True) for z in found if z is not None], function
 
 
-@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
-def test_a_training_step(mode, kernels):
-    (ours, function), (want, _) = training(mode), training("eager")
-    assert {"loop", "_adam"} <= kernels and "@triton.jit" in function.programs()[0].source()
-    if mode:
-        assert "in a CUDA graph" in mytorch.compiler.explain(function)
+CLIPS = {
+    None: lambda *_: None,
+    "clip_grad_norm_": lambda model, _: nn.utils.clip_grad_norm_(model.parameters(), 0.1),
+    "clip_grad_norm": lambda _, optimizer: optimizer.clip_grad_norm(0.1),
+}
+
+
+def on_gpu():
+    return mytorch.tensor(0.01, device=DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("lr", "clip"),
+    [(0.01, None), (0.01, "clip_grad_norm"), (on_gpu, "clip_grad_norm"), (on_gpu, "clip_grad_norm_")],
+)
+def test_a_training_step(lr, clip, kernels):
+    """The optimizer is part of the graph if its learning rate is on the GPU."""
+    (ours, function), (want, _) = training(lr, clip, mode="reduce-overhead"), training(lr, clip)
+    program = function.programs()[0]
+    assert {"loop", "_adam"} <= kernels and "@triton.jit" in program.source()
+    calls = [k for k, i in enumerate(program.instructions) if i.name in ("host.norm", "host.step")]
+    count = len(program.instructions) if lr is on_gpu else calls[0]
+    assert mytorch.compiler.explain(function).endswith(f", {count} of them in a CUDA graph")
     for a, b in zip(ours, want, strict=True):
         np.testing.assert_allclose(a, b, 1e-4, 1e-5)
 
@@ -101,3 +133,25 @@ def test_without_kernels():
     with F.use_fused(False):
         y = program.optimized()(x)
     np.testing.assert_allclose(y.numpy(force=True), program(x).numpy(force=True), 1e-5)
+
+
+def test_a_graph_counts_the_writes_of_a_step():
+    weight = mytorch.ones(2, device=DEVICE, requires_grad=True)
+    optimizer = optim.AdamW([weight], lr=on_gpu())
+
+    def step(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+
+    function = mytorch.compile(step, fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        y = (weight * weight).sum()
+        function(mytorch.ones(2, device=DEVICE))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+    before, seen = weight.detach().clone(), []
+    optimizer.register_step_post_hook(lambda *_: seen.append(weight.tolist()))
+    function(mytorch.ones(2, device=DEVICE))
+    assert seen == [weight.tolist()] != [before.tolist()]
+    assert mytorch.compiler.explain(function).endswith("an optimizer's step calls Python's objects now")

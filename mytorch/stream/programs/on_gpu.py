@@ -11,6 +11,7 @@ from ...core.array import Array
 from ...core.tensor import Tensor, increment_version
 from ...cuda.graphs import CUDAGraph, graph
 from ...optim.flat_buffer import GradSlot
+from ...optim.optimizer import Optimizer
 from .execution import Executable
 from .program import Instruction, Program
 
@@ -26,13 +27,13 @@ class OnGPU(Executable):
 
 
 class Graphed(OnGPU):
-    """A program on a GPU whose instructions, up to the first call of a Python object, are one CUDA graph.
+    """A program on a GPU whose instructions, up to the first call of a Python object, are one CUDA graph. The
+    step of an optimizer is part of it if it `is_capturable`.
 
     The first call runs without a graph, on copies of the arguments, which compiles all kernels; the second
     one captures it. Then arguments are copied to where they lay during the capture, the graph is launched,
-    and what it returns is copied; the rest, as the step of an optimizer, runs as always. Where arrays of the
-    state or gradients are others than during the capture, it is captured again. One thread at a time may run
-    it.
+    and what it returns is copied; the rest runs as always. Where arrays of the state or gradients, or options
+    of optimizers, are others than during the capture, it is captured again. One thread at a time may run it.
 
     Attributes:
         count: of the instructions in the graph.
@@ -59,6 +60,7 @@ class Graphed(OnGPU):
         self._tail = OnGPU(replace(program, instructions=tail, inputs=(*program.inputs, *results)))
         self._reads = _owners(head, "host.grad")
         self._sets = _owners(head, "host.set_grad")
+        self._steps = [_Step(optimizer) for optimizer in _owners(head, "host.step")]
 
     def _refusal(self, program: Program) -> str | None:
         instructions, bases = program.instructions, program.bases()
@@ -88,6 +90,7 @@ class Graphed(OnGPU):
                 self._was_run = True
                 return super().__call__(*[x.copy() for x in raws])
             if self._graph is None or not self._is_current():
+                self.bind()  # an optimizer may just have moved the parameters
                 try:
                     self._capture(raws)
                 except RuntimeError as error:
@@ -101,6 +104,8 @@ class Graphed(OnGPU):
         Raises:
             RuntimeError: it can't be captured; then gradients are what they were.
         """
+        if not all([step.optimizer.is_capturable() for step in self._steps]):
+            raise RuntimeError("an optimizer's step calls Python's objects now")
         before = [_Slot(p) for p in dict.fromkeys([*self._reads, *self._sets])]
         for slot in before:
             slot.release()
@@ -118,13 +123,13 @@ class Graphed(OnGPU):
                 slot.take()
             raise
         self._slots = [_Slot(p) for p in self._sets]
+        self._steps = [_Step(step.optimizer) for step in self._steps]
         self._graph = captured
 
     def _is_current(self) -> bool:
         """Whether gradients are where they were during the capture."""
-        return all(map(is_, _gradients(self._reads), self._read)) and all(
-            [slot.is_current() for slot in self._slots]
-        )
+        held = [*self._slots, *self._steps]
+        return all(map(is_, _gradients(self._reads), self._read)) and all([x.is_current() for x in held])
 
     def _replay(self, raws: tuple[RawArray, ...]) -> list[RawArray]:
         for memory, x in zip(self._inputs, raws, strict=True):
@@ -137,6 +142,8 @@ class Graphed(OnGPU):
         self._graph.replay()
         for slot in self._slots:
             slot.take()
+        for step in self._steps:
+            step.count()
         pairs = zip(self._results, self._copied, strict=True)
         return [y.copy(order="K") if is_copied else y for y, is_copied in pairs]
 
@@ -172,7 +179,38 @@ class _Slot:
         self._owner._grad: Array | None = None if self._slot is None else self._slot.view()
 
 
+class _Step:
+    """The step of an optimizer, with what it was captured with: its buffers, and options."""
+
+    def __init__(self, optimizer: Optimizer):
+        self.optimizer, self._known = optimizer, _used_by(optimizer)
+
+    def is_current(self) -> bool:
+        """Whether it would do the same now."""
+        return self.optimizer.is_capturable() and _used_by(self.optimizer) == self._known
+
+    def count(self) -> None:
+        """Counts the writes to parameters."""
+        for buffer in self.optimizer.flat_buffers():
+            buffer.increment_versions()
+
+
+def _used_by(optimizer: Optimizer) -> tuple[list, list]:
+    """Returns the buffers of an optimizer, and its options; arrays by their ids."""
+    options = [
+        (name, id(value._data._array) if isinstance(value, Tensor) else value)
+        for group in optimizer.param_groups for name, value in group.items() if name != "params"
+    ]  # fmt: skip
+    return optimizer.flat_buffers(), options
+
+
 def _fits(i: Instruction) -> bool:
+    """Whether an instruction can be in a graph."""
+    if i.name == "host.norm":  # that of an optimizer is left to its next step
+        optimizer, (*_, checks) = getattr(i.args[0].target, "__self__", None), i.args[1]
+        return not checks and (optimizer is None or optimizer.is_capturable())
+    if i.name == "host.step":
+        return i.args[0].target.is_capturable()
     return not i.is_host or i.name in _IN_A_GRAPH
 
 
@@ -180,5 +218,5 @@ def _gradients(owners: list[Tensor]) -> list[RawArray | None]:
     return [None if p._grad is None else p._grad._array for p in owners]
 
 
-def _owners(instructions: list[Instruction], name: str) -> list[Tensor]:
+def _owners(instructions: list[Instruction], name: str) -> list[Any]:
     return list(dict.fromkeys([i.args[0].target for i in instructions if i.name == name]))
