@@ -279,8 +279,8 @@ def compile(
         model: None returns a decorator.
         fullgraph: raise instead of running eagerly.
         mode: with "reduce-overhead", on a GPU, programs are replayed as CUDA graphs, up to the first call of
-            a Python object, as an optimizer's step: see `on_gpu.Graphed`. Not those of functions whose
-            backward pass comes later.
+            a Python object, as an optimizer's step with a learning rate that isn't on the GPU: see
+            `on_gpu.Graphed`. Not those of functions whose backward pass comes later.
         dynamic, backend, options: for code written for PyTorch, as other modes, without effect.
         disable: return `model` as it is.
 
