@@ -165,6 +165,13 @@ def test_what_programs_on_a_gpu_do_not_hold(name):
         capture(function, mytorch.ones(2, device=DEVICE))
 
 
+def test_raw_arrays_are_arguments():
+    plus = mytorch.compile(lambda x: mytorch.add(x, 1), fullgraph=True)
+    for k in (1, 2):
+        assert plus(mytorch.full((2,), k, device=DEVICE).data._array).tolist() == [k + 1] * 2
+    assert len(plus.history) == 1
+
+
 def test_an_element_decides():
     absolute = mytorch.compile(lambda x: x if x.sum() > 0 else -x, fullgraph=True)
     for sign in (1, -1, 1, -1):

@@ -28,7 +28,8 @@ class OnGPU(Executable):
 
 class Graphed(OnGPU):
     """A program on a GPU whose instructions, up to the first call of a Python object, are one CUDA graph. The
-    step of an optimizer is part of it if it `is_capturable`.
+    step of an optimizer is part of it if it `is_capturable`. It is for functions whose backward pass is in
+    them, or that have none: what a later one needs would be overwritten by the next call.
 
     The first call runs without a graph, on copies of the arguments, which compiles all kernels; the second
     one captures it. Then arguments are copied to where they lay during the capture, the graph is launched,
