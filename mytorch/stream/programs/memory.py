@@ -14,7 +14,7 @@ from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.layout import layout
 from ...core.grad_accumulator import LazyGrad
 from ...nn.functional.composite import REGISTRY, use_fused
-from .kernels import gradients, with_lazy_gradients
+from .kernels import MetaDraw, gradients, with_lazy_gradients
 from .program import Instruction, Program, Value, mapped
 from .reuse import in_place
 
@@ -185,6 +185,8 @@ class _Arrays:
         """Returns the array of a value; what isn't one as it is."""
         if not isinstance(value, Value):
             return value
+        if value.dtype.kind == "O":
+            return MetaDraw()
         first = self._bases[value]
         base = self._arrays.get(first)
         if base is None:
