@@ -49,11 +49,11 @@ class Memory(NamedTuple):
 
     def __str__(self) -> str:
         name = "nothing" if self.instruction is None else f"instruction {self.at}, {_call(self.instruction)}"
-        lines = [f"given {_text(self.given)}, peak {_text(self.peak)} more at {name}; alive there:"]
+        lines = [f"given {size_text(self.given)}, peak {size_text(self.peak)} more at {name}; alive there:"]
         shown = self.held[:10]
-        lines += [f"  {_text(x.nbytes):>9}  {x.value.described()} from {x.maker}" for x in shown]
+        lines += [f"  {size_text(x.nbytes):>9}  {x.value.described()} from {x.maker}" for x in shown]
         if rest := self.held[10:]:
-            lines.append(f"  {_text(sum(x.nbytes for x in rest)):>9}  {len(rest)} others")
+            lines.append(f"  {size_text(sum(x.nbytes for x in rest)):>9}  {len(rest)} others")
         return "\n".join(lines)
 
 
@@ -238,7 +238,7 @@ def _call(i: Instruction) -> str:
     return repr(i.args[0]) if i.name == "kernel" else i.name
 
 
-def _text(nbytes: int) -> str:
+def size_text(nbytes: int) -> str:
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"

@@ -16,6 +16,7 @@ from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 from .nested import leaves, mapped, text
 
 if TYPE_CHECKING:
+    from .chunking import Chunked
     from .execution import Executable
     from .memory import Memory
     from .streaming import Stream
@@ -261,6 +262,27 @@ class Program:
         from .streaming import Stream
 
         return Stream(self, source, sink)
+
+    def chunked(self, memory: int | str) -> Chunked:
+        """Returns a function that computes the same part by part of the batch, in so little memory.
+
+        The batch is the first dim of the first input, and of those of the same length. Results for each row
+        are those of the program; products may round otherwise, and sums over the batch add up those of parts.
+
+        Args:
+            memory: that it may make besides inputs and state: bytes, or text as "500MB".
+
+        Raises:
+            ValueError: no part is small enough; the message says what the smallest one needs.
+
+        >>> x = mytorch.ones(1000, 10)
+        >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
+        >>> chunked = program.chunked(memory="10kB")
+        >>> chunked.rows, chunked.peak
+        """
+        from .chunking import Chunked
+
+        return Chunked(self, memory)
 
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the program as a graph, to a file whose suffix is .svg or .html; see `drawing.draw`."""
