@@ -71,6 +71,15 @@ def test_the_source_is_not_written_to():
     assert mytorch.equal(DATA, before)
 
 
+def test_a_smaller_last_batch():
+    sink, model = np.zeros((18, 2), np.float32), nn.Sequential(nn.Linear(3, 2), nn.Softmax(-1))
+    assert capture(model, DATA[:4]).stream(DATA[:18], sink).run() == 5
+    np.testing.assert_allclose(sink, model(DATA[:18]).numpy(force=True), 1e-6)
+    for f in (lambda x: x - x.mean(0), lambda x: x.cumsum(0), lambda x: x.t() @ x, lambda x: x[0]):
+        with pytest.raises(ValueError, match="the last batch has 2 rows, .* takes 4"):
+            capture(f, DATA[:4]).stream(DATA[:18]).run()
+
+
 def test_back_pressure():
     """The source is read at most two batches ahead, and two results wait for the sink."""
     read, written, goes_on = [], [], threading.Event()
@@ -136,7 +145,7 @@ def test_interrupts():
 
 
 @pytest.mark.parametrize(("source", "sink", "error", "message"), [
-    (DATA[:10], None, ValueError, r"expected %0: float32\[4, 3\].*, got float32\[2, 3\]"),
+    ([DATA[:2]], None, ValueError, r"expected %0: float32\[4, 3\].*, got float32\[2, 3\]"),
     ((DATA, DATA), None, ValueError, r"takes %0: float32\[4, 3\], the source has the shapes"),
     (DATA, 5, TypeError, "a sink is an array, a list or a function, got int"),
     (DATA, np.zeros((9, 3), "f"), ValueError, r"float32\[9, 3\] doesn't take float32\[4, 3\] at row 8"),

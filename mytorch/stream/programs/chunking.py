@@ -51,8 +51,12 @@ class Chunked:
     def __init__(self, program: Program, memory: int | str):
         limit = _bytes_of(memory)
         self._plan = plan = Plan(program)
-        self.name, self.inputs, self.outputs = program.name, program.inputs, plan.program.outputs
-        smallest = plan.peak(1)
+        self.name, self.inputs = program.name, program.inputs
+        self._whole = program.optimized()
+        self.rows, self.peak = plan.rows, self._whole.memory().peak
+        if self.peak <= limit:
+            return
+        self._whole, smallest = None, plan.peak(1)
         if smallest > limit:
             least = size_text(smallest)
             raise ValueError(f"{self.name}: a row at a time needs {least}, the limit is {memory}")
@@ -66,6 +70,8 @@ class Chunked:
 
     def __str__(self) -> str:
         plan = self._plan
+        if self._whole is not None:
+            return str(self._whole)
         lines = [f"{self.name}: parts of {self.rows} of {plan.rows} rows, peak {size_text(self.peak)}"]
         for stage in plan.stages:
             lines += ["for each part:"] * stage.is_loop + [str(stage.program(self.rows))]
@@ -74,13 +80,14 @@ class Chunked:
     def __call__(self, *tensors: Any) -> Any:
         """Runs the program; arguments and results are those of `Program.__call__`. Inputs may be memory maps:
         of what is cut, a part is read at a time."""
+        if self._whole is not None:
+            return self._whole(*tensors)
         raws = [np.asarray(raw_of(x)) for x in tensors]
         if len(raws) != len(self.inputs) or not all(map(fits, raws, self.inputs)):
             wanted = ", ".join(value.described() for value in self.inputs)
             given = ", ".join(f"{x.dtype}{list(x.shape)}" for x in raws)
             raise ValueError(f"{self.name}: expected {wanted}, got {given}")
-        known = self._plan.run(raws, self.rows)
-        return mapped(lambda x: from_raw(as_raw(known[x])) if isinstance(x, Value) else x, self.outputs)
+        return self._plan.run(raws, self.rows, self._plan.rows)
 
 
 @dataclass
@@ -270,24 +277,41 @@ class Plan:
 
     def peak(self, now: int) -> int:
         """Returns the bytes of what is made, at the most at a time, in parts of so many rows."""
-        peak, sizes = 0, {}
-        given = {*self.program.inputs, *self.program.state, *self.program.constants}
+        peak, sizes = 0, {}  # what is held, with the bytes of each
         for stage in self.stages:
-            made = {self.bases[y] for y in stage.outputs} - given - sizes.keys()
+            made = {self._holder(y) for y in stage.outputs} - sizes.keys() - {None}
             alive = sum(sizes.values()) + sum([_nbytes(y) for y in made if stage.is_loop])
-            program = stage.program(min(now, self.rows))
-            peak = max(peak, alive + memory_of(program).peak)
-            kept = {y for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs}
-            sizes |= {y: _nbytes(y) for y in made | kept}
-            alive_bases = {self.bases[x] for x, last in self._last.items() if last > stage.number}
-            sizes = {y: n for y, n in sizes.items() if y in alive_bases or self._is_grad(y)}
+            peak = max(peak, alive + memory_of(stage.program(min(now, self.rows))).peak)
+            grads = {y for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs}
+            sizes |= {y: _nbytes(y) for y in made | grads}
+            used = {self._holder(x) for x, last in self._last.items() if last > stage.number}
+            sizes = {y: n for y, n in sizes.items() if y in used or self.makers[y].name == "host.set_grad"}
         return peak
 
-    def _is_grad(self, x: Value) -> bool:
-        return x in self.makers and self.makers[x].name == "host.set_grad"
+    def _holder(self, x: Value) -> Value | None:
+        """Returns the array in whose memory a value lies that a stage has made; None if it was given."""
+        base = self.bases[x]
+        if base in self.makers:
+            return x if self.makers[x] in self.cuts or self.makers[base] in self.cuts else base
+        return x if x in self.makers and self.makers[x] in self.cuts else None
 
-    def run(self, raws: list[RawArray], now: int) -> dict[Value, RawArray]:
-        """Returns the results by value."""
+    def is_rowwise(self) -> bool:
+        """Returns whether the results for each row of the batch follow from that row alone."""
+        of_rows = {x for x in self.program.inputs if x.ndim and x.shape[0] == self.rows}
+        for stage in self.stages:
+            taken = {x for x, dim in stage.inputs if dim is None}
+            if not taken.isdisjoint(of_rows) or any([isinstance(d, str) for d in stage.outputs.values()]):
+                return False
+            of_rows |= {*stage.outputs} if stage.is_loop else set()
+        return all([self.dim_of(x) is not None or x in of_rows for x in self.program.results()])
+
+    def run(self, raws: list[RawArray], now: int, rows: int) -> Any:
+        """Returns what the program returns.
+
+        Args:
+            now: the rows of a part.
+            rows: all rows; another number than those of the program if it `is_rowwise`.
+        """
         known = dict(zip(self.program.inputs, raws, strict=True)) | self.program.constants
         for value, raw in self.program.state.items():
             owner = self.program.owners.get(value, lambda: None)()
@@ -297,36 +321,37 @@ class Plan:
             raise ValueError(f"{self.program.name}: it writes to a tensor that shares memory with another")
         for stage in self.stages:
             if stage.is_loop:
-                self._run_loop(stage, known, now)
+                self._run_loop(stage, known, now, rows)
             else:
                 results = _called(stage.program(now), [known[x] for x, _ in stage.inputs])
                 known |= dict(zip(stage.outputs, results, strict=True))
                 del results
             for x in [x for x in known if x in self.makers and self._last.get(x, -1) <= stage.number]:
                 del known[x]
-        return known
+        outputs = self.program.outputs
+        return mapped(lambda x: from_raw(as_raw(known[x])) if isinstance(x, Value) else x, outputs)
 
-    def _run_loop(self, stage: Stage, known: dict[Value, RawArray], now: int) -> None:
+    def _run_loop(self, stage: Stage, known: dict[Value, RawArray], now: int, rows: int) -> None:
         for y, kind in stage.outputs.items():
             if isinstance(kind, int):
-                known[y] = np.empty(y.shape, y.dtype)
-        for start in range(0, self.rows, now):
-            stop = min(start + now, self.rows)
-            args = [self._part(known[x], dim, start, stop) for x, dim in stage.inputs]
+                known[y] = np.empty(scaled(y.shape, kind, self.rows, rows), y.dtype)
+        for start in range(0, rows, now):
+            stop = min(start + now, rows)
+            args = [self._part(x, known[x], dim, start, stop) for x, dim in stage.inputs]
             results = _called(stage.program(stop - start), args)
             for (y, kind), part in zip(stage.outputs.items(), results, strict=True):
                 if isinstance(kind, int):
-                    self._part(known[y], kind, start, stop)[...] = part
+                    self._part(y, known[y], kind, start, stop)[...] = part
                 elif start:
                     getattr(np, kind)(known[y], part, out=known[y])
                 else:
                     known[y] = np.array(part)
             del args, results, part
 
-    def _part(self, raw: RawArray, dim: int | None, start: int, stop: int) -> RawArray:
+    def _part(self, x: Value, raw: RawArray, dim: int | None, start: int, stop: int) -> RawArray:
         if dim is None:
             return raw
-        unit = raw.shape[dim] // self.rows
+        unit = x.shape[dim] // self.rows
         return raw[(slice(None),) * dim + (slice(start * unit, stop * unit),)]
 
 
@@ -404,7 +429,7 @@ def _bytes_of(memory: int | str) -> float:
     """Returns the number of bytes that a text says: "500MB", "1.5 GiB"."""
     if isinstance(memory, int):
         return memory
-    found = re.fullmatch(r"([0-9.]+) *([A-Za-z]+)", memory)
+    found = re.fullmatch(r"([0-9]+\.?[0-9]*) *([A-Za-z]+)", memory) if isinstance(memory, str) else None
     if found is None or found[2] not in _UNITS:
         units = ", ".join(_UNITS)
         raise ValueError(f'memory is a number of bytes, or text as "500MB" (of {units}), got {memory!r}')

@@ -190,12 +190,8 @@ def _transpose(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | Non
 
 
 def _getitem(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
-    """Slices, numbers and new dims beside the batch; or rows of a table, by indices."""
+    """Slices, numbers and new dims beside the batch."""
     x, index = i.args
-    (y,) = i.outputs
-    if isinstance(index, Value):
-        is_table = x not in given and index in given and index.dtype.kind == "i" and not i.kwargs
-        return Cut({index: given[index]}, (given[index],)) if is_table else None
     index = list(index) if isinstance(index, tuple) else [index]
     if x not in given or not all([p is None or p is Ellipsis or type(p) in (int, slice) for p in index]):
         return None
@@ -208,6 +204,14 @@ def _getitem(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
         if old == dim and p is not None:
             return Cut({x: dim}, (new,)) if p == slice(None) else None
     return None
+
+
+def _take(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+    """Rows of a table."""
+    x, index = i.args[:2]
+    if x in given or not isinstance(index, Value) or (*i.args[2:], *i.kwargs.items()) != (("axis", 0),):
+        return None
+    return Cut({**given}, (given[index],))
 
 
 def _kernel(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
@@ -260,6 +264,6 @@ def _loop(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
 
 _RULES: tuple[tuple[Any, Callable], ...] = (
     (_REDUCTIONS, _reduction), (_ALONG, _along), (("matmul",), _product), (_RESHAPES, _reshape),
-    (("broadcast_to",), _broadcast), (_TRANSPOSES, _transpose), ((".getitem",), _getitem),
+    (("broadcast_to",), _broadcast), (_TRANSPOSES, _transpose), ((".getitem",), _getitem), (("take",), _take),
     (("kernel",), _kernel), (("kernel.vjp",), _vjp), (("loop",), _loop),
 )  # fmt: skip

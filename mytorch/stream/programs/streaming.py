@@ -13,6 +13,7 @@ import numpy as np
 from ...core.array import Array
 from ...core.tensor import Tensor, raw_of
 from ...utils.reading import is_count
+from .chunking import Plan
 from .host import draws
 from .program import Program, leaves
 
@@ -41,15 +42,14 @@ class Stream:
         program.position = None
         self._program, self._source, self._state = program, source, position["source"]
         self.batches, self._rows = position["batches"], [*position["rows"]]
-        self._sink = sink
+        self._sink, self._is_array = sink, isinstance(source, (*_ARRAYS, tuple))
         self._writes: deque[Future] = deque()
         if not (sink is None or callable(sink) or isinstance(sink, (*_ARRAYS, tuple, list))):
             raise TypeError(f"stream(): a sink is an array, a list or a function, got {type(sink).__name__}")
 
     def __iter__(self) -> Iterator[Any]:
-        is_array = isinstance(self._source, (*_ARRAYS, tuple))
-        batches = self._of_arrays() if is_array else self._of_iterable()
-        reads_ahead = is_array or not draws(self._program)
+        batches = self._of_arrays() if self._is_array else self._of_iterable()
+        reads_ahead = self._is_array or not draws(self._program)
         reader, writer = ThreadPoolExecutor(1, "read"), ThreadPoolExecutor(1, "write")
         reads = deque([reader.submit(next, batches, _END)] if reads_ahead else [])
         try:
@@ -57,7 +57,7 @@ class Stream:
                 while reads_ahead and len(reads) < AHEAD:
                     reads.append(reader.submit(next, batches, _END))
                 args, state = batch
-                result = self._program(*args)
+                result = self._result(args)
                 self._finish_writes(AHEAD - 1)
                 self._writes.append(writer.submit(self._store, result))
                 self.batches, self._state = self.batches + 1, state
@@ -86,6 +86,20 @@ class Stream:
             self._program.freeze(path)
         finally:
             self._program.position = before
+
+    def _result(self, args: tuple) -> Any:
+        """Returns the result for a batch; the last one of arrays may be smaller."""
+        inputs, raws = self._program.inputs, [raw_of(x) for x in args]
+        rows = {x.shape[:1] for x in raws}
+        if self._is_array and rows != {inputs[0].shape[:1]}:
+            plan = Plan(self._program)
+            if not plan.is_rowwise():
+                raise ValueError(
+                    f"stream(): the last batch has {raws[0].shape[0]} rows, and {self._program.name}, which "
+                    f"isn't a function of each row, takes {inputs[0].shape[0]}"
+                )
+            return plan.run(raws, raws[0].shape[0], raws[0].shape[0])
+        return self._program(*args)
 
     def _finish_writes(self, left: int = 0) -> None:
         """Waits until at most so many results are yet to be written; raises the error of the sink."""
