@@ -41,13 +41,14 @@ FUNCTIONS = {
     "rows": (lambda x: F.softmax(x, -1) + x.argmax(1, keepdim=True), {1}),
     "columns": (lambda x: (x.sum(0), x.amax(0), (x > 0.9).any(0), (x > 2).all(), x.amin()), {1, 2}),
     "mean": (lambda x: x - x.mean(0), {1, 2, 3}),
+    "totals": (lambda x: F.softmax(x, -1) + x.sum(0), {1, 3}),
     "views": (lambda x: (x.t()[2:5], x.view(7, 3, 4).transpose(1, 2)[..., None, 0], x.reshape(-1) * 2), {1}),
     "dims": (lambda x: x.view(7, 3, 4).permute(2, 0, 1).contiguous().view(4, 21).cumsum(0).sum(0), {1}),
     "products": (lambda x: (x @ x.new_ones(12, 2), x.t() @ x, x.view(7, 2, 6) @ x.view(7, 6, 2)), {1}),
     "wide products": (lambda x: (x.view(7, 1, 1, 12) @ WIDE, (WIDE.mT @ x.t())), {0, 1}),
     "tables": (lambda x: (F.embedding((x.abs() * 4).long(), TABLE), TABLE[(x[:, 0] > 0).long()]), {1}),
     "along": (lambda x: (x.sort(1).values, mytorch.cat([x, x * 2], 1), x.gather(1, x[:, :2].long())), {1, 2}),
-    "across": (lambda x: (x.cumsum(0) * x, x[1:] - x[:-1], x @ x.t()), {0, 1, 2}),
+    "across": (lambda x: (x.cumsum(0) * x, x[1:] - x[:-1], x @ x.t(), x[:, :7] @ x[:, :7]), None),
     "network": (lambda x: MLP(x), {0, 1}),
     "regression": (lambda x: gradients(F.mse_loss(MLP(x), x[:, :3]), MLP), {0, 1, 2}),
     "classes": (lambda x: gradients(F.cross_entropy(MLP(x), (x[:, 0] > 0).long()), MLP), {0, 1, 2, 3, 4}),
@@ -118,7 +119,7 @@ def test_captured_functions(name):
         assert_same(in_parts(program, 4, x), want)
 
 
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(
     st.lists(st.sampled_from([(4, 4), (4, 1), (4,), (4, 3, 4), (1, 4), (3, 4, 4)]), min_size=1, max_size=2),
     st.lists(st.lists(st.integers(0, 59), min_size=6, max_size=6), min_size=1, max_size=9),
@@ -179,24 +180,47 @@ def deep(x):
     return x.sum(0), x[:, 0]
 
 
+def across(x):
+    y = x @ W
+    return ((y.cumsum(0) * x).tanh() @ W).sum(1)
+
+
+@pytest.fixture
+def idle_loops(monkeypatch):
+    """Loops that compute nothing, so that what is measured are the arrays."""
+    monkeypatch.setattr(execution, "runnable", lambda *args: lambda *arrays: None)
+
+
+def measured(run):
+    run()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(("limit", "nbytes"), [("20kB", 20_000), (100_000, 100_000), ("0.3 MB", 300_000)])
-def test_the_limit_is_kept(limit, nbytes, monkeypatch):
+def test_the_limit_is_kept(limit, nbytes, idle_loops):
     x = mytorch.randn(1000, 50)
-    monkeypatch.setattr(execution, "runnable", lambda *args: lambda *arrays: None)  # only arrays are measured
     with F.use_fused(False):
         program = capture(deep, x)
         chunked = program.chunked(limit)
-        chunked(x)
-        gc.collect()
-        tracemalloc.start()
-        try:
-            chunked(x)
-            measured = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert chunked.peak <= nbytes < program.memory().peak and "parts of" in str(chunked)
-    assert chunked.peak == pytest.approx(measured, rel=0.1, abs=8_000)  # and Python's objects
-    assert chunked.peak > nbytes / 2 and chunked.rows < 1000
+        assert chunked.peak == pytest.approx(measured(lambda: chunked(x)), rel=0.1, abs=8_000)
+    assert nbytes / 2 < chunked.peak <= nbytes < program.memory().peak
+    assert chunked.rows < 1000 and "parts of" in str(chunked)
+
+
+@pytest.mark.parametrize("rows", [100, 1000])
+def test_the_peak_of_several_stages(rows, idle_loops):
+    x = np.ones((1000, 50), np.float32)
+    with F.use_fused(False):
+        plan = Plan(capture(across, x))
+        assert {stage.number for stage in plan.stages} == {1, 2, 3}
+        needed = measured(lambda: plan.run([x], rows, 1000))
+    assert plan.peak(rows) == pytest.approx(needed, rel=0.05)
 
 
 def test_results_within_a_limit():
@@ -208,9 +232,9 @@ def test_results_within_a_limit():
 
 
 def test_rows_are_equal_bit_for_bit():
-    program = capture(lambda x: F.softmax(x * 2, -1) + x.amax(-1, True), X)
+    program = capture(lambda x: (F.softmax(x, -1).sort(1).values * x).sum(1), X)
     with F.use_fused(False):
-        whole, parts = program.optimized()(X), program.chunked(500)
+        whole, parts = program.optimized()(X), program.chunked(600)
         assert parts.rows < 7 and mytorch.equal(parts(X), whole)
 
 
@@ -219,7 +243,8 @@ def test_enough_memory():
     chunked = program.chunked("1GB")
     assert chunked.rows == 100 and str(chunked) == str(program.optimized())
     x = mytorch.randn(100, 50)
-    assert mytorch.equal(chunked(x)[0], program.optimized()(x)[0])
+    with F.use_fused(False):
+        assert mytorch.equal(chunked(x)[0], program.optimized()(x)[0])
 
 
 def test_memory_maps(tmp_path):

@@ -305,7 +305,7 @@ def test_random_damage(content, tmp_path):
     everywhere = [place for place in places(content) if place[0] not in ("arrays", "inputs", "state")]
     everywhere = [place for place in everywhere if place[0] != "instructions" or {*place} & {*host}]
     refused = 0
-    for _ in range(50):
+    for _ in range(25):
         damaged = content
         for place in rng.sample(everywhere, rng.choice([1, 1, 2])):
             try:
@@ -321,4 +321,4 @@ def test_random_damage(content, tmp_path):
         else:
             assert str(program.optimized()) and program.optimized().source()
             program.save(path)
-    assert refused > 20
+    assert refused > 10
