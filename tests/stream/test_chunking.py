@@ -14,8 +14,10 @@ from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture, execution
 from mytorch.stream.programs.checking import Checker
-from mytorch.stream.programs.chunking import Plan, _Builder
+from mytorch.stream.programs.chunking import run_parts
+from mytorch.stream.programs.plan import Plan
 from mytorch.stream.programs.program import leaves
+from mytorch.stream.programs.stage import Builder
 from tests.stream.test_capture import FUNCTIONS as CAPTURED
 from tests.stream.test_capture import a_step
 
@@ -69,8 +71,8 @@ def partly_written(x):
 def in_parts(program, rows, *args):
     plan = Plan(program)
     for stage in plan.stages:
-        check(_Builder(stage, rows).program())
-    return plan.run([x.numpy() for x in args], rows, plan.rows)
+        check(Builder(stage, rows).program())
+    return run_parts(plan, [x.numpy() for x in args], rows, plan.rows)
 
 
 def check(program):
@@ -143,30 +145,34 @@ def test_random_programs(shapes, decisions):
 
 
 def test_a_training_step():
-    """Gradients of parts are added up; clipping, the optimizer and the schedule run once."""
+    """Gradients of parts are added up; clipping, steps and random numbers are those of the whole."""
+
     def step_of(model):
         optimizer = mytorch.optim.AdamW(model.parameters(), 0.05)
         schedule = mytorch.optim.lr_scheduler.StepLR(optimizer, 2)
 
         def step(x):
-            loss = F.mse_loss(model(x), x[:, :3])
+            loss = F.mse_loss(model(x + mytorch.randn(7, 12)), x[:, :3])
             loss.backward()
             norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-            return loss, norm, (model(x) ** 2).sum()
+            return loss, norm, (model[0](x) ** 2).sum()  # after the step
 
         return step
 
+    def model():
+        mytorch.manual_seed(0)
+        return nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3))
+
     with F.use_fused(False):
-        mytorch.manual_seed(0)
-        step = step_of(nn.Sequential(nn.Linear(12, 64), nn.Tanh(), nn.Linear(64, 3)))
-        mytorch.manual_seed(0)
-        program = capture(step_of(nn.Sequential(nn.Linear(12, 64), nn.Tanh(), nn.Linear(64, 3))), X)
-        plan = Plan(program)
-        for _ in range(3):
-            assert_same(plan.run([X.numpy()], 2, 7), step(X))
+        step, program = step_of(model()), capture(step_of(model()), X)
+        plan, results = Plan(program), []
+        for run in (step, lambda x: run_parts(plan, [x.numpy()], 2, 7)):
+            mytorch.manual_seed(1)
+            results.append([run(X) for _ in range(3)])
+        assert_same(*reversed(results))
 
 
 # Memory.
@@ -219,7 +225,7 @@ def test_the_peak_of_several_stages(rows, idle_loops):
     with F.use_fused(False):
         plan = Plan(capture(across, x))
         assert {stage.number for stage in plan.stages} == {1, 2, 3}
-        needed = measured(lambda: plan.run([x], rows, 1000))
+        needed = measured(lambda: run_parts(plan, [x], rows, 1000))
     assert plan.peak(rows) == pytest.approx(needed, rel=0.05)
 
 

@@ -34,7 +34,7 @@ _TRANSPOSES = {
     "transpose": np.transpose, ".transpose": np.transpose, "swapaxes": np.swapaxes, "moveaxis": np.moveaxis,
     ".T": np.transpose, "matrix_transpose": np.matrix_transpose, ".mT": np.matrix_transpose,
 }  # fmt: skip
-# Kernels that treat the rows of the first dim of these arguments by themselves, if these have so many dims.
+# Kernels that treat each row of these arguments by itself, if the arguments have at least this many dims.
 _KERNELS = {
     "linear": ((0,), 2), "linear_activation": ((0,), 2), "layer_norm": ((0,), 2), "rms_norm": ((0,), 2),
     "add_layer_norm": ((0, 1), 2), "group_norm": ((0,), 2), "gelu": ((0,), 1), "swiglu": ((0,), 2),

@@ -256,15 +256,15 @@ class Program:
         >>> program = mytorch.capture(lambda x: x * 2, mytorch.ones(2))
         >>> for y in program.stream(mytorch.arange(4.0)):
         ...     print(y)
-        tensor([0. 2.])
-        tensor([4. 6.])
+        tensor([0.00000 2.00000])
+        tensor([4.00000 6.00000])
         """
         from .streaming import Stream
 
         return Stream(self, source, sink)
 
     def chunked(self, memory: int | str) -> Chunked:
-        """Returns a function that computes the same part by part of the batch, in so little memory.
+        """Returns a function that computes the same part by part of the batch, in less memory.
 
         The batch is the first dim of the first input, and of those of the same length. Results for each row
         are those of the program; products may round otherwise, and sums over the batch add up those of parts.
@@ -279,6 +279,7 @@ class Program:
         >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
         >>> chunked = program.chunked(memory="10kB")
         >>> chunked.rows, chunked.peak
+        (200, 8008)
         """
         from .chunking import Chunked
 

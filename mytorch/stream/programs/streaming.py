@@ -13,8 +13,9 @@ import numpy as np
 from ...core.array import Array
 from ...core.tensor import Tensor, raw_of
 from ...utils.reading import is_count
-from .chunking import Plan
+from .chunking import run_parts
 from .host import draws
+from .plan import Plan
 from .program import Program, leaves
 
 AHEAD = 2  # batches that are read ahead, and results that wait to be written
@@ -98,11 +99,11 @@ class Stream:
                     f"stream(): the last batch has {raws[0].shape[0]} rows, and {self._program.name}, which "
                     f"isn't a function of each row, takes {inputs[0].shape[0]}"
                 )
-            return plan.run(raws, raws[0].shape[0], raws[0].shape[0])
+            return run_parts(plan, raws, raws[0].shape[0], raws[0].shape[0])
         return self._program(*args)
 
     def _finish_writes(self, left: int = 0) -> None:
-        """Waits until at most so many results are yet to be written; raises the error of the sink."""
+        """Waits until at most `left` results are yet to be written; raises the error of the sink."""
         while len(self._writes) > left:
             self._writes.popleft().result()
         for array in leaves(self._sink) if not left else ():
