@@ -56,6 +56,23 @@ def thaw(path: str | os.PathLike) -> Program:
 
     That is `load`, which see, and the default generator of the CPU gets the state that it had, if the program
     draws from it. The next `stream` begins where the frozen one was.
+
+    >>> import tempfile
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.SGD([w], lr=0.1, momentum=0.9)
+    >>> def step(x):
+    ...     optimizer.zero_grad()
+    ...     (w * x).sum().backward()
+    ...     optimizer.step()
+    ...     return w.sum()
+    >>> program = mytorch.capture(step, mytorch.ones(2))
+    >>> program(mytorch.ones(2))
+    tensor(1.80000)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     program.freeze(f"{folder}/step.safetensors")
+    ...     thawed = mytorch.stream.programs.thaw(f"{folder}/step.safetensors")
+    >>> program(mytorch.ones(2)), thawed(mytorch.ones(2))
+    (tensor(1.42000), tensor(1.42000))
     """
     program, random = _loaded(path)
     if random is not None:
