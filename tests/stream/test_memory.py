@@ -76,6 +76,14 @@ def test_the_peak_is_as_predicted(name, optimized, kernels, idle_loops):
         assert program.memory().peak + needed == pytest.approx(measured, 0.1)
 
 
+def test_the_mask_of_dropout():
+    def step(x):
+        return mytorch.autograd.grad(F.dropout(x.requires_grad_(), 0.5).sum(), x)
+
+    held = {(x.maker, x.nbytes) for x in capture(step, mytorch.ones(1000)).memory().held}
+    assert ("'dropout'", 1000) in held and ("kernel.vjp", 4000) in held
+
+
 def test_the_table():
     program = capture(lambda x: (x + 1).exp().sum(), mytorch.ones(1000))
     memory = program.memory()

@@ -63,6 +63,7 @@ FUNCTIONS = {
     "elements": lambda: lambda x: F.log_softmax(x, -1).gather(1, x[:, :1].abs().long()),
     "a view of a constant": lambda: lambda x: x + mytorch.arange(7).view(7, 1).expand(7, 10_000).sum(),
     "attention": lambda: lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
+    "dropout": lambda: lambda x: F.scaled_dot_product_attention(*[F.dropout(x)[None]] * 3, None, 0.5),
     "lstm": lambda: nn.LSTM(10, 5),
     "convolution": lambda: lambda x: F.max_pool2d(F.conv2d(x[None, None], x[None, None, :3, :3]), 2),
 }

@@ -151,7 +151,7 @@ class Checker:
         composite, args = REGISTRY[name], mapped(self._array, args)
         if composite.checker is not None:
             tensors = mapped(lambda x: from_raw(x) if isinstance(x, MetaArray) else x, args)
-            bound = composite.signature.bind(*tensors)
+            bound = composite.signature.bind(*map(_probability, tensors))
             bound.apply_defaults()
             composite.checker(*bound.args)
         found, _ = composite.manual_variant.forward(*args)
@@ -225,6 +225,11 @@ def _result_of(
         _refuse(step)
     y = _rule_of(step.name)(*args, **options)
     return _broadcast(y, shape) if step.kind == FULL else y
+
+
+def _probability(x: Any) -> Any:
+    """Returns p of what the checker of attention makes of it, (draw, p)."""
+    return x[1] if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], MetaDraw) else x
 
 
 _broadcast = _rule_of("broadcast_to")
