@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 import mytorch
 from mytorch import nn
+from mytorch.core.tensor import raw_of
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture
+from mytorch.stream.programs.passes import functionalize
 from mytorch.stream.programs.program import leaves
 
 X = (6, 10)
@@ -243,6 +245,21 @@ def test_nothing_is_kept():
     assert alive() == 0
     with F.use_fused(False):
         assert program(mytorch.ones(1, 3)).shape == (1, 3)
+
+
+def test_views_see_what_is_written():
+    def function(x):
+        y, z = raw_of(x) + 1, raw_of(x) * 3
+        before = y[1:]
+        y *= 2
+        z += raw_of(x)[:, :1]
+        return [mytorch.Array(a) + 0 for a in (before, y[:1], z[0])]
+
+    x = mytorch.arange(4.0).view(2, 2)
+    program = functionalize(capture(function, x))
+    assert [i.name for i in program.instructions if "out" in i.kwargs] == ["multiply"]  # `before` sees it
+    for ours, want in zip(program.optimized()(x), function(x), strict=True):
+        assert mytorch.equal(ours, mytorch.Tensor(want))
 
 
 # Random programs.

@@ -76,6 +76,15 @@ def test_the_peak_is_as_predicted(name, optimized, kernels, idle_loops):
         assert program.memory().peak + needed == pytest.approx(measured, 0.1)
 
 
+def test_the_mask_of_dropout():
+    def step(x):
+        y = F.dropout(x.requires_grad_(), 0.5)
+        return mytorch.autograd.grad(y.sum(), x, retain_graph=True)[0] * y
+
+    held = {(x.maker, x.nbytes) for x in capture(step, mytorch.ones(1000)).memory().held}
+    assert {("'dropout'", 4000), ("kernel.vjp", 4000)} <= held
+
+
 def test_the_table():
     program = capture(lambda x: (x + 1).exp().sum(), mytorch.ones(1000))
     memory = program.memory()

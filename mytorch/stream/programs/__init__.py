@@ -2,7 +2,7 @@
 
 from .capture import capture
 from .compile import compile
-from .loading import load
+from .loading import load, thaw
 from .program import Instruction, Program, Value
 
-__all__ = ["Instruction", "Program", "Value", "capture", "compile", "load"]
+__all__ = ["Instruction", "Program", "Value", "capture", "compile", "load", "thaw"]

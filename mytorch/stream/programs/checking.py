@@ -15,9 +15,11 @@ from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
 from ...backends.meta.layout import layout
 from ...backends.meta.ufuncs import call_ufunc
-from ...core.tensor import from_raw
+from ...core.tensor import Tensor, from_raw
 from ...nn.functional.composite import REGISTRY
-from .kernels import KEPT
+from .checking_host import HostChecker
+from .host import HOST
+from .kernels import KEPT, MetaDraw
 from .loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
 from .program import Instruction, Value, leaves, mapped
 from .tracing import _METHODS, _PROPERTIES, _WRITERS, name_of
@@ -34,7 +36,8 @@ _MOST_BYTES = 1 << 62
 
 def is_known(name: str) -> bool:
     """Whether a program in a file may have instructions of this name."""
-    return name in ("loop", "kernel", "kernel.vjp") or _rule_of(name) is not None
+    is_host = name.startswith("host.") and name.removeprefix("host.") in HOST
+    return is_host or name in ("loop", "kernel", "kernel.vjp") or _rule_of(name) is not None
 
 
 def _rule_of(name: str) -> Callable | None:
@@ -59,11 +62,15 @@ def extent_of(value: Value) -> int:
 class Checker:
     """Runs the instructions of a program on meta arrays, one after another.
 
+    Args:
+        state: the values of the tensors that instructions refer to.
+
     Its methods raise ValueError, or whatever NumPy and the rules of meta arrays raise, for what can't be.
     """
 
-    def __init__(self) -> None:
-        self._arrays: dict[Value, MetaArray] = {}
+    def __init__(self, state: dict[Tensor, Value]) -> None:
+        self._arrays: dict[Value, MetaArray | MetaDraw] = {}
+        self._host = HostChecker(state, self._array)
         self._kernels: dict[Value, tuple[tuple, list[Value]]] = {}  # arguments and results, by what is saved
 
     def define(self, value: Value) -> None:
@@ -85,6 +92,8 @@ class Checker:
             self._kernel(*i.args, outputs=i.outputs)
         elif i.name == "kernel.vjp":
             self._vjp(*i.args, **i.kwargs, outputs=i.outputs)
+        elif i.is_host:
+            self._call_host(i)
         else:
             self._call(i)
         for value in i.outputs:
@@ -93,6 +102,27 @@ class Checker:
 
     def _array(self, x: Any) -> Any:
         return self._arrays[x] if isinstance(x, Value) else x
+
+    def written_by(self, name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[Value, ...]:
+        """Returns the storages in which a call changes elements."""
+        if name.startswith("host."):
+            return self._host.written_by(name, args)
+        outs = [x.storage for x in leaves(kwargs.get("out")) if isinstance(x, Value)]
+        given = [x.storage for x in leaves((args, kwargs)) if isinstance(x, Value)]
+        return (*outs, *(given[:1] if name in _WRITERS else []))
+
+    def _call_host(self, i: Instruction) -> None:
+        if i.kwargs or i.name.removeprefix("host.") not in HOST:
+            raise ValueError(f"no instruction is named {i.name!r}, with the arguments {[*i.kwargs]}")
+        made = self._host.run(i.name, i.args, i.outputs)
+        if [isinstance(x, MetaDraw) for x in made] != [y.dtype.kind == "O" for y in i.outputs]:
+            raise ValueError(f"it gives {len(made)} results, the file says {len(i.outputs)}")
+        if made and isinstance(made[0], MetaDraw):
+            self._arrays[i.outputs[0]] = made[0]
+        else:
+            _compare(i.outputs, made)
+        if any([value.of is not None for value in i.outputs]):
+            raise ValueError("it returns new arrays")
 
     def _call(self, i: Instruction) -> None:
         rule = _rule_of(i.name)
@@ -121,7 +151,7 @@ class Checker:
         composite, args = REGISTRY[name], mapped(self._array, args)
         if composite.checker is not None:
             tensors = mapped(lambda x: from_raw(x) if isinstance(x, MetaArray) else x, args)
-            bound = composite.signature.bind(*tensors)
+            bound = composite.signature.bind(*map(_probability, tensors))
             bound.apply_defaults()
             composite.checker(*bound.args)
         found, _ = composite.manual_variant.forward(*args)
@@ -197,6 +227,11 @@ def _result_of(
     return _broadcast(y, shape) if step.kind == FULL else y
 
 
+def _probability(x: Any) -> Any:
+    """Returns p of what the checker of attention makes of it, (draw, p)."""
+    return x[1] if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], MetaDraw) else x
+
+
 _broadcast = _rule_of("broadcast_to")
 
 
@@ -210,10 +245,3 @@ def _compare(outputs: Sequence[Value], found: Sequence[Any]) -> None:
     if want != have:
         text = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in pairs) for pairs in (want, have)]
         raise ValueError(f"it gives {text[0] or 'nothing'}, the file says {text[1] or 'nothing'}")
-
-
-def written_by(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[Value, ...]:
-    """Returns the storages in which a call changes elements."""
-    outs = [x.storage for x in leaves(kwargs.get("out")) if isinstance(x, Value)]
-    given = [x.storage for x in leaves((args, kwargs)) if isinstance(x, Value)]
-    return (*outs, *(given[:1] if name in _WRITERS else []))

@@ -26,7 +26,7 @@ from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.dropout import Draw
 from ...random import Generator, default_generator
-from .program import Instruction, Reference, Value, mapped
+from .program import Instruction, Program, Reference, Value, mapped
 
 Draws = (Draw,)
 
@@ -241,6 +241,12 @@ class _Random:
             return made
 
         return call
+
+
+def draws(program: Program) -> bool:
+    """Returns whether a program draws random numbers of the default generator."""
+    calls = [(i.name, i.args[:1]) for i in program.instructions if i.is_host]
+    return any([call in (("host.draw", ()), ("host.random", (None,))) for call in calls])
 
 
 # What runs.

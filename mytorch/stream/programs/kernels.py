@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.device import RawArray, is_raw, thread
+from ...backends.meta.array import MetaArray, new
 from ...core.grad_accumulator import LazyGrad
 from ...core.op import as_raw, op
 from ...core.tensor import Tensor, from_raw
@@ -107,6 +108,14 @@ def gradients(vjp: Any, g: Any, wanted: Container[int] | None = None) -> list:
         found = vjp(g)
         found = found if isinstance(found, (tuple, list)) else (found,)
     return [*found]
+
+
+class MetaDraw:
+    """What stands for a dropout's `Draw` where a kernel runs on meta arrays."""
+
+    def mask(self, x: MetaArray, p: float) -> MetaArray:
+        """Returns the mask, without elements."""
+        return new(x.shape, np.dtype(bool))
 
 
 def with_lazy_gradients(program: Program) -> list[Instruction]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import os
 import re
+import weakref
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,18 @@ import numpy as np
 from ... import serialization
 from ...backends.device import RawArray
 from ...backends.dtypes import as_dtype
+from ...core.array import wrap
+from ...core.tensor import Tensor, from_raw
+from ...nn.parameter import Parameter
+from ...ops import empty
+from ...random import Generator, default_generator
 from ...utils.reading import is_count
-from .checking import Checker, extent_of, written_by
+from .checking import Checker, extent_of
 from .loop import Loop, Step
-from .program import Instruction, Program, Value, mapped
+from .objects import read_objects, read_reference, try_objects
+from .program import Instruction, Program, Reference, Value, mapped
 from .saving import VERSION
+from .streaming import check_position
 
 _DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
@@ -40,11 +48,48 @@ def load(path: str | os.PathLike) -> Program:
         ValueError: it is no program, or is damaged; the message says where.
         ImportError: it contains bfloat16 and the package ml_dtypes is not installed.
     """
+    return _loaded(path)[0]
+
+
+def thaw(path: str | os.PathLike) -> Program:
+    """Returns a program that `Program.freeze` saved, to run on in this process as it would have in that one.
+
+    That is `load`, which see, and the default generator of the CPU gets the state that it had, if the program
+    draws from it. The next `stream` begins where the frozen one was.
+
+    >>> import tempfile
+    >>> w = mytorch.ones(2, requires_grad=True)
+    >>> optimizer = optim.SGD([w], lr=0.1, momentum=0.9)
+    >>> def step(x):
+    ...     optimizer.zero_grad()
+    ...     (w * x).sum().backward()
+    ...     optimizer.step()
+    ...     return w.sum()
+    >>> program = mytorch.capture(step, mytorch.ones(2))
+    >>> program(mytorch.ones(2))
+    tensor(1.80000)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     program.freeze(f"{folder}/step.safetensors")
+    ...     thawed = mytorch.stream.programs.thaw(f"{folder}/step.safetensors")
+    >>> program(mytorch.ones(2)), thawed(mytorch.ones(2))
+    (tensor(1.42000), tensor(1.42000))
+    """
+    program, random = _loaded(path)
+    if random is not None:
+        default_generator().set_state(random)
+    return program
+
+
+def _loaded(path: str | os.PathLike) -> tuple[Program, Tensor | None]:
     content = serialization.load(path)
-    if not isinstance(content, dict) or content.get("program") != VERSION:
+    version = content.get("program") if isinstance(content, dict) else None
+    if type(version) is not int or version != VERSION:
         raise ValueError(f"can't load {path}: it is not a program, or of another version than {VERSION}")
     with _at(f"can't load {path}"):
-        return _Reader(content).program()
+        program, random = _Reader(content).program(), content["random"]
+        if random is not None:
+            Generator().set_state(random)  # raises if it is none
+        return program, random
 
 
 @contextmanager
@@ -67,8 +112,11 @@ class _Reader:
     """
 
     def __init__(self, content: dict[str, Any]):
-        self._content, self._checker = content, Checker()
+        self._content = content
         self.values: dict[int, Value] = {}
+        self._tensors: dict[int, Tensor] = {}  # of the state, to which instructions refer
+        self._state: dict[Tensor, Value] = {}
+        self._checker = Checker(self._state)
         self._tuples: dict[str, type] = {}
 
     def program(self) -> Program:
@@ -78,6 +126,12 @@ class _Reader:
         arrays = dict(content["arrays"])
         state = self._arrays("state", arrays)
         constants = self._arrays("constants", arrays)
+        with _at("the tensors"):
+            self._make_tensors(state, content["tensors"], dict(content["grads"]))
+        with _at("the objects"):
+            shapes = {number: _without_elements(x) for number, x in self._tensors.items()}
+            try_objects(content["objects"], shapes)
+            self._objects = read_objects(content["objects"], self._tensors)
         if arrays:
             raise ValueError(f"no values have the arrays {list(arrays)}")
         with _at("the inputs"):
@@ -86,7 +140,28 @@ class _Reader:
         with _at("the outputs"):
             outputs = self._decoded(content["outputs"])
             mapped(_check_output, outputs)
-        return Program(inputs, state, constants, instructions, outputs, content["name"])
+        owners = {value: weakref.ref(x) for x, value in self._state.items()}
+        name, position = content["name"], content["position"]
+        check_position(position)
+        return Program(inputs, state, constants, instructions, outputs, name, owners, position=position)
+
+    def _make_tensors(
+        self, state: dict[Value, RawArray], saved: list[dict], grads: dict[str, np.ndarray]
+    ) -> None:
+        for x in saved:
+            value = self.values[x["value"]]
+            if not isinstance(x["requires_grad"], bool) or x["value"] in self._tensors:
+                raise ValueError(f"one is {x}")
+            tensor = from_raw(state[value])
+            tensor = Parameter(tensor, False) if x["is_parameter"] else tensor
+            tensor.requires_grad_(x["requires_grad"])
+            if (grad := grads.pop(f"%{value.number}", None)) is not None:
+                if not isinstance(grad, np.ndarray) or (grad.shape, grad.dtype) != (value.shape, value.dtype):
+                    raise ValueError(f"{value.described()} has another gradient")
+                tensor.grad = wrap(grad)
+            self._tensors[x["value"]], self._state[tensor] = tensor, value
+        if grads:
+            raise ValueError(f"no tensors have the gradients {[*grads]}")
 
     def _arrays(self, kind: str, arrays: dict[str, np.ndarray]) -> dict[Value, RawArray]:
         """Returns state or constants, with strides as they had when they were saved."""
@@ -128,7 +203,7 @@ class _Reader:
             outputs = tuple([self._value(y) for y in x["outputs"]])
             if not isinstance(x["name"], str) or not isinstance(x["origin"], str):
                 raise ValueError(f"it has the name {x['name']!r} and the origin {x['origin']!r}")
-            written = written_by(x["name"], args, kwargs)
+            written = self._checker.written_by(x["name"], args, kwargs)
             found = Instruction(x["name"], args, kwargs, outputs, written, x["origin"])
             self._checker.run(found)
         return found
@@ -149,6 +224,8 @@ class _Reader:
             return {name: self._decoded(item) for name, item in content.items()}
         if kind == "ellipsis":
             return Ellipsis
+        if kind == "reference":
+            return Reference(read_reference(content, self._objects, self._tensors))
         return {"dtype": _dtype, "loop": _loop, "fields": self._fields}[kind](content)
 
     def _fields(self, content: list) -> tuple:
@@ -161,6 +238,10 @@ class _Reader:
         if made._fields != names:
             raise ValueError(f"{name} has the fields {made._fields} and {names}")
         return made(*[self._decoded(item) for item in fields.values()])
+
+
+def _without_elements(x: Tensor) -> Tensor:
+    return empty(*x.shape, dtype=x.dtype, device="meta").requires_grad_(x.requires_grad)
 
 
 def _dtype(name: Any) -> np.dtype:

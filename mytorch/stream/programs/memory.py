@@ -14,7 +14,7 @@ from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.layout import layout
 from ...core.grad_accumulator import LazyGrad
 from ...nn.functional.composite import REGISTRY, use_fused
-from .kernels import gradients, with_lazy_gradients
+from .kernels import MetaDraw, gradients, with_lazy_gradients
 from .program import Instruction, Program, Value, mapped
 from .reuse import in_place
 
@@ -49,11 +49,11 @@ class Memory(NamedTuple):
 
     def __str__(self) -> str:
         name = "nothing" if self.instruction is None else f"instruction {self.at}, {_call(self.instruction)}"
-        lines = [f"given {_text(self.given)}, peak {_text(self.peak)} more at {name}; alive there:"]
+        lines = [f"given {size_text(self.given)}, peak {size_text(self.peak)} more at {name}; alive there:"]
         shown = self.held[:10]
-        lines += [f"  {_text(x.nbytes):>9}  {x.value.described()} from {x.maker}" for x in shown]
+        lines += [f"  {size_text(x.nbytes):>9}  {x.value.described()} from {x.maker}" for x in shown]
         if rest := self.held[10:]:
-            lines.append(f"  {_text(sum(x.nbytes for x in rest)):>9}  {len(rest)} others")
+            lines.append(f"  {size_text(sum(x.nbytes for x in rest)):>9}  {len(rest)} others")
         return "\n".join(lines)
 
 
@@ -82,7 +82,7 @@ def memory_of(program: Program) -> Memory:
     given = {*program.inputs, *program.state, *program.constants}
     keeps, sizes, makers = _Keeps(given, program.bases()), {}, {}
     count: Counter[Value] = Counter()
-    best = Memory(sum(map(_nbytes, given)), 0, 0, None, [])
+    best = Memory(sum(map(nbytes_of, given)), 0, 0, None, [])
     instructions = scheduled(program)
     for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
         for storage, nbytes in keeps.add(i):
@@ -121,13 +121,13 @@ class _Keeps:
         made = []
         for value in i.outputs:
             if value.of is None:
-                made.append((value, _nbytes(value)))
+                made.append((value, nbytes_of(value)))
             self.of[value] = self.of.get(self._bases[value], [value])
         if i.name == "loop":
             outputs = dict(zip(i.kwargs["loop"].outputs, i.outputs, strict=True))
             for k, x in i.kwargs["loop"].places:
                 self.of[outputs[k]] = self.of[i.args[x]]
-                made.remove((outputs[k], _nbytes(outputs[k])))
+                made.remove((outputs[k], nbytes_of(outputs[k])))
         return made
 
     def _kernel(self, i: Instruction) -> list[tuple[Value, int]]:
@@ -150,7 +150,7 @@ class _Keeps:
         if name in _ATTENTION and use_fused.default and threads.installed():
             heads = args[1] if name == "self_attention" else 1
             new = 8 * heads * args[0].size // args[0].shape[-1]  # two numbers a query, no probabilities
-        return [*[(value, _nbytes(value)) for value in results], (saved, new)]
+        return [*[(value, nbytes_of(value)) for value in results], (saved, new)]
 
     def _vjp(self, i: Instruction) -> list[tuple[Value, int]]:
         """The same array may be the gradient of two arguments, or what the vjp was given."""
@@ -165,7 +165,7 @@ class _Keeps:
             self.of[value] = [value] if same is None else self.of[same]
             if same is None:
                 arrays.name(grad, value)
-                made.append((value, _nbytes(value)))
+                made.append((value, nbytes_of(value)))
         return made
 
 
@@ -185,6 +185,8 @@ class _Arrays:
         """Returns the array of a value; what isn't one as it is."""
         if not isinstance(value, Value):
             return value
+        if value.dtype.kind == "O":
+            return MetaDraw()
         first = self._bases[value]
         base = self._arrays.get(first)
         if base is None:
@@ -228,7 +230,8 @@ def _copies(i: Instruction) -> int:
     return sum([x.nbytes for x in arrays if not x.flags.c_contiguous])
 
 
-def _nbytes(value: Value) -> int:
+def nbytes_of(value: Value) -> int:
+    """Returns the bytes of the elements."""
     return value.size * value.dtype.itemsize
 
 
@@ -236,7 +239,8 @@ def _call(i: Instruction) -> str:
     return repr(i.args[0]) if i.name == "kernel" else i.name
 
 
-def _text(nbytes: int) -> str:
+def size_text(nbytes: int) -> str:
+    """Returns a number of bytes as "1.5 MB"."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,13 @@ from ...backends.device import CPU, DeviceLike, RawArray, as_device, device, dev
 from ...backends.meta.layout import layout
 from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
+from .nested import leaves, mapped, text
 
 if TYPE_CHECKING:
+    from .chunking import Chunked
     from .execution import Executable
     from .memory import Memory
+    from .streaming import Stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +146,7 @@ class Program:
         owners: the tensors of the state: where one has got another array since, that is used.
         gives_lazy: results of vjps may be `LazyGrad`s, as the engine takes them.
         device: where it runs. Constants lie on the CPU in any case, and are copied once.
+        position: where the next `stream` begins, of a program that was frozen in the middle of one.
     """
 
     inputs: tuple[Value, ...]
@@ -155,6 +158,7 @@ class Program:
     owners: dict[Value, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
     gives_lazy: bool = False
     device: device = CPU
+    position: dict[str, Any] | None = None
     _run: Executable | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
@@ -249,6 +253,57 @@ class Program:
 
         save(self, path)
 
+    def freeze(self, path: str | os.PathLike) -> None:
+        """Saves the program in the middle of a run, which `thaw` continues in another process, bit for bit.
+
+        That is `save`, which is atomic: with parameters, gradients that are set, moments, buffers, rates and
+        counts of steps, random states, and the position in the source of a stream.
+        """
+        self.save(path)
+
+    def stream(self, source: Any, sink: Any = None) -> Stream:
+        """Returns an iterable that runs the program on each batch of a source, and gives its results.
+
+        Batches are read, and results written, by threads beside the program; see `streaming.Stream`.
+
+        Args:
+            source: an array or memory map, or a tuple with one for each input, that is cut along the first
+                dim; or a DataLoader, or any iterable of batches.
+            sink: an array or memory map for the rows of the results, or a tuple of such; a list, or a
+                function, that gets each result; or None.
+
+        >>> program = mytorch.capture(lambda x: x * 2, mytorch.ones(2))
+        >>> for y in program.stream(mytorch.arange(4.0)):
+        ...     print(y)
+        tensor([0.00000 2.00000])
+        tensor([4.00000 6.00000])
+        """
+        from .streaming import Stream
+
+        return Stream(self, source, sink)
+
+    def chunked(self, memory: int | str) -> Chunked:
+        """Returns a function that computes the same part by part of the batch, in less memory.
+
+        The batch is the first dim of the first input, and of those of the same length. Results for each row
+        are those of the program; products may round otherwise, and sums over the batch add up those of parts.
+
+        Args:
+            memory: that it may make besides inputs and state: bytes, or text as "500MB".
+
+        Raises:
+            ValueError: no part is small enough; the message says what the smallest one needs.
+
+        >>> x = mytorch.ones(1000, 10)
+        >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
+        >>> chunked = program.chunked(memory="10kB")
+        >>> chunked.rows, chunked.peak
+        (200, 8008)
+        """
+        from .chunking import Chunked
+
+        return Chunked(self, memory)
+
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the program as a graph, to a file whose suffix is .svg or .html; see `drawing.draw`."""
         from .drawing import draw
@@ -307,43 +362,3 @@ def fits(raw: RawArray, value: Value, target: device = CPU) -> bool:
         return False
     pairs = zip(raw.shape, raw.strides, value.strides, strict=True)
     return not raw.size or all([size == 1 or ours == theirs for size, ours, theirs in pairs])
-
-
-def leaves(x: Any) -> Iterator[Any]:
-    """Yields what nested tuples, lists, dicts and slices hold."""
-    if isinstance(x, (tuple, list)):
-        for item in x:
-            yield from leaves(item)
-    elif isinstance(x, dict):
-        yield from leaves(list(x.values()))
-    elif isinstance(x, slice):
-        yield from leaves((x.start, x.stop, x.step))
-    else:
-        yield x
-
-
-def mapped(function: Callable, x: Any) -> Any:
-    """Returns the nested structure with `function` applied to its leaves."""
-    if isinstance(x, tuple):
-        items = [mapped(function, item) for item in x]
-        return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
-    if isinstance(x, list):
-        return [mapped(function, item) for item in x]
-    if isinstance(x, dict):
-        return {name: mapped(function, item) for name, item in x.items()}
-    if isinstance(x, slice):
-        return slice(*[mapped(function, item) for item in (x.start, x.stop, x.step)])
-    return function(x)
-
-
-def text(x: Any) -> str:
-    """Returns an argument as it is printed."""
-    if isinstance(x, (tuple, list)):
-        items = ", ".join(map(text, x))
-        return f"[{items}]" if isinstance(x, list) else f"({items},)" if len(x) == 1 else f"({items})"
-    if isinstance(x, dict):
-        return f"{{{', '.join(f'{name!r}: {text(item)}' for name, item in x.items())}}}"
-    if isinstance(x, slice):
-        parts = ["" if part is None else text(part) for part in (x.start, x.stop, x.step)]
-        return ":".join(parts[: 2 if x.step is None else 3])
-    return "..." if x is Ellipsis else str(x) if isinstance(x, np.dtype) else repr(x)

@@ -2,16 +2,18 @@
 
     {"program": 1, "name": "step",
      "inputs": [{"number": 1, "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "of": null}],
-     "state": […], "constants": […],
+     "state": […], "constants": […], "tensors": [{"value": 0, "requires_grad": true, "is_parameter": true}],
+     "objects": [see `objects`], "random": the state of the default generator, "position": that of a stream,
      "instructions": [{"name": "multiply", "args": [{"value": 1}, {"value": 0}], "kwargs": {},
                        "outputs": [{"number": 2, …}], "origin": ""}],
-     "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}}
+     "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}, "grads": {"%0": …}}
 
 In arguments and outputs, lists, tuples, numbers, strings and None are as `mytorch.save` has them; what else
 there is has its kind as the only key:
 
     {"value": 3}  {"slice": [start, stop, step]}  {"ellipsis": null}  {"dtype": "float32"}  {"dict": {…}}
     {"loop": {"inputs": […], "steps": […], "outputs": […]}}  {"fields": ["MinMax", {"min": …, "max": …}]}
+    {"reference": see `objects`}
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ from typing import Any
 import numpy as np
 
 from ... import serialization
-from ...backends.device import CPU, move
+from ...backends.device import CPU, RawArray, move
+from ...nn.parameter import Parameter
+from ...random import default_generator
 from .checking import extent_of, is_known
+from .host import draws
 from .loop import Loop
-from .program import Instruction, Program, Value
+from .objects import ObjectWriter
+from .program import Instruction, Program, Reference, Value, fits
 
-VERSION = 1
+VERSION = 2
 _MOST_APART = 64  # how many times its size an array of state may span
 
 
@@ -38,8 +44,10 @@ def save(program: Program, path: str | os.PathLike) -> None:
     The write is atomic, and every safetensors library can read the arrays.
 
     Raises:
-        NotImplementedError: an instruction, or what the program returns, can't be saved: calls of Python's
-            objects, and results that are neither arrays nor numbers, strings and None.
+        NotImplementedError: an instruction refers to an object that isn't mytorch's own (see `objects`), as
+            an optimizer of a class of yours, or has hooks; or the program returns what is neither arrays nor
+            numbers, strings and None.
+        ValueError: a tensor of the state has another shape, dtype or memory order than when it was captured.
 
     >>> import tempfile
     >>> program = mytorch.capture(lambda x: (x + 1).sum(), mytorch.ones(3))
@@ -56,25 +64,46 @@ def save(program: Program, path: str | os.PathLike) -> None:
     """
     if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
         raise NotImplementedError(f"can't save {program.name}: {opaque[0]} was saved for a vjp")
-    arrays = {value: move(raw, CPU) for value, raw in (program.state | program.constants).items()}
-    for value, raw in arrays.items():
-        if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
-            raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
-    bases = program.bases()
+    arrays, bases, objects = _arrays(program), program.bases(), ObjectWriter(program)
     content = {
         "program": VERSION,
         "name": program.name,
         "inputs": [_definition(value) for value in program.inputs],
         "state": [_definition(value) for value in program.state],
         "constants": [_definition(value) for value in program.constants],
-        "instructions": [_instruction(i, bases) for i in program.instructions],
-        "outputs": _encoded(program.outputs, "the outputs"),
+        "instructions": [_instruction(i, bases, objects) for i in program.instructions],
+        "outputs": _encoded(program.outputs, "the outputs", objects),
         "arrays": {f"%{value.number}": raw for value, raw in arrays.items()},
-    }
+        "objects": objects.objects,
+        "tensors": [
+            {"value": number, "requires_grad": x.requires_grad, "is_parameter": isinstance(x, Parameter)}
+            for number, x in objects.tensors.items()
+        ],
+        "grads": {f"%{number}": x.grad._array for number, x in objects.tensors.items() if x.grad is not None},
+        "random": default_generator().get_state() if draws(program) else None,
+        "position": program.position,
+    }  # fmt: skip
     try:
         serialization.save(content, path)
-    except TypeError as error:  # a dtype that the format doesn't have
+    except TypeError as error:  # a dtype, or an option of an optimizer, that the format doesn't have
         raise NotImplementedError(f"can't save {program.name}: {error}") from error
+
+
+def _arrays(program: Program) -> dict[Value, RawArray]:
+    """Returns state and constants as they are now: of tensors, which may have got other arrays, theirs."""
+    found = {**program.state, **program.constants}
+    for value, reference in program.owners.items():
+        owner = reference()
+        if owner is not None:
+            found[value] = owner._data._array
+    for value, raw in found.items():
+        raw = found[value] = move(raw, CPU)
+        if not fits(raw, value):
+            now = f"{raw.dtype}{[*raw.shape]}"
+            raise ValueError(f"can't save {program.name}: {value.described()} is {now} now")
+        if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
+            raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
+    return found
 
 
 def _definition(value: Value, base: Value | None = None) -> dict[str, Any]:
@@ -84,22 +113,26 @@ def _definition(value: Value, base: Value | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _instruction(i: Instruction, bases: dict[Value, Value]) -> dict[str, Any]:
+def _instruction(i: Instruction, bases: dict[Value, Value], objects: ObjectWriter) -> dict[str, Any]:
     if not is_known(i.name):
-        raise NotImplementedError(f"can't save the instruction {i}: nothing is saved but calls of NumPy, "
-                                  "of kernels and of loops")  # fmt: skip
+        raise NotImplementedError(f"can't save the instruction {i}: there is no {i.name}")
     where = f"the instruction {i}"
     return {
         "name": i.name,
-        "args": [_encoded(x, where) for x in i.args],
-        "kwargs": {name: _encoded(x, where) for name, x in i.kwargs.items()},
+        "args": [_encoded(x, where, objects) for x in i.args],
+        "kwargs": {name: _encoded(x, where, objects) for name, x in i.kwargs.items()},
         "outputs": [_definition(value, bases[value]) for value in i.outputs],
         "origin": i.origin,
     }
 
 
-def _encoded(x: Any, where: str) -> Any:
+def _encoded(x: Any, where: str, objects: ObjectWriter) -> Any:
     """Returns an argument as `mytorch.save` stores it."""
+    if isinstance(x, Reference):
+        try:
+            return {"reference": objects.encode(x.target)}
+        except NotImplementedError as error:
+            raise NotImplementedError(f"can't save {where}: {error}") from error
     if isinstance(x, Value) and x.dtype.kind == "O" and where == "the outputs":
         raise NotImplementedError(f"can't save {where}: {x} was saved for a vjp")
     if isinstance(x, Value):
@@ -108,17 +141,18 @@ def _encoded(x: Any, where: str) -> Any:
         steps = [[step.name, list(step.args), step.kind, step.dtype] for step in x.steps]
         return {"loop": {"inputs": list(x.inputs), "steps": steps, "outputs": list(x.outputs)}}
     if isinstance(x, slice):
-        return {"slice": [_encoded(part, where) for part in (x.start, x.stop, x.step)]}
+        return {"slice": [_encoded(part, where, objects) for part in (x.start, x.stop, x.step)]}
     if x is Ellipsis:
         return {"ellipsis": None}
     if isinstance(x, np.dtype) or (isinstance(x, type) and np.dtype(x).kind != "O"):
         return {"dtype": np.dtype(x).name}
     if hasattr(x, "_fields") and re.fullmatch("[A-Z][A-Za-z0-9]*", type(x).__name__):
-        return {"fields": [type(x).__name__, {name: _encoded(getattr(x, name), where) for name in x._fields}]}
+        fields = {name: _encoded(getattr(x, name), where, objects) for name in x._fields}
+        return {"fields": [type(x).__name__, fields]}
     if type(x) in (list, tuple):
-        return type(x)([_encoded(item, where) for item in x])
+        return type(x)([_encoded(item, where, objects) for item in x])
     if type(x) is dict:
-        return {"dict": {name: _encoded(item, where) for name, item in x.items()}}
+        return {"dict": {name: _encoded(item, where, objects) for name, item in x.items()}}
     if x is None or isinstance(x, (bool, int, float, complex, str, np.generic)):
         return x
     raise NotImplementedError(f"can't save {where}: it holds a {type(x).__name__}")

@@ -1,0 +1,48 @@
+"""Nested arguments and results of programs: tuples, lists, dicts and slices of values and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+
+def leaves(x: Any) -> Iterator[Any]:
+    """Yields what nested tuples, lists, dicts and slices hold."""
+    if isinstance(x, (tuple, list)):
+        for item in x:
+            yield from leaves(item)
+    elif isinstance(x, dict):
+        yield from leaves(list(x.values()))
+    elif isinstance(x, slice):
+        yield from leaves((x.start, x.stop, x.step))
+    else:
+        yield x
+
+
+def mapped(function: Callable, x: Any) -> Any:
+    """Returns the nested structure with `function` applied to its leaves."""
+    if isinstance(x, tuple):
+        items = [mapped(function, item) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
+    if isinstance(x, list):
+        return [mapped(function, item) for item in x]
+    if isinstance(x, dict):
+        return {name: mapped(function, item) for name, item in x.items()}
+    if isinstance(x, slice):
+        return slice(*[mapped(function, item) for item in (x.start, x.stop, x.step)])
+    return function(x)
+
+
+def text(x: Any) -> str:
+    """Returns an argument as it is printed."""
+    if isinstance(x, (tuple, list)):
+        items = ", ".join(map(text, x))
+        return f"[{items}]" if isinstance(x, list) else f"({items},)" if len(x) == 1 else f"({items})"
+    if isinstance(x, dict):
+        return f"{{{', '.join(f'{name!r}: {text(item)}' for name, item in x.items())}}}"
+    if isinstance(x, slice):
+        parts = ["" if part is None else text(part) for part in (x.start, x.stop, x.step)]
+        return ":".join(parts[: 2 if x.step is None else 3])
+    return "..." if x is Ellipsis else str(x) if isinstance(x, np.dtype) else repr(x)

@@ -1,0 +1,198 @@
+"""Plans: which instructions of a program run in loops over parts of the batch, and which between these."""
+
+from __future__ import annotations
+
+from .cutting import Cut, cut_of
+from .memory import memory_of, nbytes_of
+from .passes import (
+    fold_constants,
+    fold_views,
+    functionalize,
+    merge_common_subexpressions,
+    remove_dead_code,
+)
+from .program import Instruction, Program, Value
+from .stage import Stage
+
+_PASSES = fold_views, functionalize, fold_constants, merge_common_subexpressions, remove_dead_code
+
+
+class Plan:
+    """The stages of a program: those of even numbers run once, those of odd ones in a loop over parts.
+
+    Attributes:
+        rows: of the batch.
+        stages: in the order in which they run.
+        last: the number of the last stage that uses a value.
+    """
+
+    def __init__(self, program: Program):
+        for step in _PASSES:
+            program = step(program)
+        self.program, self.bases = program, program.bases()
+        self.makers = {y: i for i in program.instructions for y in i.outputs}
+        self.changed = {self.bases.get(x, x) for x in program.changed_storages()}
+        if self.changed & {*program.inputs}:
+            raise ValueError(f"{program.name} writes to its inputs, which parts can't do")
+        first = [x.shape[0] for x in program.inputs if x.ndim]
+        self.rows = first[0] if first else 1
+        self._uncut: set[Instruction] = set()
+        while not self._try():  # until all that is needed as a whole can be stored
+            pass
+
+    def _try(self) -> bool:
+        """Makes the stages; False if an instruction that was cut mustn't be."""
+        self.cuts: dict[Instruction, Cut] = {}
+        self.levels: dict[Instruction, int] = {}
+        self._writes: dict[Value, list[int]] = {}
+        self._assign_levels()
+        self.stored = {x: dim for x in self.program.results() if (dim := self.dim_of(x)) is not None}
+        for i in self.program.instructions:
+            if i not in self.cuts:
+                self.stored |= {x: d for x in i.inputs() if (d := self.dim_of(x)) is not None}
+        while True:
+            before = len(self.stored)
+            self.stages = [self._stage(k) for k in range(max(self.levels.values(), default=0) + 1)]
+            if len(self.stored) == before:
+                break
+        opaque = [self.makers[x] for x in self.stored if x.dtype.kind == "O"]
+        self._uncut |= {*opaque}
+        self._find_outputs()
+        return not opaque
+
+    def dim_of(self, x: Value) -> int | None:
+        """Returns the dim along which a value is made, if it is made part by part."""
+        i = self.makers.get(x)
+        kind = self._result_of(x) if i in self.cuts else None
+        return kind if isinstance(kind, int) else None
+
+    def _result_of(self, x: Value) -> int | str:
+        i = self.makers[x]
+        return self.cuts[i].results[i.outputs.index(x)]
+
+    def _assign_levels(self) -> None:
+        """Finds for each instruction how it is cut, and the first stage in which it can run."""
+        dims = {x: 0 for x in self.program.inputs if x.ndim and x.shape[0] == self.rows > 1}
+        touched: dict[Value, int] = {}  # the first stage for those that write there
+        calls = 0
+        for i in self.program.instructions:
+            is_fixed = i in self._uncut or not self.changed.isdisjoint([self.bases[y] for y in i.outputs])
+            cut = None if is_fixed or i.is_host else cut_of(i, dims, self.rows, self.makers)
+            if cut is not None:
+                self.cuts[i] = cut
+            written = [self.bases.get(x, x) for x in i.written]
+            bases = {self.bases[x] for x in (*i.inputs(), *i.outputs)} | {*written}
+            level = max([self._earliest(x, cut is not None) for x in i.inputs()], default=0)
+            level = max([level, *[w + (cut is not None) for x in bases for w in self._writes.get(x, ())]])
+            level = max([level, *[touched.get(x, 0) for x in written], calls if i.is_host else 0])
+            level = level if cut is None else max(level, 1)
+            self.levels[i], calls = level, max(calls, level) if i.is_host else calls
+            for x in bases:
+                touched[x] = max(touched.get(x, 0), level + (cut is not None))
+            for x in written:
+                self._writes.setdefault(x, []).append(level)
+            dims |= self._dims_of_results(i, cut, dims)
+
+    def _earliest(self, x: Value, is_cut: bool) -> int:
+        """Returns the first stage in which an instruction can use a value."""
+        i = self.makers.get(x)
+        if i is None or i not in self.cuts:
+            return (0 if i is None else self.levels[i]) + is_cut
+        return self.levels[i] + (1 if not is_cut else 0 if isinstance(self._result_of(x), int) else 2)
+
+    def _dims_of_results(self, i: Instruction, cut: Cut | None, dims: dict[Value, int]) -> dict[Value, int]:
+        """Whole results that look like an operand which is cut can be cut as that."""
+        if cut is not None:
+            return {y: d for y, d in zip(i.outputs, cut.results, strict=True) if isinstance(d, int)}
+        like = [x for x in i.inputs() if x in dims and x.dtype.kind != "O"]
+        if i.name == "kernel.vjp":
+            args = self.makers[i.args[0]].args[1:]
+            like = [args[k] for k in i.kwargs["wanted"] if args[k] in dims]
+        found = {y: [dims[x] for x in like if x.shape == y.shape] for y in i.outputs}
+        return {y: same[0] for y, same in found.items() if same}
+
+    def _stage(self, number: int) -> Stage:
+        """Returns a stage; adds to `stored` what it can't compute again, as it has been written to since."""
+        own = [i for i in self.program.instructions if self.levels[i] == number]
+        stage = Stage(self.program, self.rows, number, self.cuts, self.bases)
+        if not stage.is_loop:
+            stage.instructions, inside = own, {y for i in own for y in i.outputs}
+            taken = [*[x for i in own for x in i.inputs()], *[x for i in own for x in i.written]]
+            stage.inputs = {(x, None): None for x in taken if x not in inside}
+            return stage
+        waiting = [i for i in own if any([isinstance(d, str) or y in self.stored
+                   for y, d in zip(i.outputs, self.cuts[i].results, strict=True)])]  # fmt: skip
+        needed: set[Instruction] = set()
+        while waiting:
+            i = waiting.pop()
+            if i in needed:
+                continue
+            needed.add(i)
+            for x in i.inputs():
+                maker = self.makers.get(x)
+                is_part = self.dim_of(x) is not None
+                if is_part and self.levels[maker] < number and self._is_stale(maker, number):
+                    self.stored[x] = self.dim_of(x)
+                if is_part and (self.levels[maker] == number or x not in self.stored):
+                    waiting.append(maker)
+                else:
+                    stage.inputs[x, self.cuts[i].operands.get(x)] = None
+        stage.instructions = [i for i in self.program.instructions if i in needed]
+        return stage
+
+    def _is_stale(self, i: Instruction, number: int) -> bool:
+        levels = [w for x in i.inputs() for w in self._writes.get(self.bases[x], ())]
+        return any([self.levels[i] < w < number for w in levels])
+
+    def _find_outputs(self) -> None:
+        results = {*self.program.results()}
+        for stage in self.stages:
+            later = {x for other in self.stages if other.number > stage.number for x, _ in other.inputs}
+            for i in stage.instructions:
+                for y in i.outputs:
+                    if stage.is_loop:
+                        kind = self._result_of(y)
+                        if self.levels[i] == stage.number and (y in self.stored or isinstance(kind, str)):
+                            stage.outputs[y] = kind
+                    elif y in later | results:
+                        stage.outputs[y] = None
+        self.stages = [stage for stage in self.stages if stage.instructions]
+        kept = self.program.state.keys() | self.program.constants.keys()
+        for stage in self.stages:
+            written = [self.bases[x] for x, _ in stage.inputs if self.bases[x] in self.changed]
+            if len(written) > len({*written}) and not stage.is_loop:
+                raise ValueError(f"{self.program.name} writes to views across the parts of the program")
+            stage.held = tuple([x for x, dim in stage.inputs if dim is None and x in kept])
+            stage.inputs = {(x, dim): None for x, dim in stage.inputs if dim is not None or x not in kept}
+        self.last = {x: stage.number for stage in self.stages for x, _ in stage.inputs}
+        self.last |= dict.fromkeys(results, 1 + max(self.levels.values(), default=0))
+
+    def peak(self, now: int) -> int:
+        """Returns the bytes of what is made, at the most at a time, in parts of `now` rows."""
+        peak, sizes = 0, {}  # what is held, with the bytes of each
+        for stage in self.stages:
+            made = {self._holder(y) for y in stage.outputs} - sizes.keys() - {None}
+            alive = sum(sizes.values()) + sum([nbytes_of(y) for y in made if stage.is_loop])
+            peak = max(peak, alive + memory_of(stage.program(min(now, self.rows))).peak)
+            grads = {y for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs}
+            sizes |= {y: nbytes_of(y) for y in made | grads}
+            used = {self._holder(x) for x, last in self.last.items() if last > stage.number}
+            sizes = {y: n for y, n in sizes.items() if y in used or self.makers[y].name == "host.set_grad"}
+        return peak
+
+    def _holder(self, x: Value) -> Value | None:
+        """Returns the array in whose memory a value lies that a stage has made; None if it was given."""
+        base = self.bases[x]
+        if base in self.makers:
+            return x if self.makers[x] in self.cuts or self.makers[base] in self.cuts else base
+        return x if x in self.makers and self.makers[x] in self.cuts else None
+
+    def is_rowwise(self) -> bool:
+        """Returns whether the results for each row of the batch follow from that row alone."""
+        of_rows = {x for x in self.program.inputs if x.ndim and x.shape[0] == self.rows}
+        for stage in self.stages:
+            taken = {x for x, dim in stage.inputs if dim is None}
+            if not taken.isdisjoint(of_rows) or any([isinstance(d, str) for d in stage.outputs.values()]):
+                return False
+            of_rows |= {*stage.outputs} if stage.is_loop else set()
+        return all([self.dim_of(x) is not None or x in of_rows for x in self.program.results()])

@@ -1,0 +1,171 @@
+"""Streams: a program runs on the batches of a source, while threads read the next ones and write results."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ...core.array import Array
+from ...core.tensor import Tensor, raw_of
+from ...utils.reading import is_count
+from .chunking import run_parts
+from .host import draws
+from .plan import Plan
+from .program import Program, leaves
+
+AHEAD = 2  # batches that are read ahead, and results that wait to be written
+_ARRAYS = (np.ndarray, Array, Tensor)
+_STATE = (dict, type(None))
+_END = object()
+
+
+class Stream:
+    """An iterable of the results of a program for each batch of a source: see `Program.stream`.
+
+    A thread reads at most two batches ahead, and another writes; at most two results wait for it. An error in
+    either is raised where the stream is iterated, and ends it. The source is read in the caller's thread if
+    it is no array and the program draws random numbers of the default generator, as the source may.
+
+    Args:
+        source, sink: see `Program.stream`.
+
+    Attributes:
+        batches: the number of batches that have run, with those before the freezing.
+    """
+
+    def __init__(self, program: Program, source: Any, sink: Any = None):
+        position = program.position or {"batches": 0, "rows": [], "source": None}
+        program.position = None
+        self._program, self._source, self._state = program, source, position["source"]
+        self.batches, self._rows = position["batches"], [*position["rows"]]
+        self._sink, self._is_array = sink, isinstance(source, (*_ARRAYS, tuple))
+        self._writes: deque[Future] = deque()
+        if not (sink is None or callable(sink) or isinstance(sink, (*_ARRAYS, tuple, list))):
+            raise TypeError(f"stream(): a sink is an array, a list or a function, got {type(sink).__name__}")
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._of_arrays() if self._is_array else self._of_iterable()
+        reads_ahead = self._is_array or not draws(self._program)
+        reader, writer = ThreadPoolExecutor(1, "read"), ThreadPoolExecutor(1, "write")
+        reads = deque([reader.submit(next, batches, _END)] if reads_ahead else [])
+        try:
+            while (batch := reads.popleft().result() if reads_ahead else next(batches, _END)) is not _END:
+                while reads_ahead and len(reads) < AHEAD:
+                    reads.append(reader.submit(next, batches, _END))
+                args, state = batch
+                result = self._result(args)
+                self._finish_writes(AHEAD - 1)
+                self._writes.append(writer.submit(self._store, result))
+                self.batches, self._state = self.batches + 1, state
+                yield result
+            self._finish_writes()
+        finally:
+            reader.shutdown(wait=False, cancel_futures=True)  # it may wait for the source forever
+            writer.shutdown(wait=True)  # what has been computed is written
+
+    def run(self) -> int:
+        """Runs on all batches that are left; returns `batches`."""
+        for _ in self:
+            pass
+        return self.batches
+
+    def freeze(self, path: Any) -> None:
+        """Saves the program as `Program.freeze`, with the position, once all results so far are written.
+
+        A source with `state_dict()` and `load_state_dict()`, as a DataLoader, is continued by these; of
+        another iterable the batches that have run are read and skipped.
+        """
+        self._finish_writes()
+        position = {"batches": self.batches, "rows": self._rows, "source": self._state}
+        self._program.position, before = position, self._program.position
+        try:
+            self._program.freeze(path)
+        finally:
+            self._program.position = before
+
+    def _result(self, args: tuple) -> Any:
+        """Returns the result for a batch; the last one of arrays may be smaller."""
+        inputs, raws = self._program.inputs, [raw_of(x) for x in args]
+        rows = {x.shape[:1] for x in raws}
+        if self._is_array and rows != {inputs[0].shape[:1]}:
+            plan = Plan(self._program)
+            if not plan.is_rowwise():
+                raise ValueError(
+                    f"stream(): the last batch has {raws[0].shape[0]} rows, and {self._program.name}, which "
+                    f"isn't a function of each row, takes {inputs[0].shape[0]}"
+                )
+            return run_parts(plan, raws, raws[0].shape[0], raws[0].shape[0])
+        return self._program(*args)
+
+    def _finish_writes(self, left: int = 0) -> None:
+        """Waits until at most `left` results are yet to be written; raises the error of the sink."""
+        while len(self._writes) > left:
+            self._writes.popleft().result()
+        for array in leaves(self._sink) if not left else ():
+            if isinstance(array, np.memmap):
+                array.flush()
+
+    def _store(self, result: Any) -> None:
+        if isinstance(self._sink, list):
+            self._sink.append(result)
+        elif callable(self._sink):
+            self._sink(result)
+        elif self._sink is not None:
+            self._write_rows([raw_of(x) for x in leaves(self._sink)], [raw_of(x) for x in leaves(result)])
+
+    def _write_rows(self, arrays: list[np.ndarray], raws: list[np.ndarray]) -> None:
+        self._rows = self._rows or [0] * len(arrays)
+        if not len(arrays) == len(raws) == len(self._rows):
+            raise ValueError(f"stream(): {len(raws)} results, and sinks for {len(arrays)}")
+        for k, (array, x) in enumerate(zip(arrays, map(np.atleast_1d, raws), strict=True)):
+            place = slice(self._rows[k], self._rows[k] + len(x))
+            if array.dtype != x.dtype or array[place].shape != x.shape:
+                raise ValueError(
+                    f"stream(): a sink of {array.dtype}{list(array.shape)} doesn't take {x.dtype}"
+                    f"{list(x.shape)} at row {place.start}"
+                )
+            array[place] = x
+            self._rows[k] = place.stop
+
+    def _of_arrays(self) -> Iterator[tuple[tuple, None]]:
+        given = self._source if isinstance(self._source, tuple) else (self._source,)
+        raws, inputs = [raw_of(x) for x in given], self._program.inputs
+        lengths, rows = {x.shape[0] for x in raws}, {value.shape[:1] for value in inputs}
+        if len(raws) != len(inputs) or len(lengths) != 1 or len(rows) != 1 or rows == {()}:
+            shapes = [x.shape for x in raws]
+            wanted = ", ".join(value.described() for value in inputs)
+            name = self._program.name
+            raise ValueError(f"stream(): {name} takes {wanted}, the source has the shapes {shapes}")
+        ((step,), (length,)) = *rows, lengths
+        for start in range(self.batches * step, length, step):  # copies: the program may write to them
+            yield tuple([np.array(x[start : start + step], order="C") for x in raws]), None
+
+    def _of_iterable(self) -> Iterator[tuple[tuple, Any]]:
+        source, state = self._source, self._state
+        if state is not None:
+            source.load_state_dict(state)
+        batches = iter(source)  # now, as it may draw a seed
+        return _with_states(batches, source, 0 if state is not None else self.batches)
+
+
+def _with_states(batches: Iterator[Any], source: Any, skipped: int) -> Iterator[tuple[tuple, Any]]:
+    has_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+    for batch in islice(batches, skipped, None):
+        args = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+        yield args, source.state_dict() if has_state else None
+
+
+def check_position(position: Any) -> None:
+    """Raises ValueError unless it is None or what `Stream.freeze` saves."""
+    if position is None:
+        return
+    is_dict = isinstance(position, dict) and position.keys() == {"batches", "rows", "source"}
+    if not is_dict or not isinstance(position["rows"], list) or not isinstance(position["source"], _STATE):
+        raise ValueError(f"the position is {position!r}")
+    if not all(map(is_count, [position["batches"], *position["rows"]])):
+        raise ValueError(f"the position is {position!r}")
