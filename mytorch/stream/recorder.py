@@ -82,7 +82,7 @@ class _Reference(weakref.ref):
     __slots__ = ("operand",)
 
 
-class _Block:
+class Block:
     """A `with` block that is an instruction."""
 
     __slots__ = ("recorder", "instruction", "outputs")
@@ -90,7 +90,7 @@ class _Block:
     def __init__(self, recorder: Recorder, instruction: Instruction):
         self.recorder, self.instruction, self.outputs = recorder, instruction, ()
 
-    def __enter__(self) -> _Block:
+    def __enter__(self) -> Block:
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
@@ -218,7 +218,7 @@ class Recorder:
         """Returns `compute`, the body of the op `call`, as a function that is recorded."""
 
         def run(raws, kwargs):
-            with _Block(self, self.begin(call.__name__.lstrip("_"), None, call, raws, kwargs)) as block:
+            with Block(self, self.begin(call.__name__.lstrip("_"), None, call, raws, kwargs)) as block:
                 result, vjp = compute(raws, kwargs)
                 if isinstance(result, (tuple, list)):
                     result = block.outputs = tuple(map(as_raw, result))
@@ -246,22 +246,22 @@ class Recorder:
         given = (*grad.values(),) if isinstance(grad, dict) else (grad,)
         instruction = self.begin(name, BACKWARD, ("grad",), given, module=module)
         instruction.origin = origin
-        with _Block(self, instruction) as block:
+        with Block(self, instruction) as block:
             grads = engine.call_vjp(node, grad, needed)
             block.outputs = [g for g in grads if is_raw(g)]
         for i, g in enumerate(grads):
             if type(g) is LazyGrad:
-                g.compute = self._later(f"{name}.{i}", g.compute, instruction)
+                g.compute = self.later(f"{name}.{i}", g.compute, instruction)
         return grads
 
-    def _later(self, name: str, compute: Callable, vjp: Instruction) -> Callable:
+    def later(self, name: str, compute: Callable, vjp: Instruction) -> Callable:
         """Returns the `compute` of a LazyGrad, which a vjp returned, as a function that is recorded."""
 
         def run(out, beta):
             keywords = {"beta": beta}
             instruction = self.begin(name, BACKWARD, ("grad",), vjp.inputs, keywords, vjp.module)
             instruction.origin = vjp.origin
-            with _Block(self, instruction) as block:
+            with Block(self, instruction) as block:
                 if owner_of(out) is not out:
                     self.operand(out)  # a section of a flat buffer was there before
                 compute(out, beta)
@@ -297,7 +297,7 @@ class Recorder:
             for vector in values:
                 self.operand(vector)  # was there before
             name = f"{type(optimizer).__name__}.step"
-            with _Block(self, self.begin(name, OPTIMIZER, ("grad",), grads)) as block:
+            with Block(self, self.begin(name, OPTIMIZER, ("grad",), grads)) as block:
                 result = step(optimizer, *args, **kwargs)
                 block.outputs = vectors(optimizer)[0]
             return result
@@ -307,13 +307,13 @@ class Recorder:
     def write(self, name: str, target: RawArray, index: Any, value: Any) -> None:
         """Does `target[index] = value`, recorded."""
         names = "left", "index", "right"
-        with _Block(self, self.begin(name, None, names, (target, index, value))) as block:
+        with Block(self, self.begin(name, None, names, (target, index, value))) as block:
             target[index] = value
             block.outputs = (target,)
 
     def load(self, load: Callable[[], Any]) -> Any:
         """Returns the next batch of a DataLoader, recorded."""
-        with _Block(self, self.begin("DataLoader", DATA)) as block:
+        with Block(self, self.begin("DataLoader", DATA)) as block:
             try:
                 batch, over = load(), None
                 block.outputs = _arrays_in(batch)

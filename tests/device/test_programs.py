@@ -1,5 +1,7 @@
 """Programs on a GPU (the strict stand-in for CuPy) compute what the same functions do without them."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -217,15 +219,19 @@ def test_no_gradient_is_copied(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("usual", "45 of them"), ("zeroed at the end", "of them"), ("two micro-batches", "of them"),
+        ("usual", "of them"), ("zeroed at the end", "of them"), ("two micro-batches", "of them"),
         ("never zeroed", "of them"), ("by hand", "of them"), ("scheduled", "of them"),
-        ("clip_grad_norm", "of them"), ("averaged", "of them"), ("AdamW", "31 of them"),
+        ("clip_grad_norm", "of them"), ("averaged", "of them"), ("AdamW", "of them"),
         ("zeros in place", "host.call comes first"),
     ],
 )  # fmt: skip
 def test_graphed_training_steps(name, part):
     (ours, function), (want, _) = trained(name, 6, mode="reduce-overhead"), trained(name, 6, mode="default")
-    assert part in mytorch.compiler.explain(function).splitlines()[-1]
+    line = mytorch.compiler.explain(function).splitlines()[-1]
+    assert part in line
+    if name in ("usual", "AdamW"):  # all but the step of an optimizer whose learning rate is a float
+        count, in_graph = map(int, re.findall(r"(\d+) (?:instructions|of them)", line))
+        assert count - in_graph == 1
     same(ours, want)
 
 

@@ -24,6 +24,7 @@ from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
 from .memory import last_uses, scheduled
 from .program import Instruction, Program, Reference, Value, fits
+from .recorded import RecordedStep
 from .sources import module_of
 
 SMALL = 1 << 14  # elements of arrays that one thread works on
@@ -47,6 +48,8 @@ class Executable:
         self._namespace |= {"errors": errors, "IGNORE": IGNORE}
         exec(compile(_without_warnings(text), f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
+        self._program = program
+        self._recorded: dict[str, Any] | None = None  # what `_namespace` is, for recorded runs
         self._transposed = [(_name(y), _name(x)) for y, x in transposed_state(program).items()]
         self._transpose()
         changed = {value for i in program.instructions if not i.is_host for value in i.written}
@@ -98,13 +101,25 @@ class Executable:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
+        run = self._run if _state.stream is None else self._recorded_run()
         if not self._has_kernels:
-            return self._run(*raws)
+            return run(*raws)
         recording, _state.recording = _state.recording, self._has_vjps  # do kernels save?
         try:
-            return self._run(*raws)
+            return run(*raws)
         finally:
             _state.recording = recording
+
+    def _recorded_run(self) -> Callable:
+        """Returns the function that shows its instructions to logs and profilers."""
+        if self._recorded is None:
+            text, self._recorded = source_of(self._program, is_recorded=True)
+            loops = [name for name in self._namespace if name.startswith("loop")]
+            self._recorded |= {name: self._namespace[name] for name in (*loops, "errors", "IGNORE")}
+            exec(compile(_without_warnings(text), f"<{self._program.name}>", "exec"), self._recorded)
+        changing = [_name(value) for value, _, _ in self._state] + [y for y, _ in self._transposed]
+        self._recorded |= {name: self._namespace[name] for name in changing}
+        return self._recorded["run"]
 
 
 def loops_of(program: Program, kind: str) -> list[str]:
@@ -115,8 +130,12 @@ def loops_of(program: Program, kind: str) -> list[str]:
     return [loop_triton.source(given["loop"], given["n"], name) for name, given in loops]
 
 
-def source_of(program: Program) -> tuple[str, dict[str, Any]]:
-    """Returns the source of the function `run`, and what is in its namespace."""
+def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[str, Any]]:
+    """Returns the source of the function `run`, and what is in its namespace.
+
+    Args:
+        is_recorded: with a block for each instruction (see `recorded`).
+    """
     target = program.device
     namespace: dict[str, Any] = {"np": np, "flat": flat, "product": product}
     if target is not CPU:
@@ -131,9 +150,12 @@ def source_of(program: Program) -> tuple[str, dict[str, Any]]:
         last = [value for value in last if value not in ready]
         if i.outputs and i.outputs[0] in ready:
             continue
-        lines += [f"    {line}" for line in _lines(number, i, namespace, vectors, target)]
+        body = _lines(number, i, namespace, vectors, target)
         if target is CPU:
-            lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
+            body += [line for y in i.outputs if y.storage in changed for line in _writable(y, i)]
+        if is_recorded and not i.is_host:  # which record themselves
+            body = _recorded_lines(number, i, body, instructions, namespace)
+        lines += [f"    {line}" for line in body]
         lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n".join(lines), namespace
@@ -144,6 +166,21 @@ def _without_warnings(text: str) -> str:
     head, _, body = text.partition("\n")
     body = f"    try:\n{indent(body, '    ')}\n    finally:\n        errors.reset(token)"
     return f"{head}\n    token = errors.set(IGNORE)\n{body}"
+
+
+def _recorded_lines(
+    number: int, i: Instruction, body: list[str], instructions: list[Instruction], namespace: dict[str, Any]
+) -> list[str]:  # fmt: skip
+    """Returns the lines of an instruction within a block of the stream."""
+    is_vjp = i.name == "kernel.vjp"
+    maker = next((k for k, x in enumerate(instructions) if is_vjp and i.args[0] in x.outputs), -1)
+    namespace[f"step{number}"] = RecordedStep(i, None if maker < 0 else instructions[maker])
+    arrays = [x for x in i.outputs if x.dtype.kind != "O"]
+    given = _source(tuple(i.args[i.name == "kernel" :]), namespace)
+    origin = f", block{maker}" if maker >= 0 else ""
+    head = f"with step{number}({given}{origin}) as block{number}:"
+    made = f"block{number}.outputs = {_source(tuple(arrays), namespace)}"
+    return [head, *[f"    {line}" for line in (*body, made)]]
 
 
 def transposed_state(program: Program) -> dict[Value, Value]:

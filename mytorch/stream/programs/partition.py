@@ -175,4 +175,6 @@ def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Va
     incoming = [tracer.fresh(raw_of(y)) for y in roots]
     grads = iter(grad(roots, wanted, [from_raw(g) for g in incoming], allow_unused=True))
     found = [next(grads) if x.requires_grad else None for x in given]
-    return [*map(tracer.value, incoming)], [None if g is None else tracer.value(raw_of(g)) for g in found]
+    copied = {i.outputs[0]: i.args[0] for i in tracer.instructions if i.name == ".copy"}  # the engine copies
+    values = [None if g is None else tracer.value(raw_of(g)) for g in found]  # what isn't its own, as always
+    return [*map(tracer.value, incoming)], [copied.get(value, value) for value in values]
