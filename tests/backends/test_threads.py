@@ -66,7 +66,7 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
             child.join()
             work()
             options = {{"multiprocessing_context": {method!r}, "timeout": 240}}
-            for total, running in data.DataLoader(Products(), None, num_workers=2, **options):
+            for total, running in data.DataLoader(Products(), None, num_workers=1, **options):
                 work()
                 print(round(float(total), 3), bool(running))
         """)
