@@ -22,11 +22,6 @@ VARIANTS = {"torch": TORCH, "mytorch": MYTORCH} | {
 VARIANTS["llama.cpp"] = Variant("llama.cpp, Q8_0", "mytorch", options=("llama.cpp",))
 
 
-def jobs(library: Any, size: str, *quantized: str) -> list[partial]:
-    """Returns the only job: tokens after a prompt."""
-    return [partial({"mytorch": in_mytorch, "torch": in_torch}[library.__name__], size, *quantized)]
-
-
 def in_mytorch(size: str, format: str | None = None) -> Task:
     import mytorch
     from mytorch.models import Llama, LlamaConfig
@@ -87,6 +82,10 @@ def in_torch(size: str) -> Task:
         return 0.0
 
     return Task(generate)
+
+
+def jobs(library: Any, size: str, *quantized: str) -> list[partial]:
+    return [partial({"mytorch": in_mytorch, "torch": in_torch}[library.__name__], size, *quantized)]
 
 
 def main(argv: list[str] | None = None) -> None:

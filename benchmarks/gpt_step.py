@@ -2,13 +2,11 @@
 
     python -m benchmarks.gpt_step [--generate] [--config nano|small|gpt2] [--variants] [--rounds N]
 
-A training step is forward, cross entropy, backward, gradient clipping and AdamW, in float32, on the same
-weights and tokens. Each library takes some steps in its turn, which start from the initial weights, since
-rounding grows in a long run until losses differ without a fault. With --generate a step is a whole text,
-token by token after a prompt, with a cache of keys and values, batch 1: always the most probable token, so
-that all write the same. A time is the median of a turn's steps, then of the quiet turns. torch-tuned is
-PyTorch with torch.compile, the fused AdamW and oneMKL asked for AVX-512; mytorch-numpy is mytorch without its
-compiled kernels. Exit code 1: losses or texts differ, or a worker failed.
+A training step is forward, cross entropy, backward, gradient clipping and AdamW, in float32. The steps of a
+turn start from the initial weights, since rounding grows in a long run until losses differ without a fault.
+With --generate a step is a whole text after a prompt, with a cache of keys and values, batch 1, always of the
+most probable token. torch-tuned is PyTorch with torch.compile, the fused AdamW and oneMKL asked for AVX-512;
+mytorch-numpy is mytorch without its compiled kernels.
 """
 
 import itertools
