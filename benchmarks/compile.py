@@ -219,7 +219,7 @@ def task(library: Any, job: Job, is_compiled: bool) -> Task:
             result = call()
         return result.reshape(-1)[0].item()
 
-    return Task(step)
+    return Task(step, calls=job.calls)
 
 
 def first_calls() -> None:
@@ -241,19 +241,6 @@ def first_call() -> None:
     print(f"{time.perf_counter() - start:.2f} s")
 
 
-def table(result: dict) -> str:
-    """Returns a table with a row for each job: ms a call, and ratios to the first implementation."""
-    rows = []
-    for row in result["rows"]:
-        times = [by["ms"] / JOBS[row["name"]].calls for by in row["by"].values()]
-        ratios = [f"{ms / times[0]:.2f}" for ms in times[1:]]
-        cells = [*[f"{ms:.3f}" for ms in times], *ratios, harness.quiet(row["by"].values())]
-        rows.append([row["name"], row["size"], *cells])
-    labels = [*result["implementations"]]
-    ratios = [f"{label}, ratio" for label in labels[1:]]
-    return harness.table(["ms", "size", *labels, *ratios, "quiet turns"], rows)
-
-
 def main(argv: list[str] | None = None) -> None:
     options = harness.parser("compile", __doc__, 5)
     add = options.add_argument
@@ -269,8 +256,7 @@ def main(argv: list[str] | None = None) -> None:
     rows = [(name, JOBS[name].size) for name in args.jobs]
     variants = [VARIANTS[name] for name in args.variants]
     result = harness.measure(plan, variants, [",".join(args.jobs)], rows, args)
-    agreed = f"the results differ by {result['largest_difference']:.1e} at most"
-    harness.show(f"Compiled programs, float32; {agreed}", result, table(result), args)
+    harness.show("Compiled programs, float32, ms", result, harness.by_job(result), args)
 
 
 if __name__ == "__main__":

@@ -41,10 +41,12 @@ NUMPY = Variant("NumPy alone", "mytorch", {"USE_FUSED_OPS": "0"})
 
 @dataclass(frozen=True)
 class Task:
-    """A job in a worker: a step, which returns a number to compare, and an untimed check before the steps."""
+    """A job in a worker: a step, which returns a number to compare, and an untimed check before the steps;
+    times are those of one of the `calls`, or tokens, in a step."""
 
     step: Callable[[], float]
     check: Callable[[], float] | None = None
+    calls: int = 1
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ def measure(
 
 def show(title: str, result: dict, shown: str, options: argparse.Namespace) -> None:
     """Prints the figures with what they depend on, and writes them to `--out`."""
-    print(title, f"{result['cpu']}, {result['date']}", sep="\n")
+    print(f"{title}; the results differ by {result['largest_difference']:.1e} at most")
+    print(f"{result['cpu']}, {result['date']}")
     for label, about in result["implementations"].items():
         print(f"{label}: {about['version']}; {about['threads']} threads")
     rule = f"Turns with more than {options.other_cores:g} cores of others are left out, unless all are."
@@ -194,22 +197,23 @@ def write(path: Path, what: str | dict) -> None:
 
 
 def by_job(result: dict) -> str:
-    """Returns a table with a row for each job; the ratio is the second time by the first."""
+    """Returns a table with a row for each job; the ratios are those of the other times to the first."""
     rows = []
     for row in result["rows"]:
-        times = [by["ms"] for by in row["by"].values()]
-        cells = [row["name"], row["size"], *(f"{ms:.2f}" for ms in times)]
-        rows.append([*cells, f"{times[1] / times[0]:.2f}", quiet(row["by"].values())])
-    return table(["", "size", *result["implementations"], "ratio", "quiet turns"], rows)
+        first, *others = times = [by["ms"] for by in row["by"].values()]
+        cells = [row["name"], row["size"], *(f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}" for ms in times)]
+        ratios = ", ".join(f"{ms / first:.2f}" for ms in others)
+        rows.append([*cells, ratios, quiet(row["by"].values())])
+    return table(["", "size", *result["implementations"], "ratios", "quiet turns"], rows)
 
 
-def by_library(result: dict, what: str, count: int, tokens: int) -> str:
-    """Returns a table with a row for each implementation of the only job, of `count` steps or tokens."""
+def by_library(result: dict, what: str, tokens: int = 1) -> str:
+    """Returns a table with a row for each implementation of the only job, of so many tokens."""
     first, rows = next(iter(result["rows"][0]["by"].values())), []
     for label, by in result["rows"][0]["by"].items():
-        low, high = (limit / count for limit in by["span_ms"])
+        low, high = by["span_ms"]
         rows.append([
-            label, f"{by['ms'] / count:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
+            label, f"{by['ms']:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
             f"{by['ms'] / first['ms']:.2f}", f"{by['peak_memory'] / 2**20:,.0f} MiB", quiet([by]),
         ])  # fmt: skip
     head = ["", f"ms/{what}", "fastest – slowest", "tokens/s", "ratio", "peak RSS", "quiet turns"]
