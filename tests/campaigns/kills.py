@@ -24,7 +24,7 @@ from mytorch.accelerate import checkpoint
 from tests.accelerate import train_and_save as program
 
 DEADLINE = 300  # seconds
-TRIES = 8
+TRIES = 12
 KNOWN = {}
 STEPS, KEPT = 5, 2
 
