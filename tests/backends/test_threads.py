@@ -217,6 +217,18 @@ print(gc.isenabled())
     assert [d.stderr.count("compiling kernels") for d in done] == [1, 0]
 
 
+def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
+    code = KERNEL + "F.relu(x, fused=True)"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "MYTORCH_COMPILE": "wait"}
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    texts = [process.communicate(timeout=300)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], texts
+    assert sorted(text.count("compiling kernels") for text in texts) == [0, 1]
+
+
 def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     code = "import numba.core.caching as c\nc.CacheImpl._locator_classes.clear()\n"
     code += "print(F.relu(x, fused=True).sum().item())"  # it is compiled fast
