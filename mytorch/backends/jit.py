@@ -135,7 +135,9 @@ def _one_at_a_time(compile: Callable, source: str) -> Callable:
             with contextlib.suppress(ImportError, OSError):
                 import fcntl
 
-                fcntl.flock(stack.enter_context(open(source, "rb")), fcntl.LOCK_EX)
+                file = stack.enter_context(open(source, "rb"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+                stack.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a child that was forked has the file, too
             return compile(signature)
 
     return locked
