@@ -30,8 +30,7 @@ def command(folder, *args, **env):
         [sys.executable, "-m", "benchmarks.gpu", "--out", str(folder), "--no-peer", *args],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, **interpreted, **env}, timeout=900,
     )  # fmt: skip
-    file = folder / "gpu.json"
-    return done, json.loads(file.read_text()) if file.exists() else None
+    return done, json.loads((folder / "gpu.json").read_text())
 
 
 @linux
@@ -67,9 +66,9 @@ def test_a_broken_kernel_is_a_row_and_the_rest_goes_on(tmp_path):
     assert len(rows) == 11 and len(failed) == 3 and len(wrong) == 5
     assert {row["kernel"] for row in failed} == {"scale"} and "exit code 7" in failed[-1]["failed"]
     assert {row["kernel"] for row in wrong} == {"cross_entropy"}
-    right, limits = [row for row in rows if row not in failed + wrong], dict.fromkeys(HALVES, 8e-3)
-    assert {row["kernel"] for row in right} == {"sum_of_squares"} and len(right) == 3
-    assert all(row["error"] < limits.get(row["dtype"], 1e-3) for row in right)
+    right = [row for row in rows if row not in failed + wrong]
+    assert [row["kernel"] for row in right] == ["sum_of_squares"] * 3
+    assert max(row["error"] for row in right) < 8e-3
     assert "rows from 30: error" in wrong[-1]["wrong"]
 
 
@@ -170,11 +169,9 @@ def test_a_graph_has_the_losses_of_single_steps(fake_cuda):
 
 def test_a_profile_has_the_times_of_a_step(fake_cuda):
     found = training.profile(mytorch, TINY, "eager", "bfloat16")
-    assert 0 < found["host_ms"] <= found["ms"]
-    calls = {name: calls for name, calls, _ in found["kernels"]}
+    calls = {name: count for name, count, _ in found["kernels"]}
     assert calls["AdamW.step"] == 1 and calls["self_attention"] == TINY.train.n_layer
-    lines = [line.split() for line in tables.markdown(result(profile=[found])).splitlines()]
-    assert ["AdamW.step", "|", "1"] in [line[3:6] for line in lines]
+    assert 0 < found["host_ms"] <= found["ms"] and "AdamW.step |" in tables.markdown(result(profile=[found]))
 
 
 @pytest.mark.parametrize("dtype", HALVES)
