@@ -13,7 +13,7 @@ usage: bash run_tests.sh [--help] [ARGUMENTS OF PYTEST]
 
   bash run_tests.sh                        everything, in two processes
   bash run_tests.sh tests/optim -k adamw   a part of it; paths are relative to the repository
-  bash run_tests.sh -m "not slow"          without several processes, whole trainings, Triton, PyTorch's databases
+  bash run_tests.sh -m "not slow"          without processes, trainings, kernels, pretrained models, PyTorch's databases
   bash run_tests.sh -n 0 --pdb             in one process, with the debugger at the first failure
 
 The active environment (venv or conda) is used; without one, .venv is made. The first run installs the

@@ -25,8 +25,6 @@ from tokenizers import models, pre_tokenizers, trainers
 from mytorch.tokenizers import BPETokenizer
 from mytorch.tokenizers.pre_tokenizer import GPT2_PATTERN
 
-LIBRARIES = ("mytorch", "tokenizers", "tiktoken")
-
 
 def train_oracle(text: str, num_tokens: int) -> dict[str, int]:
     """Returns the vocabulary that Hugging Face's trainer learns."""
@@ -38,24 +36,17 @@ def train_oracle(text: str, num_tokens: int) -> dict[str, int]:
     return model.get_vocab()
 
 
-def timed(rounds: int, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Returns the median of the CPU seconds that each call takes, in turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            times[name].append(time.process_time() - start)
-    return {name: median(found) for name, found in times.items()}
+def seconds_of(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("text", type=Path, help="a UTF-8 file")
-    parser.add_argument(
-        "--vocab_size", type=int, default=1281, help="with <|endoftext|>; default: %(default)s"
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--vocab_size", type=int, default=1281, help="with <|endoftext|> (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
     args = parser.parse_args(argv)
     text = args.text.read_text(encoding="utf-8")
     ours = BPETokenizer.train(text, args.vocab_size)
@@ -81,8 +72,10 @@ def main(argv: list[str] | None = None) -> int:
     }
     print(f"{len(text.encode()):,} bytes, {len(ids):,} tokens of {args.vocab_size:,}; CPU seconds")
     for task, calls in tasks.items():
-        seconds = timed(args.rounds, dict(zip(LIBRARIES, calls, strict=False)))
-        row = [f"{name} {time:.3f} (ratio {seconds['mytorch'] / time:.2f})" for name, time in seconds.items()]
+        rounds = [[seconds_of(call) for call in calls] for _ in range(args.rounds)]  # in turns
+        times = [median(each) for each in zip(*rounds, strict=True)]
+        names = zip(("mytorch", "tokenizers", "tiktoken"), times, strict=False)
+        row = [f"{name} {time:.3f} (ratio {times[0] / time:.2f})" for name, time in names]
         print(f"{task:8}", "   ".join(row))
     return 0
 

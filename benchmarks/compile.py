@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, kernel_jobs
 from benchmarks.gpt import BETAS, CONFIGS, chain
 from benchmarks.harness import MYTORCH, TORCH, Plan, Task, Variant
 from benchmarks.machine import environment
@@ -31,7 +31,15 @@ VARIANTS = {
     "mytorch": MYTORCH,
     "mytorch-compiled": Variant("mytorch.compile", "mytorch", options=("compiled",)),
 }
-LENGTH, ROWS, COLUMNS, TOKENS, VOCABULARY = 10**7, 4096, 768, 512, 50304
+LENGTH = 10**7
+ROWS = (4096, 768)
+KERNELS = [
+    kernel_jobs.Job("softmax", (ROWS,), options=(-1,)),
+    kernel_jobs.Job("layer_norm", (ROWS, ROWS[1:], ROWS[1:]),
+                    call=lambda F, _, x, *p: F.layer_norm(x, ROWS[1:], *p)),
+    kernel_jobs.Job("gelu", (ROWS,)),
+    kernel_jobs.Job("cross_entropy", ((512, 50304),), constants=(kernel_jobs.tokens(512, 50304),)),
+]  # fmt: skip
 Call = Callable[[], Any]  # returns a tensor, whose first number is compared
 
 
@@ -152,25 +160,11 @@ def transcendental(library: Any, is_compiled: bool) -> Call:
     return function(library, is_compiled, ten, normal(library, LENGTH))
 
 
-def softmax(library: Any, is_compiled: bool) -> Call:
-    x, F = normal(library, ROWS, COLUMNS), library.nn.functional
-    return reference(library, is_compiled, lambda x: F.softmax(x, -1), x)
-
-
-def layer_norm(library: Any, is_compiled: bool) -> Call:
-    x, w, b = normal(library, ROWS, COLUMNS), normal(library, COLUMNS), normal(library, COLUMNS)
-    F = library.nn.functional
-    return reference(library, is_compiled, lambda x, w, b: F.layer_norm(x, (COLUMNS,), w, b), x, w, b)
-
-
-def gelu(library: Any, is_compiled: bool) -> Call:
-    return reference(library, is_compiled, library.nn.functional.gelu, normal(library, ROWS, COLUMNS))
-
-
-def cross_entropy(library: Any, is_compiled: bool) -> Call:
-    x, F = normal(library, TOKENS, VOCABULARY), library.nn.functional
-    target = library.from_numpy(np.random.default_rng(8).integers(0, VOCABULARY, TOKENS))
-    return reference(library, is_compiled, F.cross_entropy, x, target)
+def kernel(library: Any, is_compiled: bool, job: kernel_jobs.Job) -> Call:
+    """The reference of a kernel, if mytorch compiles it."""
+    F, constants = library.nn.functional, [library.from_numpy(a) for a in job.constants]
+    tensors = [normal(library, *size) for size in job.sizes]
+    return reference(library, is_compiled, lambda *xs: job.run(F, constants, *xs), *tensors)
 
 
 def adamw(library: Any, is_compiled: bool) -> Call:
@@ -206,12 +200,10 @@ JOBS = {
     "copyto": Job(f"np.copyto of {LENGTH:,}", 5, copyto),
     "sums": Job(f"10 sums, products, … of {LENGTH:,}", 5, sums_and_products),
     "exp": Job(f"10, with exp, tanh, sqrt, of {LENGTH:,}", 5, transcendental),
-    "softmax": Job(f"{ROWS:,} × {COLUMNS}", 10, softmax),
-    "layer_norm": Job(f"{ROWS:,} × {COLUMNS}", 10, layer_norm),
-    "gelu": Job(f"{ROWS:,} × {COLUMNS}", 10, gelu),
-    "cross_entropy": Job(f"{TOKENS} × {VOCABULARY:,}", 3, cross_entropy),
+    **{job.name: Job(f"{job.sizes[0][0]:,} × {job.sizes[0][1]:,}", 10, partial(kernel, job=job))
+       for job in KERNELS},
     "AdamW": Job(f"{LENGTH:,}", 3, adamw),
-}
+}  # fmt: skip
 
 
 def jobs(library: Any, names: str, *mode: str) -> list[Callable[[], Task]]:
@@ -227,7 +219,7 @@ def task(library: Any, job: Job, is_compiled: bool) -> Task:
             result = call()
         return result.reshape(-1)[0].item()
 
-    return Task(step)
+    return Task(step, calls=job.calls)
 
 
 def first_calls() -> None:
@@ -249,19 +241,6 @@ def first_call() -> None:
     print(f"{time.perf_counter() - start:.2f} s")
 
 
-def table(result: dict) -> str:
-    """Returns a table with a row for each job: ms a call, and ratios to the first implementation."""
-    rows = []
-    for row in result["rows"]:
-        times = [by["ms"] / JOBS[row["name"]].calls for by in row["by"].values()]
-        ratios = [f"{ms / times[0]:.2f}" for ms in times[1:]]
-        cells = [*[f"{ms:.3f}" for ms in times], *ratios, harness.quiet(row["by"].values())]
-        rows.append([row["name"], row["size"], *cells])
-    labels = [*result["implementations"]]
-    ratios = [f"{label}, ratio" for label in labels[1:]]
-    return harness.table(["ms", "size", *labels, *ratios, "quiet turns"], rows)
-
-
 def main(argv: list[str] | None = None) -> None:
     options = harness.parser("compile", __doc__, 5)
     add = options.add_argument
@@ -277,8 +256,7 @@ def main(argv: list[str] | None = None) -> None:
     rows = [(name, JOBS[name].size) for name in args.jobs]
     variants = [VARIANTS[name] for name in args.variants]
     result = harness.measure(plan, variants, [",".join(args.jobs)], rows, args)
-    agreed = f"the results differ by {result['largest_difference']:.1e} at most"
-    harness.show(f"Compiled programs, float32; {agreed}", result, table(result), args)
+    harness.show("Compiled programs, float32, ms", result, harness.by_job(result), args)
 
 
 if __name__ == "__main__":

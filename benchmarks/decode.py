@@ -22,11 +22,6 @@ VARIANTS = {"torch": TORCH, "mytorch": MYTORCH} | {
 VARIANTS["llama.cpp"] = Variant("llama.cpp, Q8_0", "mytorch", options=("llama.cpp",))
 
 
-def jobs(library: Any, size: str, *quantized: str) -> list[partial]:
-    """Returns the only job: tokens after a prompt."""
-    return [partial({"mytorch": in_mytorch, "torch": in_torch}[library.__name__], size, *quantized)]
-
-
 def in_mytorch(size: str, format: str | None = None) -> Task:
     import mytorch
     from mytorch.models import Llama, LlamaConfig
@@ -38,7 +33,7 @@ def in_mytorch(size: str, format: str | None = None) -> Task:
     if format is not None:
         mytorch.quantize(model, format)
     prompt = [list(range(PROMPT))]
-    return Task(lambda: float(model.generate(prompt, NEW, temperature=0) is None))
+    return Task(lambda: float(model.generate(prompt, NEW, temperature=0) is None), calls=NEW)
 
 
 def in_llama_cpp(config: Any) -> Task:
@@ -66,7 +61,7 @@ def in_llama_cpp(config: Any) -> Task:
             tokens = [model.sample(temp=0.0)]
         return 0.0
 
-    return Task(generate)
+    return Task(generate, calls=NEW)
 
 
 def in_torch(size: str) -> Task:
@@ -86,7 +81,11 @@ def in_torch(size: str) -> Task:
             cache, tokens = output.past_key_values, output.logits[:, -1:].argmax(-1)
         return 0.0
 
-    return Task(generate)
+    return Task(generate, calls=NEW)
+
+
+def jobs(library: Any, size: str, *quantized: str) -> list[partial]:
+    return [partial({"mytorch": in_mytorch, "torch": in_torch}[library.__name__], size, *quantized)]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -98,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     variants = [VARIANTS[name] for name in args.variants or VARIANTS]
     result = harness.measure(Plan("decode", 1, 1, 0.0), variants, [args.size], [("token", args.size)], args)
     title = f"Llama {args.size}: {NEW} tokens after a prompt of {PROMPT}, batch 1; {read_rate():.1f} GB/s"
-    harness.show(title, result, harness.by_library(result, "token", NEW, NEW), args)
+    harness.show(title, result, harness.by_library(result, "token"), args)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,11 @@ class Config:
     vocab_size: int
 
     @property
-    def tokens(self) -> int:
-        """Tokens in one training step."""
+    def tokens(self) -> int:  # of one training step
         return self.batch_size * self.context_length
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model has."""
         C = self.n_embd
         return (self.vocab_size + self.context_length) * C + self.n_layer * (12 * C * C + 2 * C) + C
 

@@ -1,7 +1,5 @@
 """GPT-2 in mytorch, through its public interface: training in any precision, and generation."""
 
-from collections.abc import Callable
-
 import mytorch  # before NumPy, as in a user's script: the import may choose OpenBLAS's kernels
 from benchmarks.gpt import BETAS, MAX_GRAD_NORM, WEIGHT_DECAY, Config, initial_weights, learning_rate
 from mytorch import Tensor
@@ -46,8 +44,8 @@ class Trainer:
         loss.backward(scale)
         return loss.detach()
 
-    def step(self, x: Tensor, y: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
-        """Computes gradients, calls `between`, and updates; returns the loss, without waiting for a GPU."""
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """Computes gradients and updates; returns the loss, without waiting for a GPU."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.steps)
         self.steps += 1
@@ -55,7 +53,6 @@ class Trainer:
         if self.mode == "captured" and self.graphed is None:
             self.graphed = mytorch.cuda.make_graphed_step(self.forward_backward, inputs)
         loss = (self.graphed or self.forward_backward)(*inputs).clone()
-        between()
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimizer)
         elif isinstance(self.optimizer, MixedPrecisionOptimizer):

@@ -1,7 +1,5 @@
 """The same GPT-2 in PyTorch, as nanoGPT trains it: autocast and GradScaler in half precision, fused AdamW."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -89,8 +87,8 @@ class Trainer:
         self.autocast = torch.autocast(device, getattr(torch, dtype), enabled=dtype != "float32")
         self.scaler = torch.amp.GradScaler(device, enabled=dtype == "float16")
 
-    def step(self, x: Tensor, y: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
-        """Computes gradients, calls `between`, and updates; returns the loss, without waiting for a GPU."""
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """Computes gradients and updates; returns the loss, without waiting for a GPU."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.steps)
         self.steps += 1
@@ -98,7 +96,6 @@ class Trainer:
         with self.autocast:
             loss = self.forward(x, y)
         self.scaler.scale(loss).backward()
-        between()
         self.scaler.unscale_(self.optimizer)
         nn.utils.clip_grad_norm_(self.parameters, MAX_GRAD_NORM)
         self.scaler.step(self.optimizer)

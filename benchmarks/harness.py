@@ -1,7 +1,8 @@
 """Two libraries in turn, each in a process of its own: quiet turns, medians, a table, JSON.
 
-A benchmark is a module with `jobs(library, *args)`, which its workers call: all that is timed, in order. The
-controller imports neither library.
+A benchmark is a module with `jobs(library, *args)`, which its workers call: all that is timed, in order. A
+time is the median of the steps of a turn, then of the quiet turns. Exit code 1: results differ, or a worker
+failed. The controller imports neither library.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.machine import cpu_model, watch
 from benchmarks.processes import Worker
@@ -40,10 +41,12 @@ NUMPY = Variant("NumPy alone", "mytorch", {"USE_FUSED_OPS": "0"})
 
 @dataclass(frozen=True)
 class Task:
-    """A job in a worker: a step, which returns a number to compare, and an untimed check before the steps."""
+    """A job in a worker: a step, which returns a number to compare, and an untimed check before the steps;
+    times are those of one of the `calls`, or tokens, in a step."""
 
     step: Callable[[], float]
     check: Callable[[], float] | None = None
+    calls: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,32 +59,30 @@ class Plan:
     tolerance: float  # of the numbers that the steps return, |a - b| / max(1, |b|)
 
 
-@dataclass
-class Measurement:
-    """The turns of one library at one job: ms, and the cores that others used (None: not known)."""
+class Turn(NamedTuple):
+    """ms of a step, the cores that other programs used (None: not known), and the peak of memory in bytes."""
 
-    turns: list[tuple[float, float | None]] = field(default_factory=list)
+    ms: float
+    others: float | None
     peak_memory: int = 0
 
-    def figures(self, limit: float) -> dict:
-        """Returns what is written down; others used `limit` cores at most in the turns that count, if any."""
-        quiet = [ms for ms, cores in self.turns if cores is None or cores <= limit]
-        times = quiet or [ms for ms, _ in self.turns]
-        return {
-            "ms": statistics.median(times),
-            "span_ms": [min(times), max(times)],
-            "quiet": len(quiet),
-            "all": len(self.turns),
-            "peak_memory": self.peak_memory,
-            "turns": self.turns,
-        }
+
+def figures(turns: list[Turn], limit: float) -> dict:
+    """Returns what is written down; others used `limit` cores at most in the turns that count, if any."""
+    quiet = [turn.ms for turn in turns if turn.others is None or turn.others <= limit]
+    times = quiet or [turn.ms for turn in turns]
+    return {
+        "ms": statistics.median(times), "span_ms": [min(times), max(times)], "quiet": len(quiet),
+        "all": len(turns), "peak_memory": max(turn.peak_memory for turn in turns),
+        "turns": [turn[:2] for turn in turns],
+    }  # fmt: skip
 
 
 class Turns:
     """Workers, by label, which take turns at the jobs of a plan; ends the program where one fails."""
 
     def __init__(self, plan: Plan, workers: dict[str, Worker]):
-        self.plan, self.workers = plan, workers
+        self.plan, self.workers, self.largest_difference = plan, workers, 0.0
 
     def ask(self, label: str, question: dict) -> Any:
         """Returns the result of a worker."""
@@ -90,28 +91,27 @@ class Turns:
             sys.exit(f"benchmarks.{self.plan.module}: {label}: {answer['error']}")
         return answer["result"]
 
-    def take(self, job: int, row: dict[str, Measurement], backwards: bool) -> float:
-        """Lets each worker do a job; returns the largest difference of their numbers."""
-        plan, values = self.plan, {}
-        question = {"do": "run", "job": job, "steps": plan.steps, "warm_up": plan.warm_up}
+    def take(self, job: int, row: dict[str, list[Turn]], backwards: bool) -> None:
+        """Lets each worker do a job, and compares their numbers with those of the first."""
+        values, question = {}, {"do": "run", "job": job}
+        question |= {"steps": self.plan.steps, "warm_up": self.plan.warm_up}
         for label in list(row)[:: -1 if backwards else 1]:  # to and fro, because the clock rate drifts
             time.sleep(PAUSE)
             answer, others = watch(lambda who=label: self.ask(who, question))
-            row[label].turns.append((statistics.median(answer["ms"]), others))
-            row[label].peak_memory = max(row[label].peak_memory, answer["peak_memory"])
+            row[label].append(Turn(statistics.median(answer["ms"]), others, answer["peak_memory"]))
             values[label] = answer["values"]
-        return max(self.difference(label, values[label], values[next(iter(row))]) for label in row)
+        for label in row:
+            self.compare(label, values[label], values[next(iter(row))])
 
-    def difference(self, label: str, values: list[float], reference: list[float]) -> float:
-        """Returns the largest difference of a worker's numbers from the reference, which is tolerated."""
-        differences = [abs(a - b) / max(1.0, abs(b)) for a, b in zip(values, reference, strict=True)]
-        for step, difference in enumerate(differences):
+    def compare(self, label: str, values: list[float], reference: list[float]) -> None:
+        for step, (a, b) in enumerate(zip(values, reference, strict=True)):
+            difference = abs(a - b) / max(1.0, abs(b))
             if not difference <= self.plan.tolerance:  # also if it is NaN
                 sys.exit(
-                    f"benchmarks.{self.plan.module}: {label}: {values[step]:.7f} instead of "
-                    f"{reference[step]:.7f} at step {step}, allowed {self.plan.tolerance:.0e}"
+                    f"benchmarks.{self.plan.module}: {label}: {a:.7f} instead of {b:.7f} at step {step}, "
+                    f"allowed {self.plan.tolerance:.0e}"
                 )
-        return max(differences)
+            self.largest_difference = max(difference, self.largest_difference)
 
 
 def parser(module: str, about: str, rounds: int) -> argparse.ArgumentParser:
@@ -142,8 +142,7 @@ def measure(
         args: of the module's `jobs`, whose names and sizes are `jobs`.
         options: of `parser`.
     """
-    rows = [{variant.label: Measurement() for variant in variants} for _ in jobs]
-    difference = 0.0
+    rows: list[dict[str, list[Turn]]] = [{variant.label: [] for variant in variants} for _ in jobs]
     with ExitStack() as stack:
         workers = {}
         for v in variants:
@@ -153,15 +152,15 @@ def measure(
         about = {label: turns.ask(label, {"do": "about"}) for label in workers}
         for number in range(options.rounds):
             for job, row in enumerate(rows):
-                difference = max(difference, turns.take(job, row, backwards=number % 2 == 1))
+                turns.take(job, row, backwards=number % 2 == 1)
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": cpu_model(),
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "implementations": about,
-        "largest_difference": difference,
+        "largest_difference": turns.largest_difference,
         "rows": [
-            {"name": name, "size": size, "by": {k: m.figures(options.other_cores) for k, m in row.items()}}
+            {"name": name, "size": size, "by": {k: figures(t, options.other_cores) for k, t in row.items()}}
             for (name, size), row in zip(jobs, rows, strict=True)
         ],
     }
@@ -169,7 +168,8 @@ def measure(
 
 def show(title: str, result: dict, shown: str, options: argparse.Namespace) -> None:
     """Prints the figures with what they depend on, and writes them to `--out`."""
-    print(title, f"{result['cpu']}, {result['date']}", sep="\n")
+    print(f"{title}; the results differ by {result['largest_difference']:.1e} at most")
+    print(f"{result['cpu']}, {result['date']}")
     for label, about in result["implementations"].items():
         print(f"{label}: {about['version']}; {about['threads']} threads")
     rule = f"Turns with more than {options.other_cores:g} cores of others are left out, unless all are."
@@ -197,22 +197,23 @@ def write(path: Path, what: str | dict) -> None:
 
 
 def by_job(result: dict) -> str:
-    """Returns a table with a row for each job; the ratio is the second time by the first."""
+    """Returns a table with a row for each job; the ratios are those of the other times to the first."""
     rows = []
     for row in result["rows"]:
-        times = [by["ms"] for by in row["by"].values()]
-        cells = [row["name"], row["size"], *(f"{ms:.2f}" for ms in times)]
-        rows.append([*cells, f"{times[1] / times[0]:.2f}", quiet(row["by"].values())])
-    return table(["", "size", *result["implementations"], "ratio", "quiet turns"], rows)
+        first, *others = times = [by["ms"] for by in row["by"].values()]
+        cells = [row["name"], row["size"], *(f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}" for ms in times)]
+        ratios = ", ".join(f"{ms / first:.2f}" for ms in others)
+        rows.append([*cells, ratios, quiet(row["by"].values())])
+    return table(["", "size", *result["implementations"], "ratios", "quiet turns"], rows)
 
 
-def by_library(result: dict, what: str, count: int, tokens: int) -> str:
-    """Returns a table with a row for each implementation of the only job, of `count` steps or tokens."""
+def by_library(result: dict, what: str, tokens: int = 1) -> str:
+    """Returns a table with a row for each implementation of the only job, of so many tokens."""
     first, rows = next(iter(result["rows"][0]["by"].values())), []
     for label, by in result["rows"][0]["by"].items():
-        low, high = (limit / count for limit in by["span_ms"])
+        low, high = by["span_ms"]
         rows.append([
-            label, f"{by['ms'] / count:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
+            label, f"{by['ms']:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
             f"{by['ms'] / first['ms']:.2f}", f"{by['peak_memory'] / 2**20:,.0f} MiB", quiet([by]),
         ])  # fmt: skip
     head = ["", f"ms/{what}", "fastest – slowest", "tokens/s", "ratio", "peak RSS", "quiet turns"]

@@ -12,7 +12,6 @@ import importlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,21 +29,12 @@ CONVOLUTIONS = [  # channels, height and width, channels out, kernel, stride, gr
 WARM_UP = 0.1  # seconds: threads that slept may find themselves on one core at first
 
 
-class Cost(NamedTuple):
-    """Numbers that are read or written, and operations, of a forward and of a backward pass."""
-
-    forward: int
-    backward: int = 0
-    forward_flops: int = 0
-    backward_flops: int = 0
-
-
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A call whose forward and backward passes are timed: `F.name(*arrays, *constants, *options)`.
 
     Attributes:
         sizes: shapes of its arrays, all of which get gradients.
+        cost: numbers that are read or written forward and backward, and operations forward and backward.
         constants: arrays without gradient.
         call: `(F, constants, *arrays)`, where the arguments have another order.
         no_grad: only the forward pass exists.
@@ -53,7 +43,7 @@ class Job:
 
     name: str
     sizes: tuple[tuple[int, ...], ...]
-    cost: Cost = Cost(0)
+    cost: tuple[int, int, int, int] = (0, 0, 0, 0)
     constants: tuple[np.ndarray, ...] = ()
     options: tuple = ()
     call: Callable[..., Any] | None = None
@@ -72,35 +62,38 @@ class Job:
 
 def jobs(config: Config, images: tuple[int, int, int, int]) -> list[Job]:
     """Returns all jobs, of a GPT-2 and of a batch of square images (N, C, H, H)."""
-    return [*_pointwise(config), *_rows(config), *_images(images), *_products(config), *_attention(config)]
+    return [*_hidden(config), *_rows(config), *_images(images), *_products(config), *_attention(config)]
 
 
-def _pointwise(config: Config) -> list[Job]:
+def _hidden(config: Config) -> list[Job]:
     """What works on each number of the hidden layer by itself, or on pairs of them."""
     wide = ((config.tokens, 4 * config.n_embd),)
     n = math.prod(wide[0])
     names = ("gelu", "silu", "relu", "leaky_relu", "squared_relu", "sigmoid", "tanh")
-    found = [Job(name, wide, Cost(2 * n, 3 * n)) for name in names]
-    found += [Job(name, wide, Cost(3 * n // 2, 5 * n // 2)) for name in ("swiglu", "geglu")]
-    return [*found, Job("dropout", wide, Cost(2 * n, 2 * n), options=(0.1,))]
+    found = [Job(name, wide, (2 * n, 3 * n, 0, 0)) for name in names]
+    found += [Job(name, wide, (3 * n // 2, 5 * n // 2, 0, 0)) for name in ("swiglu", "geglu")]
+    return [*found, Job("dropout", wide, (2 * n, 2 * n, 0, 0), options=(0.1,))]
 
 
 def _rows(config: Config) -> list[Job]:
     """What works along the features of a token, or along a row of scores; embeddings."""
     N, C, V, T = config.tokens, config.n_embd, config.vocab_size, config.context_length
-    n, scores, heads = N * C, (N, max(T, 1024)), (config.batch_size, config.n_head, T, C // config.n_head)
-    stays = Cost(2 * n, 3 * n)  # in backward x and the gradient are read, the other gradient is written
-    softmax = Cost(2 * math.prod(scores), 3 * math.prod(scores))
+    x, w, scores, n = (N, C), (C,), (N, max(T, 1024)), N * C
+    heads = (config.batch_size, config.n_head, T, C // config.n_head)
+    stays = (2 * n, 3 * n, 0, 0)  # in backward x and the gradient are read, the other gradient is written
+    softmax = (2 * math.prod(scores), 3 * math.prod(scores), 0, 0)
+    phase = np.outer(np.arange(T), 1e4 ** -np.linspace(0, 1, heads[-1] // 2, endpoint=False))
+    angles = np.cos(phase).astype(np.float32), np.sin(phase).astype(np.float32)
     return [
-        Job("layer_norm", ((N, C), (C,), (C,)), stays, call=lambda F, _, x, *p: F.layer_norm(x, (C,), *p)),
-        Job("rms_norm", ((N, C), (C,)), stays, call=lambda F, _, x, w: F.rms_norm(x, (C,), w)),
-        Job("add_layer_norm", ((N, C), (N, C), (C,), (C,)), Cost(4 * n, 4 * n),
+        Job("layer_norm", (x, w, w), stays, call=lambda F, _, x, *p: F.layer_norm(x, (C,), *p)),
+        Job("rms_norm", (x, w), stays, call=lambda F, _, x, w: F.rms_norm(x, (C,), w)),
+        Job("add_layer_norm", (x, x, w, w), (4 * n, 4 * n, 0, 0),
             call=lambda F, _, x, r, *p: F.add_layer_norm(x, r, (C,), *p)),
         Job("softmax", (scores,), softmax, options=(-1,)),
         Job("log_softmax", (scores,), softmax, options=(-1,)),
-        Job("embedding", ((V, C),), Cost(2 * n, n + V * C), (_tokens(N, V),),
+        Job("embedding", ((V, C),), (2 * n, n + V * C, 0, 0), (tokens(N, V),),
             call=lambda F, constants, w: F.embedding(*constants, w)),
-        Job("rotary_embedding", (heads,), Cost(2 * n, 2 * n), _angles(T, heads[-1] // 2)),
+        Job("rotary_embedding", (heads,), (2 * n, 2 * n, 0, 0), angles),
     ]  # fmt: skip
 
 
@@ -109,11 +102,11 @@ def _images(x: tuple[int, int, int, int]) -> list[Job]:
     images, C, H, _ = x
     n, w, flat = math.prod(x), (C,), (images, C, H * H)
     return [
-        Job("group_norm", (x, w, w), Cost(2 * n, 3 * n), call=lambda F, _, x, *p: F.group_norm(x, 32, *p)),
-        Job("batch_norm", (x, w, w), Cost(3 * n, 5 * n),
+        Job("group_norm", (x, w, w), (2 * n, 3 * n, 0, 0), call=lambda F, _, x, *p: F.group_norm(x, 32, *p)),
+        Job("batch_norm", (x, w, w), (3 * n, 5 * n, 0, 0),
             call=lambda F, _, x, *p: F.batch_norm(x, None, None, *p, True)),
-        Job("conv2d", (x, (C, C, 3, 3), w), Cost(2 * n, 3 * n, 18 * n * C, 36 * n * C), options=(1, 1)),
-        Job("conv1d", (flat, (C, C, 3), w), Cost(2 * n, 3 * n, 6 * n * C, 12 * n * C), options=(1, 1)),
+        Job("conv2d", (x, (C, C, 3, 3), w), (2 * n, 3 * n, 18 * n * C, 36 * n * C), options=(1, 1)),
+        Job("conv1d", (flat, (C, C, 3), w), (2 * n, 3 * n, 6 * n * C, 12 * n * C), options=(1, 1)),
     ]  # fmt: skip
 
 
@@ -132,24 +125,25 @@ def _products(config: Config) -> list[Job]:
     """Linear maps and losses; with both in one the logits stay on the chip."""
     N, C, V, rows = config.tokens, config.n_embd, config.vocab_size, min(config.tokens // 4, 8192)
     x, w, y, flops = N * C, 4 * C * C, 4 * N * C, 8 * N * C * C
-    both, logits, targets = (rows + V) * C, 2 * rows * C * V, (_tokens(rows, V),)
+    both, logits, targets = (rows + V) * C, 2 * rows * C * V, (tokens(rows, V),)
+    map_, bias = ((N, C), (4 * C, C)), (4 * C,)
     return [
-        Job("linear", ((N, C), (4 * C, C)), Cost(x + w + y, 2 * x + 2 * w + y, flops, 2 * flops)),
-        Job("linear_activation", ((N, C), (4 * C, C), (4 * C,)),
-            Cost(x + w + y, 2 * x + 2 * w + 2 * y, flops, 2 * flops)),
-        Job("cross_entropy", ((rows, V),), Cost(rows * V, 2 * rows * V), targets),
-        Job("linear_cross_entropy", ((rows, C), (V, C)), Cost(both, 2 * both, logits, 2 * logits), targets),
-    ]  # fmt: skip
+        Job("linear", map_, (x + w + y, 2 * x + 2 * w + y, flops, 2 * flops)),
+        Job("linear_activation", (*map_, bias), (x + w + y, 2 * x + 2 * w + 2 * y, flops, 2 * flops)),
+        Job("cross_entropy", ((rows, V),), (rows * V, 2 * rows * V, 0, 0), targets),
+        Job("linear_cross_entropy", ((rows, C), (V, C)), (both, 2 * both, logits, 2 * logits), targets),
+    ]
 
 
 def _attention(config: Config) -> list[Job]:
     T, C, H, B = config.context_length, config.n_embd, config.n_head, min(config.batch_size, 16)
-    x, one, n, joint = (B, H, T, C // H), (B, H, 1, C // H), B * T * C, self_attention(config, B)
+    x, one, joint = (B, H, T, C // H), (B, H, 1, C // H), self_attention(config, B)
     return [
         Job("scaled_dot_product_attention", (x,) * 3, joint.cost,
             call=lambda F, _, *a: F.scaled_dot_product_attention(*a, is_causal=True)),
         joint,
-        Job("cached_attention", (one, one, one, x, x), Cost(2 * n, 0, 4 * n), options=(T - 1,), no_grad=True),
+        Job("cached_attention", (one, one, one, x, x), (2 * B * T * C, 0, 4 * B * T * C, 0), options=(T - 1,),
+            no_grad=True),
     ]  # fmt: skip
 
 
@@ -160,17 +154,12 @@ def self_attention(config: Config, batch_size: int) -> Job:
     """
     T, C, H = config.context_length, config.n_embd, config.n_head
     n = batch_size * T * C
-    return Job("self_attention", ((batch_size, T, 3 * C),), Cost(4 * n, 8 * n, 2 * n * T, 5 * n * T),
+    return Job("self_attention", ((batch_size, T, 3 * C),), (4 * n, 8 * n, 2 * n * T, 5 * n * T),
                call=lambda F, _, x: F.self_attention(x, H, is_causal=True))  # fmt: skip
 
 
-def _tokens(count: int, classes: int) -> np.ndarray:
+def tokens(count: int, classes: int) -> np.ndarray:
     return np.random.default_rng(8).integers(0, classes, count)
-
-
-def _angles(positions: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    phase = np.outer(np.arange(positions), 1e4 ** -np.linspace(0, 1, pairs, endpoint=False))
-    return np.cos(phase).astype(np.float32), np.sin(phase).astype(np.float32)
 
 
 def normal(size: tuple[int, ...], seed: int) -> np.ndarray:

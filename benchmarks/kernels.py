@@ -2,8 +2,7 @@
 
     python -m benchmarks.kernels [--kernels NAME...] [--rounds N] [--out FILE]
 
-The libraries take turns at every kernel, on the same arrays, in float32. A time is the median of a turn's
-steps, then of the quiet turns. Exit code 1: the results differ, or a worker failed.
+The libraries take turns at every kernel, on the same arrays, in float32.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,6 @@ JOBS = [
 
 
 def jobs(library: Any, *names: str) -> list[Callable[[], Task]]:
-    """Returns what a worker runs."""
     return [partial(kernel_jobs.task, library, job) for job in JOBS if job.name in names]
 
 

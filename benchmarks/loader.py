@@ -2,10 +2,8 @@
 
     python -m benchmarks.loader [--rounds N] [--out FILE]
 
-The libraries take turns at every load, on the same arrays, with persistent workers and the default
-prefetch_factor, and without workers. A time is that of a whole pass, of which the program reads one number a
-batch, through NumPy; a pass before, which isn't timed, compares all that the batches hold. Exit code 1: the
-batches differ, or a worker failed.
+A time is that of a pass over the same arrays, of which the program reads one number a batch, through NumPy; a
+pass before, which isn't timed, compares all that the batches hold. Workers are persistent.
 """
 
 import zlib
@@ -66,11 +64,6 @@ class Samples:
         return self.to_tensor(x)
 
 
-def jobs(library: Any, loads: str) -> list[Callable[[], Task]]:
-    """Returns what a worker runs."""
-    return [partial(loading, library, load) for load in LOADS[loads]]
-
-
 def loading(library: Any, load: Load) -> Task:
     """Returns passes through the dataset, and a checksum of all that the batches hold."""
     loader = import_module(f"{library.__name__}.utils.data").DataLoader(
@@ -81,6 +74,10 @@ def loading(library: Any, load: Load) -> Task:
         step=lambda: sum(float(batch.numpy().reshape(-1)[-1]) for batch in loader),
         check=lambda: float(reduce(lambda value, batch: zlib.crc32(batch.numpy(), value), loader, 0)),
     )
+
+
+def jobs(library: Any, loads: str) -> list[Callable[[], Task]]:
+    return [partial(loading, library, load) for load in LOADS[loads]]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 # Each library chooses its kernels for this processor. Some systems name older ones for all users, so that
@@ -40,49 +40,30 @@ def environment() -> dict[str, str]:
     return {name: threads for name in THREAD_VARIABLES} | kept
 
 
-def total_busy_seconds() -> float | None:
-    """Returns the time since boot in which our cores were not idle; None without /proc/stat.
+def busy_seconds() -> tuple[float, float]:
+    """Returns the time since boot in which our cores were not idle, and what of it this process used, with
+    its children.
 
-    Taken as clock minus idle: the kernel measures idle time exactly, while it samples the other columns.
-    Time that a hypervisor gave to another machine counts as busy. Source: proc_stat(5).
+    The first is the clock less the idle time, which the kernel measures exactly while it samples the other
+    columns. Time that a hypervisor gave to another machine counts as busy.
     """
-    if not (PROC / "stat").exists():
-        return None
-    lines = (PROC / "stat").read_text().splitlines()
-    cores = os.sched_getaffinity(0)
-    columns = {name: values for name, *values in (line.split() for line in lines)}
-    idle = sum(int(columns[f"cpu{core}"][3]) + int(columns[f"cpu{core}"][4]) for core in cores)
-    return time.clock_gettime(time.CLOCK_BOOTTIME) * len(cores) - idle / TICKS
-
-
-def tree_busy_seconds(root: int) -> float:
-    """Returns the CPU time of process `root` and its descendants. Source: proc_pid_stat(5)."""
-    parent, used = {}, {}
-    for folder in PROC.glob("[0-9]*"):
-        try:
-            columns = (folder / "stat").read_text().rpartition(")")[2].split()  # the name may hold spaces
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we were reading
-        parent[int(folder.name)] = int(columns[1])
-        used[int(folder.name)] = sum(int(ticks) for ticks in columns[11:15])  # also of its ended children
-
-    def descends(pid: int) -> bool:
-        while pid not in (root, 0):
-            pid = parent.get(pid, 0)
-        return pid == root
-
-    return sum(ticks for pid, ticks in used.items() if descends(pid)) / TICKS
+    cores, times = os.sched_getaffinity(0), psutil.cpu_times(percpu=True)
+    idle = sum(times[core].idle + times[core].iowait for core in cores)
+    own, me = 0.0, psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            own += sum(process.cpu_times()[:4])  # also of its ended children
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * len(cores) - idle, own
 
 
 def watch(action: Callable[[], Any]) -> tuple[Any, float | None]:
     """Returns the result of `action()`, and the cores that other programs kept busy (None: not known)."""
-    begin, all_busy, own_busy = time.perf_counter(), total_busy_seconds(), tree_busy_seconds(os.getpid())
+    if not PROC.exists():
+        return action(), None
+    begin, (busy, own) = time.perf_counter(), busy_seconds()
     result = action()
-    seconds = time.perf_counter() - begin
-    if all_busy is None:
-        return result, None
-    own_busy = tree_busy_seconds(os.getpid()) - own_busy
-    return result, (total_busy_seconds() - all_busy - own_busy) / seconds
+    seconds, (busy_after, own_after) = time.perf_counter() - begin, busy_seconds()
+    return result, (busy_after - busy - (own_after - own)) / seconds
 
 
 def forget_peak_memory() -> None:

@@ -6,42 +6,39 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.harness import Task
 from benchmarks.machine import forget_peak_memory, peak_memory
 from benchmarks.processes import serve
 
 
-def run(makers: list[Callable[[], Task]], job: int, steps: int, warm_up: int) -> dict:
-    """Makes a job; returns the times of its steps, the numbers of all that ran, and the peak of memory."""
-    gc.collect()  # the model of the turn before goes first: two at once would be a false peak
-    task, ms = makers[job](), []
-    forget_peak_memory()
-    values = [task.check()] if task.check else []
-    values += [task.step() for _ in range(warm_up)]
-    for _ in range(steps):
-        begin = time.perf_counter()
-        values.append(task.step())
-        ms.append((time.perf_counter() - begin) * 1e3)
-    return {"ms": ms, "values": values, "peak_memory": peak_memory()}
-
-
-def about(library: Any) -> dict:
-    """Returns the versions and the threads of a library."""
-    label = {"torch": "PyTorch {}", "mytorch": f"mytorch {{}}, NumPy {version('numpy')}"}[library.__name__]
-    return {"version": label.format(library.__version__), "threads": library.get_num_threads()}
-
-
-def main(name: str, module: str, *args: str) -> None:
+def tasks(name: str, module: str, *args: str) -> dict[str, Callable]:
+    """Returns what the process can be asked to do with a library and the jobs of a benchmark."""
     library = importlib.import_module(name)  # before NumPy, as in a user's script: it may choose its kernels
     if name == "torch":
         library.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    makers = importlib.import_module(f"benchmarks.{module}").jobs(library, *args)
-    serve({"about": lambda: about(library), "run": partial(run, makers)})
+    jobs = importlib.import_module(f"benchmarks.{module}").jobs(library, *args)
+    label = {"torch": "PyTorch {}", "mytorch": f"mytorch {{}}, NumPy {version('numpy')}"}[name]
+
+    def about() -> dict:
+        return {"version": label.format(library.__version__), "threads": library.get_num_threads()}
+
+    def run(job: int, steps: int, warm_up: int) -> dict[str, Any]:
+        """Makes a job; returns the times of its steps, the numbers of all that ran, and the memory's peak."""
+        gc.collect()  # the model of the turn before goes first: two at once would be a false peak
+        task, ms = jobs[job](), []
+        forget_peak_memory()
+        values = [task.check()] if task.check else []
+        values += [task.step() for _ in range(warm_up)]
+        for _ in range(steps):
+            begin = time.perf_counter()
+            values.append(task.step())
+            ms.append((time.perf_counter() - begin) * 1e3 / task.calls)
+        return {"ms": ms, "values": values, "peak_memory": peak_memory()}
+
+    return {"about": about, "run": run}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(tasks(*sys.argv[1:]))

@@ -20,17 +20,19 @@ from mytorch.random import _default
 from tests import seeds, strict_cupy
 from tests.strict_cupy.cublas import Cublas
 
-# Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler, PyTorch's
-# databases of samples, the stand-in for a GPU: left out by `bash run_tests.sh -m "not slow"`.
+# Several processes, kills and timeouts, whole trainings, Triton's interpreter and compiler, kernels one by
+# one, transformers' models, PyTorch's databases of samples, mypy, the stand-in for a GPU: left out by
+# `bash run_tests.sh -m "not slow"`.
 SLOW = (
-    "benchmarks/", "campaigns/", "database/", "device/", "distributed/", "triton/",
+    "benchmarks/", "campaigns/", "chat/", "database/", "device/", "distributed/", "nn/fused_ops/", "triton/",
     "accelerate/test_checkpoint", "accelerate/test_damage", "accelerate/test_ranks",
     "accelerate/test_readme_loop", "accelerate/test_restart", "backends/test_gemm",
     "backends/test_threads", "cli/test_checks", "cli/test_commands", "cli/test_compile",
     "cli/test_estimate_memory", "cli/test_settings",
+    "models/test_decoder_block", "models/test_gguf", "models/test_pretrained", "nn/test_quantization",
     "utils/data/test_life", "utils/data/test_start", "utils/data/test_state", "utils/data/test_workers",
     "test_as_torch", "test_cuda_graphs", "test_examples", "test_finetune_gpt2", "test_import",
-    "test_notebook", "test_programs", "test_reading", "test_tiny_chat", "test_train_gpt2",
+    "test_notebook", "test_programs", "test_reading", "test_stubs", "test_tiny_chat", "test_train_gpt2",
 )  # fmt: skip
 
 # Hypothesis takes the same examples in every run, however slow the machine is.

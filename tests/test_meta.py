@@ -20,6 +20,7 @@ from mytorch.models import GPT2, GPT2Config
 from mytorch.models.bert import Bert
 from mytorch.models.llama import Llama
 from tests.distributed.launched import ROOT, surroundings
+from tests.each import each
 
 
 def both(expression):
@@ -199,8 +200,8 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("layout", ARRAYS)
+@each("call", CALLS)
+@each("layout", ARRAYS)
 def test_strides_are_numpys(layout, call):
     x, function = ARRAYS[layout], CALLS[call]
     meta = new(x.shape, x.dtype)
@@ -229,8 +230,8 @@ MATRICES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("call", MATRICES)
-@pytest.mark.parametrize("shape", [(2, 5, 5), (2, 5, 3), (2, 3, 5)])
+@each("call", MATRICES)
+@each("shape", [(2, 5, 5), (2, 5, 3), (2, 3, 5)])
 def test_shapes_and_errors_are_numpys(shape, call):
     real = np.zeros(shape) + np.eye(*shape[1:])
     found = []

@@ -10,6 +10,7 @@ import torch
 
 import mytorch
 from mytorch import Array, Tensor, numpy_protocol
+from tests.each import each
 from tests.oracle import check
 
 RNG = np.random.default_rng(0)
@@ -200,7 +201,7 @@ def compare(ours, theirs, args, kwargs=None):
         check(lambda *xs: ours(*xs, **(kwargs or {})), theirs, *args)
 
 
-@pytest.mark.parametrize("name", UFUNCS)
+@each("name", UFUNCS)
 def test_ufuncs(name):
     theirs, args = UFUNCS[name]
     compare(getattr(np, name), theirs, args)
@@ -212,13 +213,13 @@ def test_ufunc_methods(name):
         compare(operator.attrgetter(name)(np), theirs, args)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@each("name", FUNCTIONS)
 def test_functions(name):
     for theirs, args, kwargs in FUNCTIONS[name]:
         compare(operator.attrgetter(name)(np), theirs, args, kwargs)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@each("name", FUNCTIONS)
 def test_on_a_gpu(name, fake_cuda):
     def on_gpu(x):
         if isinstance(x, np.ndarray):

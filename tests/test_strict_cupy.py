@@ -84,7 +84,7 @@ np.result_type(x, i).num; np.can_cast(x.dtype, i.dtype); np.iscomplexobj(x); x.t
 CASES = [case.strip() for case in EXPRESSIONS.replace("\n", ";").split(";") if case]
 
 
-@pytest.mark.parametrize("expression", CASES)
+@each("expression", CASES)
 def test_it_computes_what_numpy_computes(fake_cuda, expression):
     with np.errstate(all="ignore"):
         expected = eval(expression, {"np": np, "x": FLOATS, "i": INTS})
@@ -96,7 +96,7 @@ UFUNCS = [name for name, entry in NAMES["cupy"].items() if entry.loops]
 
 
 @each("dtype", ["int32", "int64", "float32", "float64"])
-@pytest.mark.parametrize("name", UFUNCS)
+@each("name", UFUNCS)
 def test_every_ufunc_gives_numpy_s_dtype_and_values(fake_cuda, name, dtype):
     function = getattr(fake_cuda, name)
     values = [1, 1, 1] if np.dtype(dtype).kind == "i" else [0.25, 0.5, 1]

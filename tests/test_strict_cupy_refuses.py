@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.each import each
 from tests.strict_cupy.names import NAMES
 
 FLOATS = np.linspace(0.1, 0.9, 12, dtype=np.float32).reshape(3, 4)
@@ -114,7 +115,7 @@ REFUSED = {  # statements with a CuPy array a and a NumPy array n, both (3, 4): 
 }
 
 
-@pytest.mark.parametrize("statement", REFUSED)
+@each("statement", REFUSED)
 def test_it_refuses(fake_cuda, statement):
     error, message = REFUSED[statement]
     names = {"np": np, "cupy": fake_cuda, "a": fake_cuda.array(FLOATS), "n": FLOATS.copy()}

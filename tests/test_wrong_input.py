@@ -6,6 +6,7 @@ import pytest
 import mytorch
 from mytorch import Array, Tensor, nn
 from mytorch.nn import functional as F
+from tests.each import each
 
 
 def leaf(*shape):
@@ -100,7 +101,7 @@ class Careless(nn.Module):
         self.weight = nn.Parameter(mytorch.ones(1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_wrong_input(kind):
     call, error, message = KINDS[kind]
     with pytest.raises(error, match=message):

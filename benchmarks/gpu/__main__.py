@@ -7,18 +7,16 @@ It needs CuPy and Triton; PyTorch, where it is installed, is the peer. Sections:
     ceilings   bandwidth of copies and sums, rate of matrix products in float32, TF32, float16, bfloat16
     train      GPT-2 124M, batch 64 x 1024, float16 and bfloat16: tokens a second, eager and as a CUDA graph,
                losses beside PyTorch's
-    profile    a step of it by kernel, and Python's time; kernels are shown where PyTorch is installed
+    profile    a step of it by kernel, and Python's time
     parity     every kernel in every dtype, odd and real sizes, against float64; cross entropy at full size
     kernels    forward and backward at GPT-2's sizes, against CuPy alone, PyTorch eager, torch.compile
 
-Each works in processes of its own, with a time limit. Whatever fails is a row with its error, and the rest
-goes on. All figures are in DIR/gpu.json, which is written after every row and keeps the sections of earlier
-runs on the same GPU and versions; DIR/gpu.md has the tables. Exit code 1: a result was wrong, or something of
-ours failed.
+Each works in processes of its own; what fails is a row with its error. DIR/gpu.json is written after every
+row and keeps the sections of earlier runs on the same GPU and versions; DIR/gpu.md has the tables. Exit code
+1: a result was wrong, or something of ours failed.
 """
 
 import argparse
-import datetime
 import json
 import os
 import sys
@@ -32,7 +30,7 @@ from benchmarks.gpu.tables import markdown, problems
 from benchmarks.harness import positive, write
 from benchmarks.processes import ask_all
 
-NAME = "benchmarks.gpu"
+NAME, DATE = "benchmarks.gpu", "%Y-%m-%d %H:%M:%S %z"
 START_S = 300.0  # that a process may take to say what it is: Triton builds its launcher, once
 
 
@@ -64,17 +62,6 @@ def introduce(library: str, size: str) -> dict:
     return answer["result"]
 
 
-def resume(file: Path, about: dict, peer: dict, size: str) -> dict:
-    """Returns the sections of an earlier run under the same conditions."""
-    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    same = (found.get("about"), found.get("peer"), found.get("size")) == (about, peer, size)
-    return found["sections"] if same else {}
-
-
-def now() -> str:
-    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-
-
 def measure(name: str, result: dict, args: argparse.Namespace) -> None:
     """Adds a section to the result, which is saved after every row."""
     begin, processes = time.monotonic(), args.jobs if name == "parity" else 1
@@ -84,12 +71,12 @@ def measure(name: str, result: dict, args: argparse.Namespace) -> None:
 
     def save(rows: list[dict]) -> None:
         seconds = round(time.monotonic() - begin, 1)
-        result["sections"][name] = {"date": now(), "seconds": seconds, "rows": rows}
+        result["sections"][name] = {"date": time.strftime(DATE), "seconds": seconds, "rows": rows}
         write(args.out / "gpu.json", result)
 
     save([])
     deadline = begin + 60 * args.minutes
-    sections.run(groups, args.size, sections.LIMITS[name], deadline, processes, save)
+    sections.run(groups, args.size, deadline, processes, save)
     write(args.out / "gpu.md", markdown(result))
 
 
@@ -101,8 +88,11 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(f"{NAME}: {about['missing']}")
     peer = {"missing": "--no-peer"} if args.no_peer else introduce("torch", args.size)
     say(f"{about['gpu']}; PyTorch: {peer.get('pytorch') or peer['missing']}")
-    known = resume(args.out / "gpu.json", about, peer, args.size)
-    result = {"date": now(), "about": about, "peer": peer, "size": args.size, "sections": known}
+    result = {"date": time.strftime(DATE), "about": about, "peer": peer, "size": args.size, "sections": {}}
+    if (args.out / "gpu.json").exists():  # of an earlier run
+        known = json.loads((args.out / "gpu.json").read_text("utf-8"))
+        if all(known[name] == result[name] for name in ("about", "peer", "size")):
+            result["sections"] = known["sections"]
     for name in args.sections:
         say(f"{name}:")
         measure(name, result, args)

@@ -9,18 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from benchmarks.gpu import vectors
-from benchmarks.gpu.parity import questions
 from benchmarks.gpu.sizes import SIZES, Size
 from benchmarks.kernel_jobs import jobs
 from benchmarks.processes import ask_all
 from tests.triton.cases import CASES
+from tests.triton.on_gpu import questions
 
 TRAINERS = {
     "mytorch": ("mytorch", "eager"), "mytorch, captured": ("mytorch", "captured"),
     "PyTorch eager": ("torch", "eager"), "torch.compile": ("torch", "compiled"),
 }  # fmt: skip
-
-
+LIMIT = 540.0  # seconds for one question
 say = functools.partial(print, file=sys.stderr, flush=True)
 
 
@@ -34,25 +33,21 @@ class Group(NamedTuple):
 
 
 def run(
-    groups: list[Group], size: str, limit: float, deadline: float, processes: int,
-    save: Callable[[list[dict]], None],
-) -> None:  # fmt: skip
-    """Asks all, and saves the rows after each answer; a question without a result is a row with "failed".
-
-    Args:
-        limit, deadline: see `ask_all`.
-        processes: at a time.
-    """
+    groups: list[Group], size: str, deadline: float, processes: int, save: Callable[[list[dict]], None]
+) -> None:
+    """Asks all, with so many processes at a time, and saves the rows after each answer; a question without a
+    result is a row with "failed". For the deadline see `ask_all`."""
     rows, lock = [], threading.Lock()
 
     def ask(group: Group) -> None:
         command, env = ["benchmarks.gpu.worker", group.library, size], own_cache | group.env
-        for question, answer in ask_all(command, env, group.questions, limit, deadline):
+        for question, answer in ask_all(command, env, group.questions, LIMIT, deadline):
             case = " ".join(str(value) for key, value in question.items() if key != "do")
             found = answer["result"] if "result" in answer else {"failed": answer["error"]}
             with lock:
                 rows.append({"who": group.who, "library": group.library, "case": case, **question, **found})
-                say(f"  {group.who}, {case}: {brief(found)}")
+                wrong = found.get("failed") or found.get("wrong")
+                say(f"  {group.who}, {case}" + (f": {reason(wrong)}" if wrong else ""))
                 save(rows)
 
     with (
@@ -61,14 +56,6 @@ def run(
     ):
         own_cache = {"MYTORCH_CACHE": cache} if processes > 1 else {}  # what is tuned in a crowd isn't kept
         list(pool.map(ask, groups))
-
-
-def brief(found: dict) -> str:
-    """Returns what went wrong, or the times and other figures of a result."""
-    if wrong := found.get("failed") or found.get("wrong"):
-        return f"{'FAILED' if 'failed' in found else 'WRONG'}, {reason(wrong)}"
-    figures = {key: each["ms"] if isinstance(each, dict) else each for key, each in found.items()}
-    return ", ".join(f"{key} {each:,.4g}" for key, each in figures.items() if isinstance(each, float))
 
 
 def reason(error: str) -> str:
@@ -91,22 +78,18 @@ def ceilings(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
     return [Group("mytorch", "mytorch", [{"do": "ceiling", "what": what} for what in whats])]
 
 
-def trainers(task: str, dtypes: list[str]) -> list[Group]:
+def train(size: Size, halves: list[str], chosen: list[str], task: str = "train") -> list[Group]:
     """Each implementation in a fresh process."""
     return [
         Group(who, library, [{"do": task, "dtype": dtype, "mode": mode}])
-        for dtype in dtypes
+        for dtype in halves
         for who, (library, mode) in TRAINERS.items()
     ]
 
 
-def train(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
-    return trainers("train", halves)
-
-
 def profile(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
     """In bfloat16 if there is one: with a loss scale PyTorch's update waits for the GPU."""
-    return trainers("profile", halves[-1:])
+    return train(size, halves[-1:], chosen, "profile")
 
 
 def parity(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
@@ -136,4 +119,3 @@ def kernels(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
 
 
 SECTIONS = {"ceilings": ceilings, "train": train, "profile": profile, "parity": parity, "kernels": kernels}
-LIMITS = {"ceilings": 120.0, "train": 540.0, "profile": 540.0, "parity": 300.0, "kernels": 240.0}

@@ -2,8 +2,7 @@
 
 import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -48,57 +47,26 @@ def train(library: Any, size: Size, mode: str, dtype: str, device: str = "cuda")
 
 
 def profile(library: Any, size: Size, mode: str, dtype: str, device: str = "cuda") -> dict:
-    """Profiles training steps that wait for the GPU at their end.
+    """Profiles training steps that wait for the GPU at their end, by the library's own profiler.
 
     Returns:
-        {"ms": of a step, "host_ms": until Python is done with it, "gradients_ms" and "update_ms" of the GPU,
-        "kernels": [(name, calls, ms), …], "missing": why there are none}
+        {"ms": of a step, "host_ms": until Python is done with it, "kernels": [(name, calls, ms), …]}
     """
     trainer, batches = prepare(library, size.train, WARM_UP + size.steps + 2, device, dtype, mode)
 
-    def timed() -> dict[str, float]:
-        first, middle, last = (library.cuda.Event(enable_timing=True) for _ in range(3))
+    def timed() -> tuple[float, float]:
         library.cuda.synchronize()
         begin = time.perf_counter()
-        first.record()
-        trainer.step(*next(batches), middle.record)
-        last.record()
+        trainer.step(*next(batches))
         host = time.perf_counter() - begin
         library.cuda.synchronize()
-        found = {"ms": (time.perf_counter() - begin) * 1e3, "host_ms": host * 1e3}
-        return found | {"gradients_ms": first.elapsed_time(middle), "update_ms": middle.elapsed_time(last)}
+        return (time.perf_counter() - begin) * 1e3, host * 1e3
 
     times = [timed() for _ in range(WARM_UP + size.steps)][WARM_UP:]
-    medians = {name: statistics.median(each[name] for each in times) for name in times[0]}
-    try:
-        return {**medians, "kernels": kernels_of(timed), "missing": ""}
-    except (ImportError, RuntimeError) as error:
-        return {**medians, "kernels": [], "missing": str(error)}
-
-
-def kernels_of(step: Callable[[], Any]) -> list[tuple[str, int, float]]:
-    """Returns the name, calls and milliseconds of all that the GPU runs in a step, the longest first.
-
-    CUPTI, which PyTorch's profiler reads, sees the kernels of all libraries in this process. Raises
-    ImportError or RuntimeError where there is none.
-    """
-    import torch
-
-    if not torch.cuda.is_available():
-        raise RuntimeError(f"the profiler of PyTorch {torch.__version__} finds no GPU")
+    ms, host_ms = map(statistics.median, zip(*times, strict=True))
     for _ in range(2):  # the first starts CUPTI
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-            step()
-    if found := totals(seen.events()):
-        return found
-    raise RuntimeError("CUPTI shows no kernels: the driver may allow that to the administrator only")
-
-
-def totals(events: Iterable[Any]) -> list[tuple[str, int, float]]:
-    """Returns those of `kernels_of`, out of the events of PyTorch's profiler."""
-    calls, ms = Counter(), Counter()
-    for event in events:
-        if event.device_type.name == "CUDA" and not event.is_user_annotation:
-            calls[event.name] += 1
-            ms[event.name] += event.time_range.elapsed_us() / 1e3
-    return [(name, calls[name], time) for name, time in ms.most_common()]
+        with library.profiler.profile(activities=[library.profiler.ProfilerActivity.CUDA]) as seen:
+            timed()
+    rows = [(each.key, each.count, each.self_device_time_total / 1e3) for each in seen.key_averages()]
+    kernels = sorted((row for row in rows if row[2]), key=lambda row: row[2], reverse=True)
+    return {"ms": ms, "host_ms": host_ms, "kernels": kernels}

@@ -14,33 +14,27 @@ from benchmarks.kernel_jobs import Job, Passes, jobs, self_attention
 from benchmarks.processes import serve
 
 
-def about_torch(torch) -> dict:
-    """Returns versions; raises RuntimeError without a GPU."""
-    if not torch.cuda.is_available():
-        raise RuntimeError(f"PyTorch {torch.__version__} finds no GPU")
-    return {"pytorch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-
-
-def about_mytorch(mytorch) -> dict:
-    """Returns what the figures depend on; an exception says what is missing: CuPy, a GPU, or Triton."""
+def about(library) -> dict:
+    """Returns what the figures depend on; an exception says what is missing: a GPU, CuPy, or Triton."""
+    if library.__name__ == "torch":
+        if not library.cuda.is_available():
+            raise RuntimeError(f"PyTorch {library.__version__} finds no GPU")
+        cudnn = library.backends.cudnn.version()
+        return {"pytorch": library.__version__, "cuda": library.version.cuda, "cudnn": cudnn}
     from mytorch.backends.device import cupy
     from mytorch.nn.fused_ops import triton
 
-    properties = mytorch.cuda.get_device_properties(0)
+    properties = library.cuda.get_device_properties(0)
     if reason := triton.why_not():
         raise RuntimeError(f"Triton's kernels can't run here: {reason}")
-    driver = Path("/proc/driver/nvidia/version")
-    others = ("numpy", "triton", "ml_dtypes")
+    driver, others = Path("/proc/driver/nvidia/version"), ("numpy", "triton", "ml_dtypes")
     return {
-        "gpu": properties.name,
-        "memory_bytes": properties.total_memory,
+        "gpu": properties.name, "memory_bytes": properties.total_memory,
         "driver": driver.read_text().splitlines()[0] if driver.exists() else "unknown",
-        "cuda_runtime": cupy().cuda.runtime.runtimeGetVersion(),
-        "python": platform.python_version(),
-        "mytorch": mytorch.__version__,
-        "cupy": cupy().__version__,
+        "cuda_runtime": cupy().cuda.runtime.runtimeGetVersion(), "python": platform.python_version(),
+        "mytorch": library.__version__, "cupy": cupy().__version__,
         **{name: import_module(name).__version__ for name in others if find_spec(name)},
-    }
+    }  # fmt: skip
 
 
 def kernel_time(library, size: Size, kernel: str, mode: str) -> dict:
@@ -48,8 +42,8 @@ def kernel_time(library, size: Size, kernel: str, mode: str) -> dict:
     pass, "both": times of both passes, or None}."""
     if kernel in vectors.BYTES:
         n = size.kernels.parameters
-        seen = {"forward": Clock(library, size)(vectors.calls(library, n)[kernel]), "both": None}
-        return {"shape": f"{n}", "cost": (vectors.BYTES[kernel] * n, 0, 0, 0), **seen}
+        times = {"forward": Clock(library, size)(vectors.calls(library, n)[kernel]), "both": None}
+        return {"shape": f"{n}", "cost": (vectors.BYTES[kernel] * n, 0, 0, 0), **times}
     if mode == "compiled":
         library._dynamo.reset()
     job = next(known for known in jobs(size.kernels, size.images) if known.name == kernel)
@@ -66,22 +60,21 @@ def attention_time(library, size: Size, kernel: str, products: int) -> dict:
 
 def _job_time(library, size: Size, job: Job, mode: str) -> dict:
     clock, passes = Clock(library, size), Passes(library, job, "cuda", "float16", mode)
-    cost = (2 * job.cost.forward, 2 * job.cost.backward, *job.cost[2:])
-    seen = {"forward": clock(passes.forward), "both": None if job.no_grad else clock(passes.both)}
-    return {"shape": job.size, "cost": cost, **seen}
+    times = {"forward": clock(passes.forward), "both": None if job.no_grad else clock(passes.both)}
+    moved, moved_back, *flops = job.cost
+    return {"shape": job.size, "cost": (2 * moved, 2 * moved_back, *flops), **times}
 
 
 def main(name: str, size: str) -> None:
     library = import_module(name)
-    about = about_torch if name == "torch" else about_mytorch
-    tasks = {"kernel_time": kernel_time, "train": training.train, "profile": training.profile}
+    tasks = [kernel_time, training.train, training.profile]
     if name == "mytorch":
-        from benchmarks.gpu import ceilings, parity
+        from benchmarks.gpu.ceilings import ceiling
+        from tests.triton import on_gpu
 
-        own = ceilings.ceiling, parity.compare, parity.compare_chunks, attention_time
-        tasks |= {task.__name__: task for task in own}
+        tasks += [ceiling, on_gpu.compare, on_gpu.compare_chunks, attention_time]
     check = library.cuda.synchronize if library.cuda.is_available() else lambda: None
-    sized = {task: functools.partial(run, library, SIZES[size]) for task, run in tasks.items()}
+    sized = {task.__name__: functools.partial(task, library, SIZES[size]) for task in tasks}
     serve({"about": lambda: about(library), **sized}, check)
 
 

@@ -16,6 +16,7 @@ threads take turns: the pool, and the number of OpenBLAS's threads that it sets,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
@@ -116,9 +117,30 @@ def _compiled(function: Callable, parallel: bool) -> Any:
     except RuntimeError as error:  # no folder can be written to
         warnings.warn(f"compiled kernels can't be cached, each process compiles them: {error}", stacklevel=3)
         return numba.njit(function, **options)
+    compiled.compile = _one_at_a_time(compiled.compile, function.__code__.co_filename)
     # Numba considers a cache file fresh if the kernel's source is unchanged; helpers matter, too.
     compiled._cache._cache_file._source_stamp = _stamp(function.__code__.co_filename)
     return compiled
+
+
+def _one_at_a_time(compile: Callable, source: str) -> Callable:
+    """Returns `compile` for one process at a time.
+
+    The other ranks of a job, which need the same kernel at the same moment, wait, and find it in the cache.
+    Where files can't be locked each of them compiles it.
+    """
+
+    def locked(signature: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
+                file = stack.enter_context(open(source, "rb"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+                stack.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a child that was forked has the file, too
+            return compile(signature)
+
+    return locked
 
 
 def _stamp(path: str) -> str:

@@ -1,74 +1,10 @@
-"""Runs that are killed, and go on; and several ranks around one checkpoint."""
+"""Several ranks around one checkpoint: restarts and waiting. tests/campaigns/kills.py kills single runs."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
-
-import numpy as np
 import pytest
 
-from mytorch.accelerate import checkpoint, world
+from mytorch.accelerate import world
 from tests.accelerate import train_and_save as program
-from tests.distributed.launched import launch, needs_mpi, surroundings
-
-STEPS = 20
-KILLS = {"synchronous": 2, "asynchronous": 2}
-
-
-def start(folder, mode):
-    command = [
-        sys.executable, program.__file__, str(folder), str(STEPS), "no", str(mode == "asynchronous")
-    ]  # fmt: skip
-    return subprocess.Popen(
-        command, env=surroundings(MYTORCH_TUNE="0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def lines_of(text):
-    """(step, loss) of each line; the last one may be cut off in the middle."""
-    whole = [line.split() for line in text.split("\n")[:-1]]
-    return [(int(step), float.fromhex(loss)) for step, loss in whole]
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    """The losses of a run that isn't killed, of another process: the same bits."""
-    whole, _ = start(tmp_path_factory.mktemp("whole"), "synchronous").communicate(timeout=300)
-    losses = dict(lines_of(whole))
-    assert list(losses) == list(range(1, STEPS + 1)) and np.isfinite(list(losses.values())).all()
-    return losses
-
-
-@pytest.mark.parametrize("mode", KILLS)
-def test_kill_at_any_moment(tmp_path, mode, expected):
-    rng, kills, runs, reached = random.Random(mode), 0, 0, 0
-    while runs == 0 or kills < KILLS[mode] or reached > 0:
-        folder = tmp_path / f"run_{runs}"
-        process = start(folder, mode)
-        text = ""
-        if kills < KILLS[mode]:
-            for _ in range(rng.randint(1, 12)):  # steps, on a machine of any speed
-                text += process.stdout.readline()
-            time.sleep(rng.random() * 0.02)
-            process.kill()
-        # Not communicate(): it loses what came along with the last line that was read.
-        rest, error = process.stdout.read(), process.stderr.read()
-        process.wait()
-        assert "Traceback" not in error, error
-        kills += process.returncode == -signal.SIGKILL
-        for step, loss in lines_of(text + rest):
-            assert loss == expected[step]  # bit for bit
-            assert step <= reached + 1  # none is left out
-            reached = step
-        saved = checkpoint.numbered(folder)
-        assert not [problem for path in saved.values() if (problem := checkpoint.find_problem(path))]
-        if process.returncode == 0:
-            assert len(os.listdir(folder)) == 2  # what killed ones left behind is gone
-            assert reached == STEPS
-            reached, runs = 0, runs + 1
+from tests.distributed.launched import launch, needs_mpi
 
 
 @needs_mpi

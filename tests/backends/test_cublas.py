@@ -11,6 +11,7 @@ import pytest
 
 import mytorch
 from mytorch.backends import blas, cublas
+from tests.each import each
 from tests.strict_cupy import cublas as stand_in
 
 LIBRARY = cublas.library  # which `fake_cuda` replaces
@@ -40,9 +41,9 @@ def arrays(cupy, *shapes, dtype="float32"):
     return [cupy.asarray(RNG.normal(size=shape).astype(dtype)) for shape in shapes]
 
 
-@pytest.mark.parametrize("beta", [0, 1, 0.5])
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("name", SHAPES)
+@each("beta", [0, 1, 0.5])
+@each("dtype", TOLERANCE)
+@each("name", SHAPES)
 def test_values(fake_cuda, fake, name, dtype, beta):
     x, y = arrays(fake_cuda, *SHAPES[name], dtype=dtype)
     expected = x.get().astype(float) @ y.get().astype(float)

@@ -31,13 +31,13 @@ def both(dtype, shape):
     return mytorch.ones(shape, dtype=dtype), torch.ones(shape, dtype=getattr(torch, dtype))
 
 
-@pytest.mark.parametrize("a, b", PAIRS)
+@each("a, b", PAIRS)
 def test_promote_types(a, b):
     assert mytorch.promote_types(a, b) == name_of(torch.promote_types(getattr(torch, a), getattr(torch, b)))
 
 
 @each("shapes", itertools.product(SHAPES, SHAPES))
-@pytest.mark.parametrize("a, b", PAIRS)
+@each("a, b", PAIRS)
 def test_dtype_of_two_tensors(a, b, shapes):
     (x, their_x), (y, their_y) = both(a, SHAPES[shapes[0]]), both(b, SHAPES[shapes[1]])
     want = name_of(torch.result_type(their_x, their_y))
@@ -47,7 +47,7 @@ def test_dtype_of_two_tensors(a, b, shapes):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("number", NUMBERS, ids=repr)
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_dtype_of_a_tensor_and_a_number(name, number, shape):
     x, theirs = both(name, SHAPES[shape])
     assert common_dtype([x, number]) == name_of(torch.result_type(theirs, number))

@@ -66,7 +66,7 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
             child.join()
             work()
             options = {{"multiprocessing_context": {method!r}, "timeout": 240}}
-            for total, running in data.DataLoader(Products(), None, num_workers=2, **options):
+            for total, running in data.DataLoader(Products(), None, num_workers=1, **options):
                 work()
                 print(round(float(total), 3), bool(running))
         """)
@@ -215,6 +215,18 @@ print(gc.isenabled())
     ]  # fmt: skip
     assert [d.stdout for d in done] == ["True\nFalse\n"] * 2
     assert [d.stderr.count("compiling kernels") for d in done] == [1, 0]
+
+
+def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
+    code = KERNEL + "F.relu(x, fused=True)"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "MYTORCH_COMPILE": "wait"}
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    texts = [process.communicate(timeout=300)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], texts
+    assert sorted(text.count("compiling kernels") for text in texts) == [0, 1]
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path):

@@ -10,36 +10,31 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import machine, processes
-from benchmarks.harness import Measurement, Plan, Turns
+from benchmarks import harness, machine, processes
+from benchmarks.harness import Plan, Turn, Turns
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("turns", "ms", "quiet"), [
-    ([(30, 0.0), (90, 0.06), (32, -0.01)], 31, 2), ([(80, 0.5), (90, 1.0)], 85, 0),
-    ([(30, None), (31, None)], 30.5, 2),  # the system doesn't tell
-])  # fmt: skip
-def test_disturbed_turns_do_not_count(turns, ms, quiet):
-    figures = Measurement(turns).figures(0.05)
-    assert (figures["ms"], figures["quiet"], figures["all"]) == (ms, quiet, len(turns))
+def test_disturbed_turns_do_not_count():
+    for turns, ms, quiet in (
+        ([(30, 0.0), (90, 0.06), (32, -0.01)], 31, 2), ([(80, 0.5), (90, 1.0)], 85, 0),
+        ([(30, None), (31, None)], 30.5, 2),  # the system doesn't tell
+    ):  # fmt: skip
+        found = harness.figures([Turn(*turn) for turn in turns], 0.05)
+        assert (found["ms"], found["quiet"], found["all"]) == (ms, quiet, len(turns))
 
 
-def test_busy_time_is_the_clock_less_the_idle_time_of_our_cores(tmp_path, monkeypatch):
-    lines = ["cpu  9 9 9 999 9 0 0", "cpu0 1 2 3 1000 500 4 5", "cpu1 0 0 0 1 1 0 0", "cpu2 0 0 0 900 0 0 0"]
-    (tmp_path / "stat").write_text("\n".join(lines + ["intr 5", "ctxt 7", ""]))
-    for pid, text in {1: "1 (a b) S 0" + " 0" * 9 + " 1 2 3 4", 7: "7 (c) R 1" + " 0" * 9 + " 10 0 0 0",
-                      8: "8 (d) R 5" + " 0" * 9 + " 99 0 0 0"}.items():  # fmt: skip
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(text)
-    monkeypatch.setattr(machine, "PROC", tmp_path)
-    monkeypatch.setattr(machine, "TICKS", 100)
+def test_busy_time_is_the_clock_less_the_idle_time_of_our_cores(monkeypatch):
+    cores = [SimpleNamespace(idle=idle, iowait=waited) for idle, waited in ((10, 5), (0.01, 0.01), (9, 0))]
+    monkeypatch.setattr(machine.psutil, "cpu_times", lambda percpu: cores)
     monkeypatch.setattr(machine.time, "clock_gettime", lambda clock: 20.0)
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {0, 2})
-    assert machine.total_busy_seconds() == 2 * 20 - 15 - 9
-    assert machine.tree_busy_seconds(1) == 0.2  # with its child's
-    (tmp_path / "stat").unlink()
-    assert machine.total_busy_seconds() is None
+    busy, own = machine.busy_seconds()
+    assert busy == 2 * 20 - 15 - 9 and own >= time.process_time() - 0.1
+    monkeypatch.setattr(machine, "busy_seconds", iter([(5.0, 1.0), (9.0, 2.0)]).__next__)
+    monkeypatch.setattr(machine.time, "perf_counter", iter([100.0, 102.0]).__next__)
+    assert machine.watch(lambda: "done") == ("done", 1.5)  # 3 s in 2 s
 
 
 def test_libraries_choose_their_kernels_and_have_two_threads(monkeypatch):
@@ -52,14 +47,11 @@ def test_the_controller_imports_no_framework():
     assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).strip() == "[]"
 
 
-# Processes.
-
 ECHO = """
 import os, time
 from benchmarks.processes import serve
-def check():
-    if "gone" in state: raise RuntimeError("no GPU")
 state = []
+def check(): assert not state, "no GPU"
 def fail(text): raise ValueError(text)
 def spoil(): state.append("gone"); fail("the last")
 def echo(text): print("noise"); return [text, os.getpid()]
@@ -99,8 +91,7 @@ def test_a_process_that_ends_or_hangs_is_replaced(ask):
 
 
 def turns(**values):
-    """Workers that always give the same numbers."""
-    workers = {}
+    workers = {}  # that always give the same numbers
     for label, each in values.items():
         answer = {"result": {"ms": [1.0, 3.0, 8.0], "values": each, "peak_memory": 5}}
         workers[label] = SimpleNamespace(ask=lambda question, answer=answer: answer)
@@ -108,9 +99,10 @@ def turns(**values):
 
 
 def test_a_turn_is_the_median_of_its_steps_and_the_numbers_agree():
-    row = {"peer": Measurement(), "mine": Measurement()}
-    assert turns(peer=[0.5, 3.0], mine=[0.5, 3.00029]).take(0, row, True) == pytest.approx(1e-4, rel=0.1)
-    assert [ms for m in row.values() for ms, _ in m.turns] == [3.0, 3.0] and row["peer"].peak_memory == 5
+    row, both = {"peer": [], "mine": []}, turns(peer=[0.5, 3.0], mine=[0.5, 3.00029])
+    both.take(0, row, True)
+    assert both.largest_difference == pytest.approx(1e-4, rel=0.1)
+    assert [(t.ms, t.peak_memory) for (t,) in row.values()] == [(3.0, 5), (3.0, 5)]
     for wrong in (3.00031, math.nan, math.inf):
         with pytest.raises(SystemExit, match=r"x: mine: .* instead of 3\.0000000 at step 1, allowed 1e-04"):
             turns(peer=[0.5, 3.0], mine=[0.5, wrong]).take(0, row, False)

@@ -19,7 +19,7 @@ from tests.campaigns.mutations import damaged, restructured
 from tests.campaigns.readers import READERS, Reader, a_line
 
 DEADLINE = 120  # seconds
-TRIES = 600
+TRIES = 300
 MEMORY = 1 << 30  # bytes more than there are: for files of some kilobytes
 KNOWN = {}
 

@@ -21,7 +21,7 @@ from tests.ops.programs import VIEW_STEPS, WRITE_STEPS, run_steps
 from tests.strict_cupy.cublas import Cublas
 
 DEADLINE = 120  # seconds
-TRIES = 150
+TRIES = 75
 KNOWN = {}
 # Where PyTorch alone refuses: mytorch copies overlapping memory, has other strides, a GPU looks at no values.
 TORCH_STRICTER = (

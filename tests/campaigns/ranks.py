@@ -12,7 +12,7 @@ from tests.campaigns.ranks_program import FAULTS, STEPS
 from tests.distributed.launched import is_alive, left_behind, pids, start
 
 DEADLINE = 300  # seconds
-TRIES = 2
+TRIES = 1
 KNOWN = {}
 PROGRAM = Path(__file__).with_name("ranks_program.py")
 PLACES = ["forward", "backward", "update"]

@@ -10,6 +10,7 @@ import pytest
 import mytorch
 from mytorch import Array
 from tests.array_parity import BITS, INDEX, MIXED, ROW, SQUARE, I, J, X, Y, agree, arrays, words
+from tests.each import each
 
 METHODS = {
     "all": (),
@@ -46,7 +47,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each("name", METHODS)
 def test_methods(name, device):
     x, args = (np.sort(ROW), (X,)) if METHODS[name] is None else (X, METHODS[name])
     args, words = ((), args) if isinstance(args, dict) else (args, {})

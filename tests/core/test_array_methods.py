@@ -6,6 +6,7 @@ import torch
 
 import mytorch
 from mytorch import Array, Tensor
+from tests.each import each
 
 X = np.array([[1.5, -2.0, 0.25], [4.0, 0.5, -3.0]], np.float32)
 
@@ -78,7 +79,7 @@ def agree(got, want, kind=Array):
         assert got == want
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each("name", METHODS)
 def test_a_method_returns_arrays_of_pytorchs_values(name):
     agree(METHODS[name](Array(X.copy())), METHODS[name](torch.from_numpy(X.copy())))
 
@@ -103,8 +104,8 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("kind", [Array, Tensor, np.asarray])
-@pytest.mark.parametrize("name", IN_PLACE)
+@each("kind", [Array, Tensor, np.asarray])
+@each("name", IN_PLACE)
 def test_a_method_in_place_writes_the_arrays_own_memory(name, kind):
     x, y = np.abs(X), np.array([1.0, 2.5, 3.0], np.float32)
     array = Array(x.copy())

@@ -45,7 +45,7 @@ def test_composites_in_half_precision(fake_cuda, name, variant):
         options = {key: library.tensor(a) if isinstance(a, np.ndarray) else a for key, a in keywords.items()}
         return getattr(F, name)(*xs, **options, **variant)
 
-    for args, kwargs in CASES[name]:
+    for args, kwargs in CASES[name][:2]:
         keywords = {key: cast(a) for key, a in kwargs.items()}
         check(call, *map(cast, args))
 

@@ -1,14 +1,14 @@
 """Pooling, padding and interpolation on a GPU (the strict stand-in for CuPy), without waiting for it."""
 
-import pytest
 
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.nn.functional.test_pooling import CALLS
 from tests.on_device import DEVICE, LAYOUTS, check, never_waiting, tensor
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("name", CALLS)
+@each("layout", LAYOUTS)
 def test_as_on_the_cpu(fake_cuda, name, layout):
     function, arrays, args, kwargs = CALLS[name]
     check(lambda _, *xs: getattr(F, function)(*xs, *args, **kwargs), *arrays, layout=layout)

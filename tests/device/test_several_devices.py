@@ -8,6 +8,7 @@ import pytest
 import mytorch
 from mytorch import Array, Tensor, nn
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.on_device import DEVICE, same
 
 PLACES = ["cpu", "cuda:0", "cuda:1"]
@@ -119,8 +120,8 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("other", ["cpu", "cuda:0"])
-@pytest.mark.parametrize("name", MIXED)
+@each("other", ["cpu", "cuda:0"])
+@each("name", MIXED)
 def test_mixtures_raise(fake_cuda, name, other):
     if other == "cuda:0" and "NumPy" in name:
         return

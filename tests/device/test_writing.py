@@ -9,6 +9,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor, methods
+from tests.each import each
 from tests.on_device import DEVICE, check
 from tests.ops import programs, test_index, test_inplace
 
@@ -22,7 +23,7 @@ def numbers(*shape, low=0.5, high=3, dtype="float32"):
 # x[index] and x[index] = value.
 
 
-@pytest.mark.parametrize("index", test_index.INDICES)
+@each("index", test_index.INDICES)
 def test_getitem(fake_cuda, index):
     x = numbers(2, 3, 4)
     check(lambda F, x: x[test_index.INDICES[index](F)], x)
@@ -30,7 +31,7 @@ def test_getitem(fake_cuda, index):
     check(lambda F, x: x[test_index.INDICES[index](F)], x > 1)
 
 
-@pytest.mark.parametrize("index", test_index.INDICES)
+@each("index", test_index.INDICES)
 def test_setitem(fake_cuda, index):
     once = not test_index.repeats(np_index(index))
 

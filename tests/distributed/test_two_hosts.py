@@ -105,7 +105,6 @@ RAISED = "rank 1 on host1 .*, exception:\nValueError: boom on rank 1"
 FAILURES = {
     "leave_a_child": (1, RAISED),
     "kill": (137, r"rank 1 on host1 .*, signal:\nkilled by SIGKILL \(signal 9\)"),
-    "os_exit_3": (3, "rank 1 ended with exit code 3"),
     "stop": (
         1,
         f"rank 0 on host0 .*, timeout:\n.*all_reduce #3 of group WORLD not complete after {TIMEOUT} s",

@@ -170,5 +170,6 @@ CASES = {
 }  # fmt: skip
 
 if __name__ == "__main__":
+    mytorch.use_fused(False)  # parity_program.py runs kernels, whose loading takes longer than all this
     dist.init_process_group()
     run_cases(CASES, rank())

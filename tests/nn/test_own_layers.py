@@ -7,6 +7,7 @@ import torch.nn.functional as TF
 
 import mytorch
 from mytorch import nn
+from tests.each import each
 from tests.oracle import check
 
 ACTIVATIONS = {
@@ -23,7 +24,7 @@ def normal(*shape):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5, 4), (1, 4), (4,), (2, 3, 4), (0, 4)], ids=str)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@each("activation", ACTIVATIONS)
 def test_linear_activation(activation, shape, bias):
     linear = torch.nn.Linear(4, 37, bias=bias)
     ours = nn.LinearActivation(4, 37, bias, activation)

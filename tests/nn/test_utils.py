@@ -14,6 +14,7 @@ from mytorch.nn.utils import (
     parameters_to_vector,
     vector_to_parameters,
 )
+from tests.each import each
 
 rng = np.random.default_rng(0)
 SHAPES = [(3, 4), (), (5,), (0, 2), (2, 2, 2)]
@@ -38,9 +39,9 @@ def same_grads(ours, theirs, rtol=1e-5):
             np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=rtol, atol=1e-6)
 
 
-@pytest.mark.parametrize("norm_type", [2.0, 1, 3.5, 0, -1.0, float("inf"), "inf"])
-@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e10])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("norm_type", [2.0, 1, 3.5, 0, -1.0, float("inf"), "inf"])
+@each("scale", [1.0, 1e-3, 1e10])
+@each("dtype", ["float32", "float64"])
 def test_clip_grad_norm(norm_type, scale, dtype):
     ours, theirs = parameters(dtype, scale)
     if norm_type in (float("inf"), "inf", -1.0):  # PyTorch has no largest element of nothing
@@ -194,9 +195,9 @@ def flat_parameters(dtype="float32", count=12):
     return ours, theirs, optimizer
 
 
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("norm_type", [2.0, 1, 3.5, 0, -1.0, float("inf"), float("-inf"), "inf"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@each("fused", [True, False])
+@each("norm_type", [2.0, 1, 3.5, 0, -1.0, float("inf"), float("-inf"), "inf"])
+@each("dtype", ["float32", "float64", "float16"])
 def test_clip_grad_norm_of_flat_gradients(norm_type, dtype, fused):
     ours, theirs, _ = flat_parameters(dtype)
     with mytorch.use_fused(fused):

@@ -16,6 +16,7 @@ from mytorch.nn import functional as F
 from mytorch.nn import layers
 from mytorch.nn.functional.composite import REGISTRY, choose
 from mytorch.nn.fused_ops.registry import why_not
+from tests.each import each
 from tests.nn.test_layers import LAYERS, RECURRENT, normal
 from tests.oracle import compare_gradients, outputs, same, tensors
 
@@ -88,7 +89,7 @@ IDLE = {"Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDrop
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_the_kernel_or_an_error(name):
     make, inputs = CASES[name]
     ours, fused = make(mytorch).float(), make(Choosing(fused=True)).float()
@@ -200,7 +201,7 @@ def test_subclasses(ran):
     assert repr(Own(3, True)) == "Own(in_features=3, out_features=3, bias=False)"
 
 
-@pytest.mark.parametrize("name", layers.__all__)
+@each("name", layers.__all__)
 def test_signatures(name):
     parameters = inspect.signature(getattr(nn, name)).parameters
     for option, default in (("auto", False), ("fused", None)):

@@ -9,6 +9,7 @@ import torch
 import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.oracle import check
 
 BF16 = mytorch.bfloat16
@@ -69,7 +70,7 @@ THOUSANDS = {
 }
 
 
-@pytest.mark.parametrize("name", THOUSANDS)
+@each("name", THOUSANDS)
 def test_long_sums_are_added_in_float32(name, device):
     x = mytorch.ones(1000, dtype=BF16, device=device)
     total = THOUSANDS[name](x)

@@ -6,13 +6,14 @@ import torch
 
 import mytorch
 from mytorch import Tensor
+from tests.each import each
 from tests.oracle import check
 
 CASTS = ["half", "float", "double", "bool", "byte", "char", "short", "int", "long"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("name", CASTS)
+@each("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+@each("name", CASTS)
 def test_casts(name, dtype):
     x = np.array([[0, 1, 2.6], [3, 100, 1]]).astype(dtype)
     check(lambda t: getattr(t, name)(), lambda t: getattr(t, name)(), x)

@@ -46,9 +46,9 @@ def test_all_integer_dtypes(name):
         check(*both(name), numbers(a), numbers(b)[:1].reshape(()))
 
 
-@pytest.mark.parametrize("name", COMPARISONS + BITS)
+@each("name", COMPARISONS + BITS)
 @each("number", [2, -1, 300, 1000, True])
-@pytest.mark.parametrize("dtype", INTEGERS)
+@each("dtype", INTEGERS)
 def test_numbers_out_of_range_keep_their_low_bits(name, number, dtype):
     x = numbers(dtype)
     check(lambda a: getattr(mytorch, name)(a, number), lambda a: getattr(torch, name)(a, number), x)
@@ -86,7 +86,7 @@ def test_operators(dtype):
 @pytest.mark.parametrize(
     "tolerances", [{}, {"rtol": 0, "atol": 0}, {"rtol": 0.1, "atol": 1.0}, {"atol": 1e-3}], ids=str
 )
-@pytest.mark.parametrize("equal_nan", [False, True])
+@each("equal_nan", [False, True])
 def test_isclose(dtype, tolerances, equal_nan):
     x, y = cross(SPECIAL.astype(dtype) if dtype.startswith("float") else numbers(dtype))
     for name in ("isclose", "allclose"):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import mytorch
+from tests.each import each
 from tests.oracle import same
 
 # what: call, with `m` the module: mytorch or torch.
@@ -123,12 +124,12 @@ CALLS = {
 
 
 @pytest.mark.filterwarnings("ignore:Creating a tensor from a list of numpy.ndarrays")
-@pytest.mark.parametrize("what", CALLS)
+@each("what", CALLS)
 def test_values_dtype_and_shape(what):
     same(CALLS[what](mytorch), CALLS[what](torch), rtol=1e-3 if what == "linspace half" else 2e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("what", CALLS)
+@each("what", CALLS)
 def test_on_a_gpu(what, fake_cuda):
     """The default device decides nothing: what a factory makes on a GPU is what it makes on the CPU."""
     if what.startswith(("from_numpy", "new_")):
@@ -274,7 +275,7 @@ FAILS = {
 }
 
 
-@pytest.mark.parametrize("what", FAILS)
+@each("what", FAILS)
 def test_refuses_what_pytorch_refuses(what):
     call, message = FAILS[what]
     with pytest.raises(Exception) as theirs:  # noqa: B017 - whatever PyTorch raises

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import gradcheck, gradgradcheck
+from tests.each import each
 from tests.oracle import check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
@@ -55,8 +56,8 @@ OF_SQUARES = {
 }
 
 
-@pytest.mark.parametrize("kind", SQUARES)
-@pytest.mark.parametrize("name", OF_SQUARES)
+@each("kind", SQUARES)
+@each("name", OF_SQUARES)
 def test_square_matrices(name, kind):
     check(*in_both(OF_SQUARES[name]), SQUARES[kind], grad=SQUARES[kind].size > 0, rtol=1e-7, atol=1e-9)
 
@@ -98,8 +99,8 @@ OF_MATRICES = {
 }
 
 
-@pytest.mark.parametrize("kind", WIDE)
-@pytest.mark.parametrize("name", OF_MATRICES)
+@each("kind", WIDE)
+@each("name", OF_MATRICES)
 def test_matrices(name, kind):
     grad = WIDE[kind].size > 0 and name != "pinv with rtol"
     check(*in_both(OF_MATRICES[name]), WIDE[kind], grad=grad, rtol=1e-6, atol=1e-8)
@@ -168,8 +169,8 @@ def test_the_gradient_of_a_determinant_of_zero(a):
     np.testing.assert_allclose(x.grad.numpy(), want, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128", "float16", "int64", "bool"])
-@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "svdvals", "pinv",
+@each("dtype", ["float32", "complex64", "complex128", "float16", "int64", "bool"])
+@each("name", ["inv", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "svdvals", "pinv",
                                   "matrix_rank", "eigvalsh"])  # fmt: skip
 def test_dtypes(name, dtype):
     x = positive(2).astype(dtype)

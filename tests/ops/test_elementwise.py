@@ -111,7 +111,7 @@ def test_unary(name, shape):
 
 
 @each("dtype", ["float64", "float16", "int64", "int32", "uint8", "bool"])
-@pytest.mark.parametrize("name", UNARY)
+@each("name", UNARY)
 def test_unary_dtypes(name, dtype):
     x = array(*bounds_for(dtype, *UNARY[name]), dtype)((3, 4))
     rounding = {"atol": 2e-2} if (name, dtype) == ("sinc", "float16") else {}  # PyTorch's has few digits
@@ -151,8 +151,8 @@ def test_mixed_dtypes_promote_as_in_pytorch(name, shapes, dtypes):
 
 
 @each("number", [2, 2.5, True, np.float64(2.5), np.int32(2)])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "uint8", "float64"])
-@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "//", "%", "**", "<", "==", "&"])
+@each("dtype", ["float32", "float16", "int64", "int32", "uint8", "float64"])
+@each("operator", ["+", "-", "*", "/", "//", "%", "**", "<", "==", "&"])
 def test_python_numbers_do_not_promote(operator, dtype, number):
     x = array(1, 4, dtype)((3,))
     plain = number.item() if isinstance(number, np.generic) else number
@@ -184,8 +184,8 @@ SPECIAL = np.array(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", UNARY)
+@each("dtype", ["float32", "float64"])
+@each("name", UNARY)
 def test_special_values(name, dtype):
     """Values and gradients."""
     x = SPECIAL
@@ -196,8 +196,8 @@ def test_special_values(name, dtype):
     check(getattr(mytorch, name), getattr(torch, name), x.astype(dtype))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", BINARY)
+@each("dtype", ["float32", "float64"])
+@each("name", BINARY)
 def test_special_pairs(name, dtype):
     """Each special value with each."""
     x = SPECIAL
@@ -207,8 +207,8 @@ def test_special_pairs(name, dtype):
     check(getattr(mytorch, name), getattr(torch, name), *pair, grad=name not in NOT_DIFFERENTIABLE)
 
 
-@pytest.mark.parametrize("number", [0.0, -0.0, 1.0, -1.0, 2, 2.5, np.inf, np.nan])
-@pytest.mark.parametrize("name", ["pow", "div", "remainder", "fmod", "mul", "copysign", "xlogy", "clamp_min"])
+@each("number", [0.0, -0.0, 1.0, -1.0, 2, 2.5, np.inf, np.nan])
+@each("name", ["pow", "div", "remainder", "fmod", "mul", "copysign", "xlogy", "clamp_min"])
 def test_special_values_and_numbers(name, number):
     x = SPECIAL.astype("float32")
     if name in ("remainder", "fmod"):  # as above
@@ -299,7 +299,7 @@ def test_keywords_are_those_of_pytorch():
         check(lambda *xs, call=call: call(mytorch, *xs), lambda *xs, call=call: call(torch, *xs), x, y, z)
 
 
-@pytest.mark.parametrize("name", mytorch.ops.aliases.__all__)
+@each("name", mytorch.ops.aliases.__all__)
 def test_second_names_and_in_place_functions(name):
     x, y = array(0.6, 0.9)((3,)), array(0.6, 0.9)((3,))
     pairs = (

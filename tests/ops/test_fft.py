@@ -48,7 +48,7 @@ ARGUMENTS_OF_SEVERAL = [{}, {"s": (4, 5)}, {"norm": "ortho"}, {"norm": "forward"
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kwargs", ARGUMENTS, ids=str)
-@pytest.mark.parametrize("name", ONE)
+@each("name", ONE)
 def test_along_one_dim(name, kwargs, kind):
     x = KINDS[kind]
     x = x.real if name == "rfft" else x

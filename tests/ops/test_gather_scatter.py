@@ -115,7 +115,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["contiguous", "reversed"])
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_against_pytorch(case, reverse):
     shapes, call = CASES[case]
     arrays = [numbers(shape) for shape in shapes]
@@ -125,7 +125,7 @@ def test_against_pytorch(case, reverse):
 
 
 @each("dtype", ["float64", "float16", "int64", "int32"])
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_dtypes(case, dtype):
     shapes, call = CASES[case]
     check(*in_both(call), *(numbers(shape, dtype) for shape in shapes))
@@ -195,7 +195,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ERRORS)
+@each("case", ERRORS)
 def test_errors(case):
     call, match = ERRORS[case]
     fails_alike(*in_both(call), numbers((3, 4)), match=match)

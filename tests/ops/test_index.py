@@ -181,7 +181,7 @@ def test_basic_indices_give_views(index):
     same(y, torch.from_numpy(x.numpy())[BASIC[index](torch)])
 
 
-@pytest.mark.parametrize("index", ADVANCED)
+@each("index", ADVANCED)
 def test_advanced_indices_give_copies(index):
     x = Tensor(numbers((2, 3, 4)))
     y = x[ADVANCED[index](mytorch)]

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import mytorch
+from tests.each import each
 from tests.oracle import check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
@@ -50,8 +51,8 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("change", CHANGES)
+@each("program", PROGRAMS)
+@each("change", CHANGES)
 def test_as_pytorch(change, program):
     check(*in_both(lambda F, x: PROGRAMS[program](x * 1, CHANGES[change])), X)
 

@@ -87,14 +87,14 @@ def numbers(shape, dtype="float32"):
 
 
 @each("layout", LAYOUTS)
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_against_pytorch(case, layout):
     shapes, call = CASES[case]
     check(*in_both(call), *(LAYOUTS[layout](numbers(shape)) for shape in shapes))
 
 
 @each("dtype", ["float64", "float16", "int64", "bool"])
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_dtypes(case, dtype):
     shapes, call = CASES[case]
     if dtype == "bool" and case in ("unpacking", "cat itself"):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.each import each
 from tests.oracle import LAYOUTS, check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
@@ -54,7 +55,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["contiguous", "reversed"])
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_against_pytorch(case, reverse):
     shapes, call = CASES[case]
     arrays = [numbers(shape) for shape in shapes]
@@ -63,8 +64,8 @@ def test_against_pytorch(case, reverse):
     check(*in_both(call), *arrays)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32"])
-@pytest.mark.parametrize("case", [name for name in CASES if name != "masked_fill -inf"])
+@each("dtype", ["float64", "float16", "int64", "int32"])
+@each("case", [name for name in CASES if name != "masked_fill -inf"])
 def test_dtypes(case, dtype):
     shapes, call = CASES[case]
     check(*in_both(call), *(numbers(shape, dtype) for shape in shapes))

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from tests.database.compare import compare
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 rng = np.random.default_rng(0)
@@ -90,7 +91,7 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), DTYPES)
+@each("name, dtype", DTYPES)
 def test_dtypes(name, dtype):
     shapes, call = CASES[name]
     if name.startswith("addr") and dtype[0] != "f":

@@ -12,6 +12,7 @@ import torch
 
 import mytorch
 from mytorch.ops.categorical import with_replacement
+from tests.each import each
 
 N = 100_000
 FLOATS = ["float16", "float32", "float64"]
@@ -74,7 +75,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("what", CALLS)
+@each("what", CALLS)
 def test_dtype_and_shape(what):
     ours, theirs = CALLS[what](mytorch), CALLS[what](torch)
     assert tuple(ours.shape) == tuple(theirs.shape) and str(ours.dtype) == str(theirs.dtype).removeprefix(
@@ -82,7 +83,7 @@ def test_dtype_and_shape(what):
     )
 
 
-@pytest.mark.parametrize("what", CALLS)
+@each("what", CALLS)
 def test_the_same_seed_gives_the_same_numbers(what):
     def drawn(seed):
         mytorch.manual_seed(seed)
@@ -92,7 +93,7 @@ def test_the_same_seed_gives_the_same_numbers(what):
     assert drawn(3) != drawn(4) or CALLS[what](mytorch).numel() == 0
 
 
-@pytest.mark.parametrize("what", CALLS)
+@each("what", CALLS)
 def test_on_a_gpu(what, fake_cuda):
     """Draws on the other device come from its own generator, and stay there."""
     mytorch.manual_seed(3)
@@ -365,7 +366,7 @@ FAILS = {
 }
 
 
-@pytest.mark.parametrize("what", FAILS)
+@each("what", FAILS)
 def test_refuses_what_pytorch_refuses(what):
     call, message = FAILS[what]
     with pytest.raises(Exception) as theirs:  # noqa: B017 - whatever PyTorch raises

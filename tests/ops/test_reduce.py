@@ -86,8 +86,8 @@ def test_agrees_with_pytorch(case, kind):
 DTYPES = ["float16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
+@each("dtype", DTYPES)
+@each(
     "name", ["sum", "mean", "var", "std", "prod", "any", "all", "norm", "cumsum", "logsumexp"]
 )
 def test_dtypes(name, dtype):
@@ -102,9 +102,9 @@ def test_dtypes(name, dtype):
             check(lambda a, k=kwargs: ours(a, **k), lambda a, k=kwargs: theirs(a, **k), x)
 
 
-@pytest.mark.parametrize("wanted", ["float16", "float32", "float64", "int32", "int64"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int64", "bool"])
-@pytest.mark.parametrize("name", ["sum", "mean", "prod", "cumsum", "norm"])
+@each("wanted", ["float16", "float32", "float64", "int32", "int64"])
+@each("dtype", ["float16", "float32", "int64", "bool"])
+@each("name", ["sum", "mean", "prod", "cumsum", "norm"])
 def test_dtype_argument(name, dtype, wanted):
     x = (rng.standard_normal((3, 4)) * 2).astype(dtype)
     args = {"cumsum": (0,), "norm": (2,)}.get(name, ())

@@ -8,6 +8,7 @@ import torch
 
 import mytorch
 from mytorch import Tensor
+from tests.each import each
 from tests.oracle import check, fails_alike, in_both
 
 rng = np.random.default_rng(0)
@@ -35,7 +36,7 @@ HOW = [{}, {"right": True}, {"side": "right"}, {"side": "left"}, {"out_int32": T
 
 
 @pytest.mark.parametrize("how", HOW, ids=str)
-@pytest.mark.parametrize("what", PAIRS)
+@each("what", PAIRS)
 def test_searchsorted_and_bucketize(what, how):
     sequence, values = PAIRS[what]
     check(mytorch.searchsorted, torch.searchsorted, sequence, values, **how)

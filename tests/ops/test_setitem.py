@@ -35,7 +35,7 @@ def test_setitem(index, value):
     check(*in_both(call), numbers((2, 3, 4)))
 
 
-@pytest.mark.parametrize("index", INDICES)
+@each("index", INDICES)
 def test_setitem_gradient_of_the_value(index):
     found = INDICES[index](torch)
     value = numbers(() if repeats(found) else places(found).shape)
@@ -48,7 +48,7 @@ def test_setitem_gradient_of_the_value(index):
     check(*in_both(call), numbers((2, 3, 4)), value)
 
 
-@pytest.mark.parametrize("index", INDICES)
+@each("index", INDICES)
 @each("dtype", ["float64", "float16", "int64", "bool"])
 def test_setitem_casts(index, dtype):
     """As NumPy does; PyTorch does it for a basic index only."""

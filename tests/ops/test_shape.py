@@ -145,20 +145,20 @@ def numbers(shape, dtype="float32"):
 
 
 @each("layout", LAYOUTS)
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_against_pytorch(case, layout):
     shape, call = CASES[case]
     check(lambda x: call(mytorch, x), lambda x: call(torch, x), LAYOUTS[layout](numbers(shape)))
 
 
 @each("dtype", ["float64", "float16", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_dtypes(case, dtype):
     shape, call = CASES[case]
     check(lambda x: call(mytorch, x), lambda x: call(torch, x), numbers(shape, dtype))
 
 
-@pytest.mark.parametrize("case", VIEWS)
+@each("case", VIEWS)
 def test_views_share_memory_and_version(case):
     shape, call = VIEWS[case]
     x = mytorch.Tensor(numbers(shape))
@@ -169,7 +169,7 @@ def test_views_share_memory_and_version(case):
     same(y, call(torch, his))
 
 
-@pytest.mark.parametrize("case", COPIES)
+@each("case", COPIES)
 def test_copies_have_memory_of_their_own(case):
     shape, call = COPIES[case]
     x = mytorch.Tensor(numbers(shape))

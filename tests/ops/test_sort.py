@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch import Tensor
 from mytorch.autograd import gradcheck, gradgradcheck
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 rng = np.random.default_rng(0)
@@ -59,9 +60,9 @@ def test_equal_elements_keep_their_order(dim, descending):
             )
 
 
-@pytest.mark.parametrize("kind", [k for k in INPUTS if k not in ("0-d", "bool")])
-@pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize(("k", "dim"), [(0, -1), (1, -1), (2, 0), (3, -1), (4, 1)])
+@each("kind", [k for k in INPUTS if k not in ("0-d", "bool")])
+@each("largest", [True, False])
+@each("k, dim", [(0, -1), (1, -1), (2, 0), (3, -1), (4, 1)])
 def test_topk(k, dim, largest, kind):
     x = INPUTS[kind]
     if dim >= x.ndim or x.shape[dim] < k:

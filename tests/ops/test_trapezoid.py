@@ -6,6 +6,7 @@ import torch
 
 import mytorch
 from mytorch.autograd import gradcheck
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 rng = np.random.default_rng(0)
@@ -28,9 +29,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("what", CASES)
-@pytest.mark.parametrize("name", NAMES)
+@each("dtype", ["float32", "float64"])
+@each("what", CASES)
+@each("name", NAMES)
 def test_as_pytorch(name, what, dtype):
     y, x, how = CASES[what]
     arrays = [a.astype(dtype) if a.dtype == np.float64 else a for a in (y, x) if a is not None]

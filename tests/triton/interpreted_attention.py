@@ -27,7 +27,7 @@ def several_tiles():
     yield case(normal(1, 1, 200, 16), *[normal(1, 1, 140, 16)] * 2, is_causal=True, dropout_p=0.3)
 
 
-ROWS = [CASES[NAME][i] for i in (0, 1, 2, 9, 10)]  # without a mask
+ROWS = [CASES[NAME][i] for i in (0, 9, 10)]  # without a mask
 CALLS = [(row, "float32") for row in [*ROWS, *several_tiles()]]
 CALLS += zip(several_tiles(), ("float16", "bfloat16"), strict=False)
 
@@ -129,7 +129,7 @@ PRODUCTS = {"_forward": 2, "queries_backward": 3, "keys_backward": 4, "head_back
 
 
 @pytest.mark.parametrize("five", [False, True])
-@pytest.mark.parametrize("window", [1, 20, 64, 100, None])
+@pytest.mark.parametrize("window", [1, 64, 100, None])
 def test_tiles_that_a_window_hides_are_not_computed(window, five, monkeypatch):
     monkeypatch.setattr(attention_backward, "has_five_products", lambda *_, **__: five)
     for table in (TILES, SMALL):

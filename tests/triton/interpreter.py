@@ -8,7 +8,8 @@ the environment. The interpreter of Triton 3.6 to 3.9 is patched so that its res
 - an address outside the launch's arrays raises an error, where a GPU would read or overwrite other memory;
 - what is constant during a launch is looked up once, not in every function that a kernel calls; what Triton's
   language consists of, types of blocks and what tensors have from them are made once; tensors of one shape
-  are not broadcast; and integers are added once: the sum for an overflow check that is off is left out.
+  are not broadcast, those of one dtype not cast; and integers are added once: the sum for an overflow check
+  that is off is left out.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ def patch() -> None:
     tl.block_type.__init__ = _made_once(tl.block_type.__init__)
     tl.tensor.__init__ = _from_type(tl.tensor.__init__)
     TritonSemantic.broadcast_impl_value = _unless_equal(TritonSemantic.broadcast_impl_value)
+    TritonSemantic.binary_op_type_checking_impl = _unless_alike(TritonSemantic.binary_op_type_checking_impl)
+    TritonSemantic.cast = _unless_of_dtype(TritonSemantic.cast)
     interpreter._patch_builtin = _patch_builtin
     for name, (pointers, mask) in _ACCESSES.items():
         setattr(builder, name, _bounded(getattr(builder, name), name, pointers, mask))
@@ -180,6 +183,26 @@ def _unless_equal(broadcast: Any) -> Any:
         return broadcast(self, x, y)
 
     return broadcast_impl_value
+
+
+def _unless_alike(check: Any) -> Any:
+    """Operands of one dtype, which is that of the result."""
+    dtypes = [tl.float32, tl.int32, tl.int64]
+
+    def binary_op_type_checking_impl(self, x, y, *options, **named):
+        dtype = getattr(x, "dtype", None)
+        if any(dtype is each for each in dtypes) and getattr(y, "dtype", None) is dtype:
+            return self.broadcast_impl_value(x, y)
+        return check(self, x, y, *options, **named)
+
+    return binary_op_type_checking_impl
+
+
+def _unless_of_dtype(cast: Any) -> Any:
+    def cast_to(self, x, dtype, *options):
+        return x if getattr(x, "dtype", None) is dtype else cast(self, x, dtype, *options)
+
+    return cast_to
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import mytorch
 from mytorch.backends.threads import available_cores
 from mytorch.nn import functional as F
 from mytorch.nn.functional import im2col
+from tests.each import each
 from tests.oracle import check, fails_alike
 
 TF = torch.nn.functional
@@ -70,7 +71,7 @@ def arrays(case, dtype="float64"):
 
 
 @EVERY_CASE
-@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+@each("dtype", ["float64", "float32", "int64"])
 def test_values_and_gradients(case, dtype):
     name, _, kwargs = CASES[case]
     check(
@@ -311,7 +312,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ERRORS)
+@each("case", ERRORS)
 def test_wrong_calls(case):
     name, inputs, kwargs, message = ERRORS[case]
     fails_alike(getattr(F, name), getattr(TF, name), *inputs, match=message, **kwargs)
@@ -327,9 +328,9 @@ FOLDS = {  # size of the image, kernel_size and the other arguments
 BATCHES = {"batch": (2, 3), "one": (3,), "none": (0, 3)}
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("case", FOLDS)
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bool"])
+@each("batch", BATCHES)
+@each("case", FOLDS)
+@each("dtype", ["float64", "float32", "float16", "bool"])
 def test_unfold_and_fold(case, batch, dtype):
     size, kernel_size, kwargs = FOLDS[case]
     x = (

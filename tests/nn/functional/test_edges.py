@@ -8,6 +8,7 @@ import torch
 
 import mytorch
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.nn.functional.cases import CASES, declined
 from tests.nn.functional.test_parity import call, is_float, variants
 from tests.oracle import check, fails_alike, outputs
@@ -94,7 +95,7 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EDGES)
+@each("name", EDGES)
 def test_edges(name):
     (args, kwargs), function = EDGES[name], name.split()[0]
     for variant, choice in variants(function):
@@ -287,7 +288,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each("name", WRONG)
 def test_wrong_calls(name):
     (args, kwargs, message), function = WRONG[name], name.split()[0]
     with warnings.catch_warnings():

@@ -368,7 +368,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each("name", WRONG)
 def test_wrong_calls(name):
     (args, kwargs, message), function = WRONG[name], name.split()[0]
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.oracle import check
 
 rng = np.random.default_rng(0)
@@ -76,8 +77,8 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("layout", ["contiguous", "reversed", "transposed"])
+@each("name", CALLS)
+@each("layout", ["contiguous", "reversed", "transposed"])
 def test_as_pytorch(name, layout):
     function, arrays, args, kwargs = CALLS[name]
     arrange = {
@@ -204,7 +205,7 @@ OTHERWISE = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", WRONG)
+@each("name", WRONG)
 def test_wrong_calls(name):
     function, x, args, message = WRONG[name]
     make = (lambda a: torch.from_numpy(np.array(a))) if isinstance(x, np.ndarray) else (lambda a: a)

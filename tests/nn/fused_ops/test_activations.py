@@ -8,6 +8,7 @@ import mytorch
 from mytorch import Tensor
 from mytorch.core.closure import closure_arrays
 from mytorch.nn import functional as F
+from tests.each import each
 from tests.nn.functional.oracles import ORACLES
 
 pytest.importorskip("numba")
@@ -65,7 +66,7 @@ LAYOUTS = {
 
 
 @UNARY
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 def test_memory_is_laid_out_as_in_pytorch(name, layout):
     """A dense input's order of dims stays; the result of a part, or of what overlaps, is dense."""
     x = np.random.default_rng(0).standard_normal((6, 5, 8)).astype("float32")

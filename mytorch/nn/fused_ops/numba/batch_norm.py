@@ -92,10 +92,10 @@ def _forward_rows(x, weight, bias, eps, training, mean, variance, rstd, y):
         for part in range(1, parts):
             before, count = part * rows // parts, (part + 1) * rows // parts - part * rows // parts
             _merge(means[part], squares[part], count, means[0], squares[0], before)
-        mean[:] = means[0]
-        variance[:] = squares[0] / max(rows, 1)
     scale = np.empty(channels, SINGLE)
-    for j in range(channels):
+    for j in range(channels):  # loops, as array expressions take Numba seconds to compile
+        if training:
+            mean[j], variance[j] = means[0, j], squares[0, j] / max(rows, 1)
         rstd[j] = 1 / np.sqrt(variance[j] + eps)
         scale[j] = rstd[j] * weight[j]
     for i in prange(rows):
@@ -150,9 +150,15 @@ def _backward_rows(dy, x, weight, mean, rstd, training, dweight, dbias, dx):
             for j in range(channels):
                 product[j] += dy_row[j] * (row[j] - mean[j])
                 total[j] += dy_row[j]
-    dweight[:], dbias[:] = products.sum(0) * rstd, sums.sum(0)
     inv_n = ONE / np.float32(rows)
-    mean_dyxhat, mean_dy, scale = dweight * rstd * inv_n, dbias * inv_n, rstd * weight
+    mean_dyxhat, mean_dy, scale = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
+    for j in range(channels):
+        product, total = ZERO, ZERO
+        for part in range(parts):
+            product += products[part, j]
+            total += sums[part, j]
+        dweight[j], dbias[j], scale[j] = product * rstd[j], total, rstd[j] * weight[j]
+        mean_dyxhat[j], mean_dy[j] = dweight[j] * rstd[j] * inv_n, total * inv_n
     for i in prange(rows):
         row, dy_row, out = x[i], dy[i], dx[i]
         if training:

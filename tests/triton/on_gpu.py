@@ -1,4 +1,4 @@
-"""Is every kernel right on this GPU? The cases of the tests, against their references in float64.
+"""Kernels on a real GPU, for benchmarks.gpu: the cases of the tests, against their references in float64.
 
 The cases are those that the interpreter and the compiler get, too (tests/triton/cases.py): CASES, small and
 odd, and COMPILED, of real size, whose arrays of zeros are filled with normal numbers here.
