@@ -117,17 +117,21 @@ def _compiled(function: Callable, parallel: bool) -> Any:
     except RuntimeError as error:  # no folder can be written to
         warnings.warn(f"compiled kernels can't be cached, each process compiles them: {error}", stacklevel=3)
         return numba.njit(function, **options)
-    compiled.compile = _one_at_a_time(compiled.compile, function.__code__.co_filename)
     # Numba considers a cache file fresh if the kernel's source is unchanged; helpers matter, too.
     compiled._cache._cache_file._source_stamp = _stamp(function.__code__.co_filename)
+    index = compiled._cache._cache_file._index_path
+    compiled.compile = _one_at_a_time(compiled.compile, Path(f"{index}.lock"))
     return compiled
 
 
-def _one_at_a_time(compile: Callable, source: str) -> Callable:
+def _one_at_a_time(compile: Callable, lock: Path) -> Callable:
     """Returns `compile` for one process at a time.
 
     The other ranks of a job, which need the same kernel at the same moment, wait, and find it in the cache.
     Where files can't be locked each of them compiles it.
+
+    Args:
+        lock: a file beside those of the cache.
     """
 
     def locked(signature: Any) -> Any:
@@ -135,7 +139,8 @@ def _one_at_a_time(compile: Callable, source: str) -> Callable:
             with contextlib.suppress(ImportError, OSError):
                 import fcntl
 
-                file = stack.enter_context(open(source, "rb"))
+                lock.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(open(lock, "ab"))
                 fcntl.flock(file, fcntl.LOCK_EX)
                 stack.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a child that was forked has the file, too
             return compile(signature)
