@@ -5,8 +5,8 @@ import http.server
 import json
 import threading
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
 from mytorch.models import Llama, LlamaConfig
 from mytorch.models.hugging_face import find
@@ -96,12 +96,12 @@ def hub(tmp_path, monkeypatch):
     server = Hub({path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()})
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    template = huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(
-        huggingface_hub.constants.ENDPOINT, server.url()
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(
+        constants.ENDPOINT, server.url()
     )
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url())
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "ENDPOINT", server.url())
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     yield server
     server.shutdown()
     server.server_close()
@@ -114,7 +114,7 @@ def test_a_model_is_downloaded_once(hub):
 
 
 def test_a_broken_download_continues(hub, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
     hub.cut = True
     path = find("owner/model") / "model.safetensors"
     middle = len(hub.files["model.safetensors"]) // 2
