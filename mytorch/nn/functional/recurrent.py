@@ -117,7 +117,7 @@ def _unrolled(
     step: Callable, gates: Tensor, states: list[Tensor], batch_sizes: Sequence[int], reverse: bool
 ) -> Tensor:
     outputs = {}
-    for rows in _step_rows(batch_sizes, reverse):
+    for rows in step_rows(batch_sizes, reverse):
         n = rows.stop - rows.start
         now = step(gates[rows], *(s[:n] for s in states))
         outputs[rows.start] = now[0]
@@ -126,7 +126,7 @@ def _unrolled(
     return cat([rows.reshape(-1) for rows in (*every, *states)])
 
 
-def _step_rows(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
+def step_rows(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
     """Returns the rows of each step, in the order of computation."""
     steps, start = [], 0
     for n in batch_sizes:
@@ -135,7 +135,7 @@ def _step_rows(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
     return steps[::-1] if reverse else steps
 
 
-def _split_raw(flat: RawArray, rows: int, *states: RawArray) -> list[RawArray]:
+def split_raw_steps(flat: RawArray, rows: int, *states: RawArray) -> list[RawArray]:
     """Returns `split_steps` of a raw array: views of `flat`."""
     shapes = [(rows, states[0].shape[1]), *(s.shape for s in states)]
     arrays, start = [], 0
@@ -145,11 +145,11 @@ def _split_raw(flat: RawArray, rows: int, *states: RawArray) -> list[RawArray]:
     return arrays
 
 
-def _result(rows: int, *states: RawArray) -> tuple[RawArray, list[RawArray]]:
+def result_of_steps(rows: int, *states: RawArray) -> tuple[RawArray, list[RawArray]]:
     """Returns a vector for the result and its views; the last ones hold copies of the states."""
     size = rows * states[0].shape[1] + sum(s.shape[0] * s.shape[1] for s in states)
     flat = np.empty(size, states[0].dtype, like=states[0])
-    views = _split_raw(flat, rows, *states)
+    views = split_raw_steps(flat, rows, *states)
     for view, state in zip(views[1:], states, strict=True):
         view[...] = state
     return flat, views
@@ -157,8 +157,8 @@ def _result(rows: int, *states: RawArray) -> tuple[RawArray, list[RawArray]]:
 
 @rnn_steps.manual
 def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
-    steps, rows = _step_rows(batch_sizes, reverse), gates.shape[0]
-    flat, (y, h) = _result(rows, hx)
+    steps, rows = step_rows(batch_sizes, reverse), gates.shape[0]
+    flat, (y, h) = result_of_steps(rows, hx)
     before = np.empty_like(y)  # the state before each step
     for s in steps:
         now = h[: s.stop - s.start]
@@ -168,7 +168,7 @@ def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
         y[s] = now
 
     def vjp(g):
-        gy, gh = _split_raw(g, rows, hx)
+        gy, gh = split_raw_steps(g, rows, hx)
         slope = 1 - y * y if nonlinearity == "tanh" else (y > 0).astype(y.dtype)
         dh = gh.copy()
         for s in reversed(steps):
@@ -188,11 +188,11 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
     In the backward pass only dh and dc are computed step by step; their factors and the gradients of the
     weights are computed for all steps at once.
     """
-    steps, rows, size = _step_rows(batch_sizes, reverse), gates.shape[0], cx.shape[1]
+    steps, rows, size = step_rows(batch_sizes, reverse), gates.shape[0], cx.shape[1]
     scale, shift = (np.zeros(4 * size, gates.dtype, like=gates) + 0.5 for _ in range(2))
     scale[2 * size : 3 * size], shift[2 * size : 3 * size] = 1, 0
-    weight = (weight_hh * scale[:, None]).T
-    flat, (y, h, c) = _result(rows, hx, cx)
+    weight = (weight_hh * scale[:, None]).T.copy()  # in C order: BLAS is faster so for few rows
+    flat, (y, h, c) = result_of_steps(rows, hx, cx)
     acts, before = gates * scale, np.empty_like(y)
     c_before, tanh_c = (np.empty((rows, size), gates.dtype, like=gates) for _ in range(2))
     hidden = y if weight_hr is None else np.empty_like(tanh_c)
@@ -213,7 +213,7 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
         y[s] = h[:n]
 
     def vjp(g):
-        gy, gh, gc = _split_raw(g, rows, hx, cx)
+        gy, gh, gc = split_raw_steps(g, rows, hx, cx)
         gate = acts.reshape(rows, 4, size)
         d_gates = scale * scale - (acts - shift) ** 2  # the derivatives σ (1 - σ) and 1 - tanh²
         d_gate = d_gates.reshape(rows, 4, size)
@@ -239,8 +239,8 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
 
 @gru_steps.manual
 def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
-    steps, rows, size = _step_rows(batch_sizes, reverse), gates.shape[0], hx.shape[1]
-    flat, (y, h) = _result(rows, hx)
+    steps, rows, size = step_rows(batch_sizes, reverse), gates.shape[0], hx.shape[1]
+    flat, (y, h) = result_of_steps(rows, hx)
     acts, before, inner = gates.copy(), np.empty_like(y), np.empty_like(y)
     for s in steps:
         now, a = h[: s.stop - s.start], acts[s]
@@ -263,7 +263,7 @@ def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
         y[s] = now
 
     def vjp(g):
-        gy, gh = _split_raw(g, rows, hx)
+        gy, gh = split_raw_steps(g, rows, hx)
         r, z, new = (acts[:, k * size : (k + 1) * size] for k in range(3))
         dh_to_dnew = (1 - z) * (1 - new * new)
         dh_to_dz = (before - new) * z * (1 - z)

@@ -49,7 +49,7 @@ KERNELS: dict[str, str] = {
     "cross_entropy": "cross_entropy",
     "linear_cross_entropy": "linear_cross_entropy",
 }
-CPU_KERNELS = {"cached_self_attention": "cached_attention"}  # on a GPU its parts have them
+CPU_KERNELS = {"cached_self_attention": "cached_attention", "lstm_steps": "lstm"}  # on a GPU their parts
 
 
 def register() -> None:

@@ -12,15 +12,15 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import thread
-from ...core.tensor import Tensor, increment_version, raw_of
+from ...backends.device import RawArray, thread
+from ...core.tensor import Tensor, increment_version
 from ...nn.module import Module
 from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
 from .partition import Partition
 from .program import Value, fits, leaves
-from .reachable import Reachable
+from .reachable import Comparison, Reachable
 from .tracing import Tracer
 
 _LIBRARY = sysconfig.get_path("stdlib")
@@ -64,7 +64,8 @@ class Compiled:
         if thread.tracer is not None:  # a part of the program that is captured now
             return self._function(*args, **kwargs)
         tensors: list[Any] = []
-        key = (key_of(args, tensors), key_of(kwargs, tensors) if kwargs else (), modes())
+        raws: list[Any] = []
+        key = (key_of(args, tensors, raws), key_of(kwargs, tensors, raws) if kwargs else (), modes())
         reason = None
         for entry in self._versions:
             if entry[0] != key:
@@ -74,10 +75,10 @@ class Compiled:
                 return self._function(*args, **kwargs)
             reason = version.change()
             if reason is None:
-                if version.overlap(tensors):
+                if version.writes and version.overlap(raws):
                     return self._function(*args, **kwargs)
                 try:
-                    result = version(tensors)
+                    result = version(tensors, raws)
                 except Mismatch as mismatch:
                     reason = str(mismatch)
                     continue
@@ -86,17 +87,17 @@ class Compiled:
                 return result
         if len(self.history) >= LIMIT:
             return self._function(*args, **kwargs)
-        version = self._captured(args, kwargs, tensors, reason or difference(self._last_key, key))
+        version = self._captured(args, kwargs, raws, reason or difference(self._last_key, key))
         self._last_key = key
         self._versions = [(key, version), *self._versions]
-        if version is None or version.overlap(tensors):
+        if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
-        return version(tensors)
+        return version(tensors, raws)
 
-    def _captured(self, args: tuple, kwargs: dict, tensors: list, reason: str) -> _Version | None:
+    def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | None:
         """Returns a new version; None if the function runs eagerly from now on."""
         try:
-            version = _Version(self._function, args, kwargs, tensors)
+            version = _Version(self._function, args, kwargs, raws)
         except Exception as error:  # whatever the function does on arrays without elements
             place = _place(error, self._function)
             if self._fullgraph:
@@ -126,8 +127,8 @@ class Compiled:
 class _Version:
     """A program for one kind of arguments."""
 
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, tensors: list):
-        self._raws = [raw_of(x) for x in tensors]
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, raws: list):
+        self._raws = raws
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self._reachable = Reachable(function, *others)
         try:
@@ -139,8 +140,11 @@ class _Version:
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
         del self._raws
+        self._arrays = [raw for _, _, raw, _ in self._owners]
+        self._have_arrays = self._comparison()
         self.partition.optimize()
         changed = self.partition.forward.changed_storages()
+        self.writes = self.partition.forward.executable().writes
         self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
@@ -173,27 +177,47 @@ class _Version:
         tracer.host("expect", value, answer)
         return answer
 
+    def _comparison(self) -> Callable[[], bool]:
+        """Returns whether tensors of the state have their arrays, and need gradients as in the capture."""
+        comparison = Comparison()
+        arrays = comparison.name(self._arrays)
+        for k, (reference, _, _, requires_grad) in enumerate(self._owners):
+            comparison.terms += [
+                f"(x := {comparison.name(reference)}()) is not None", f"x._data._array is {arrays}[{k}]",
+                f"(x._node is not None) is {requires_grad}",
+            ]  # fmt: skip
+        return comparison.compiled()
+
     def change(self) -> str | None:
         """Returns what has changed since the capture; None if the program still holds."""
-        for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
-            owner = reference()
-            if owner is None:
-                return "a tensor of the state is gone"
-            now = owner._data._array
-            if now is not raw:
-                if not fits(now, value):
-                    old = f"{value.dtype}{list(value.shape)}"
-                    return f"a tensor of the state is {now.dtype}{list(now.shape)}, was {old}"
-                self._owners[k] = reference, value, now, requires_grad
-                self.partition.forward.executable().bind()
-            if (owner._node is not None) != requires_grad and owner.requires_grad != requires_grad:
-                return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
+        if not self._have_arrays():
+            for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
+                if (change := self._change_of(k, reference(), value, raw, requires_grad)) is not None:
+                    return change
         if self._sets_grads and self._grads() != self._have_grads:
             ours, then = ([has for has, _ in found] for found in (self._grads(), self._have_grads))
             if ours == then:
                 return "a parameter has other hooks"
             return "parameters have a .grad where they had none, or none where they had one"
         return self._reachable.change()
+
+    def _change_of(
+        self, k: int, owner: Tensor | None, value: Value, raw: RawArray, requires_grad: bool
+    ) -> str | None:  # fmt: skip
+        """Returns what has changed about a tensor of the state; the program gets its new array."""
+        if owner is None:
+            return "a tensor of the state is gone"
+        now = owner._data._array
+        if now is not raw:
+            if not fits(now, value):
+                old = f"{value.dtype}{list(value.shape)}"
+                return f"a tensor of the state is {now.dtype}{list(now.shape)}, was {old}"
+            self._owners[k] = weakref.ref(owner), value, now, requires_grad
+            self._arrays[k] = now
+            self.partition.forward.executable().bind()
+        if owner.requires_grad != requires_grad:
+            return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
+        return None
 
     def _grads(self) -> list[tuple[bool, tuple]]:
         """Returns of each tensor of the state whether it has a gradient, and the hooks of it."""
@@ -203,12 +227,12 @@ class _Version:
             for x in owners
         ]
 
-    def overlap(self, tensors: list) -> bool:
+    def overlap(self, raws: list) -> bool:
         """Returns whether the program would write to memory that another tensor shares: see `Executable`."""
-        return self.partition.forward.executable().overlap([raw_of(x) for x in tensors])
+        return self.partition.forward.executable().overlap(raws)
 
-    def __call__(self, tensors: list) -> Any:
-        result = self.partition(tensors)
+    def __call__(self, tensors: list, raws: list) -> Any:
+        result = self.partition(tensors, raws)
         for k in self._written:
             if isinstance(tensors[k], Tensor):
                 increment_version(tensors[k])

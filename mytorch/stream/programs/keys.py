@@ -14,33 +14,36 @@ from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
 
 
-def key_of(x: Any, tensors: list[Any]) -> Any:
-    """Returns what a program depends on of arguments; adds the tensors in them to the list.
+def key_of(x: Any, tensors: list[Any], raws: list[Any]) -> Any:
+    """Returns what a program depends on of arguments; adds the tensors in them, and their arrays, to lists.
 
     For a tensor that is ("tensor", dtype, shape, strides, requires_grad).
     """
     if type(x) is tuple:
-        return tuple([_key_of_tensor(y, tensors) if isinstance(y, Tensor) else key_of(y, tensors) for y in x])
+        return tuple([
+            _key_of_tensor(y, tensors, raws) if type(y) is Tensor else key_of(y, tensors, raws) for y in x
+        ])  # fmt: skip
     if isinstance(x, Tensor):
-        return _key_of_tensor(x, tensors)
+        return _key_of_tensor(x, tensors, raws)
     if isinstance(x, (tuple, list)):
-        return (type(x), *[key_of(item, tensors) for item in x])
+        return (type(x), *[key_of(item, tensors, raws) for item in x])
     if isinstance(x, _PLAIN):
         return type(x), x
     if isinstance(x, dict):
-        return (dict, *x, *[key_of(item, tensors) for item in x.values()])
+        return (dict, *x, *[key_of(item, tensors, raws) for item in x.values()])
     if isinstance(x, (Array, np.ndarray)):
-        tensors.append(x)
         raw = raw_of(x)
+        tensors.append(x), raws.append(raw)
         return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else None, False
     return _Same(x)
 
 
-def _key_of_tensor(x: Tensor, tensors: list[Any]) -> tuple:
-    tensors.append(x)
+def _key_of_tensor(x: Tensor, tensors: list[Any], raws: list[Any]) -> tuple:
     raw = x._data._array
+    tensors.append(x), raws.append(raw)
     strides = raw.strides if type(raw) is np.ndarray else None
-    return "tensor", raw.dtype, raw.shape, strides, x._node is not None or x.requires_grad
+    needs_grad = x._node is not None or (x._view is not None and x.requires_grad)
+    return "tensor", raw.dtype, raw.shape, strides, needs_grad
 
 
 _PLAIN = (bool, int, float, str, type(None))

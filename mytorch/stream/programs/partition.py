@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.gradients import grad
+from ...backends.device import RawArray
 from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, raw_of
@@ -78,11 +79,11 @@ class Partition:
         self.forward = self.forward.optimized()
         if self.backward is not None:
             self.backward = self.backward.optimized()
+        self._run = self.forward.executable()
 
-    def __call__(self, tensors: Sequence[Any]) -> Any:
-        """Runs the forward program, and records it."""
-        run = self.forward.executable()
-        results, saved = run(*[x._data._array if isinstance(x, Tensor) else raw_of(x) for x in tensors])
+    def __call__(self, tensors: Sequence[Any], raws: Sequence[RawArray]) -> Any:
+        """Runs the forward program on tensors, and their arrays, and records it."""
+        results, saved = self._run(*raws)
         if self._is_single:
             (y,) = results
             return from_raw(y if type(y) is np.ndarray else as_raw(y))

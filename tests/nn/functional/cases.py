@@ -544,4 +544,6 @@ def declined(name, args):
         weight, bias = args[1], args[2] if len(args) > 2 else None
         fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
         return None if fits else "takes a weight"
+    if name == "lstm_steps":
+        return None if args[4] is None else "without a projection"
     return None

@@ -91,7 +91,7 @@ def test_every_composite_has_a_case():
     assert all(CASES.values())
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "linear", "linear_cross_entropy"])
+@pytest.mark.parametrize("name", ["cross_entropy", "linear", "linear_cross_entropy", "lstm_steps"])
 def test_a_kernel_says_what_it_cannot_do(name):
     reasons = {i: declined(name, args) for i, (args, _) in enumerate(CASES[name])}
     assert any(reasons.values())

@@ -99,6 +99,10 @@ CASES = {
         case(normal(40, 50), integers(50, 40), reduction=reduction, label_smoothing=smoothing)
         for reduction, smoothing in (("none", 0.0), ("mean", 0.2), ("none", 0.2))
     ],
+    "lstm_steps": [
+        case(normal(60, 96), normal(20, 24), normal(20, 24), normal(96, 24), None, (20, 20, 12, 8), reverse)
+        for reverse in (False, True)
+    ],
     "linear_cross_entropy": [
         case(normal(40, 30), normal(50, 30), integers(50, 40), normal(50), reduction="none")
     ],

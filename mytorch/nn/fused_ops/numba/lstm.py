@@ -1,0 +1,122 @@
+"""
+LSTM: all steps in one call. Sequences of a batch are independent, so each thread computes all steps of some
+of them and never waits for another; a step is a product of OpenBLAS and one pass over the cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....backends.blas import product
+from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, ZERO, get_blas_threads, set_blas_threads, sgemm
+from ....backends.jit import kernel, prange, routine
+from ....backends.threads import get_num_threads
+from ...functional.composite import Unsupported
+from ...functional.recurrent import lstm_steps, result_of_steps, split_raw_steps, step_rows
+from .approximations import sigmoid32, tanh32
+from .elementwise import require_single
+from .memory import require_openblas
+
+LARGEST = 1 << 19  # elements of weight_hh, which every thread reads in each step and should stay in its cache
+
+
+@routine
+def _cells(gates, a, c, h, tanh_c):
+    """c = f c + i u and h = o tanh(c) of a sequence; a, added to the gates before, becomes i, f, u and o."""
+    n = c.size
+    for j in range(n):
+        i, f = sigmoid32(gates[j] + a[j]), sigmoid32(gates[n + j] + a[n + j])
+        u, o = tanh32(gates[2 * n + j] + a[2 * n + j]), sigmoid32(gates[3 * n + j] + a[3 * n + j])
+        c[j] = f * c[j] + i * u
+        tanh_c[j] = tanh32(c[j])
+        h[j] = o * tanh_c[j]
+        a[j], a[n + j], a[2 * n + j], a[3 * n + j] = i, f, u, o
+
+
+@routine
+def _derivatives(a, c_before, tanh_c, dy, dh, dc, d_gates):
+    """The vjp of `_cells` for the gradient dh + dy of h, and dc of c, which becomes that of `c_before`."""
+    n = dc.size
+    for j in range(n):
+        i, f, u, o, t = a[j], a[n + j], a[2 * n + j], a[3 * n + j], tanh_c[j]
+        d = dh[j] + dy[j]
+        e = dc[j] + d * o * (ONE - t * t)
+        d_gates[j] = e * u * i * (ONE - i)
+        d_gates[n + j] = e * c_before[j] * f * (ONE - f)
+        d_gates[2 * n + j] = e * i * (ONE - u * u)
+        d_gates[3 * n + j] = d * t * o * (ONE - o)
+        dc[j] = e * f
+
+
+@kernel
+def _forward(gates, weight, steps, part, y, h, c, acts, before, c_before, tanh_c):
+    """Args: `weight` is (hidden size, 4 hidden size); `steps` has the first row of each and the one behind
+    the last; `part` sequences are a task; h and c hold the first states, and then the last ones."""
+    threads = get_blas_threads()
+    set_blas_threads(np.int32(1))
+    n = h.shape[1]
+    for task in prange((h.shape[0] + part - 1) // part):
+        first = task * part
+        for k in range(steps.shape[0]):
+            start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
+            if last <= first:  # its sequences are shorter
+                continue
+            for b in range(first, last):
+                before[start + b], c_before[start + b] = h[b], c[b]
+            sgemm(ROW_MAJOR, PLAIN, PLAIN, last - first, 4 * n, n, ONE, h[first:].ctypes.data, n,
+                  weight.ctypes.data, 4 * n, ZERO, acts[start + first :].ctypes.data, 4 * n)  # fmt: skip
+            for b in range(first, last):
+                _cells(gates[start + b], acts[start + b], c[b], h[b], tanh_c[start + b])
+                y[start + b] = h[b]
+    set_blas_threads(threads)
+
+
+@kernel
+def _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates):
+    """Args: `weight` is (4 hidden size, hidden size); dh and dc hold the gradients of the last states, and
+    then those of the first ones; others as for `_forward`."""
+    threads = get_blas_threads()
+    set_blas_threads(np.int32(1))
+    n = dh.shape[1]
+    for task in prange((dh.shape[0] + part - 1) // part):
+        first = task * part
+        for k in range(steps.shape[0] - 1, -1, -1):
+            start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
+            if last <= first:
+                continue
+            for b in range(first, last):
+                row = start + b
+                _derivatives(acts[row], c_before[row], tanh_c[row], dy[row], dh[b], dc[b], d_gates[row])
+            sgemm(ROW_MAJOR, PLAIN, PLAIN, last - first, n, 4 * n, ONE, d_gates[start + first :].ctypes.data,
+                  4 * n, weight.ctypes.data, n, ZERO, dh[first:].ctypes.data, n)  # fmt: skip
+    set_blas_threads(threads)
+
+
+@lstm_steps.fused("cpu")
+def _lstm_steps(
+    gates: np.ndarray, hx: np.ndarray, cx: np.ndarray, weight_hh: np.ndarray, weight_hr: np.ndarray | None,
+    batch_sizes: Sequence[int], reverse: bool,
+) -> tuple:  # fmt: skip
+    require_single(gates, hx, cx, weight_hh)
+    require_openblas()
+    if weight_hr is not None or weight_hh.size > LARGEST:
+        raise Unsupported("the kernel is for LSTMs without a projection, of a hidden size of at most 362")
+    steps = np.array([(s.start, s.stop) for s in step_rows(batch_sizes, reverse)])
+    part = max(1, -(-len(hx) // get_num_threads()))
+    gates = np.ascontiguousarray(gates)
+    flat, (y, h, c) = result_of_steps(len(gates), hx, cx)
+    acts = np.empty_like(gates)
+    before, c_before, tanh_c = (np.empty_like(y) for _ in range(3))
+    transposed = np.ascontiguousarray(weight_hh.T)
+    _forward(gates, transposed, steps, part, y, h, c, acts, before, c_before, tanh_c)
+
+    def vjp(g):
+        dy, dh, dc = split_raw_steps(np.ascontiguousarray(g), len(gates), hx, cx)
+        dh, dc, d_gates = dh.copy(), dc.copy(), np.empty_like(acts)
+        weight = np.ascontiguousarray(weight_hh)
+        _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates)
+        return d_gates, dh, dc, product(d_gates.T, before), None
+
+    return flat, vjp
