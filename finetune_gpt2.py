@@ -9,11 +9,12 @@ The tokens in --path_to_data must be of the model's tokenizer. Writes into --pat
                                       Hugging Face's transformers and inference_gpt2.py read it
     adapter.safetensors               with --lora_rank the adapters alone
     tokenizer.json, metrics.jsonl     the tokenizer of the data, losses by iteration
+    checkpoints/                      the last two states, from which --resume continues exactly
 """
 
 import math
+import os
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from itertools import count
 from pathlib import Path
 from shutil import copyfile
 
@@ -22,13 +23,24 @@ from tqdm import tqdm
 import mytorch
 from mytorch import nn
 from mytorch.accelerate import Accelerator, set_seed
-from mytorch.accelerate.run_folder import open_metrics
+from mytorch.accelerate.run_folder import open_metrics, set_checkpoints_aside
 from mytorch.models import GPT2
 from mytorch.nn.utils import add_lora, merge_lora
 from mytorch.optim import AdamW
 from mytorch.utils.reading import read_json
 from mytorch.utils.tokens import TokenWindows
-from train_gpt2 import build_scheduler, evaluation_loader, mean_loss, train_step, training_loader
+from train_gpt2 import (
+    Run,
+    build_scheduler,
+    evaluation_loader,
+    mean_loss,
+    resume,
+    train_step,
+    training_loader,
+)
+
+# The options that a checkpoint depends on, besides the model's configuration.
+KINDS = ("model", "freeze_layers", "lora_rank", "lora_alpha", "lora_targets")
 
 
 def arguments():
@@ -36,7 +48,8 @@ def arguments():
     add = parser.add_argument
     add("model", help="folder of a run or of a pretrained model, or its name on Hugging Face")
     add("--path_to_data", default="data/text", help="holds train.bin, val.bin and tokenizer.json")
-    add("--path_to_save", type=Path, default="work_dir/finetuned", help="output folder")
+    add("--path_to_save", default="work_dir/finetuned", help="output folder")
+    add("--resume", action="store_true", help="continue the run in --path_to_save from its last checkpoint")
     add("--freeze_layers", type=int, default=0, help="freeze the embeddings and the first N blocks")
     add("--lora_rank", type=int, default=0, help="train adapters of this rank; 0: the weights themselves")
     add("--lora_alpha", type=float, help="scale of the adapters times their rank; default: the rank")
@@ -100,34 +113,66 @@ def trained_state(accelerator, model):
     return {name: state[name] for name in names}
 
 
-def train(accelerator, model, optimizer, data, path, args):
-    """Runs the iterations; saves what is trained to `path` whenever the validation loss is the lowest."""
-    scheduler, best = build_scheduler(optimizer, 0, args), float("inf")
-    batches = iter(training_loader(data["train"], accelerator, args, 1))  # (B, T + 1) tokens
+def evaluate(accelerator, model, loader, run, path):
+    """Logs and prints the validation loss, and saves what is trained to `path` if it is the lowest."""
+    loss = mean_loss(accelerator, model, loader)
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"the validation loss is {loss}")
+    accelerator.log({"val_loss": loss}, step=run.iteration)
+    if accelerator.is_main_process:
+        tqdm.write(f"iteration {run.iteration}: validation {loss:.4f}")
+    if loss <= run.best_val_loss:
+        run.best_val_loss = loss
+        accelerator.save(trained_state(accelerator, model), path)
+
+
+def train(accelerator, model, optimizer, data, run, path, args):
+    """Runs the iterations that are left, with a checkpoint at each evaluation; Ctrl-C saves one, too."""
+    scheduler, folder = build_scheduler(optimizer, run.iteration, args), Path(args.path_to_save)
+    batches = iter(training_loader(data["train"], accelerator, args, run.iteration + 1))  # (B, T + 1) tokens
     validation = evaluation_loader(data["val"], accelerator, args, 2)
-    for iteration in tqdm(count(), total=args.train_iterations, disable=not accelerator.is_main_process):
-        is_over = iteration == args.train_iterations
-        if is_over or iteration % args.eval_interval == 0:
-            loss = mean_loss(accelerator, model, validation)
-            if not math.isfinite(loss):
-                raise FloatingPointError(f"the validation loss is {loss}")
-            accelerator.log({"val_loss": loss}, step=iteration)
-            if accelerator.is_main_process:
-                tqdm.write(f"iteration {iteration}: validation {loss:.4f}")
-            if loss < best:
-                best = loss
-                accelerator.save(trained_state(accelerator, model), path)
-        if is_over:
-            return
+    accelerator.set_trigger_on_signals()
+    progress = tqdm(
+        total=args.train_iterations, initial=run.iteration, disable=not accelerator.is_main_process
+    )
+    while run.iteration < args.train_iterations:
+        if run.iteration % args.eval_interval == 0:
+            evaluate(accelerator, model, validation, run, path)
+        run.iteration += 1
         loss = train_step(accelerator, model, optimizer, batches, args)
         loss = accelerator.reduce(loss.double(), "mean").item()
-        accelerator.log({"loss": loss, "lr": scheduler.get_last_lr()[0]}, step=iteration + 1)
+        accelerator.log({"loss": loss, "lr": scheduler.get_last_lr()[0]}, step=run.iteration)
         scheduler.step()
+        progress.update()
+        is_stopped, is_over = accelerator.check_trigger(), run.iteration == args.train_iterations
+        if is_stopped or is_over or run.iteration % args.eval_interval == 0:
+            accelerator.save_state(folder / "checkpoints", keep_last=2)
+        if is_stopped:
+            progress.close()
+            accelerator.print(f"stopped after iteration {run.iteration}; continue with --resume")
+            accelerator.wait_for_everyone()
+            raise SystemExit(130)
+    evaluate(accelerator, model, validation, run, path)
+    progress.close()
+
+
+def save(path, args):
+    """Writes the model with what is trained, in the file `path`, merged into what is frozen: that comes from
+    the pretrained file, since in half precision it was rounded."""
+    folder = Path(args.path_to_save)
+    if path.exists():  # else a finished run was resumed, and has found nothing better
+        model = load_model(args)
+        model.load_state_dict(mytorch.load(path), strict=False)
+        merge_lora(model).save_pretrained(folder)
+        if not args.lora_rank:
+            path.unlink()
+    copyfile(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
+    print(f"a sample of its text: python inference_gpt2.py {folder}/")
 
 
 def main():
     args = arguments()
-    folder = args.path_to_save
+    folder = Path(args.path_to_save)
     try:
         accelerator = Accelerator(
             args.gradient_accumulation_steps, args.mixed_precision, cpu=args.device == "cpu"
@@ -137,27 +182,29 @@ def main():
         data = load_data(model, args)
     except (ImportError, OSError, ValueError, TypeError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
-    folder.mkdir(parents=True, exist_ok=True)
     count_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     accelerator.print(f"{count_trained:,} of {model.num_parameters():,} parameters are trained")
+    run = Run({**model.config.to_dict(), **{name: getattr(args, name) for name in KINDS}}, args)
     optimizer = AdamW(model.to(accelerator.device).parameter_groups(args.weight_decay), lr=args.max_lr)
     model, optimizer = accelerator.prepare(model, optimizer)
-    accelerator.init_trackers("finetune", vars(args))
+    accelerator.register_for_checkpointing(run)
+    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"
+    if args.resume or is_restarted:
+        resume(accelerator, run, folder, is_restarted)
+
+    accelerator.init_trackers("finetune", run.arguments)
     if accelerator.is_main_process:
-        accelerator.trackers.append(open_metrics(folder, 0))
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (args.resume or is_restarted):
+            set_checkpoints_aside(folder)
+        accelerator.trackers.append(open_metrics(folder, run.iteration))
     path = folder / ("adapter.safetensors" if args.lora_rank else "trained.safetensors")
     try:
-        train(accelerator, model.train(), optimizer, data, path, args)
+        train(accelerator, model.train(), optimizer, data, run, path, args)
     except FloatingPointError as error:
         raise SystemExit(f"{error}; a lower --max_lr may help") from None
-    if accelerator.is_main_process:  # what is frozen comes from the file: in half precision it was rounded
-        model = load_model(args)
-        model.load_state_dict(mytorch.load(path), strict=False)
-        merge_lora(model).save_pretrained(folder)
-        if not args.lora_rank:
-            path.unlink()
-        copyfile(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
-        print(f"a sample of its text: python inference_gpt2.py {folder}/")
+    if accelerator.is_main_process:
+        save(path, args)
     accelerator.end_training()
 
 

@@ -141,8 +141,8 @@ class Run:
 
     def __init__(self, config, args):
         self.iteration, self.best_val_loss = 0, math.inf
-        self.config = config.to_dict()
-        self.arguments = {k: v for k, v in vars(args).items() if k != "resume_from_checkpoint"}
+        self.config = config
+        self.arguments = {k: v for k, v in vars(args).items() if not k.startswith("resume")}
 
     def state_dict(self):
         return dict(vars(self))
@@ -318,7 +318,7 @@ def main():
         args.train_iterations = math.ceil(20 * model.num_parameters() / throughput.tokens)
         args.warmup_steps = min(args.warmup_steps, args.train_iterations // 10)
     size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
-    run = Run(model.config, args)
+    run = Run(model.config.to_dict(), args)
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(run)
     is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"

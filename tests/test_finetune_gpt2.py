@@ -1,7 +1,9 @@
 """finetune_gpt2.py in this process, on a tiny model and a few lines of text."""
 
 import json
+import os
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -63,7 +65,8 @@ def test_adapters(folder, precision, monkeypatch, capsys):
     options = ["--lora_rank", 2, "--lora_alpha", 4, "--lora_targets", "c_attn", "c_fc", "--freeze_layers", 1]
     model, out = finetune(folder, f"lora-{precision}", *options, "--mixed_precision", precision)
     assert {path.name for path in out.iterdir()} == {
-        "adapter.safetensors", "config.json", "metrics.jsonl", "model.safetensors", "tokenizer.json"
+        "adapter.safetensors", "checkpoints", "config.json", "metrics.jsonl", "model.safetensors",
+        "tokenizer.json",
     }  # fmt: skip
     adapter = mytorch.load(out / "adapter.safetensors")
     layers = [f"transformer.h.{i}.{name}" for i in (1, 2) for name in ("attn.c_attn", "mlp.c_fc")]
@@ -126,6 +129,62 @@ def test_wrong_calls_end_in_one_line(folder, kind, capsys):
         finetune(folder, "wrong", *options)
     text = capsys.readouterr().err if caught.value.code == 2 else str(caught.value.code)
     assert re.search(message, text) and not (folder / "wrong").exists()
+
+
+RESUMED = {
+    "adapters": ["--lora_rank", 2, "--lora_targets", "c_attn", "c_fc", "--lora_dropout_p", 0.3],
+    "adapters, fp16": ["--lora_rank", 2, "--mixed_precision", "fp16", "--lora_dropout_p", 0.3],
+    "frozen layers": ["--freeze_layers", 2],
+}
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Ctrl-C at the end of the second step; the signal handlers of before afterwards."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    step, losses = finetune_gpt2.train_step, []
+
+    def train_step(*args):
+        losses.append(step(*args))
+        if len(losses) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return losses[-1]
+
+    monkeypatch.setattr(finetune_gpt2, "train_step", train_step)
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("kind", RESUMED)
+def test_resuming_continues_exactly(folder, kind, interrupted, capsys):
+    """After Ctrl-C; after the end nothing is left to do."""
+    name, options = f"stopped-{kind}", RESUMED[kind]
+    with pytest.raises(SystemExit, match="130"):
+        finetune(folder, name, *options)
+    assert "stopped after iteration 2; continue with --resume" in capsys.readouterr().out
+    assert not (folder / name / "model.safetensors").exists()
+    model, out = finetune(folder, name, *options, "--resume")
+    whole, expected = finetune(folder, f"whole-{kind}", *options)
+    found = [(path / "metrics.jsonl").read_text().splitlines() for path in (out, expected)]
+    found = [[{k: v for k, v in json.loads(line).items() if k != "time"} for line in file] for file in found]
+    assert found[0] == found[1] and len(losses(out)) == 3  # bit for bit
+    model_again, _ = finetune(folder, name, *options, "--resume")
+    for each in (model, model_again):
+        for key, value in each.state_dict().items():
+            assert (value == whole.state_dict()[key]).all(), key
+
+
+def test_what_can_not_be_resumed(folder):
+    with pytest.raises(SystemExit, match="can't resume from .*nothing: no checkpoint found in .*nothing"):
+        finetune(folder, "nothing", "--resume")
+    assert not (folder / "nothing").exists()
+    finetune(folder, "of-rank-1", "--lora_rank", 1)
+    for rank in (0, 2):
+        with pytest.raises(SystemExit, match="of another model, not .*'lora_rank': " + str(rank)):
+            finetune(folder, "of-rank-1", "--lora_rank", rank, "--resume")
+    finetune(folder, "of-rank-1", "--lora_rank", 2)  # a new run in the same folder
+    assert (folder / "of-rank-1/checkpoints.old").exists()
 
 
 def test_a_run_that_diverges_ends(folder):

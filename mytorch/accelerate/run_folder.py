@@ -22,15 +22,21 @@ def make_run_folder(
     """
     folder, tokenizer = Path(folder), Path(tokenizer)
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoints, old = folder / "checkpoints", folder / "checkpoints.old"
-    if is_new and checkpoints.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        checkpoints.rename(old)
+    if is_new:
+        set_checkpoints_aside(folder)
     with atomic_write(folder / "config.json") as partial:
         partial.write_text(json.dumps(config, indent=2) + "\n")
     if tokenizer.exists():
         with atomic_write(folder / "tokenizer.json") as partial:
             shutil.copyfile(tokenizer, partial)
+
+
+def set_checkpoints_aside(folder: str | os.PathLike) -> None:
+    """Renames the checkpoints of an earlier run in the folder to checkpoints.old."""
+    checkpoints, old = Path(folder, "checkpoints"), Path(folder, "checkpoints.old")
+    if checkpoints.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        checkpoints.rename(old)
 
 
 def open_metrics(folder: str | os.PathLike, iteration: int) -> JsonlTracker:

@@ -67,8 +67,11 @@ def main() -> None:
             except (EOFError, KeyboardInterrupt):
                 print()
                 return
-            if text.strip():
-                answer(chat, text, args)
+            try:
+                if text.strip():
+                    answer(chat, text, args)
+            except ValueError as error:  # of this message
+                print(error, file=sys.stderr)
     except (ImportError, OSError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
 

@@ -116,7 +116,7 @@ class Chat:
             **options: temperature, top_p, …; see `LanguageModel.stream`.
 
         Raises:
-            ValueError: the message is longer than the context.
+            ValueError: the message is longer than the context, or the tokenizer is another model's.
         """
         self.messages.append({"role": "user", "content": text})
         answer = ""
@@ -144,6 +144,11 @@ class Chat:
             del messages[first : first + 2]
         if len(prompt) > context:
             raise ValueError(f"a message of {len(prompt)} tokens exceeds the context of {context}")
+        if max(prompt, default=0) >= self.model.config.vocab_size:
+            raise ValueError(
+                f"the tokenizer is of another model: the message has token {max(prompt)}, the model "
+                f"{self.model.config.vocab_size} tokens"
+            )
         self.messages = messages
         return prompt
 

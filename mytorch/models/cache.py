@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class KVCache:
         ]
         self.capacity, self.length = capacity, 0
         self.padding = np.array(padding) if padding is not None and any(padding) else None
-        self.plans: dict = {}  # of `decoder_block`
+        self.plan: Any = None  # of `decoder`
         self._mask: tuple[tuple[int, int], Tensor] | None = None  # of the last (length, new tokens)
 
     def positions(self, new: int) -> slice | Tensor:

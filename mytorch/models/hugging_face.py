@@ -10,8 +10,11 @@ Source: the layout, https://huggingface.co/docs/transformers/main_classes/model
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -39,6 +42,7 @@ def find(path_or_name: str | os.PathLike, revision: str | None = None) -> Path:
     Raises:
         FileNotFoundError: no such file, and it isn't a name on the hub either.
         ImportError: it may be a name on the hub, but the package huggingface_hub is not installed.
+        OSError: the download fails, or a file differs from its hash.
     """
     path = Path(path_or_name).expanduser()
     if path.exists():
@@ -54,8 +58,39 @@ def find(path_or_name: str | os.PathLike, revision: str | None = None) -> Path:
             f"{name} is no local path; a model of that name needs the package huggingface_hub: "
             "pip install huggingface_hub"
         ) from None
-    # It continues broken downloads, checks their sizes and hashes, and draws progress bars.
-    return Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
+    start = time.time()
+    # It continues broken downloads and draws progress bars.
+    folder = Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
+    check_hashes(folder, start - 1)
+    return folder
+
+
+def check_hashes(folder: Path, since: float) -> None:
+    """Compares the large files that came into a folder of the hub's cache with their SHA-256.
+
+    The package itself compares their sizes. A large file is a link there, to one whose name is its hash.
+
+    Args:
+        since: only files that changed after this time are read.
+
+    Raises:
+        OSError: a file differs; it is removed.
+    """
+    for path in sorted(folder.iterdir()):
+        content = path.resolve()
+        if not re.fullmatch("[0-9a-f]{64}", content.name) or content.stat().st_mtime < since:
+            continue
+        found = hashlib.sha256()
+        with content.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                found.update(chunk)
+        if found.hexdigest() != content.name:
+            content.unlink()
+            path.unlink()
+            raise OSError(
+                f"{path.name} was damaged on its way: its SHA-256 is {found.hexdigest()[:8]}…, the hub's is "
+                f"{content.name[:8]}…; it was removed, so that another try downloads it again"
+            )
 
 
 def weight_files(path: Path) -> list[Path]:

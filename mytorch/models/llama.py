@@ -29,7 +29,7 @@ from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 
 from .cache import KVCache
-from .decoder_block import decode
+from .decoder import decode
 from .language_model import LanguageModel
 from .llama_config import LlamaConfig
 
@@ -52,8 +52,6 @@ class LlamaBlock(nn.Module):
         self.mlp = nn.GatedMLP(c.hidden_size, c.intermediate_size, c.mlp_bias)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], cache: KVCache | None = None) -> Tensor:
-        if cache is not None and (decoded := decode(self, x, angles, cache)) is not None:
-            return decoded
         attend = None if cache is None else functools.partial(cache.attend, self.layer)
         normed = self.input_layernorm(x)
         x = x + self.self_attn(normed, angles=angles, is_causal=cache is None, attend=attend)
@@ -116,8 +114,12 @@ class Llama(LanguageModel):
         x = self.model.embed_tokens(idx)  # (B, T, C)
         angles = self.rotary.angles(positions, x.device, x.dtype)
         saving = self.gradient_checkpointing and self.training and cache is None
-        for block in self.model.layers:
-            x = checkpoint(block, x, angles) if saving else block(x, angles, cache)
+        decoded = None if cache is None else decode(self.model.layers, x, angles, cache)
+        if decoded is not None:
+            x = decoded
+        else:
+            for block in self.model.layers:
+                x = checkpoint(block, x, angles) if saving else block(x, angles, cache)
         if cache is not None:
             cache.length += T
         return self.model.norm(x)

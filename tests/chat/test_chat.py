@@ -177,6 +177,19 @@ def test_errors_are_a_line(folder, arguments, message):
     assert found.returncode == 1 and re.search(message, found.stderr) and "Traceback" not in found.stderr
 
 
+def test_a_message_that_fails_ends_no_conversation(folder):
+    found = run(folder, "--max_new_tokens", 3, stdin="Hello " * 500 + "\nHello\n")
+    assert found.returncode == 0 and "exceeds the context of 128" in found.stderr
+    assert found.stdout.count("\n> ") == 3
+
+
+def test_the_tokenizer_of_another_model(folder):
+    chat = Chat.load(folder)
+    chat.model = Llama(LlamaConfig(100, 32, 48, num_hidden_layers=1, num_attention_heads=2)).eval()
+    with pytest.raises(ValueError, match=r"the message has token \d+, the model 100 tokens"):
+        chat("Hello")
+
+
 def test_damaged_templates(tmp_path):
     with pytest.raises(ValueError, match="the chat template is damaged: .*"):
         ChatTemplate("{% for %}")

@@ -29,16 +29,16 @@ GRAIN = 1 << 9  # elements of `parts`; with fewer, one thread is faster
 
 
 @device
-def _row(array, batch, head, row, features):
+def row_of(array, batch, head, row, features):
     return floats(array[0] + batch * array[1] + head * array[2] + row * array[3], features)
 
 
 @routine
 def attend(q, k, v, batch, head, kv_head, first, last, features, value_features, scale, scores, part):
     """One query and the keys `first` to `last` - 1: weighted sum of values, maximum, sum of exponentials."""
-    query, largest, total = _row(q, batch, head, 0, features), LOWEST, ZERO
+    query, largest, total = row_of(q, batch, head, 0, features), LOWEST, ZERO
     for j in range(first, last):
-        key, inner = _row(k, batch, kv_head, j, features), ZERO
+        key, inner = row_of(k, batch, kv_head, j, features), ZERO
         for e in range(features):
             inner += query[e] * key[e]
         scores[j - first] = inner * scale
@@ -49,7 +49,7 @@ def attend(q, k, v, batch, head, kv_head, first, last, features, value_features,
     for e in range(value_features):
         part[e] = ZERO
     for j in range(first, last):
-        value = _row(v, batch, kv_head, j, value_features)
+        value = row_of(v, batch, kv_head, j, value_features)
         for e in range(value_features):
             part[e] += scores[j - first] * value[e]
     part[value_features], part[value_features + 1] = largest, total
@@ -128,8 +128,8 @@ def _store(qkv, cos, sin, q, k, v, kv_heads):
         for head in range(heads):
             rotate(qkv[batch, head], cos[row], sin[row], q[batch, head])
         for head in range(kv_heads):
-            rotate(qkv[batch, heads + head], cos[row], sin[row], _row(k, batch, head, 0, features))
-            value = _row(v, batch, head, 0, features)
+            rotate(qkv[batch, heads + head], cos[row], sin[row], row_of(k, batch, head, 0, features))
+            value = row_of(v, batch, head, 0, features)
             for e in range(features):
                 value[e] = qkv[batch, heads + kv_heads + head, e]
 

@@ -33,7 +33,7 @@ def require_openblas() -> None:
 @device
 def floats(address, count):
     """The `count` float32 elements at an address, as an array."""
-    return carray(_pointer(address), (count,))
+    return carray(pointer(address), (count,), np.float32)
 
 
 @device
@@ -45,8 +45,10 @@ def aligned(count):
 
 
 @intrinsic
-def _pointer(typing_context, address):
+def pointer(typing_context, address):
+    """The address as what `carray` makes an array of."""
+
     def generate(context, builder, signature, args):
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.float32)(types.int64), generate
+    return types.voidptr(types.int64), generate

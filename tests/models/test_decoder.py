@@ -1,4 +1,4 @@
-"""A block for one new token in one kernel: the numbers of its layers, and whatever happens to these."""
+"""All blocks for one new token in one kernel: the numbers of their layers, and whatever happens to these."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ import pytest
 import mytorch
 from mytorch import nn
 from mytorch.models import Llama, LlamaConfig
-from mytorch.models.decoder_block import decode
+from mytorch.models.decoder import decode
+from mytorch.models.llama import LlamaBlock
 from mytorch.nn import functional as F
 
 pytest.importorskip("numba")
@@ -39,7 +40,7 @@ def logits(model, tokens=3, between=lambda i: None, capacity=300):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """Whether each call of a block was one of the kernel."""
+    """Whether the blocks of each call of the model were those of the kernel."""
     calls = []
 
     def spy(*args):
@@ -63,15 +64,15 @@ def decoded(monkeypatch):
 def test_the_numbers_of_the_layers(format, options, decoded):
     model = llama(format, **options)
     ours = logits(model, 140)  # more than a chunk of keys
-    assert decoded == [False] * 2 + [True] * 280
+    assert decoded == [False] + [True] * 140
     with F.use_fused(False):
         np.testing.assert_allclose(ours, logits(model, 140), 1e-4, 2e-6)
-    assert decoded[282:] == [False] * 282
+    assert decoded[141:] == [False] * 141
 
 
 def test_a_window_and_padding_take_the_layers(decoded):
     logits(llama(sliding_window=7), 4)
-    assert decoded == [False, False] + [True] * 4 + [False] * 4
+    assert decoded == [False, True, True, False, False]
     decoded.clear()
     llama().generate([[1, 2], [3]], 3, temperature=0)
     assert not any(decoded)
@@ -93,22 +94,50 @@ def a_subclass(model):
     model.model.layers[1].mlp.down_proj = Doubled(160, 96, bias=False)
 
 
-def one_quantized_layer(model):
-    mlp = model.model.layers[1].mlp
-    mlp.down_proj = nn.QuantizedLinear.from_linear(mlp.down_proj)
+def a_narrower_mlp(model):
+    model.model.layers[1].mlp = nn.GatedMLP(96, 64, False)
+
+
+def a_subclass_of_the_block(model):
+    class Doubled(LlamaBlock):
+        def forward(self, *args):
+            return 2 * super().forward(*args)
+
+    model.model.layers[1].__class__ = Doubled
 
 
 @pytest.mark.parametrize(
-    "change", [other_norms, a_norm_without_weight, a_subclass, one_quantized_layer],
+    "change", [other_norms, a_norm_without_weight, a_subclass, a_narrower_mlp, a_subclass_of_the_block],
     ids=lambda change: change.__name__,
 )  # fmt: skip
 def test_other_blocks_run_their_layers(change, decoded):
     model = llama()
     change(model)
     ours = logits(model)
-    assert decoded[2:] == [True, False] * 3
+    assert not any(decoded)
     with F.use_fused(False):
         np.testing.assert_allclose(ours, logits(model), 1e-4, 2e-6)
+
+
+def test_weights_of_several_formats(decoded):
+    model = llama()
+    for layer, format in (("q_proj", "q8_0"), ("k_proj", "q4_0"), ("o_proj", "q4_1")):
+        attention = model.model.layers[1].self_attn
+        setattr(attention, layer, nn.QuantizedLinear.from_linear(getattr(attention, layer), format))
+    mlp = model.model.layers[0].mlp
+    mlp.down_proj = nn.QuantizedLinear.from_linear(mlp.down_proj, "q4_1")
+    ours = logits(model)
+    assert decoded == [False] + [True] * 3
+    with F.use_fused(False):
+        np.testing.assert_allclose(ours, logits(model), 1e-4, 2e-6)
+
+
+def test_a_recording_has_each_operation(decoded):
+    model = llama()
+    with mytorch.stream.record() as instructions:
+        logits(model)
+    assert not any(decoded)
+    assert sum(each.name == "cached_self_attention" for each in instructions) == 2 * 3
 
 
 def test_norms_of_queries_and_keys(decoded):
@@ -194,6 +223,6 @@ def test_the_caches_are_written(decoded):
             model.features(mytorch.tensor([[9]]), cache)
         assert cache.layers[0][0]._version.count > versions and cache.length == 6
         found.append([t.numpy() for layer in cache.layers for t in layer])
-    assert decoded == [False, False, True, True, False, False, False, False]
+    assert decoded == [False, True, False, False]
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, 1e-4, 1e-6)
