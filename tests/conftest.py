@@ -29,7 +29,7 @@ SLOW = (
     "accelerate/test_readme_loop", "accelerate/test_restart", "backends/test_gemm",
     "backends/test_threads", "cli/test_checks", "cli/test_commands", "cli/test_compile",
     "cli/test_estimate_memory", "cli/test_settings",
-    "models/test_decoder_block", "models/test_gguf", "models/test_pretrained", "nn/test_quantization",
+    "models/test_decoder", "models/test_gguf", "models/test_pretrained", "nn/test_quantization",
     "utils/data/test_life", "utils/data/test_start", "utils/data/test_state", "utils/data/test_workers",
     "test_as_torch", "test_cuda_graphs", "test_examples", "test_finetune_gpt2", "test_import",
     "test_notebook", "test_programs", "test_reading", "test_stubs", "test_tiny_chat", "test_train_gpt2",
