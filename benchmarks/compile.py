@@ -174,16 +174,17 @@ def cross_entropy(library: Any, is_compiled: bool) -> Call:
 
 
 def adamw(library: Any, is_compiled: bool) -> Call:
-    """Steps of the optimizer; mytorch compiles its formula, in which nothing is written in place."""
+    """Steps of the optimizer; mytorch compiles its formula, in place."""
     p, g, steps = normal(library, LENGTH), normal(library, LENGTH, seed=6), iter(range(1, 10**6))
     if not is_compiled or library.__name__ == "torch":
         p = library.nn.Parameter(p)
         p.grad, optimizer = g, library.optim.AdamW([p], lr=1e-3, **({"fused": True} if is_compiled else {}))
         return lambda: optimizer.step() or p
 
-    def update(p: Any, m: Any, v: Any, size: Any, eps: Any) -> tuple:
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g * g)
-        return (1 - 1e-5) * p - size * m / (v.sqrt() + eps), m, v
+    def update(p: Any, m: Any, v: Any, size: Any, eps: Any) -> None:
+        m.lerp_(g, 0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        p.mul_(1 - 1e-5).sub_(size * m / (v.sqrt() + eps))
 
     state, one = [p, library.zeros(LENGTH), library.zeros(LENGTH)], library.tensor(1.0)
     program = library.capture(update, *state, one, one).optimized()
@@ -192,8 +193,8 @@ def adamw(library: Any, is_compiled: bool) -> Call:
         number = next(steps)
         root = (1 - 0.999**number) ** 0.5
         size = 1e-3 * root / (1 - 0.9**number)
-        state[:] = program(*state, library.tensor(size), library.tensor(1e-8 * root))
-        return state[0]
+        program(*state, library.tensor(size), library.tensor(1e-8 * root))
+        return p
 
     return run
 

@@ -106,7 +106,7 @@ class Executable:
 
 def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
     """Returns the source of the loops, that of the function `run`, and what is in its namespace."""
-    namespace: dict[str, Any] = {"np": np, "flat": flat, "product": product}
+    namespace: dict[str, Any] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
     for value, raw in (*program.state.items(), *program.constants.items()):
         namespace[_name(value)] = raw
     lines = [f"def run({', '.join(map(_name, program.inputs))}):"]
@@ -268,8 +268,8 @@ def _loop_lines(number: int, i: Instruction, contiguous: Container[Value]) -> li
             stored.append(flattened)
         else:  # in the memory of an input
             x = i.args[place]
-            is_same = x in contiguous and x.shape == y.shape
-            whole = _name(x) if is_same else f"{given[place]}.reshape({y.shape!r})"
+            whole = _name(x) if x in contiguous else f"writeable({_name(x)})"
+            whole += "" if x.shape == y.shape else f".reshape({y.shape!r})"
             lines.append(f"{_name(y)} = {whole}")
             given[place] = flattened
     return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
@@ -291,6 +291,17 @@ def flat(x: np.ndarray, size: int) -> np.ndarray:
         raise ValueError(f"a loop needs an array of {size} elements, got shape {x.shape}")
     flags = x.flags
     return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
+
+
+def writeable(x: np.ndarray) -> np.ndarray:
+    """Returns the array.
+
+    Raises:
+        ValueError: it is read-only.
+    """
+    if not x.flags.writeable:
+        raise ValueError("a program can't write to a read-only array")
+    return x
 
 
 def runnable(loop: Loop, is_small: bool = False) -> Callable:
