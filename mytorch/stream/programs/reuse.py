@@ -23,7 +23,7 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
     """Returns the instructions, with `places` in loops: the inputs in whose memory results are stored.
 
     `x[...] = y` behind the loop that computes y from x becomes a place, if nothing reads x between them, and
-    nothing but loops and functions that return new arrays reads y. Any other such input is a whole array in C order that an instruction made, of the result's size and dtype; no
+    y is neither written nor kept. Any other such input is a whole array in C order that an instruction made, of the result's size and dtype; no
     name reaches its memory after the loop; and the loop reads each of its elements before it stores there.
     Nothing outlives a call, so threads may run a program at once.
     """
@@ -100,8 +100,8 @@ def _stores(
         between = instructions[at + 1 : number]
         users = [j for j in instructions if any([y.storage in reach[value] for value in j.inputs()])]
         is_read = any([j.is_host or any([x in reach[value] for value in j.inputs()]) for j in between])
-        is_held = y in escaping or any([j is not i and not _makes_new(j) for j in users])
-        if is_read or is_held or writes[x] != 1 or not _is_whole(x) or x.shape != y.shape:
+        is_held = y in escaping or any([not _makes_new(j) and j.name != ".setitem" for j in users])
+        if is_read or is_held or writes[x] != 1 or writes[y] or not _is_whole(x) or x.shape != y.shape:
             continue
         k, given = loop.outputs[call.outputs.index(y)], [q for q, z in enumerate(call.args) if x in reach[z]]
         if len(given) == 1 and call.args[given[0]] is x and _fits(loop, call, k, y, given[0]):

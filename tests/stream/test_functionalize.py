@@ -1,0 +1,149 @@
+"""Programs of functions that write to their arguments: the loop that computes a value also stores it."""
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch.nn import functional as F
+from mytorch.stream.programs import capture
+from mytorch.stream.programs.memory import scheduled
+
+
+def adamw(p, m, v, g, size):
+    m.lerp_(g, 0.1)
+    v.mul_(0.999).addcmul_(g, g, value=0.001)
+    p.mul_(0.99).sub_(size * m / (v.sqrt() + 1e-8))
+
+
+def chain(p, m, v, g, size):
+    p += g
+    p *= 2
+    g.copy_(p.exp())
+    return p, g.sum()
+
+
+def exchange(p, m, v, g, size):
+    t = p.clone()
+    p.copy_(m)
+    m.copy_(t)
+    v.copy_(m)
+
+
+def copy_returned(p, m, v, g, size):
+    y = p * 2
+    z = mytorch.zeros_like(p)
+    z.copy_(y)
+    m.copy_(y)
+    return y, z, m
+
+
+def changed_behind(p, m, v, g, size):
+    y = p * 2
+    m.copy_(y)
+    y[0] = 7
+    v.copy_(y)
+
+
+def views(p, m, v, g, size):
+    before, row = p.T * 2, m[0]
+    p += before.T
+    m *= 2
+    return row + 1, p
+
+
+def part(p, m, v, g, size):
+    p *= 2
+    p[1] = 5
+    p += m
+
+
+def read_between(p, m, v, g, size):
+    y = p.exp() + g
+    z = p @ p
+    p.copy_(y)
+    return (z,)
+
+
+def twice(p, m, v, g, size):
+    y = m * g + 1
+    m.copy_(y)
+    v.copy_(y)
+
+
+def kept(p, m, v, g, size):
+    y = m * g + 1
+    m.copy_(y)
+    return F.softmax(y, -1), y.T
+
+
+# How many results each loop stores in the memory of arguments, and the writes that are left.
+CASES = [
+    (adamw, [3], 0), (chain, [2], 0), (exchange, [2], 1), (copy_returned, [0], 1), (changed_behind, [0], 3),
+    (views, [2], 0), (part, [], 3), (read_between, [1], 0), (twice, [1], 1), (kept, [0], 1),
+]  # fmt: skip
+
+
+def arguments():
+    generator = np.random.default_rng(0)
+    arrays = [np.abs(generator.standard_normal((6, 6), np.float32)) for _ in range(4)]
+    return [*map(mytorch.from_numpy, arrays), mytorch.tensor(0.1)]
+
+
+@pytest.mark.parametrize(("function", "places", "writes"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_in_place(function, places, writes):
+    with F.use_fused(False):
+        program = capture(function, *arguments()).optimized()
+        ours, theirs = arguments(), arguments()
+        for _ in range(2):
+            results = [f(*given) or () for f, given in ((program, ours), (function, theirs))]
+            for a, b in zip((*results[0], *ours), (*results[1], *theirs), strict=True):
+                np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-5, 1e-6)
+        shared = [_shared((*r, *given)) for r, given in zip(results, (ours, theirs), strict=True)]
+        assert shared[0] == shared[1]
+    instructions = scheduled(program)
+    assert [len(i.kwargs["loop"].places) for i in instructions if i.name == "loop"] == places
+    assert sum(i.name == ".setitem" for i in instructions) == writes
+
+
+def _shared(tensors):
+    """The pairs that share memory."""
+    arrays = [x.numpy() for x in tensors]
+    return [(a, b) for a in range(len(arrays)) for b in range(a) if np.shares_memory(arrays[a], arrays[b])]
+
+
+def test_the_formula_of_adamw_is_one_loop_in_place():
+    program = capture(adamw, *arguments()).optimized()
+    assert [i.name for i in scheduled(program)] == ["loop"]
+    assert "np.empty" not in program.source() and program.memory().peak == 0
+
+
+def test_objects_find_what_was_written_before():
+    """A value is stored before the next call of an object of Python, which may read the tensor."""
+    model = mytorch.nn.Linear(2, 2)
+    optimizer = mytorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x):
+        loss = model(x).square().sum()
+        loss.backward()
+        with mytorch.no_grad():
+            model.bias.mul_(0.5)
+            model.bias += 1
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    x, found = mytorch.ones(1, 2), []
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    for function in (step, mytorch.compile(step)):
+        model.load_state_dict(state)
+        optimizer.state.clear()
+        found.append([function(x).item() for _ in range(3)])
+    np.testing.assert_allclose(*found, 1e-5)
+
+
+def test_a_read_only_array_is_not_written_to():
+    array = np.ones((6, 6), np.float32)
+    array.flags.writeable = False
+    program = capture(adamw, *arguments()).optimized()
+    with pytest.raises(ValueError, match="read-only"):
+        program(array, *arguments()[1:])
