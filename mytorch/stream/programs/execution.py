@@ -16,9 +16,10 @@ from ...backends.float_errors import IGNORE, errors
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
 from ...nn.functional.composite import use_fused
+from . import loop_numba
 from .host import HOST
 from .kernels import run_kernel, run_vjp
-from .loop import COLUMN, FULL, HEADER, ROW, SCALAR, Loop
+from .loop import COLUMN, FULL, ROW, SCALAR, Loop
 from .memory import last_uses, scheduled
 from .program import Instruction, Program, Reference, Value, fits
 from .sources import module_of
@@ -120,7 +121,7 @@ def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
         lines += [f"    {line}" for line in _lines(number, i, namespace, vectors)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
-            loops.append(i.kwargs["loop"].source(f"loop{number}"))
+            loops.append(loop_numba.source(i.kwargs["loop"], f"loop{number}"))
         lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n\n\n".join(loops), "\n".join(lines), namespace
@@ -317,4 +318,4 @@ def runnable(loop: Loop, is_small: bool = False) -> Callable:
 
 def loaded(loop: Loop) -> Callable:
     """Returns the compiled loop."""
-    return module_of(HEADER + loop.source()).loop
+    return module_of(loop_numba.HEADER + loop_numba.source(loop)).loop

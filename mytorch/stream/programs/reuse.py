@@ -22,10 +22,10 @@ _NEW = {
 def in_place(program: Program, instructions: list[Instruction]) -> list[Instruction]:
     """Returns the instructions, with `places` in loops: the inputs in whose memory results are stored.
 
-    `x[...] = y` behind the loop that computes y from x becomes a place, if nothing reads x between them, and
-    y is neither written nor kept. Any other such input is a whole array in C order that an instruction made, of the result's size and dtype; no
-    name reaches its memory after the loop; and the loop reads each of its elements before it stores there.
-    Nothing outlives a call, so threads may run a program at once.
+    Such an input is a whole array in C order, of the result's size and dtype, and the loop reads each of its
+    elements before it stores there. Either an instruction made it, and no name reaches its memory after the
+    loop; or the program goes on with `x[...] = y`, nothing reads x between, and y is neither written nor
+    kept. Nothing outlives a call, so threads may run a program at once.
     """
     made = {value for i in instructions if _makes_new(i) for value in i.outputs if value.of is None}
     reach = _reach(program, instructions)
@@ -104,9 +104,9 @@ def _stores(
         if is_read or is_held or writes[x] != 1 or writes[y] or not _is_whole(x) or x.shape != y.shape:
             continue
         k, given = loop.outputs[call.outputs.index(y)], [q for q, z in enumerate(call.args) if x in reach[z]]
-        if len(given) == 1 and call.args[given[0]] is x and _fits(loop, call, k, y, given[0]):
-            if (at, k) not in [key[:2] for key in found]:
-                found[at, k, given[0]] = number
+        is_first = (at, k) not in [key[:2] for key in found]
+        if is_first and len(given) == 1 and call.args[given[0]] is x and _fits(loop, call, k, y, given[0]):
+            found[at, k, given[0]] = number
     return found
 
 
