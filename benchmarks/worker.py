@@ -1,4 +1,4 @@
-"""The process of one library: python -m benchmarks.worker mytorch|torch MODULE ARGUMENTS"""
+"""The process of one library: python -m benchmarks.worker mytorch|torch|jax MODULE ARGUMENTS"""
 
 import gc
 import importlib
@@ -31,8 +31,13 @@ def run(makers: list[Callable[[], Task]], job: int, steps: int, warm_up: int) ->
 
 def about(library: Any) -> dict:
     """Returns the versions and the threads of a library."""
-    label = {"torch": "PyTorch {}", "mytorch": f"mytorch {{}}, NumPy {version('numpy')}"}[library.__name__]
-    return {"version": label.format(library.__version__), "threads": library.get_num_threads()}
+    labels = {"torch": "PyTorch {}", "mytorch": f"mytorch {{}}, NumPy {version('numpy')}", "jax": "JAX {}"}
+    count = getattr(library, "get_num_threads", available_cores)()  # JAX takes all cores
+    return {"version": labels[library.__name__].format(library.__version__), "threads": count}
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def main(name: str, module: str, *args: str) -> None:

@@ -19,6 +19,7 @@ from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
 from .partition import Partition
+from .passes import check_mode
 from .program import Value, fits, leaves
 from .reachable import Reachable
 from .tracing import Tracer
@@ -40,19 +41,20 @@ class Compiled:
     Args:
         function: the function or module.
         fullgraph: raise where it would run eagerly.
+        mode: see `Program.optimized`.
 
     Attributes:
         history: for each capture what made it necessary, and what came of it.
     """
 
-    def __init__(self, function: Callable, fullgraph: bool = False):
+    def __init__(self, function: Callable, fullgraph: bool = False, mode: str | None = None):
         functools.update_wrapper(self, function, updated=())
-        self._function, self._fullgraph = function, fullgraph
+        self._function, self._fullgraph, self._mode = function, fullgraph, mode
         _functions.add(self)
         self.reset()
 
     def __reduce__(self) -> tuple:
-        return Compiled, (self._function, self._fullgraph)  # copies capture for themselves
+        return Compiled, (self._function, self._fullgraph, self._mode)  # copies capture for themselves
 
     def reset(self) -> None:
         """Forgets all programs."""
@@ -96,7 +98,7 @@ class Compiled:
     def _captured(self, args: tuple, kwargs: dict, tensors: list, reason: str) -> _Version | None:
         """Returns a new version; None if the function runs eagerly from now on."""
         try:
-            version = _Version(self._function, args, kwargs, tensors)
+            version = _Version(self._function, args, kwargs, tensors, self._mode)
         except Exception as error:  # whatever the function does on arrays without elements
             place = _place(error, self._function)
             if self._fullgraph:
@@ -126,7 +128,7 @@ class Compiled:
 class _Version:
     """A program for one kind of arguments."""
 
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, tensors: list):
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, tensors: list, mode: str | None):
         self._raws = [raw_of(x) for x in tensors]
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self._reachable = Reachable(function, *others)
@@ -139,7 +141,7 @@ class _Version:
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
         del self._raws
-        self.partition.optimize()
+        self.partition.optimize(mode)
         changed = self.partition.forward.changed_storages()
         self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
 
@@ -238,12 +240,12 @@ class OptimizedModule(Module):
 
     Args:
         module: it is called with its hooks.
-        fullgraph: see `compile`.
+        fullgraph, mode: see `compile`.
     """
 
-    def __init__(self, module: Module, fullgraph: bool = False):
+    def __init__(self, module: Module, fullgraph: bool = False, mode: str | None = None):
         super().__init__()
-        self.__dict__["forward"] = Compiled(module, fullgraph)
+        self.__dict__["forward"] = Compiled(module, fullgraph, mode)
         self._orig_mod = module
 
     def __getattr__(self, name: str) -> Any:
@@ -276,11 +278,14 @@ def compile(
     Args:
         model: None returns a decorator.
         fullgraph: raise instead of running eagerly.
-        dynamic, backend, mode, options: for code written for PyTorch, without effect.
+        mode: "max-autotune" measures several strategies for each loop when the function is captured, and
+            keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`.
+        dynamic, backend, options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 
-    Raises (when called):
-        RuntimeError: fullgraph, and the function can't be captured; it names the line.
+    Raises:
+        RuntimeError: an unknown mode. When called: fullgraph, and the function can't be captured; it names
+            the line.
 
     >>> @mytorch.compile
     ... def norm(x):
@@ -289,12 +294,14 @@ def compile(
     tensor([0.60000 0.80000])
     """
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, disable=disable)
+        return functools.partial(compile, fullgraph=fullgraph, mode=mode, disable=disable)
     if not callable(model):
         raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
     if disable or isinstance(model, (Compiled, OptimizedModule)):
         return model
-    return OptimizedModule(model, fullgraph) if isinstance(model, Module) else Compiled(model, fullgraph)
+    check_mode(mode)
+    kind = OptimizedModule if isinstance(model, Module) else Compiled
+    return kind(model, fullgraph, mode)
 
 
 def reset() -> None:

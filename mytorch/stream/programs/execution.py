@@ -9,22 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ...backends import threads
 from ...backends.blas import product
 from ...backends.device import RawArray
 from ...backends.float_errors import IGNORE, errors
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
-from ...nn.functional.composite import use_fused
-from . import loop_numba
+from .autotune import is_compiled, strategy_of
 from .host import HOST
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, ROW, SCALAR, Loop
+from .loop_numba import DEFAULT, SMALL, Strategy, loaded, source
 from .memory import last_uses, scheduled
 from .program import Instruction, Program, Reference, Value, fits
-from .sources import module_of
 
-SMALL = 1 << 14  # elements of arrays that one thread works on
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
 
 
@@ -36,8 +33,8 @@ class Executable:
         del loops  # each is in a file of its own: see `loaded`
         for number, i in enumerate(scheduled(program)):
             if i.name == "loop":
-                loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
-                self._namespace[f"loop{number}"] = runnable(loop, rows * n < SMALL)
+                strategy = strategy_of(i, program.is_tuned)
+                self._namespace[f"loop{number}"] = runnable(i.kwargs["loop"], strategy)
         exec(compile(text, f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
         self._transposed = [(_name(y), _name(x)) for y, x in transposed_state(program).items()]
@@ -121,7 +118,8 @@ def source_of(program: Program) -> tuple[str, str, dict[str, Any]]:
         lines += [f"    {line}" for line in _lines(number, i, namespace, vectors)]
         lines += [f"    {line}" for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if i.name == "loop":
-            loops.append(loop_numba.source(i.kwargs["loop"], f"loop{number}"))
+            strategy = strategy_of(i, program.is_tuned)
+            loops.append(source(i.kwargs["loop"], f"loop{number}", strategy))
         lines += [f"    del {', '.join(map(_name, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n\n\n".join(loops), "\n".join(lines), namespace
@@ -305,17 +303,6 @@ def writeable(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def runnable(loop: Loop, is_small: bool = False) -> Callable:
-    """Returns the compiled loop, or the same in NumPy without Numba and with `use_fused(False)`.
-
-    Args:
-        is_small: it is compiled for one thread, which saves some microseconds.
-    """
-    if not (use_fused.default and threads.installed()):
-        return loop.in_numpy
-    return loaded(loop).serial() if is_small else loaded(loop)
-
-
-def loaded(loop: Loop) -> Callable:
-    """Returns the compiled loop."""
-    return module_of(loop_numba.HEADER + loop_numba.source(loop)).loop
+def runnable(loop: Loop, strategy: Strategy = DEFAULT) -> Callable:
+    """Returns the compiled loop, or the same in NumPy without Numba and with `use_fused(False)`."""
+    return loaded(loop, strategy) if is_compiled() else loop.in_numpy

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from .loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
+from .sources import module_of
 
+SMALL = 1 << 14  # elements of arrays that one thread works on
 _EXPRESSIONS = EXPRESSIONS | {"one_plus_tanh": "one_plus_tanh32({})"}
-_BLOCK = 4096  # elements that are summed in float32
+_BLOCK = 4096  # elements that are summed in float32, or that a thread takes at a time
+# Of the rows; a thread takes one part at a time, and sums columns in it: in a megabyte, or in few parts.
+_PARTS, _FEW_PARTS, _MEGABYTE = 64, 16, 1 << 18
 _COSTS = {
     "exp": 20, "tanh": 20, "log": 20, "log1p": 20, "expm1": 20, "sin": 20, "cos": 20, "divide": 5, "sqrt": 5,
     "one_plus_tanh": 20,
@@ -43,15 +47,11 @@ class Strategy(NamedTuple):
 
     Attributes:
         threads: 1, or 0 for all.
-        block: elements that a thread takes at a time, where rows don't matter.
-        parts: of the rows; a thread takes one at a time, and sums columns in it.
         bits: of vector registers, 512 or what LLVM takes, 0.
         keeps: whether costly elements are kept for later passes over a row, and not computed again.
     """
 
     threads: int = 0
-    block: int = 4096
-    parts: int = 64
     bits: int = 512
     keeps: bool = True
 
@@ -62,6 +62,12 @@ DEFAULT = Strategy()
 def source(loop: Loop, name: str = "loop", strategy: Strategy = DEFAULT) -> str:
     """Returns the Python source of the kernel, `loop(*inputs, *own outputs, rows, n)`; see HEADER."""
     return _Source(loop, name, strategy).text()
+
+
+def loaded(loop: Loop, strategy: Strategy = DEFAULT) -> Callable:
+    """Returns the compiled loop."""
+    kernel = module_of(HEADER + source(loop, strategy=strategy)).loop
+    return kernel.serial() if strategy.threads == 1 else kernel
 
 
 def _simplified(loop: Loop) -> tuple[Step, ...]:
@@ -113,11 +119,10 @@ class _Source:
         return "\n".join(row) + "\n\n\n" + "\n".join([*head, *[f"    {line}" for line in kernel]])
 
     def _flat(self, call: str) -> list[str]:
-        block = self.strategy.block
         return [
             "n *= rows",
-            f"for i in prange((n + {block - 1}) // {block}):",
-            f"    first, last = {block} * i, min(n, {block} * i + {block})",
+            f"for i in prange((n + {_BLOCK - 1}) // {_BLOCK}):",
+            f"    first, last = {_BLOCK} * i, min(n, {_BLOCK} * i + {_BLOCK})",
             f"    {call}",
         ]
 
@@ -129,7 +134,8 @@ class _Source:
                 f"    if not -n <= {index}[i] < n:",
                 "        raise IndexError('an index is out of bounds')",
             ]
-        lines += [f"parts = min({'(rows + 7) // 8' if self.columns else 'rows'}, {self.strategy.parts})"]
+        few = f"(rows + 7) // 8, max({_FEW_PARTS}, {_MEGABYTE} // n)"
+        lines += [f"parts = min({few if self.columns else 'rows'}, {_PARTS})"]
         lines += [f"p{k} = np.zeros((parts, n), np.float32)" for k in self.columns]
         lines += ["for part in prange(parts):"]
         lines += [f"    t{k} = np.empty(n, np.{self._numpy(k)})" for k in self.kept]

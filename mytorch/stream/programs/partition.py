@@ -73,11 +73,11 @@ class Partition:
                 gives_lazy=True,
             )  # fmt: skip
 
-    def optimize(self) -> None:
-        """Runs all passes over both programs."""
-        self.forward = self.forward.optimized()
+    def optimize(self, mode: str | None = None) -> None:
+        """Runs all passes over both programs; see `Program.optimized`."""
+        self.forward = self.forward.optimized(mode)
         if self.backward is not None:
-            self.backward = self.backward.optimized()
+            self.backward = self.backward.optimized(mode)
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Runs the forward program, and records it."""

@@ -143,6 +143,7 @@ class Program:
         outputs: what is returned, nested as the function returned it.
         owners: the tensors of the state: where one has got another array since, that is used.
         gives_lazy: results of vjps may be `LazyGrad`s, as the engine takes them.
+        is_tuned: loops run in the fastest of several strategies, which are measured; see `strategies`.
     """
 
     inputs: tuple[Value, ...]
@@ -153,6 +154,7 @@ class Program:
     name: str = "program"
     owners: dict[Value, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
     gives_lazy: bool = False
+    is_tuned: bool = False
     _run: Executable | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
@@ -200,11 +202,30 @@ class Program:
             self._run = Executable(self)
         return self._run
 
-    def optimized(self) -> Program:
-        """Returns a program that computes the same in fewer passes over memory; see `passes`."""
+    def optimized(self, mode: str | None = None) -> Program:
+        """Returns a program that computes the same in fewer passes over memory; see `passes`.
+
+        Args:
+            mode: "max-autotune" measures several strategies for each loop before the program runs for the
+                first time, and keeps on disk which was the fastest. Others of PyTorch have no effect.
+
+        Raises:
+            RuntimeError: an unknown mode.
+        """
         from .passes import optimized
 
-        return optimized(self)
+        return optimized(self, mode)
+
+    def strategies(self) -> str:
+        """Returns a table of the times of each loop in several strategies, measured now unless they were
+        before; results differ by the order of sums at most.
+
+        Raises:
+            RuntimeError: loops aren't compiled.
+        """
+        from .autotune import table
+
+        return table(self)
 
     def source(self, target: str = "cpu") -> str:
         """Returns the source that runs: compiled loops, and the calls of these and of NumPy.
