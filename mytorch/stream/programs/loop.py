@@ -15,7 +15,7 @@ EXPRESSIONS = {
     "add": "plus({}, {})", "subtract": "minus({}, {})", "multiply": "times({}, {})", "divide": "{} / {}",
     "negative": "-{}", "positive": "{}", "absolute": "abs({})", "square": "times({0}, {0})",
     "reciprocal": "ONE / {}", "sqrt": "np.sqrt({})", "exp": "exp32({})", "tanh": "tanh32({})",
-    "log": "np.log({})", "log1p": "np.log1p({})", "expm1": "np.expm1({})", "sin": "np.sin({})",
+    "log": "log32({})", "log1p": "log1p32({})", "expm1": "expm1_32({})", "sin": "np.sin({})",
     "cos": "np.cos({})", "trunc": "np.trunc({})", "floor": "np.floor({})", "ceil": "np.ceil({})",
     "copysign": "math.copysign({}, {})", "maximum": "maximum32({}, {})", "minimum": "minimum32({}, {})",
     "where": "({1} if {0} else {2})", "less": "{} < {}", "less_equal": "{} <= {}", "greater": "{} > {}",
