@@ -24,7 +24,8 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
 
     Such an input is a whole array in C order, of the result's size and dtype, and the loop reads each of its
     elements before it stores there. Either an instruction made it, and no name reaches its memory after the
-    loop; or `x[...] = y` follows, nothing reads x between them, and y is neither written nor kept. Nothing outlives a call, so threads may run a program at once.
+    loop; or `x[...] = y` follows, nothing reads x between them, and y is neither written nor kept. Nothing
+    outlives a call, so threads may run a program at once.
     """
     made = {value for i in instructions if _makes_new(i) for value in i.outputs if value.of is None}
     reach = _reach(program, instructions)
