@@ -1,5 +1,7 @@
 """Programs of functions that write to their arguments: the loop that computes a value also stores it."""
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -90,18 +92,23 @@ def arguments():
     return [*map(mytorch.from_numpy, arrays), mytorch.tensor(0.1)]
 
 
-@pytest.mark.parametrize(("function", "places", "writes"), CASES, ids=[case[0].__name__ for case in CASES])
-def test_in_place(function, places, writes):
+def check(function, source=""):
+    """Compares results, arguments and what shares memory with eager, twice; returns the program."""
     with F.use_fused(False):
         program = capture(function, *arguments()).optimized()
         ours, theirs = arguments(), arguments()
         for _ in range(2):
             results = [f(*given) or () for f, given in ((program, ours), (function, theirs))]
             for a, b in zip((*results[0], *ours), (*results[1], *theirs), strict=True):
-                np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-5, 1e-6)
+                np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5, err_msg=source)
         shared = [_shared((*r, *given)) for r, given in zip(results, (ours, theirs), strict=True)]
-        assert shared[0] == shared[1]
-    instructions = scheduled(program)
+        assert shared[0] == shared[1], source
+    return program
+
+
+@pytest.mark.parametrize(("function", "places", "writes"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_in_place(function, places, writes):
+    instructions = scheduled(check(function))
     assert [len(i.kwargs["loop"].places) for i in instructions if i.name == "loop"] == places
     assert sum(i.name == ".setitem" for i in instructions) == writes
 
@@ -110,6 +117,37 @@ def _shared(tensors):
     """The pairs that share memory."""
     arrays = [x.numpy() for x in tensors]
     return [(a, b) for a in range(len(arrays)) for b in range(a) if np.shares_memory(arrays[a], arrays[b])]
+
+
+WRITES = [
+    "{x}.mul_({y})", "{x}.lerp_({y}, 0.3)", "{x}.copy_({y})", "{x}.copy_({y}.T)", "{x}.copy_({x}.tanh())",
+    "{x}.copy_({y} @ {z} * 0.1)", "{x}[1:3] = {y}[0:2] * 2", "{x}.zero_()", "{x}.sub_({y}.sum(0))",
+    "{new} = {x}.clone()", "{new} = {x}.T", "{new} = {x}.view(36).view(6, 6)", "{new} = {x} * {y} + 1",
+    "{new} = {x}.softmax(-1) + {y}", "{new} = {x} @ {y} * 0.1", "{new} = mytorch.zeros(6, 6); {new} += {x}",
+]  # fmt: skip
+
+
+def random_writes(seed):
+    """A function that writes to its arguments, to what it makes of them, and to views; and its source."""
+    random, names, lines = Random(seed), ["p", "m", "v", "g"], []
+    for k in range(random.randint(2, 8)):
+        x, y, z = random.choices(names, k=3)
+        write = random.choice(WRITES)
+        lines.append(write.format(x=x, y=y, z=z, new=f"t{k}"))
+        names += [f"t{k}"] if "{new}" in write else []
+    lines.append(f"return {', '.join(random.choices(names, k=random.randint(1, 3)))},")
+    source, namespace = "\n    ".join(["def function(p, m, v, g, size):", *lines]), {"mytorch": mytorch}
+    exec(source, namespace)
+    return namespace["function"], source
+
+
+def test_random_writes():
+    placed = 0
+    for seed in range(80):
+        function, source = random_writes(seed)
+        program = check(function, source)
+        placed += any([i.name == "loop" and i.kwargs["loop"].places for i in scheduled(program)])
+    assert placed > 20
 
 
 def test_the_formula_of_adamw_is_one_loop_in_place():

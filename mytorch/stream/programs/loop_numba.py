@@ -71,7 +71,7 @@ def loaded(loop: Loop, strategy: Strategy = DEFAULT) -> Callable:
 
 
 def _simplified(loop: Loop) -> tuple[Step, ...]:
-    """Returns the steps with `1 + tanh(x)`, as GELU has it, in one: both have less to do than one alone."""
+    """Returns the steps with `1 + tanh(x)`, as GELU has it, in one, which is less work than tanh alone."""
     uses = Counter([k for step in loop.steps for k in step.steps()]) + Counter(loop.outputs)
     steps = [*loop.steps]
     for k, step in enumerate(steps):
