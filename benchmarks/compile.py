@@ -4,8 +4,9 @@
 
 A training step is zero_grad, forward, loss, backward and the optimizer's step, in float32, on the same
 weights and batches; mytorch compiles all of it, PyTorch the loss. From softmax on mytorch compiles the
-reference of what eagerly is a kernel written by hand. A time is the median of a turn's steps, then of the
-quiet turns, for one call. Exit code 1: results differ, or a worker failed.
+reference of what eagerly is a kernel written by hand. JAX (`pip install jax`) has all jobs except GPT and
+copyto. A time is the median of a turn's steps, then of the quiet turns, for one call. Exit code 1: results
+differ, or a worker failed.
 """
 
 import os
@@ -27,9 +28,11 @@ from benchmarks.machine import environment
 
 VARIANTS = {
     "torch": TORCH,
-    "torch-compiled": Variant("torch.compile", "torch", options=("compiled",)),
+    "torch-compiled": Variant("torch.compile", "torch", options=("default",)),
     "mytorch": MYTORCH,
-    "mytorch-compiled": Variant("mytorch.compile", "mytorch", options=("compiled",)),
+    "mytorch-compiled": Variant("mytorch.compile", "mytorch", options=("default",)),
+    "mytorch-tuned": Variant("max-autotune", "mytorch", options=("max-autotune",)),
+    "jax": Variant("JAX jit", "jax"),
 }
 LENGTH = 10**7
 ROWS = (4096, 768)
@@ -44,11 +47,12 @@ Call = Callable[[], Any]  # returns a tensor, whose first number is compared
 
 
 class Job(NamedTuple):
-    """What is timed: `make(library, is_compiled)` returns it; a step of the harness are several calls."""
+    """What is timed: `make(library, mode)` returns it, for eager with the mode "". A step of the
+    harness are several calls."""
 
     size: str
     calls: int
-    make: Callable[[Any, bool], Call]
+    make: Callable[[Any, str], Call]
 
 
 def normal(library: Any, *shape: int, seed: int = 5) -> Any:
@@ -63,7 +67,7 @@ def filled(library: Any, model: Any) -> Any:
     return model
 
 
-def training(library: Any, is_compiled: bool, loss_of: Callable, optimizer: Any, *batch: Any) -> Call:
+def training(library: Any, mode: str, loss_of: Callable, optimizer: Any, *batch: Any) -> Call:
     """Returns training steps on one batch, which return the loss."""
 
     def step(*batch: Any) -> Any:
@@ -73,10 +77,10 @@ def training(library: Any, is_compiled: bool, loss_of: Callable, optimizer: Any,
         optimizer.step()
         return loss
 
-    if is_compiled and library.__name__ == "torch":
-        loss_of = library.compile(loss_of)
-    elif is_compiled:
-        step = library.compile(step)
+    if mode and library.__name__ == "torch":
+        loss_of = library.compile(loss_of, mode=mode)
+    elif mode:
+        step = library.compile(step, mode=mode)
     return lambda: step(*batch)
 
 
@@ -85,25 +89,25 @@ def perceptron(library: Any, sizes: tuple[int, int, int]) -> Any:
     return filled(library, nn.Sequential(nn.Linear(*sizes[:2]), nn.ReLU(), nn.Linear(*sizes[1:])))
 
 
-def mlp(library: Any, is_compiled: bool) -> Call:
+def mlp(library: Any, mode: str) -> Call:
     model, mse_loss = perceptron(library, (64, 64, 64)), library.nn.functional.mse_loss
     adam = library.optim.Adam(model.parameters(), lr=1e-4)
     x, y = (normal(library, 32, 64, seed=seed) for seed in (8, 9))
-    return training(library, is_compiled, lambda x, y: mse_loss(model(x), y), adam, x, y)
+    return training(library, mode, lambda x, y: mse_loss(model(x), y), adam, x, y)
 
 
-def policy(library: Any, is_compiled: bool) -> Call:
-    return function(library, is_compiled, perceptron(library, (4, 128, 2)), normal(library, 1, 4))
+def policy(library: Any, mode: str) -> Call:
+    return function(library, mode, perceptron(library, (4, 128, 2)), normal(library, 1, 4))
 
 
-def lstm(library: Any, is_compiled: bool) -> Call:
+def lstm(library: Any, mode: str) -> Call:
     model, mse_loss = filled(library, library.nn.LSTM(128, 128, 2)), library.nn.functional.mse_loss
     adam = library.optim.Adam(model.parameters(), lr=1e-4)
     x, y = (normal(library, 32, 16, 128, seed=seed) for seed in (8, 9))
-    return training(library, is_compiled, lambda x, y: mse_loss(model(x)[0], y), adam, x, y)
+    return training(library, mode, lambda x, y: mse_loss(model(x)[0], y), adam, x, y)
 
 
-def gpt(library: Any, is_compiled: bool, config: str) -> Call:
+def gpt(library: Any, mode: str, config: str) -> Call:
     model = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(CONFIGS[config]).model
     adamw = library.optim.AdamW(model.parameters(), lr=6e-4, betas=BETAS, weight_decay=0.1)
 
@@ -114,12 +118,12 @@ def gpt(library: Any, is_compiled: bool, config: str) -> Call:
         return library.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), y.view(-1))
 
     batch = [library.from_numpy(a[0]) for a in chain(CONFIGS[config], 1)]
-    return training(library, is_compiled, loss_of, adamw, *batch)
+    return training(library, mode, loss_of, adamw, *batch)
 
 
-def function(library: Any, is_compiled: bool, call: Callable, *tensors: Any) -> Call:
+def function(library: Any, mode: str, call: Callable, *tensors: Any) -> Call:
     """Returns calls without gradients."""
-    compiled = library.compile(call) if is_compiled else call
+    compiled = library.compile(call, mode=mode) if mode else call
 
     def run() -> Any:
         with library.no_grad():
@@ -128,66 +132,67 @@ def function(library: Any, is_compiled: bool, call: Callable, *tensors: Any) -> 
     return run
 
 
-def reference(library: Any, is_compiled: bool, call: Callable, *tensors: Any) -> Call:
+def reference(library: Any, mode: str, call: Callable, *tensors: Any) -> Call:
     """Returns calls without gradients; if mytorch compiles it, of the reference, without kernels."""
-    if not is_compiled or library.__name__ == "torch":
-        return function(library, is_compiled, call, *tensors)
+    if not mode or library.__name__ == "torch":
+        return function(library, mode, call, *tensors)
     with library.nn.functional.use_fused(False):
-        program = library.capture(call, *tensors).optimized()
+        program = library.capture(call, *tensors).optimized(mode)
     return lambda: program(*tensors)
 
 
-def copyto(library: Any, is_compiled: bool) -> Call:
+def copyto(library: Any, mode: str) -> Call:
     """NumPy's for all, to compare with."""
     x = np.ones(LENGTH, np.float32)
     y = x.copy()
     return lambda: np.copyto(y, x) or y
 
 
-def sums_and_products(library: Any, is_compiled: bool) -> Call:
+def sums_and_products(library: Any, mode: str) -> Call:
     def ten(x: Any) -> Any:
         y = library.abs((library.maximum(x * 2 + 1, x) - 0.5) * x) + x
         return library.minimum(y, x) * 0.5 - 1
 
-    return function(library, is_compiled, ten, normal(library, LENGTH))
+    return function(library, mode, ten, normal(library, LENGTH))
 
 
-def transcendental(library: Any, is_compiled: bool) -> Call:
+def transcendental(library: Any, mode: str) -> Call:
     def ten(x: Any) -> Any:
         y = library.exp(library.tanh(x * 2) + 1)
         return library.sqrt(library.abs(y * x)) * 0.1 - 0.5 + x
 
-    return function(library, is_compiled, ten, normal(library, LENGTH))
+    return function(library, mode, ten, normal(library, LENGTH))
 
 
-def kernel(library: Any, is_compiled: bool, job: kernel_jobs.Job) -> Call:
+def kernel(library: Any, mode: str, job: kernel_jobs.Job) -> Call:
     """The reference of a kernel, if mytorch compiles it."""
     F, constants = library.nn.functional, [library.from_numpy(a) for a in job.constants]
     tensors = [normal(library, *size) for size in job.sizes]
-    return reference(library, is_compiled, lambda *xs: job.run(F, constants, *xs), *tensors)
+    return reference(library, mode, lambda *xs: job.run(F, constants, *xs), *tensors)
 
 
-def adamw(library: Any, is_compiled: bool) -> Call:
-    """Steps of the optimizer; mytorch compiles its formula, in which nothing is written in place."""
+def adamw(library: Any, mode: str) -> Call:
+    """Steps of the optimizer; mytorch compiles its formula, in place."""
     p, g, steps = normal(library, LENGTH), normal(library, LENGTH, seed=6), iter(range(1, 10**6))
-    if not is_compiled or library.__name__ == "torch":
+    if not mode or library.__name__ == "torch":
         p = library.nn.Parameter(p)
-        p.grad, optimizer = g, library.optim.AdamW([p], lr=1e-3, **({"fused": True} if is_compiled else {}))
+        p.grad, optimizer = g, library.optim.AdamW([p], lr=1e-3, **({"fused": True} if mode else {}))
         return lambda: optimizer.step() or p
 
-    def update(p: Any, m: Any, v: Any, size: Any, eps: Any) -> tuple:
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g * g)
-        return (1 - 1e-5) * p - size * m / (v.sqrt() + eps), m, v
+    def update(p: Any, m: Any, v: Any, size: Any, eps: Any) -> None:
+        m.lerp_(g, 0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        p.mul_(1 - 1e-5).sub_(size * m / (v.sqrt() + eps))
 
     state, one = [p, library.zeros(LENGTH), library.zeros(LENGTH)], library.tensor(1.0)
-    program = library.capture(update, *state, one, one).optimized()
+    program = library.capture(update, *state, one, one).optimized(mode)
 
     def run() -> Any:
         number = next(steps)
         root = (1 - 0.999**number) ** 0.5
         size = 1e-3 * root / (1 - 0.9**number)
-        state[:] = program(*state, library.tensor(size), library.tensor(1e-8 * root))
-        return state[0]
+        program(*state, library.tensor(size), library.tensor(1e-8 * root))
+        return p
 
     return run
 
@@ -206,20 +211,23 @@ JOBS = {
 }  # fmt: skip
 
 
-def jobs(library: Any, names: str, *mode: str) -> list[Callable[[], Task]]:
+def jobs(library: Any, names: str, mode: str = "") -> list[Callable[[], Task]]:
     """Returns what a worker runs."""
-    return [partial(task, library, JOBS[name], mode == ("compiled",)) for name in names.split(",")]
+    return [partial(task, library, name, mode) for name in names.split(",")]
 
 
-def task(library: Any, job: Job, is_compiled: bool) -> Task:
-    call = job.make(library, is_compiled)
+def task(library: Any, name: str, mode: str) -> Task:
+    if library.__name__ == "jax":
+        call = import_module("benchmarks.compile_jax").make(name)
+    else:
+        call = JOBS[name].make(library, mode)
 
     def step() -> float:
-        for _ in range(job.calls):
+        for _ in range(JOBS[name].calls):
             result = call()
         return result.reshape(-1)[0].item()
 
-    return Task(step, calls=job.calls)
+    return Task(step, calls=JOBS[name].calls)
 
 
 def first_calls() -> None:
@@ -234,8 +242,8 @@ def first_calls() -> None:
 def first_call() -> None:
     import mytorch
 
-    gpt(mytorch, False, "nano")()  # loads the kernels
-    step = gpt(mytorch, True, "nano")
+    gpt(mytorch, "", "nano")()  # loads the kernels
+    step = gpt(mytorch, "default", "nano")
     start = time.perf_counter()
     step()
     print(f"{time.perf_counter() - start:.2f} s")

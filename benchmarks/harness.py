@@ -27,7 +27,7 @@ PAUSE = 0.05  # seconds for which the threads of the worker before may spin, wai
 
 @dataclass(frozen=True)
 class Variant:
-    """A library, `mytorch` or `torch`, what it finds in its environment, and options of its jobs."""
+    """A library, `mytorch`, `torch` or `jax`, what it finds in its environment, and options of its jobs."""
 
     label: str
     library: str

@@ -1,4 +1,4 @@
-"""The process of one library: python -m benchmarks.worker mytorch|torch MODULE ARGUMENTS"""
+"""The process of one library: python -m benchmarks.worker mytorch|torch|jax MODULE ARGUMENTS"""
 
 import gc
 import importlib
@@ -19,10 +19,11 @@ def tasks(name: str, module: str, *args: str) -> dict[str, Callable]:
     if name == "torch":
         library.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     jobs = importlib.import_module(f"benchmarks.{module}").jobs(library, *args)
-    label = {"torch": "PyTorch {}", "mytorch": f"mytorch {{}}, NumPy {version('numpy')}"}[name]
+    labels = {"torch": "PyTorch {}", "mytorch": f"mytorch {{}}, NumPy {version('numpy')}", "jax": "JAX {}"}
 
     def about() -> dict:
-        return {"version": label.format(library.__version__), "threads": library.get_num_threads()}
+        threads = len(os.sched_getaffinity(0)) if name == "jax" else library.get_num_threads()
+        return {"version": labels[name].format(library.__version__), "threads": threads}
 
     def run(job: int, steps: int, warm_up: int) -> dict[str, Any]:
         """Makes a job; returns the times of its steps, the numbers of all that ran, and the memory's peak."""

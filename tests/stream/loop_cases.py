@@ -39,12 +39,14 @@ def every_expression() -> Case:
         args = ("x0", "x1") if name not in bools else ("x2", "x3") if name != "where" else ("x2", "x0", "x1")
         makes_bools = name.startswith(("logical", "less", "greater")) or "equal" in name
         steps.append(Step(name, args[:count], FULL, "bool" if makes_bools else "float32"))
+    outputs = (*range(len(steps)), len(steps) + 1)
+    steps += [Step("tanh", ("x0",), FULL), Step("add", (f"v{len(steps)}", 1.0), FULL)]  # in one: no other use
     x, y = (a.ravel() for a in np.meshgrid(SPECIAL, SPECIAL))
-    loop = Loop((FULL,) * 4, tuple(steps), tuple(range(len(steps))))
+    loop = Loop((FULL,) * 4, tuple(steps), outputs)
     return Case(loop, len(SPECIAL), len(SPECIAL), [x, y, x > 0, y > 0])
 
 
-def _captured(function, *tensors) -> list[Case]:
+def captured(function, *tensors) -> list[Case]:
     with F.use_fused(False):
         program = capture(function, *tensors).optimized()
     found, random = [], np.random.default_rng(0)
@@ -78,11 +80,11 @@ def cases(rows: int = 37, n: int = 100) -> dict[str, Case]:
     x, v = mytorch.randn(rows, n, requires_grad=True), mytorch.randn(n, requires_grad=True)
     target = mytorch.zeros(rows, dtype="int64")
     found = {"every expression": [every_expression()]}
-    found["kinds"] = _captured(kinds, x.detach())
-    found["layer norm"] = _captured(layer_norm_step, x, v, v.detach().requires_grad_(), x.detach())
+    found["kinds"] = captured(kinds, x.detach())
+    found["layer norm"] = captured(layer_norm_step, x, v, v.detach().requires_grad_(), x.detach())
     losses = partial(F.cross_entropy, reduction="none", auto=True)
-    found["cross entropy"] = _captured(losses, x.detach(), target)
-    found["gelu"] = _captured(lambda x: (F.gelu(x), F.gelu(x, "tanh")), x.detach())
+    found["cross entropy"] = captured(losses, x.detach(), target)
+    found["gelu"] = captured(lambda x: (F.gelu(x), F.gelu(x, "tanh")), x.detach())
     return {f"{name} {k}": case for name, listed in found.items() for k, case in enumerate(listed)}
 
 

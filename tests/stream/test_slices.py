@@ -48,7 +48,7 @@ def read_before(x):
 def value_changes(x):
     z, v = mytorch.zeros(6, 10), x * 2
     z[1:3] = v[1:3]
-    v.mul_(3)
+    v[2] = 3.0
     return (x + x) + z + v
 
 

@@ -19,6 +19,7 @@ from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
 from .partition import Partition
+from .passes import check_mode
 from .program import Value, fits, leaves
 from .reachable import Comparison, Reachable
 from .tracing import Tracer
@@ -143,7 +144,7 @@ class _Version:
         del self._raws
         self._arrays = [raw for _, _, raw, _ in self._owners]
         self._have_arrays = self._comparison()
-        self.partition.optimize(mode == "reduce-overhead")
+        self.partition.optimize(mode)
         changed = self.partition.forward.changed_storages()
         self.writes = self.partition.forward.executable().writes
         self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
@@ -301,12 +302,15 @@ def compile(
     Args:
         model: None returns a decorator.
         fullgraph: raise instead of running eagerly.
-        mode: with "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
-        dynamic, backend, options: for code written for PyTorch, as other modes, without effect.
+        mode: "max-autotune" measures several strategies for each loop when the function is captured, and
+            keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
+            "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
+        dynamic, backend, options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 
-    Raises (when called):
-        RuntimeError: fullgraph, and the function can't be captured; it names the line.
+    Raises:
+        RuntimeError: an unknown mode. When called: fullgraph, and the function can't be captured; it names
+            the line.
 
     >>> @mytorch.compile
     ... def norm(x):
@@ -320,6 +324,7 @@ def compile(
         raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
     if disable or isinstance(model, (Compiled, OptimizedModule)):
         return model
+    check_mode(mode)
     return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode)
 
 

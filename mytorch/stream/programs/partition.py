@@ -77,20 +77,19 @@ class Partition:
                 gives_lazy=True, device=whole.device,
             )  # fmt: skip
 
-    def optimize(self, graphs: bool = False) -> None:
-        """Runs all passes over both programs.
+    def optimize(self, mode: str | None = None) -> None:
+        """Runs all passes over both programs; see `Program.optimized`.
 
-        Args:
-            graphs: a forward program on a GPU without a backward pass, which would need what the next call
-                overwrites, becomes a CUDA graph.
+        With "reduce-overhead" a forward program on a GPU without a backward pass, which would need what the
+        next call overwrites, becomes a CUDA graph.
         """
-        self.forward = self.forward.optimized()
-        if graphs and self.forward.device is not CPU:
+        self.forward = self.forward.optimized(mode)
+        if mode == "reduce-overhead" and self.forward.device is not CPU:
             self.graph = "no CUDA graph: its backward pass comes later"
             if self.backward is None:
                 self.graph = self.forward._run = Graphed(self.forward)
         if self.backward is not None:
-            self.backward = self.backward.optimized()
+            self.backward = self.backward.optimized(mode)
         self._run = self.forward.executable()
 
     def __call__(self, tensors: Sequence[Any], raws: Sequence[RawArray]) -> Any:

@@ -147,6 +147,7 @@ class Program:
         gives_lazy: results of vjps may be `LazyGrad`s, as the engine takes them.
         device: where it runs. Constants lie on the CPU in any case, and are copied once.
         position: where the next `stream` begins, of a program that was frozen in the middle of one.
+        is_tuned: loops run in the fastest of several strategies, which are measured; see `strategies`.
     """
 
     inputs: tuple[Value, ...]
@@ -159,6 +160,7 @@ class Program:
     gives_lazy: bool = False
     device: device = CPU
     position: dict[str, Any] | None = None
+    is_tuned: bool = False
     _run: Executable | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
@@ -210,11 +212,30 @@ class Program:
             self._run = Executable(self) if self.device is CPU else OnGPU(self)
         return self._run
 
-    def optimized(self) -> Program:
-        """Returns a program that computes the same in fewer passes over memory; see `passes`."""
+    def optimized(self, mode: str | None = None) -> Program:
+        """Returns a program that computes the same in fewer passes over memory; see `passes`.
+
+        Args:
+            mode: "max-autotune" measures several strategies for each loop before the program runs for the
+                first time, and keeps on disk which was the fastest. Others of PyTorch have no effect.
+
+        Raises:
+            RuntimeError: an unknown mode.
+        """
         from .passes import optimized
 
-        return optimized(self)
+        return optimized(self, mode)
+
+    def strategies(self) -> str:
+        """Returns a table of the times of each loop in several strategies, measured now unless they were
+        before; results differ by the order of sums at most.
+
+        Raises:
+            RuntimeError: loops aren't compiled.
+        """
+        from .autotune import table
+
+        return table(self)
 
     def source(self, target: str | None = None) -> str:
         """Returns the source that runs: compiled loops, and the calls of these and of NumPy's functions.
@@ -223,7 +244,8 @@ class Program:
             target: "cpu" or "cuda"; by default where the program runs. For the other one it is the source of
                 the loops alone, in Numba or Triton.
         """
-        from .execution import loops_of, source_of
+        from .execution import loops_of
+        from .generation import source_of
 
         if target not in (None, "cpu", "cuda"):
             raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')

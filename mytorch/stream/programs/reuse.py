@@ -1,7 +1,9 @@
-"""In which loops a result takes the place of an input that nothing reads any more."""
+"""In which loops a result takes the place of an input: one that is to be overwritten by it, or that nothing
+reads any more."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +22,10 @@ _NEW = {
 def in_place(program: Program, instructions: list[Instruction]) -> list[Instruction]:
     """Returns the instructions, with `places` in loops: the inputs in whose memory results are stored.
 
-    Such an input is a whole array in C order that an instruction made, of the result's size and dtype; no
-    name reaches its memory after the loop; and the loop reads each of its elements before it stores there.
-    Nothing outlives a call, so threads may run a program at once.
+    Such an input is a whole array in C order, of the result's size and dtype, and the loop reads each of its
+    elements before it stores there. Either an instruction made it, and no name reaches its memory after the
+    loop; or `x[...] = y` follows, nothing reads x between them, and y is neither written nor kept. Nothing
+    outlives a call, so threads may run a program at once.
     """
     made = {value for i in instructions if _makes_new(i) for value in i.outputs if value.of is None}
     reach = _reach(program, instructions)
@@ -31,16 +34,19 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
     escaping = [*program.results(), *[value for i in instructions if i.is_host for value in i.inputs()]]
     for value in escaping:  # a Python object may keep it for another call
         death |= dict.fromkeys(reach[value])
+    stores = _stores(instructions, reach, {*escaping})
     found = []
     for number, i in enumerate(instructions):
+        if number in stores.values():
+            continue
         if i.name == "loop":
             dying = [
                 k for k, x in enumerate(i.args)
                 if x.storage in made and death[x.storage] == number and reach[x] == {x.storage}
                 and _is_whole(x) and sum([x.storage in reach[other] for other in i.args]) == 1
             ]  # fmt: skip
-            loop = i.kwargs["loop"]
-            i = replace(i, kwargs={**i.kwargs, "loop": replace(loop, places=_places(loop, i, dying))})
+            loop, places = i.kwargs["loop"], {k: x for at, k, x in stores if at == number}
+            i = replace(i, kwargs={**i.kwargs, "loop": replace(loop, places=_places(loop, i, dying, places))})
         found.append(i)
     return found
 
@@ -60,15 +66,48 @@ def _reach(program: Program, instructions: list[Instruction]) -> dict[Value, set
     return found
 
 
-def _places(loop: Loop, i: Instruction, dying: list[int]) -> tuple[tuple[int, int], ...]:
-    places: dict[int, int] = {}
+def _places(
+    loop: Loop, i: Instruction, dying: list[int], places: dict[int, int]
+) -> tuple[tuple[int, int], ...]:  # fmt: skip
+    """Returns the known places, and those of other results in inputs that die."""
     for k, y in zip(loop.outputs, i.outputs, strict=True):
-        for x in dying:
-            fits = loop.inputs[x] == FULL == loop.steps[k].kind and i.args[x].dtype == y.dtype
-            if fits and x not in places.values() and loop.is_read_first(x):
+        for x in dying if k not in places else ():
+            if x not in places.values() and _fits(loop, i, k, y, x):
                 places[k] = x
                 break
     return tuple(places.items())
+
+
+def _fits(loop: Loop, i: Instruction, k: int, y: Value, x: int) -> bool:
+    """Whether the result y of step k may be stored in the memory of input x."""
+    is_full = loop.inputs[x] == FULL == loop.steps[k].kind
+    return is_full and i.args[x].dtype == y.dtype and loop.is_read_first(x)
+
+
+def _stores(
+    instructions: list[Instruction], reach: dict[Value, set[Value]], escaping: set[Value]
+) -> dict[tuple[int, int, int], int]:  # fmt: skip
+    """Returns (loop, step, input) for what `x[...] = y` may do, and the number of that instruction."""
+    writes = Counter([x for i in instructions for x in i.written])
+    loops = {y: number for number, i in enumerate(instructions) if i.name == "loop" for y in i.outputs}
+    found: dict[tuple[int, int, int], int] = {}
+    for number, i in enumerate(instructions):
+        if i.name != ".setitem" or i.args[1] is not ... or i.args[2] not in loops:
+            continue
+        x, _, y = i.args
+        at = loops[y]
+        loop, call = instructions[at].kwargs["loop"], instructions[at]
+        between = instructions[at + 1 : number]
+        users = [j for j in instructions if any([y.storage in reach[value] for value in j.inputs()])]
+        is_read = any([j.is_host or any([x in reach[value] for value in j.inputs()]) for j in between])
+        is_held = y in escaping or any([not _makes_new(j) and j.name != ".setitem" for j in users])
+        if is_read or is_held or writes[x] != 1 or writes[y] or not _is_whole(x) or x.shape != y.shape:
+            continue
+        k, given = loop.outputs[call.outputs.index(y)], [q for q, z in enumerate(call.args) if x in reach[z]]
+        is_first = (at, k) not in [key[:2] for key in found]
+        if is_first and len(given) == 1 and call.args[given[0]] is x and _fits(loop, call, k, y, given[0]):
+            found[at, k, given[0]] = number
+    return found
 
 
 def _is_whole(x: Value) -> bool:

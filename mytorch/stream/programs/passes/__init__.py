@@ -1,5 +1,7 @@
 """Passes: each makes a better program of a program that computes the same."""
 
+from dataclasses import replace
+
 from ..program import Program
 from .common_subexpressions import merge_common_subexpressions
 from .constants import fold_constants
@@ -21,8 +23,18 @@ PASSES = (
 )  # fmt: skip
 
 
-def optimized(program: Program) -> Program:
-    """Returns the program after all passes."""
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # PyTorch's
+
+
+def check_mode(mode: str | None) -> None:
+    """Raises RuntimeError if PyTorch has no such mode."""
+    if mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(map(str, MODES))}")
+
+
+def optimized(program: Program, mode: str | None = None) -> Program:
+    """Returns the program after all passes; see `Program.optimized`."""
+    check_mode(mode)
     for step in PASSES:
         program = step(program)
-    return program
+    return replace(program, is_tuned=str(mode).startswith("max-autotune"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..execution import computed
+from ..generation import computed
 from ..program import Instruction, Program, Value, leaves
 
 _OF_SHAPES = {"ones_like", "zeros_like", "full_like"}  # of arrays, what counts is their shape and dtype

@@ -16,6 +16,7 @@ _REDUCTIONS = {
 _ALIASES = {"reshape", ".reshape", "broadcast_to", "expand_dims", "squeeze"}
 _FLOAT, _BOOL = np.dtype(np.float32), np.dtype(bool)
 _POWERS = (1, 2, 3, 4)  # that are products
+_SCALAR = ("sin", "cos")  # in a compiled loop a call of the C library for each element: NumPy takes a tenth
 _MOST_STEPS = 200
 
 
@@ -240,7 +241,7 @@ def is_step(i: Instruction) -> bool:
         return False
     if i.name == "power":
         return i.args[1] in _POWERS and dtypes == {_FLOAT}
-    return i.name in EXPRESSIONS and _takes_bools(i, dtypes)
+    return i.name in EXPRESSIONS and i.name not in _SCALAR and _takes_bools(i, dtypes)
 
 
 def _takes_bools(i: Instruction, dtypes: set[np.dtype]) -> bool:

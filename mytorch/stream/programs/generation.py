@@ -1,0 +1,261 @@
+"""Generates the Python function of a program, which calls NumPy, BLAS, kernels and compiled loops."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+
+from ...backends.blas import product
+from ...backends.device import CPU, RawArray, array_module, device, move
+from . import loop_triton
+from .host import HOST
+from .kernels import run_kernel, run_vjp
+from .loop import COLUMN, FULL, ROW, SCALAR
+from .loop_numba import SMALL
+from .memory import last_uses, scheduled
+from .program import Instruction, Program, Reference, Value
+from .recorded import RecordedStep
+
+_PROPERTIES = ".T", ".mT", ".real", ".imag"
+
+
+def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[str, Any]]:
+    """Returns the source of the function `run`, and what is in its namespace.
+
+    Args:
+        is_recorded: with a block for each instruction (see `recorded`).
+    """
+    target = program.device
+    namespace: dict[str, Any] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
+    if target is not CPU:
+        namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": _as_it_is}
+    namespace |= {name_of(value): raw for value, raw in program.state.items()}
+    namespace |= {name_of(value): move(raw, target) for value, raw in program.constants.items()}
+    lines = [f"def run({', '.join(map(name_of, program.inputs))}):"]
+    changed = program.changed_storages() - {*program.gradients()}
+    instructions = scheduled(program)
+    vectors, ready = _contiguous(program), transposed_state(program)
+    for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
+        last = [value for value in last if value not in ready]
+        if i.outputs and i.outputs[0] in ready:
+            continue
+        body = _lines(number, i, namespace, vectors, target)
+        if target is CPU:
+            body += [line for y in i.outputs if y.storage in changed for line in _writable(y, i)]
+        if is_recorded and not i.is_host:  # which record themselves
+            body = _recorded_lines(number, i, body, instructions, namespace)
+        lines += [f"    {line}" for line in body]
+        lines += [f"    del {', '.join(map(name_of, last))}"] if last else []
+    lines.append(f"    return {_source(program.outputs, namespace)}")
+    return "\n".join(lines), namespace
+
+
+def _recorded_lines(
+    number: int, i: Instruction, body: list[str], instructions: list[Instruction], namespace: dict[str, Any]
+) -> list[str]:  # fmt: skip
+    """Returns the lines of an instruction within a block of the stream."""
+    is_vjp = i.name == "kernel.vjp"
+    maker = next((k for k, x in enumerate(instructions) if is_vjp and i.args[0] in x.outputs), -1)
+    namespace[f"step{number}"] = RecordedStep(i, None if maker < 0 else instructions[maker])
+    arrays = [x for x in i.outputs if x.dtype.kind != "O"]
+    given = _source(tuple(i.args[i.name == "kernel" :]), namespace)
+    origin = f", block{maker}" if maker >= 0 else ""
+    head = f"with step{number}({given}{origin}) as block{number}:"
+    made = f"block{number}.outputs = {_source(tuple(arrays), namespace)}"
+    return [head, *[f"    {line}" for line in (*body, made)]]
+
+
+def transposed_state(program: Program) -> dict[Value, Value]:
+    """Returns the transposes of matrices of the state, which are made once, and not in each run."""
+    found = [i for i in program.instructions if i.name == ".T" and i.args[0] in program.state]
+    return {i.outputs[0]: i.args[0] for i in found}
+
+
+def computed(i: Instruction, known: dict[Value, RawArray]) -> RawArray:
+    """Returns the result of a single instruction of arrays whose elements are known."""
+    namespace: dict[str, Any] = {"np": np, "product": product}
+    namespace |= {name_of(x): known[x] for x in i.inputs()}
+    exec("\n".join(_lines(0, i, namespace)), namespace)  # our own text
+    return np.asarray(namespace[name_of(i.outputs[0])])
+
+
+def name_of(value: Value) -> str:
+    """Returns the name of a value in the function."""
+    return f"v{value.number}"
+
+
+def _source(x: Any, namespace: dict[str, Any]) -> str:
+    """Returns the source of an argument; what isn't a value gets a name in the namespace."""
+    if isinstance(x, Value):
+        return name_of(x)
+    if hasattr(x, "_fields"):
+        namespace[type(x).__name__] = type(x)
+        return f"{type(x).__name__}{_source(tuple(x), namespace)}"
+    if isinstance(x, (tuple, list)):
+        items = "".join(f"{_source(item, namespace)}, " for item in x)
+        return f"({items})" if isinstance(x, tuple) else f"[{items}]"
+    if isinstance(x, dict):
+        items = ", ".join(f"{name!r}: {_source(item, namespace)}" for name, item in x.items())
+        return f"{{{items}}}"
+    if isinstance(x, slice):
+        parts = ", ".join(_source(part, namespace) for part in (x.start, x.stop, x.step))
+        return f"slice({parts})"
+    if isinstance(x, np.dtype):
+        return repr(x.name)
+    if x is Ellipsis:
+        return "..."
+    if isinstance(x, (int, bool, str, type(None))) or (isinstance(x, (float, np.generic)) and np.isfinite(x)):
+        return repr(x)
+    if isinstance(x, Reference):
+        x = x.target
+    name = f"k{len(namespace)}"
+    namespace[name] = x
+    return name
+
+
+def _contiguous(program: Program) -> set[Value]:
+    """Returns values that are known to be in C order and writeable."""
+    known = {y for i in program.instructions if i.name in ("loop", "matmul") for y in i.outputs}
+    held = (*program.state.items(), *program.constants.items())
+    return known | {x for x, raw in held if raw.flags.c_contiguous and getattr(raw.flags, "writeable", True)}
+
+
+def _lines(
+    number: int, i: Instruction, namespace: dict[str, Any], contiguous: Container[Value] = (),
+    target: device = CPU,
+) -> list[str]:  # fmt: skip
+    if i.name == "loop":
+        return _loop_lines(number, i, contiguous, target)
+    if i.name.startswith("kernel"):
+        return _kernel_lines(i, namespace, target)
+    if i.is_host:
+        return _host_lines(i, namespace)
+    given = [_source(x, namespace) for x in i.args]
+    arrays = *i.inputs(), *i.outputs
+    is_small = target is CPU and all([x.dtype == np.float32 and x.size < SMALL for x in arrays])
+    if i.name == ".setitem":
+        return [f"{given[0]}[{given[1]}] = {given[2]}"]
+    if i.name == ".getitem":
+        call = f"{given[0]}[{given[1]}]"
+    elif i.name in _PROPERTIES:
+        call = given[0] + i.name
+    elif i.name == "reshape" and isinstance(i.args[0], Value) and len(given) == 2 and not i.kwargs:
+        call = f"{given[0]}.reshape({given[1]})"  # a microsecond less than NumPy's function
+    elif i.name == "matmul" and is_small and [x.ndim for x in i.inputs()] == [2, 2]:
+        call = f"{given[0]}.dot({given[1]})"  # the same product, called faster
+    elif i.name == "sum" and len(given) == 1 and not {*i.kwargs.values()} - {None, False}:
+        call = f"{given[0]}.sum()"
+    else:
+        rest = given[1:] if i.name.startswith(".") else given
+        rest += [f"{key}={_source(x, namespace)}" for key, x in i.kwargs.items()]
+        module = "np" if target is CPU or i.inputs() else "cupy"  # NumPy's functions know by their arguments
+        call = f"{_callee(i.name, given, is_small, module)}({', '.join(rest)})"
+    return [f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call]
+
+
+def _callee(name: str, given: list[str], is_small: bool, module: str) -> str:
+    """Returns the source of the function that an instruction calls.
+
+    Args:
+        is_small: it isn't worth more than one thread.
+        module: the name of that of functions.
+
+    Raises:
+        ValueError: NumPy has none of this name.
+    """
+    if name == "matmul" and not is_small:
+        return "product"  # BLAS on the pool of threads, or cuBLAS
+    if name.startswith("."):
+        found = getattr(np.ndarray, name[1:], None)
+    else:
+        found = functools.reduce(lambda x, part: getattr(x, part, None), name.split("."), np)
+    if not callable(found) or not re.fullmatch(r"\.?[a-z_0-9]+(\.[a-z_0-9]+)*", name):
+        raise ValueError(f"NumPy has no function {name!r}")
+    return given[0] + name if name.startswith(".") else f"{module}.{name}"
+
+
+def _kernel_lines(i: Instruction, namespace: dict[str, Any], target: device) -> list[str]:
+    results = "".join(f"{name_of(y)}, " for y in i.outputs)
+    if i.name == "kernel":
+        namespace[i.args[0]] = functools.partial(run_kernel, i.args[0], target.type)
+        given = ", ".join(_source(x, namespace) for x in i.args[1:])
+        return [f"{results}= {i.args[0]}({given})"]
+    namespace["vjp"] = run_vjp
+    given = [_source(x, namespace) for x in i.args]
+    given += [f"{name}={_source(x, namespace)}" for name, x in i.kwargs.items()]
+    return [f"{results}= vjp({', '.join(given)})"]
+
+
+def _host_lines(i: Instruction, namespace: dict[str, Any]) -> list[str]:
+    name = i.name.replace(".", "_")
+    namespace[name] = HOST[i.name.removeprefix("host.")]
+    call = f"{name}({', '.join(_source(x, namespace) for x in i.args)})"
+    return [f"{name_of(i.outputs[0])} = {call}" if i.outputs else call]
+
+
+def _writable(y: Value, i: Instruction) -> list[str]:
+    """The lines that make a result writable: NumPy returns numbers for arrays without dims, and diagonals
+    that are read-only."""
+    if "diagonal" in i.name:
+        return [f"{name_of(y)}.flags.writeable = True"]
+    return [] if y.shape or i.name == "loop" else [f"{name_of(y)} = np.asarray({name_of(y)})"]
+
+
+def _loop_lines(number: int, i: Instruction, contiguous: Container[Value], target: device) -> list[str]:
+    loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
+    name, sizes = f"loop{number}", {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}
+    pairs = zip(i.args, loop.inputs, strict=True)
+    given = [_flat_source(x, sizes[kind], x in contiguous) for x, kind in pairs]
+    lines, stored, places = [], [], dict(loop.places)
+    module = "np" if target is CPU else "cupy"
+    for k, y in zip(loop.outputs, i.outputs, strict=True):
+        place, flattened = places.get(k), f"{name_of(y)}.reshape(-1)"
+        if place is None:
+            lines.append(f"{name_of(y)} = {module}.empty({y.shape!r}, {y.dtype.name!r})")
+            stored.append(flattened)
+        else:  # in the memory of an input
+            x = i.args[place]
+            whole = name_of(x) if x in contiguous else f"writeable({name_of(x)})"
+            whole += "" if x.shape == y.shape else f".reshape({y.shape!r})"
+            lines.append(f"{name_of(y)} = {whole}")
+            given[place] = flattened
+            stored += [] if target is CPU else [flattened]  # Triton's kernels get all outputs
+    return [*lines, f"{name}({', '.join([*given, *stored])}, {rows}, {n})"]
+
+
+def _flat_source(x: Value, size: int, is_contiguous: bool) -> str:
+    if not is_contiguous or x.size != size:
+        return f"flat({name_of(x)}, {size})"
+    return name_of(x) if x.ndim == 1 else f"{name_of(x)}.reshape(-1)"
+
+
+def flat(x: np.ndarray, size: int) -> np.ndarray:
+    """Returns the elements in C order; writeable, for which alone loops are compiled.
+
+    Raises:
+        ValueError: the array has another size, for which the loop would read beyond its end.
+    """
+    if x.size != size:
+        raise ValueError(f"a loop needs an array of {size} elements, got shape {x.shape}")
+    flags = x.flags
+    return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
+
+
+def writeable(x: np.ndarray) -> np.ndarray:
+    """Returns the array.
+
+    Raises:
+        ValueError: it is read-only.
+    """
+    if not x.flags.writeable:
+        raise ValueError("a program can't write to a read-only array")
+    return x
+
+
+def _as_it_is(x: RawArray) -> RawArray:
+    """Returns the array: those on a GPU are never read-only."""
+    return x
