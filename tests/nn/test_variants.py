@@ -83,7 +83,7 @@ FUSED = {
     "LogSoftmax", "Softmin", "Softmax2d", "Conv1d", "Conv2d", "LinearCrossEntropyLoss", "CrossEntropyLoss",
     "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d",
     "InstanceNorm3d", "MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer",
-    "TransformerEncoder", "TransformerDecoder", "Transformer",
+    "TransformerEncoder", "TransformerDecoder", "Transformer", "LSTM", "LSTMCell",
 }  # fmt: skip
 IDLE = {"Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"}
 

@@ -28,6 +28,7 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
     outlives a call, so threads may run a program at once.
     """
     made = {value for i in instructions if _makes_new(i) for value in i.outputs if value.of is None}
+    fixed = _read_only(instructions)
     reach = _reach(program, instructions)
     death = {storage: number for number, i in enumerate(instructions)
              for value in (*i.inputs(), *i.outputs) for storage in reach[value]}  # fmt: skip
@@ -43,7 +44,7 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
             dying = [
                 k for k, x in enumerate(i.args)
                 if x.storage in made and death[x.storage] == number and reach[x] == {x.storage}
-                and _is_whole(x) and sum([x.storage in reach[other] for other in i.args]) == 1
+                and x not in fixed and _is_whole(x) and sum([x.storage in reach[other] for other in i.args]) == 1
             ]  # fmt: skip
             loop, places = i.kwargs["loop"], {k: x for at, k, x in stores if at == number}
             i = replace(i, kwargs={**i.kwargs, "loop": replace(loop, places=_places(loop, i, dying, places))})
@@ -54,6 +55,15 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
 def _makes_new(i: Instruction) -> bool:
     ufunc = getattr(np, i.name.split(".")[0], None)
     return i.name == "loop" or i.name in _NEW or isinstance(ufunc, np.ufunc)
+
+
+def _read_only(instructions: list[Instruction]) -> set[Value]:
+    """Returns the views that NumPy makes read-only, and the views of these."""
+    found: set[Value] = set()
+    for i in instructions:
+        if i.name == "broadcast_to" or "diagonal" in i.name or any([x in found for x in i.inputs()]):
+            found |= {y for y in i.outputs if y.of is not None}
+    return found
 
 
 def _reach(program: Program, instructions: list[Instruction]) -> dict[Value, set[Value]]:
