@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
+
+try:
+    import psutil
+except ImportError:
+    raise SystemExit("the benchmarks need psutil: pip install psutil") from None
 
 PROC = Path("/proc")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

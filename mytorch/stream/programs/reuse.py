@@ -44,7 +44,8 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
             dying = [
                 k for k, x in enumerate(i.args)
                 if x.storage in made and death[x.storage] == number and reach[x] == {x.storage}
-                and x not in fixed and _is_whole(x) and sum([x.storage in reach[other] for other in i.args]) == 1
+                and sum([x.storage in reach[other] for other in i.args]) == 1
+                and x not in fixed and _is_whole(x)
             ]  # fmt: skip
             loop, places = i.kwargs["loop"], {k: x for at, k, x in stores if at == number}
             i = replace(i, kwargs={**i.kwargs, "loop": replace(loop, places=_places(loop, i, dying, places))})
