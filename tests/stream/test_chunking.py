@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from dataclasses import replace
 
 import hypothesis
 import numpy as np
@@ -272,6 +273,8 @@ def test_errors():
             program.chunked(memory)
     with pytest.raises(ValueError, match="expected %.*float32.*1000, 50.*, got float32.*999, 50"):
         program.chunked("200kB")(x[1:])
+    with pytest.raises(NotImplementedError, match="deep is on meta; only the CPU's run in parts"):
+        replace(program, device=mytorch.device("meta")).chunked("1GB")
     with pytest.raises(ValueError, match="writes to its inputs"):
         capture(lambda x: x.add_(1), x).chunked("1kB")
     w = mytorch.ones(10, 50)

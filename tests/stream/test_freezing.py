@@ -4,6 +4,7 @@ import copy
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,8 @@ def test_what_else_is_not_saved(tmp_path):
     program = capture(step)
     with pytest.raises(NotImplementedError, match="uses tensors that the SGD holds, too"):
         program.freeze(tmp_path / "p.safetensors")
+    with pytest.raises(NotImplementedError, match="can't save step on meta: it calls host.set_grad"):
+        replace(program, device=mytorch.device("meta")).freeze(tmp_path / "p.safetensors")
     program = capture(lambda: w * 2)
     w.data = mytorch.ones(3).data
     with pytest.raises(ValueError, match=r"can't save .*: %0: float32\[2\] is float32\[3\] now"):

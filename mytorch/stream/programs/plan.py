@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...backends.device import CPU
 from .cutting import Cut, cut_of
 from .memory import memory_of, nbytes_of
 from .passes import (
@@ -27,6 +28,8 @@ class Plan:
     """
 
     def __init__(self, program: Program):
+        if program.device is not CPU:
+            raise NotImplementedError(f"{program.name} is on {program.device}; only the CPU's run in parts")
         for step in _PASSES:
             program = step(program)
         self.program, self.bases = program, program.bases()

@@ -64,6 +64,8 @@ def save(program: Program, path: str | os.PathLike) -> None:
     """
     if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
         raise NotImplementedError(f"can't save {program.name}: {opaque[0]} was saved for a vjp")
+    if program.device is not CPU and (calls := [i.name for i in program.instructions if i.is_host]):
+        raise NotImplementedError(f"can't save {program.name} on {program.device}: it calls {calls[0]}")
     arrays, bases, objects = _arrays(program), program.bases(), ObjectWriter(program)
     content = {
         "program": VERSION,
