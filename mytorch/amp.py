@@ -24,7 +24,7 @@ from .backends.device import device, thread
 from .core.grad_mode import _state
 from .core.tensor import Tensor
 from .nn.functional.composite import REGISTRY
-from .ops.autocast import in_float32, in_half, in_widest, loss_in_float32
+from .ops.autocast import in_float32, in_half, in_widest, loss_in_float32, sum_in_widest
 
 __all__ = [
     "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available",
@@ -39,6 +39,7 @@ HALF = (
 FLOAT32 = "ctc_loss grid_sample huber_loss l1_loss mse_loss nll_loss smooth_l1_loss"
 CASTS = (
     (HALF, in_half), (FLOAT32, in_float32), ("cross_entropy", loss_in_float32), ("bilinear", in_widest),
+    ("add_layer_norm", sum_in_widest),
 )  # fmt: skip
 for _names, _casts in CASTS:
     for _name in _names.split():

@@ -8,6 +8,7 @@ import torch
 
 import mytorch
 from mytorch import nn
+from mytorch.models import GPT2, GPT2Config
 from tests.each import each
 
 RNG = np.random.default_rng(0)
@@ -198,3 +199,26 @@ def test_the_loss_of_half_logits_is_float32():
         wide = mytorch.nn.functional.cross_entropy(x.double(), y)
     assert loss.dtype == mytorch.float32 and wide.dtype == mytorch.float64
     assert loss.item() == mytorch.nn.functional.cross_entropy(x.float(), y, weight).item()
+
+
+@pytest.mark.parametrize("half", [mytorch.float16, mytorch.bfloat16])
+def test_a_gpt_adds_half_results_to_a_residual_in_float32(half):
+    """The sum and its norm are those of PyTorch's `x + residual`, which promotes."""
+    mytorch.manual_seed(0)
+    x, residual = mytorch.randn(4, 8, dtype=half), mytorch.randn(4, 8)
+    with mytorch.autocast("cpu", dtype=half):
+        normed, total = mytorch.nn.functional.add_layer_norm(x, residual, (8,))
+    want = torch.tensor(x.float().numpy()) + torch.tensor(residual.numpy())
+    assert total.dtype == normed.dtype == mytorch.float32
+    np.testing.assert_array_equal(total.numpy(), want.numpy())
+    np.testing.assert_allclose(normed.numpy(), torch.layer_norm(want, (8,)).numpy(), atol=1e-6)
+    model, tokens = GPT2(GPT2Config(50, 16, 2, 2, 32)), mytorch.randint(0, 50, (2, 16))
+    single = model(tokens)
+    with mytorch.autocast("cpu", dtype=half):
+        logits = model(tokens)
+    assert logits.dtype == half
+    np.testing.assert_allclose(logits.float().detach().numpy(), single.detach().numpy(), atol=0.02)
+    logits.float().sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == mytorch.float32 for p in model.parameters())
+    with pytest.raises(RuntimeError, match="one shape and dtype"):
+        mytorch.nn.functional.add_layer_norm(x, residual, (8,))

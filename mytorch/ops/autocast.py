@@ -48,6 +48,13 @@ def in_widest(args: Sequence[Any]) -> list[Any]:
     return in_float32(args)
 
 
+def sum_in_widest(args: Sequence[Any]) -> list[Any]:
+    """Returns the arguments of a function that adds the first two, of which a half one becomes float32 beside
+    one of float32, as in any sum; on a device with autocast."""
+    x, y, *others = args
+    return [*in_float32((x, y)), *others] if np.float32 in (x.dtype, y.dtype) else list(args)
+
+
 def in_float32(args: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a loss: half Tensors as float32, on a device with autocast."""
     return [

@@ -13,7 +13,7 @@ from mytorch.optim.flat_buffer import FlatBuffer, GradSlot
 from mytorch.stream.programs import capture, load
 from mytorch.stream.programs.program import leaves
 from tests.on_device import DEVICE, never_waiting
-from tests.stream.test_capture import FUNCTIONS, X
+from tests.stream.test_capture import FUNCTIONS, X, same
 from tests.stream.test_compile import CASES, MODULES, batch, training
 
 pytestmark = pytest.mark.usefixtures("fake_cuda")
@@ -28,16 +28,6 @@ def values(results):
             x = x.detach().numpy(force=True).copy()
         found.append(x)
     return found
-
-
-def same(ours, want):
-    assert len(ours) == len(want)
-    for a, b in zip(ours, want, strict=True):
-        if isinstance(b, np.ndarray):
-            assert (a.shape, a.dtype) == (b.shape, b.dtype)
-            np.testing.assert_allclose(a, b, 1e-4, 1e-5)
-        else:
-            assert a == b
 
 
 def on_gpu(make):

@@ -104,6 +104,16 @@ def run(make, capturing, times=3):
     return [*found, x.numpy()]
 
 
+def same(ours, want):
+    assert len(ours) == len(want)
+    for a, b in zip(ours, want, strict=True):
+        if isinstance(b, np.ndarray):
+            assert (a.shape, a.dtype) == (b.shape, b.dtype)
+            np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+        else:
+            assert a == b
+
+
 @pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_function_is_computed(name, optimized):
@@ -112,13 +122,7 @@ def test_the_function_is_computed(name, optimized):
         return program.optimized() if optimized else program
 
     ours, want = run(FUNCTIONS[name], capturing), run(FUNCTIONS[name], None)
-    assert len(ours) == len(want)
-    for a, b in zip(ours, want, strict=True):
-        if isinstance(b, np.ndarray):
-            assert (a.shape, a.dtype) == (b.shape, b.dtype)
-            np.testing.assert_allclose(a, b, 1e-4, 1e-5)
-        else:
-            assert a == b
+    same(ours, want)
 
 
 def test_it_prints_as_code():

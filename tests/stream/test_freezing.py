@@ -1,6 +1,5 @@
 """Programs of training steps are frozen, and run on elsewhere, bit for bit; damaged files are refused."""
 
-import copy
 import random
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from mytorch.nn import functional as F
 from mytorch.optim import lr_scheduler
 from mytorch.stream.programs import capture, load, thaw
 from mytorch.stream.programs.program import leaves
+from tests.stream.test_saving import changed, places
 
 GENERATOR = mytorch.Generator()
 X, Y = mytorch.arange(24.0).view(6, 4).sin(), mytorch.arange(6) % 3
@@ -216,15 +216,6 @@ def content_of(tmp_path, name="AdamW"):
     return mytorch.load(tmp_path / "p.safetensors")
 
 
-def changed(content, place, value):
-    content = copy.deepcopy(content)
-    inner = content
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    return content
-
-
 ATTACKS = [
     (["objects", 1, "class"], "Popen", "no object of a program is a 'Popen'"),
     (["objects", 1, "class"], "LBFGS", "no object of a program is a 'LBFGS'"),
@@ -285,14 +276,6 @@ def test_attacks(attack, content, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
         thaw(path)
     assert str(error.value).startswith(f"can't load {path}: ")
-
-
-def places(x, place=()):
-    """Yields the keys that lead to each part of a nested structure."""
-    items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list) else ()
-    for key, item in items:
-        yield (*place, key)
-        yield from places(item, (*place, key))
 
 
 STRANGE = [
