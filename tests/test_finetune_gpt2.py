@@ -142,6 +142,7 @@ RESUMED = {
 def interrupted(monkeypatch):
     """Ctrl-C at the end of the second step; the signal handlers of before afterwards."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     step, losses = finetune_gpt2.train_step, []
 
     def train_step(*args):

@@ -212,4 +212,6 @@ def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
     if device_of(gradient) is not node.device:
         raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {node.device}")
     with on(node.device):
-        return node, gradient.astype(raw.dtype, copy=False)  # the caller's own: a leaf gets a copy of it
+        # The caller's memory, of which a leaf gets a copy. A new object, as vjps that share work for a
+        # gradient know it by its identity, and the caller may write into it before the next pass.
+        return node, gradient.astype(raw.dtype, copy=False)[...]

@@ -155,6 +155,18 @@ def test_it_prints_as_code():
     assert "v3 = exp32(v2)" in source and "def run(v1):" in source
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
+def test_an_activation_stays_with_its_product(activation):
+    x, w, b = (mytorch.randn(*shape, requires_grad=True) for shape in ((3, 4), (5, 4), (5,)))
+
+    def step(x):
+        return mytorch.autograd.grad(F.linear_activation(x, w, b, activation).sum(), (x, w, b))
+
+    program = capture(step, x)
+    assert [i.name for i in program.instructions if "kernel" in i.name] == ["kernel", "kernel.vjp"]
+    same([y.numpy() for y in leaves(program(x))], [y.numpy() for y in leaves(step(x))])
+
+
 def test_nothing_is_computed_while_it_is_captured():
     w, x = mytorch.ones(3, requires_grad=True), mytorch.ones(3)
 

@@ -89,7 +89,7 @@ floats_only(silu)
 
 
 @silu.manual
-def _silu(x, inplace):
+def silu_manual(x, inplace):
     s = raw_sigmoid(x)
     y = x * s
     return y, lambda g: g * (s + y * (1 - s))

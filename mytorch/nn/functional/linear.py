@@ -11,10 +11,10 @@ from ...core.tensor import Tensor
 from ...ops import permute, reshape
 from ...ops import sum as sum_
 from ...ops.linalg import _matmul  # without autocast, whose casts of bilinear are others
-from .activations import silu
+from .activations import silu, silu_manual
 from .composite import composite
-from .gelu import gelu
-from .rectifiers import relu
+from .gelu import gelu, gelu_manual
+from .rectifiers import relu, relu_manual
 
 
 @composite
@@ -72,31 +72,36 @@ def _check_bias(bias, output):
 
 
 @linear.manual(half=True)
-def _linear(x, weight, bias):
-    """The manual backward: one product over all rows for each of y, dx = g W and dweight = g^T x."""
+def _linear(x, weight, bias, activation=None):
+    """The manual backward: one product over all rows for each of z, dx = dz W and dweight = dz^T x."""
     matrix = weight if weight.ndim == 2 else weight[None]
     features = matrix.shape[0]
     x_shape, shape, x = x.shape, weight.shape, rows(x)
-    y = product(x, matrix.T)
+    z = product(x, matrix.T)
     if bias is not None:
-        y += bias if bias.ndim < 2 else rows(np.broadcast_to(bias, (*x_shape[:-1], features)))
-    count = y.shape[0]
+        z += bias if bias.ndim < 2 else rows(np.broadcast_to(bias, (*x_shape[:-1], features)))
+    count = z.shape[0]
     simple = bias is not None and bias.shape == (features,) and not is_half(bias.dtype)
+    y, vjp = MANUAL_ACTIVATIONS[activation](z) if activation else (z, None)
+    last: list = []  # the last g and its dz, which the three gradients share
 
-    def flat(g):
-        return g.reshape(count, features)
+    def dz(g):
+        if not last or last[0] is not g:
+            flat = g.reshape(count, features)
+            last[:] = g, vjp(flat) if vjp else flat
+        return last[1]
 
     def dx(g):
-        return product(flat(g), matrix).reshape(x_shape)
+        return product(dz(g), matrix).reshape(x_shape)
 
     def dweight(g):
         def compute(out, beta):
-            add_product(flat(g).T, x, out if out.ndim == 2 else out[None], beta)
+            add_product(dz(g).T, x, out if out.ndim == 2 else out[None], beta)
 
         return LazyGrad(shape, g, compute)
 
     def dbias(g):
-        return column_sums(flat(g)) if simple else g
+        return column_sums(dz(g)) if simple else dz(g).reshape(g.shape)
 
     return y.reshape((*x_shape[:-1], *shape[:-1])), (dx, dweight, dbias)
 
@@ -106,6 +111,12 @@ ACTIVATIONS = {
     "gelu_tanh": lambda x: gelu(x, "tanh"),
     "relu": relu,
     "silu": silu,
+}
+MANUAL_ACTIVATIONS = {
+    "gelu": lambda z: gelu_manual(z, "none"),
+    "gelu_tanh": lambda z: gelu_manual(z, "tanh"),
+    "relu": lambda z: relu_manual(z, False),
+    "silu": lambda z: silu_manual(z, False),
 }
 
 
@@ -136,6 +147,11 @@ def _check_linear_activation(input, weight, bias, activation):
             f"linear_activation(): activation is one of {', '.join(ACTIVATIONS)}; got {activation!r}"
         )
     _check(input, weight, bias)
+
+
+@linear_activation.manual
+def _linear_activation(x, weight, bias, activation):
+    return _linear(x, weight, bias, activation)
 
 
 @composite

@@ -31,7 +31,7 @@ def _check_relu(input, inplace):
 
 
 @relu.manual
-def _relu(x, inplace):
+def relu_manual(x, inplace):
     return elementwise.relu.forward(x)
 
 

@@ -79,6 +79,13 @@ def _row_kernel(w, x, y, bias, activation, slopes):
         finish(y[first:last], bias[first:last], activation, slopes[first:last])
 
 
+@kernel
+def _finish_kernel(y, bias, activation, slopes):
+    """y = f(y + bias) and slopes = f'(y + bias), for a product that is there."""
+    for i in prange(y.shape[0]):
+        finish(y[i], bias, activation, slopes[i])
+
+
 def forward(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -94,6 +101,10 @@ def forward(
     if m == 1 and weight.flags.c_contiguous:
         _row_kernel(weight, np.ascontiguousarray(x[0]), y[0], bias, number, slopes[0])
         return y, slopes
+    if not gemm.is_available():
+        np.matmul(x, weight.T, out=y)
+        _finish_kernel(y, bias, number, slopes)
+        return y, slopes
     x, ta, lda = gemm.operand(x)
     w, tb, ldb = gemm.operand(weight.T)
     operands = gemm.address_of(x), lda, gemm.address_of(w), ldb
@@ -101,16 +112,11 @@ def forward(
     return y, slopes
 
 
-def check(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> None:
-    """Raises `Unsupported` unless this is a product of float32 matrices."""
+@linear.fused("cpu")
+def _linear(x, weight, bias):
     require_single(x)
     require_shapes(weight, bias)
     require_openblas()
-
-
-@linear.fused("cpu")
-def _linear(x, weight, bias):
-    check(x, weight, bias)
     x_shape = x.shape
     x = rows(x)
     y, _ = forward(x, weight, bias)
@@ -123,7 +129,8 @@ def _linear(x, weight, bias):
 
 @linear_activation.fused("cpu")
 def _linear_activation(x, weight, bias, activation):
-    check(x, weight, bias)
+    require_single(x)
+    require_shapes(weight, bias)
     x_shape = x.shape
     x = rows(x)
     y, slopes = forward(x, weight, bias, activation)
