@@ -64,14 +64,10 @@ class _Named(_GradMode):
     fixed: bool
 
     def __new__(cls, function: Callable | None = None) -> Any:
-        self = super().__new__(cls)
-        if function is None:
-            return self
-        self.__init__()
-        return self(function)
+        return object.__new__(cls) if function is None else cls()(function)
 
     def __init__(self, function: Callable | None = None):
-        super().__init__(self.fixed)
+        self.mode, self.previous = self.fixed, []
 
 
 class no_grad(_Named):  # noqa: N801 - PyTorch's names

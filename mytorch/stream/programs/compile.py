@@ -13,7 +13,7 @@ from traceback import walk_tb
 from typing import Any
 
 from ...backends.device import RawArray, device_of, thread
-from ...core.tensor import Tensor, increment_version
+from ...core.tensor import Tensor
 from ...nn.module import Module
 from .capture import traced
 from .host import Mismatch
@@ -80,7 +80,7 @@ class Compiled:
                 if version.writes and version.overlap(raws):
                     return self._function(*args, **kwargs)
                 try:
-                    result = version(tensors, raws)
+                    result = version.partition(tensors, raws)
                 except Mismatch as mismatch:
                     reason = str(mismatch)
                     continue
@@ -94,7 +94,7 @@ class Compiled:
         self._versions = [(key, version), *self._versions]
         if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
-        return version(tensors, raws)
+        return version.partition(tensors, raws)
 
     def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | None:
         """Returns a new version; None if the function runs eagerly from now on."""
@@ -145,9 +145,7 @@ class _Version:
         self._arrays = [raw for _, _, raw, _ in self._owners]
         self._have_arrays = self._comparison()
         self.partition.optimize(mode)
-        changed = self.partition.forward.changed_storages()
         self.writes = self.partition.forward.executable().writes
-        self._written = [k for k, x in enumerate(self.partition.forward.inputs) if x in changed]
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
         with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
@@ -233,13 +231,6 @@ class _Version:
     def overlap(self, raws: list) -> bool:
         """Returns whether the program would write to memory that another tensor shares: see `Executable`."""
         return self.partition.forward.executable().overlap(raws)
-
-    def __call__(self, tensors: list, raws: list) -> Any:
-        result = self.partition(tensors, raws)
-        for k in self._written:
-            if isinstance(tensors[k], Tensor):
-                increment_version(tensors[k])
-        return result
 
     def __str__(self) -> str:
         programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]

@@ -70,7 +70,7 @@ class _Same:
 def modes() -> tuple:
     """Returns the modes of this thread that a program depends on."""
     autocast = None if _state.autocast is None else str(_state.autocast)
-    return _state.recording, autocast, use_fused.default, dtypes.get_default_dtype(), thread.default_device
+    return _state.recording, autocast, use_fused.default, dtypes._default, thread.default_device
 
 
 _MODES = "grad mode", "autocast", "use_fused", "the default dtype", "the default device"

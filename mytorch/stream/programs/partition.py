@@ -13,7 +13,7 @@ from ...autograd.gradients import grad
 from ...backends.device import CPU, RawArray
 from ...core.engine import conjugated
 from ...core.op import as_raw, connect
-from ...core.tensor import Tensor, from_raw, raw_of
+from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 from .capture import Traced
 from .on_gpu import Graphed
 from .program import Program, Value, mapped
@@ -90,18 +90,25 @@ class Partition:
                 self.graph = self.forward._run = Graphed(self.forward)
         if self.backward is not None:
             self.backward = self.backward.optimized(mode)
-        self._run = self.forward.executable()
+        changed = self.forward.changed_storages()
+        self._written = [k for k, x in enumerate(self.forward.inputs) if x in changed]
+        self._run = self.forward.executable().__call__  # bound: a tenth of a microsecond less
 
     def __call__(self, tensors: Sequence[Any], raws: Sequence[RawArray]) -> Any:
         """Runs the forward program on tensors, and their arrays, and records it."""
         results, saved = self._run(*raws)
         if self._is_single:
             (y,) = results
-            return from_raw(y if type(y) is np.ndarray else as_raw(y))
-        made = [from_raw(as_raw(y)) for y in results]
-        if self._roots:
-            self._record(tensors, [made[k] for k in self._roots], saved)
-        return mapped(lambda x: _returned(x, made, tensors), self.structure)
+            result = from_raw(y if type(y) is np.ndarray else as_raw(y))
+        else:
+            made = [from_raw(as_raw(y)) for y in results]
+            if self._roots:
+                self._record(tensors, [made[k] for k in self._roots], saved)
+            result = mapped(lambda x: _returned(x, made, tensors), self.structure)
+        for k in self._written:
+            if isinstance(tensors[k], Tensor):
+                increment_version(tensors[k])
+        return result
 
     def _record(self, tensors: Sequence[Any], roots: list[Tensor], saved: tuple) -> None:
         owners = [reference() for reference in self._owners]
