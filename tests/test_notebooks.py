@@ -1,0 +1,129 @@
+"""Every notebook is what build.py makes of its source, is stored without results, and runs."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = runpy.run_path(str(ROOT / "notebooks" / "build.py"))
+SOURCES = BUILD["sources"]()
+each_notebook = pytest.mark.parametrize("source", SOURCES, ids=[source.stem for source in SOURCES])
+
+
+def stored(source):
+    return nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook, kind):
+    """Returns the texts that a notebook wrote to stdout or stderr."""
+    return [o.text for cell in code(notebook) for o in cell.outputs if o.get("name") == kind]
+
+
+def execute(source, folder):
+    """Returns the notebook after a short run in the folder where Jupyter would run it."""
+    settings = {
+        "MYTORCH_NOTEBOOK_SHORT": "1",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "HOME": str(folder),  # no settings of whoever runs the tests
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",  # more only get in the way of other tests
+        "http_proxy": "http://localhost:1",  # nothing is fetched: it would fail
+        "https_proxy": "http://localhost:1",
+    }
+    notebook = stored(source)
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as sockets:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        # Not over ports: one that is free may be taken before the kernel has it.
+        files = Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"})
+        NotebookClient(
+            notebook, timeout=600, startup_timeout=600, kernel_name="python3", config=files,
+            resources={"metadata": {"path": str(source.parent)}},
+        ).execute()  # fmt: skip
+    return notebook
+
+
+@each_notebook
+def test_it_runs(source, tmp_path):
+    notebook = execute(source, tmp_path)
+    errors = outputs(notebook, "stderr")
+    assert [text for text in errors if not text.startswith("mytorch: compiling kernels")] == []
+    drawn = [o for cell in code(notebook) for o in cell.outputs if "image/png" in o.get("data", {})]
+    shows = sum(cell.source.count("plt.show()") for cell in code(notebook))
+    assert bool(drawn) == bool(shows)
+
+
+def test_they_are_what_is_made_of_the_sources():
+    stale = [path.name for path, text in BUILD["files"]().items() if path.read_text("utf-8") != text]
+    assert SOURCES and stale == [], "run python notebooks/build.py"
+
+
+@each_notebook
+def test_it_is_stored_without_results(source):
+    notebook = stored(source)
+    nbformat.validate(notebook)
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code(notebook))
+    assert all(cell.metadata == {} for cell in notebook.cells)
+
+
+@each_notebook
+def test_it_begins_with_a_badge_and_the_setup(source):
+    title, setup = stored(source).cells[:2]
+    repository = BUILD["URL"].replace("https://github.com", "https://colab.research.google.com/github")
+    colab = f"{repository}/blob/main/notebooks/{source.stem}.ipynb"
+    assert title.source.startswith("# ") and f"]({colab})" in title.source
+    assert f'URL = "{BUILD["URL"]}"' in setup.source
+
+
+@each_notebook
+def test_links_exist(source):
+    text = source.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)
+    missing = [target for target in targets if not (source.parent / target).exists()]
+    assert targets and missing == []
+    assert not re.search(r"\]\(\.\.?/", "".join(cell.source for cell in stored(source).cells))  # for Colab
+
+
+def run_setup(monkeypatch, folder):
+    """Runs the setup cell in a folder; returns its names and the commands that it would have started."""
+    commands = []
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    names = {}
+    exec(code(stored(SOURCES[0]))[0].source, names)
+    return names, commands
+
+
+@pytest.mark.parametrize("host", ["Colab", "Kaggle"])
+def test_a_host_installs_from_the_repository(host, monkeypatch, tmp_path):
+    if host == "Colab":
+        monkeypatch.setitem(sys.modules, "google.colab", sys)
+    else:
+        monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")
+    names, (clone, install) = run_setup(monkeypatch, tmp_path)
+    folder = str(tmp_path / "mytorch-repository")
+    assert clone[:2] == ["git", "clone"] and clone[-2:] == [BUILD["URL"], folder]
+    assert install[:4] == [sys.executable, "-m", "pip", "install"]
+    assert install[-1] == f"{folder}[cpu,plot,examples]"
+    assert str(names["ROOT"]) == folder == sys.path[0]
+
+
+def test_a_laptop_uses_its_checkout_and_installs_nothing(monkeypatch, tmp_path):
+    monkeypatch.delenv("KAGGLE_KERNEL_RUN_TYPE", raising=False)
+    names, commands = run_setup(monkeypatch, ROOT / "notebooks")
+    assert names["ROOT"] == ROOT and sys.path[0] == str(ROOT) and commands == []
+    names, commands = run_setup(monkeypatch, tmp_path)  # a notebook that was downloaded alone
+    assert names["ROOT"] is None and commands == []
