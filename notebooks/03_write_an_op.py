@@ -275,6 +275,18 @@ assert 0 < cosine.item() < 0.999
 half = norm_rows(x.detach().half(), w.detach().half(), b.detach().half())
 print(half.dtype, "with an error of", f"{(half.double() - y).abs().max().item():.4f}")
 print("second derivatives:", gradgradcheck(norm_rows, (x, w, b)))
+
+scale = w.detach().clone().requires_grad_()
+z = norm_rows(x, scale, b)
+with mytorch.no_grad():
+    scale += 1  # dx needs it as it was
+try:
+    z.sum().backward()
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("the overwritten scale should have been noticed")
+
 if device == "cuda":
     z = norm_rows(*(t.detach().to(device) for t in (x, w, b)))
     print(f"on {z.device}:", mytorch.allclose(z.cpu(), y.detach()))

@@ -162,9 +162,8 @@ def train(model, step, epochs):
 mlp_history = train(mlp, descend, epochs=4 if SHORT else 60)
 assert mlp_history[-1][1] < 0.7 * loss  # it has learned
 
+
 # %%
-
-
 def draw_curves(histories):
     """Draws the losses and the accuracies of several trainings."""
     if plt is None:
@@ -318,5 +317,4 @@ assert filters.shape == (16, 3, 3) and maps.min() >= 0
 # 1. Shift every training image by a random pixel (`np.roll`) in `train_epoch`. What does the MLP learn now?
 # 2. Replace `descend` by one with momentum: $v \leftarrow 0.9\,v + g$, and $p \leftarrow p - \eta\,v$. How
 #    many epochs does it save?
-# 3. Take out the nonlinearities of the convnet. How far does a linear network get, and why is it no better
-#    with more layers?
+# 3. Take the ReLU out of the MLP. How far does it get, and why is it no better with more layers?

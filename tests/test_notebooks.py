@@ -26,17 +26,18 @@ def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def outputs(notebook, kind):
-    """Returns the texts that a notebook wrote to stdout or stderr."""
-    return [o.text for cell in code(notebook) for o in cell.outputs if o.get("name") == kind]
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home folder without settings; matplotlib makes its list of fonts in it only once."""
+    return tmp_path_factory.mktemp("home")
 
 
-def execute(source, folder):
+def execute(source, home):
     """Returns the notebook after a short run in the folder where Jupyter would run it."""
     settings = {
         "MYTORCH_NOTEBOOK_SHORT": "1",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "HOME": str(folder),  # no settings of whoever runs the tests
+        "HOME": str(home),
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",  # more only get in the way of other tests
         "http_proxy": "http://localhost:1",  # nothing is fetched: it would fail
@@ -56,13 +57,15 @@ def execute(source, folder):
 
 
 @each_notebook
-def test_it_runs(source, tmp_path):
-    notebook = execute(source, tmp_path)
-    errors = outputs(notebook, "stderr")
-    assert [text for text in errors if not text.startswith("mytorch: compiling kernels")] == []
-    drawn = [o for cell in code(notebook) for o in cell.outputs if "image/png" in o.get("data", {})]
+def test_it_runs(source, home):
+    notebook = execute(source, home)
+    once = "mytorch: compiling kernels", "Matplotlib is building the font cache"
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    errors = [output.text for output in outputs if output.get("name") == "stderr"]
+    assert [text for text in errors if not text.startswith(once)] == []
+    drawn = ["image/png" in output.get("data", {}) for output in outputs]
     shows = sum(cell.source.count("plt.show()") for cell in code(notebook))
-    assert bool(drawn) == bool(shows)
+    assert any(drawn) == bool(shows)
 
 
 def test_they_are_what_is_made_of_the_sources():
