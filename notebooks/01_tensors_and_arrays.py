@@ -95,7 +95,8 @@ assert (mytorch.tensor([1, 2]) * 2.5).dtype == "float32"  # a Python number does
 # ## Views: many tensors, one memory
 #
 # A tensor is three things: memory, a shape, and *strides*. The stride of a dim says how many elements to
-# walk in memory for one step along that dim. A transpose copies nothing. It only swaps the strides.
+# walk in memory for one step along that dim. A transpose copies nothing. It only swaps the strides. A write
+# into a view is a write into its base, and into every other view of it.
 
 # %%
 base = mytorch.arange(12.0).reshape(3, 4)
@@ -105,10 +106,6 @@ for name, view in views.items():
     print(f"{name:14} shape {tuple(view.shape)!s:8} strides {view.stride()}")
     assert np.shares_memory(view.numpy(), base.numpy())
 
-# %% [markdown]
-# So a write into a view is a write into its base, and into every other view of it.
-
-# %%
 corner = base[1:, ::2]
 corner *= 10
 print(base)
@@ -237,7 +234,9 @@ except RuntimeError as error:
 # computed, so it is kept for the backward pass. What if you overwrite it in between?
 #
 # Each piece of memory has a *version*, a counter that every write in place increases. All views share it.
-# An operation notes the version of what it may need. The backward pass compares.
+# An operation notes the version of what it may need. The backward pass compares. Without the counter the
+# gradient would be wrong, and nothing would tell you. But the check isn't stricter than needed: an addition
+# keeps nothing.
 
 # %%
 x = mytorch.tensor([0.0, 1.0], requires_grad=True)
@@ -252,12 +251,7 @@ except RuntimeError as error:
 else:
     raise AssertionError("the overwritten result of exp should have been noticed")
 
-# %% [markdown]
-# Without the counter the gradient would be wrong, and nothing would tell you. The check isn't stricter than
-# needed: an addition keeps nothing, so its result may be overwritten.
-
-# %%
-y = x + 1
+y = x + 1  # keeps nothing, so it may be overwritten
 y *= 2
 y.sum().backward()
 print(x.grad)
