@@ -35,8 +35,7 @@ def cube(x):
 x = mytorch.tensor([1.0, 2.0, 3.0], requires_grad=True)
 y = cube(x)
 y.sum().backward()
-print(y)
-print(x.grad)
+print(y, x.grad)
 assert np.allclose(x.grad, 3 * x.numpy(force=True) ** 2)
 
 # %% [markdown]
