@@ -27,6 +27,7 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?")
 def on_config(config):
     with mock.patch("setuptools.setup"):  # the one place that says where the repository is
         config.repo_url = runpy.run_path(str(ROOT / "setup.py"))["URL"]
+    config.repo_name = config.repo_url.partition("github.com/")[2]
     return config
 
 

@@ -34,6 +34,7 @@ PHASES = {
     "Clearing the gradients": "`optimizer.zero_grad()`",
     "Generating": "`model.generate(prompt, 2, top_k=10)`: a token from the prompt, one from the cache",
 }
+SPINE = "In a training step: "  # of the line in which a page says what it is about
 FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
@@ -185,9 +186,11 @@ def counts(found: dict[str, Trace]) -> str:
 
 def page(found: dict[str, Trace]) -> str:
     phases = by_phase(found)
-    parts = [INTRODUCTION, counts(found)]
+    parts = [INTRODUCTION, f"Chapters about all of it: {chapters('reading.md')}.", counts(found)]
     for number, (phase, functions) in enumerate(phases.items(), 1):
         parts.append(f"## {number}. {phase}\n\n{PHASES[phase]}")
+        if pages := chapters(f"reading.md#{number}-{phase.lower().replace(' ', '-')}"):
+            parts.append(f"Chapters: {pages}.")
         ran = {place_of(code) for code in found[phase].codes}
         again = len(ran - set(functions))
         for path in dict.fromkeys(p.path for p in functions):
@@ -195,6 +198,16 @@ def page(found: dict[str, Trace]) -> str:
         if again:
             parts.append(f"Functions from above that run again: {again}.")
     return "\n\n".join(parts) + "\n"
+
+
+def chapters(link: str) -> str:
+    """Returns links to the pages whose line below the title has this link: where they are in the step."""
+    found = []
+    for path in sorted(PAGE.parent.glob("*.md")):
+        title, _, place, *_ = [*path.read_text(encoding="utf-8").split("\n", 3), "", ""]
+        if place.startswith(SPINE) and f"({link})" in place:
+            found.append(f"[{title.removeprefix('# ')}]({path.name})")
+    return ", ".join(found)
 
 
 def entry(place: Place) -> str:

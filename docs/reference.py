@@ -105,8 +105,12 @@ def signature(name: str, value: Any) -> str:
         return name
     plain = [p.replace(annotation=text(p.annotation)) for p in found.parameters.values()]
     found = found.replace(parameters=plain, return_annotation=text(found.return_annotation))
-    shown = re.sub(r"<(?:function|class|built-in function|dtype) '?([\w.]+).*?>", r"\1", str(found))
-    return textwrap.fill(name + shown, 100, subsequent_indent="    ", break_on_hyphens=False)
+    shown = name + re.sub(r"<(?:function|class|built-in function|dtype) '?([\w.]+).*?>", r"\1", str(found))
+    if len(shown) > 90:  # an argument a line
+        start, end = len(name) + 1, shown.rindex(") ->") if ") ->" in shown else len(shown) - 1
+        arguments = re.sub(r", (?=\*|/|\w+[:=])", ",\n    ", shown[start:end])
+        shown = f"{shown[:start]}\n    {arguments}\n{shown[end:]}"
+    return shown
 
 
 def text(annotation: Any) -> Any:
@@ -141,12 +145,11 @@ def block(paragraph: str) -> str:
 
 def items(lines: str) -> str:
     """Returns a list with an item for each line `name: text`; further lines of an item are indented."""
-    found = re.split(r"\n(?! )", lines)
-    return "\n".join(
-        "- " + re.sub(r"^([\w*, ]+?):", r"`\1`:", escape(" ".join(item.split())).replace("\\_", "_", 1))
-        if re.match(r"[\w*, ]+?:", item) else "- " + escape(" ".join(item.split()))
-        for item in found
-    )  # fmt: skip
+    found = []
+    for item in re.split(r"\n(?! )", lines):
+        name, words = re.fullmatch(r"(?:([\w*, ]+): )?(.*)", " ".join(item.split())).groups()
+        found.append(f"- `{name}`: {escape(words)}" if name else f"- {escape(words)}")
+    return "\n".join(found)
 
 
 def escape(words: str) -> str:
