@@ -1,7 +1,7 @@
 """Makes the pages of the repository a site: the hooks of `mkdocs build`, see mkdocs.yml.
 
-The README is the first page. Links to other files than pages lead to the repository; the pages below api/ that
-mkdocs.yml lists are made from docstrings.
+The README is the first page. Links to files that are no pages lead to the repository. The pages below
+api/ that mkdocs.yml lists are made from docstrings.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # mkdocs takes it out again
-import mytorch  # noqa: E402, F401 - this very checkout
 import reference  # noqa: E402
+
+import mytorch  # noqa: E402, F401 - this very checkout
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?")

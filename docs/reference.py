@@ -58,8 +58,8 @@ def public(module: types.ModuleType) -> dict[str, Any]:
 def is_documented(value: Any, module: types.ModuleType) -> bool:
     if isinstance(value, types.ModuleType) or not is_ours(value):
         return False
-    own_page = inspect.isclass(value) and module.__name__ == "mytorch" and value.__name__ in ("Tensor", "Array")
-    return not own_page
+    has_page = inspect.isclass(value) and value.__name__ in ("Tensor", "Array")
+    return not (has_page and module.__name__ == "mytorch")
 
 
 def is_ours(value: Any) -> bool:
@@ -140,7 +140,8 @@ def block(paragraph: str) -> str:
     before, blank, indented = paragraph.partition("\n\n    ")  # a formula, below the text that it belongs to
     if blank:
         return f"{escape(before)}\n\n```text\n{textwrap.dedent('    ' + indented)}\n```"
-    return f"```text\n{textwrap.dedent(paragraph)}\n```" if paragraph.startswith("    ") else escape(paragraph)
+    is_code = paragraph.startswith("    ")
+    return f"```text\n{textwrap.dedent(paragraph)}\n```" if is_code else escape(paragraph)
 
 
 def items(lines: str) -> str:

@@ -49,10 +49,18 @@ def layer(name: str) -> int:
 
 
 def imported(path: pathlib.Path):
-    """The modules of the package that a file imports relatively, as paths without .py."""
+    """The modules of the package that a file imports from, as paths without .py.
+
+    Files written as a user's program (`import mytorch`, `from mytorch import Tensor, nn`) name the package:
+    of these names only modules count.
+    """
     folder = path.relative_to(PACKAGE).parent.parts
     for node in imports(path):
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE.name:
+            base = tuple(node.module.split(".")[1:])
+            found = {resolve((*base, alias.name), base) for alias in node.names}
+            yield from found - {"__init__"}
+        elif isinstance(node, ast.ImportFrom) and node.level:
             base = folder[: len(folder) - (node.level - 1)]
             base = (*base, *(node.module.split(".") if node.module else ()))
             for alias in node.names:

@@ -23,7 +23,9 @@ PAGES = {  # with at least this many results
     "README.md": 1, "docs/autograd.md": 14, "docs/ops.md": 5, "docs/differences.md": 6, "docs/data.md": 3,
     "docs/distributed.md": 8, "docs/kernels.md": 0, "docs/surface.md": 0, "docs/training.md": 0,
     "docs/benchmarks.md": 0, "docs/files.md": 0, "docs/models.md": 4, "docs/tokenizers.md": 6,
-    "docs/meta.md": 12, "docs/programs.md": 4, "docs/stream.md": 5,
+    "docs/meta.md": 12, "docs/programs.md": 4, "docs/stream.md": 5, "docs/arrays.md": 15,
+    "docs/precision.md": 9, "docs/checkpoints.md": 8, "docs/reading.md": 0, "docs/tests.md": 0,
+    "CONTRIBUTING.md": 0, "CHANGELOG.md": 0,
 }  # fmt: skip
 SHOWN = re.compile(r"  # (->|raises) (.+)$")
 
@@ -139,6 +141,18 @@ def test_links_and_pictures_exist(page):
 def test_pictures_are_vector_graphics():
     for picture in (ROOT / "src").glob("*.svg"):
         assert "<image" not in picture.read_text(encoding="utf-8"), f"{picture.name} holds a bitmap"
+
+
+def test_the_pictures_say_what_is_so():
+    """What the layers import, in which order nodes run, how long benchmarks took."""
+    assert subprocess.run([sys.executable, "docs/pictures/draw.py", "--check"], cwd=ROOT).returncode == 0, (
+        "run python docs/pictures/draw.py"
+    )
+
+
+def test_a_page_shows_each_picture():
+    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    assert [path.name for path in (ROOT / "src").iterdir() if f"src/{path.name})" not in pages] == []
 
 
 def surface() -> list[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import io
 import re
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parents[2] / "src"
 WIDTH = 800  # pixels; coordinates are in pixels
 
 BACKGROUND, WHITE, BLACK, GRAY, LIGHT_GRAY = "#f6f7f9", "#ffffff", "#1f2a37", "#5b6876", "#c9d1da"
@@ -33,9 +34,11 @@ class Canvas:
 
     Attributes:
         figure: the matplotlib figure, for plots.
+        words: what the picture says, for those who can't see it, and for the test that it is up to date.
     """
 
     def __init__(self, height: float):
+        self.words: list[str] = []
         self.figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100)
         self.figure.patch.set_alpha(0)
         self.axes = self.figure.add_axes((0, 0, 1, 1))
@@ -59,6 +62,7 @@ class Canvas:
         self, x, y, string, size=10, color=BLACK, *, ha="left", bold=False, code=False, vertical=False
     ) -> None:
         """Draws one line of text, with the middle of its capital letters at `y`."""
+        self.words.append(string)
         self.axes.text(
             x, y if vertical else y + 0.36 * size * POINT, string, size=size, color=color, parse_math=False,
             ha=ha, va="center" if vertical else "baseline", rotation=270 if vertical else 0,
@@ -74,22 +78,26 @@ class Canvas:
                 self.text(x + column * char_width, y + 20 * i, string, size, color, code=True)
                 column += len(string)
 
-    def arrow(self, start, end, color=GRAY, *, linewidth=1.4) -> None:
+    def arrow(self, start, end, color=GRAY, *, linewidth=1.4, bend=0.0) -> None:
+        """Draws an arrow; one that bends is an arc, of this height by its length."""
         self.axes.add_patch(FancyArrowPatch(
             start, end, arrowstyle="-|>", mutation_scale=11, shrinkA=0, shrinkB=0,
-            color=color, linewidth=linewidth,
+            color=color, linewidth=linewidth, connectionstyle=f"arc3,rad={bend}",
         ))  # fmt: skip
 
     def line(self, *points, color=LIGHT_GRAY, linewidth=1.4) -> None:
         self.axes.plot(*zip(*points, strict=True), color=color, linewidth=linewidth, solid_capstyle="butt")
 
-    def save(self, name: str) -> None:
-        """Saves the figure as src/<name>.svg."""
-        partial = FOLDER / f".{name}.svg"
-        self.figure.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})
-        partial.write_text(_compact(partial.read_text()))
-        os.replace(partial, FOLDER / f"{name}.svg")
-        print(FOLDER / f"{name}.svg")
+    def description(self) -> str:
+        return " | ".join(escape(" ".join(word.split())) for word in self.words)
+
+    def save(self, path: Path) -> None:
+        """Saves the figure as an SVG file."""
+        content = io.StringIO()
+        self.figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+        start, tag, rest = re.split(r"(<svg[^>]*>)", content.getvalue(), maxsplit=1)
+        svg = f"{start}{tag}\n <desc>{self.description()}</desc>{rest}"
+        path.write_text(_compact(svg), encoding="utf-8")
 
 
 def _compact(svg: str) -> str:
