@@ -23,6 +23,7 @@ LAUNCH = ["pyyaml", "questionary"]  # mytorchrun config
 TOP = ["rich"]  # mytorchrun top
 MODELS = ["huggingface_hub", "gguf", "jinja2"]  # pretrained models, mytorch.chat
 BF16 = ["ml_dtypes"]  # mytorch.bfloat16
+DOCS = ["mkdocs-material"]
 TRITON = ['triton>=3.6; platform_system == "Linux"', *BF16]  # the latter for its interpreter, too
 
 setup(
@@ -68,6 +69,7 @@ setup(
         "launch": LAUNCH,
         "top": TOP,
         "tensorboard": ["tensorboardX"],
+        "docs": DOCS,
         "notebooks": ["jupyterlab", *NOTEBOOK],
         # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
         # never imports them.
@@ -75,7 +77,7 @@ setup(
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
             "tokenizers", "transformers", "tiktoken", "datasets", *MODELS,
-            *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH, *TOP,
+            *EXAMPLES, *NOTEBOOK, *DOCS, *TRITON, *MPI, *LAUNCH, *TOP,
         ],  # fmt: skip
     },
 )

@@ -19,7 +19,7 @@ HEAD = """\
 Written by `python docs/make_files.py` from the first sentence of each file. A folder's `__init__.py` says what is in it.
 Imports point one way: a layer uses those listed before it, and a test holds that.
 
-![The layers of the package, from models at the top to dtypes at the bottom](../src/layers.svg)
+![The layers of the package, and a dot for each layer that a layer imports](../src/layers.svg)
 
 | beside the package | |
 |---|---|
@@ -29,7 +29,7 @@ Imports point one way: a layer uses those listed before it, and a test holds tha
 | [`prepare_data/`](../prepare_data) | Tiny Shakespeare, OpenWebText or any text, as files of tokens |
 | [`run_tests.sh`](../run_tests.sh), [`tests/`](../tests) | the second command; the tests mirror the package |
 | [`benchmarks/`](../benchmarks) | timings beside PyTorch's, and their results |
-| [`docs/`](../docs), [`notebooks/`](../notebooks), [`examples/`](../examples), [`src/`](../src) | these pages, a notebook, small programs, pictures |
+| [`docs/`](../docs), [`notebooks/`](../notebooks), [`examples/`](../examples), [`src/`](../src) | these pages, notebooks, small programs, pictures |
 """
 ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "stream", "profiler", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
 

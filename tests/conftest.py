@@ -32,7 +32,8 @@ SLOW = (
     "models/test_decoder", "models/test_gguf", "models/test_pretrained", "nn/test_quantization",
     "utils/data/test_life", "utils/data/test_start", "utils/data/test_state", "utils/data/test_workers",
     "test_as_torch", "test_cuda_graphs", "test_examples", "test_finetune_gpt2", "test_import",
-    "test_notebook", "test_programs", "test_reading", "test_stubs", "test_tiny_chat", "test_train_gpt2",
+    "test_notebook", "test_programs", "test_reading", "test_site", "test_stubs", "test_tiny_chat",
+    "test_train_gpt2",
 )  # fmt: skip
 
 # Hypothesis takes the same examples in every run, however slow the machine is.

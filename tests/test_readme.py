@@ -115,7 +115,7 @@ def test_commands_exist(command):
     elif program == "mytorchrun":
         assert_options([sys.executable, "-m", "mytorch.cli", arguments[0]], arguments[1:])
     else:
-        assert program in ("git", "cd", "ruff")
+        assert program in ("git", "cd", "ruff", "mkdocs")
 
 
 def assert_options(program: list[str], arguments: list[str]) -> None:
@@ -153,6 +153,20 @@ def test_the_pictures_say_what_is_so():
 def test_a_page_shows_each_picture():
     pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
     assert [path.name for path in (ROOT / "src").iterdir() if f"src/{path.name})" not in pages] == []
+
+
+def test_the_notebooks_open_in_colab_from_the_repository():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    url = re.search(r'URL = "https://(.+?)"', (ROOT / "setup.py").read_text(encoding="utf-8"))[1]
+    found = re.findall(r"\]\(https://colab\.research\.google\.com/(github/[^)]+)/([^)/]+)\)", text)
+    assert {name for _, name in found} == {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {folder for folder, _ in found} == {f"{url.replace('.com', '')}/blob/main/notebooks"}
+
+
+def test_the_readme_says_how_long_the_core_is():
+    said = re.search(r"backward pass, is ([\d,]+) lines", (ROOT / "README.md").read_text(encoding="utf-8"))
+    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / "mytorch" / "core").glob("*.py"))
+    assert abs(int(said[1].replace(",", "")) - lines) < 0.02 * lines
 
 
 def surface() -> list[str]:

@@ -30,7 +30,7 @@ PICTURES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Draws the pictures of the README and the docs.")
-    parser.add_argument("--check", action="store_true", help="compare what the pictures say, and draw nothing")
+    parser.add_argument("--check", action="store_true", help="compare what they say, and draw nothing")
     parser.add_argument("--metrics", type=Path, help="metrics.jsonl of a finished run, for the loss curve")
     args = parser.parse_args()
     canvases = {name: draw() for name, draw in PICTURES.items()}
