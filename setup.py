@@ -74,10 +74,10 @@ setup(
         # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
         # never imports them.
         "test": [
-            "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
+            *DOCS, "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
             "tokenizers", "transformers", "tiktoken", "datasets", *MODELS,
-            *EXAMPLES, *NOTEBOOK, *DOCS, *TRITON, *MPI, *LAUNCH, *TOP,
+            *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH, *TOP,
         ],  # fmt: skip
     },
 )
