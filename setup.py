@@ -74,7 +74,8 @@ setup(
         # PyTorch, safetensors, tokenizers and transformers are the oracles of the tests; the package itself
         # never imports them.
         "test": [
-            *DOCS, "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
+            *DOCS,
+            "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
             "tokenizers", "transformers", "tiktoken", "datasets", *MODELS,
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH, *TOP,
