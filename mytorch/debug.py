@@ -6,12 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .core.closure import closure_arrays
-from .core.graph import Deferred, Node, owner_of
-from .core.tensor import Tensor, raw_of
-from .profiler.memory import text_of_bytes
+from .autograd.tape import backward_order, kept_text, shape_text, text_of_bytes
+from .core.tensor import Tensor
 from .stream import page
-from .stream.instruction import dtype_name
 
 if TYPE_CHECKING:
     from .nn import Module
@@ -45,7 +42,7 @@ def tape_text(loss: Tensor, model: Module | None = None) -> str:
         raise TypeError(f"print_tape(): expected a Tensor, got {type(loss).__name__}")
     if loss.node is None:
         return "no operation was recorded: the tensor requires no gradient"
-    nodes = _backward_order(loss.node)
+    nodes = backward_order(loss.node)
     numbers = {node: len(nodes) - i for i, node in enumerate(nodes)}
     leaves = {} if model is None else {p.node: name for name, p in model.named_parameters()}
     rows = []
@@ -53,47 +50,9 @@ def tape_text(loss: Tensor, model: Module | None = None) -> str:
         what = node.name.lstrip("_") if node.parents else leaves.get(node, "leaf")
         parents = ", ".join(f"#{numbers[p]}" for p in node.parents if p is not None)
         inputs = f"<- {parents}" if parents else ""
-        rows.append((f"#{numbers[node]}", what, _shape(node), inputs, _kept(node)))
+        rows.append((f"#{numbers[node]}", what, shape_text(node), inputs, kept_text(node)))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join("  ".join([*map(str.ljust, row, widths), row[4]]).rstrip() for row in rows)
-
-
-def _backward_order(root: Node) -> list[Node]:
-    """Returns the nodes below `root`, each after all that it gets a gradient from."""
-    order, seen, stack = [], {root}, [(root, iter(root.parents))]
-    while stack:
-        node, parents = stack[-1]
-        for parent in parents:
-            if parent is not None and parent not in seen:
-                seen.add(parent)
-                stack.append((parent, iter(parent.parents)))
-                break
-        else:
-            order.append(node)
-            stack.pop()
-    return order[::-1]
-
-
-def _shape(node: Node) -> str:
-    if node.shape is None:
-        return "several"
-    device = "" if str(node.device) == "cpu" else f"@{node.device}"
-    return f"{dtype_name(node.dtype)}[{','.join(map(str, node.shape))}]{device}"
-
-
-def _kept(node: Node) -> str:
-    """Returns what the vjp of a node holds beside its leaves: bytes, each array once."""
-    if not node.parents:
-        return ""
-    if node.vjp is None:
-        return "freed"
-    if type(node.vjp) is Deferred:
-        return "computed again in the backward pass"
-    leaves = [p.tensor() for p in node.parents if p is not None and not p.parents and p.tensor is not None]
-    there = [owner_of(raw_of(leaf)) for leaf in leaves if leaf is not None]
-    arrays = [a for a in closure_arrays(node.vjp) if not any(owner_of(a) is owner for owner in there)]
-    kept = {id(a): a.nbytes for a in arrays}
-    return f"keeps {text_of_bytes(sum(kept.values()))}" if kept else ""
 
 
 def print_worker_stats(file: Any = None) -> None:

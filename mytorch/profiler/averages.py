@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..autograd.tape import text_of_bytes
 from .events import FunctionEvent
-from .memory import text_of_bytes
 
 _SUMS = (
     "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total",

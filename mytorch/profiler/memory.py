@@ -10,6 +10,7 @@ from collections import defaultdict
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from ..autograd.tape import text_of_bytes
 from ..backends.device import device_of
 from ..core.graph import owner_of
 from ..stream.instruction import Instruction
@@ -103,16 +104,3 @@ class MemoryRecord:
             for name, nbytes in sorted(groups.items(), key=lambda pair: -pair[1]):
                 lines.append(f"    {name:<40} {text_of_bytes(nbytes):>12}  {nbytes / highest:6.1%}")
         return "\n".join(lines)
-
-
-def text_of_bytes(nbytes: float) -> str:
-    """Returns a number of bytes with a unit.
-
-    >>> from mytorch.profiler.memory import text_of_bytes
-    >>> text_of_bytes(1536), text_of_bytes(-3)
-    ('1.50 KB', '-3 B')
-    """
-    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
-        if abs(nbytes) >= size:
-            return f"{nbytes / size:.2f} {unit}"
-    return f"{nbytes:.0f} B"

@@ -1,0 +1,215 @@
+"""Draws the graph that the backward pass will visit, by modules: `mytorch.autograd.draw`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..core.graph import Node
+from ..core.tensor import Tensor
+from ..diagram import AMBER, BLUE, GRAY, LIGHT, MOST_CHARS, Box, Diagram
+from .pages import FOLDING
+from .picture import Picture
+from .tape import backward_order, kept_arrays, kept_text, shape_text, text_of_bytes
+
+_COLOURS = {  # fill and edge
+    "leaf": (LIGHT[BLUE], BLUE), "op": ("#ffffff", GRAY), "keeps": (LIGHT[AMBER], AMBER),
+    "module": ("#ffffff", GRAY),
+}  # fmt: skip
+
+
+def draw(
+    loss: Tensor,
+    path: str | os.PathLike | None = None,
+    model: Any = None,
+    names: Mapping[str, Tensor] | None = None,
+) -> Picture:
+    """Returns a drawing of the graph of a loss; Jupyter shows it, and `save` writes it.
+
+    A box is an operation, with the shape of its result and the bytes that it keeps for the backward pass (in
+    amber), or a leaf (in blue), with the norm of its `.grad` where there is one. Several outputs of one
+    operation are one box. With a model, operations are in the frames of their modules, which the HTML page
+    opens and closes at a click. To which module an operation without parameters belongs is exact if the
+    forward pass ran in `with mytorch.stream.record():`; otherwise it is that around its neighbours.
+
+    Args:
+        path: also write it there, as .svg, .html, or .png (with matplotlib).
+        model: a Module; names the leaves that are its parameters.
+        names: of other tensors.
+
+    Raises:
+        TypeError: `loss` is no Tensor.
+        RuntimeError: no operation was recorded.
+        ValueError: another suffix.
+
+    >>> x = mytorch.ones(2, 3, requires_grad=True)
+    >>> picture = mytorch.autograd.draw((x * x).sum(), names={"x": x})
+    >>> picture.svg().count("<rect")  # the background, x, mul and sum
+    4
+    """
+    root = root_of(loss, "draw()")
+    order = backward_order(root)[::-1]
+    labels = node_names(model, names)
+    frames = {} if model is None else _frames(order, model)
+    picture = Picture(FOLDING, Diagram(_Boxes(order, labels, frames, model).build(), _COLOURS))
+    if path is not None:
+        picture.save(path)
+    return picture
+
+
+def root_of(loss: Tensor, what: str) -> Node:
+    """Returns the node of a loss."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"{what}: expected a Tensor, got {type(loss).__name__}")
+    if loss.node is None:
+        raise RuntimeError(f"{what}: no operation was recorded: the tensor requires no gradient")
+    return loss.node
+
+
+def node_names(model: Any, names: Mapping[str, Tensor] | None) -> dict[Node, str]:
+    """Returns the names of the parameters of a model, and of other tensors, by their nodes."""
+    named = [*([] if model is None else model.named_parameters()), *(names or {}).items()]
+    return {tensor.node: name for name, tensor in named if tensor.node is not None}
+
+
+def grad_text(node: Node) -> str:
+    """Returns the norm of the `.grad` of a node's tensor; "" if it has none."""
+    tensor = node.tensor and node.tensor()
+    if tensor is None or tensor._grad is None:
+        return ""
+    return f"grad norm {tensor._grad.norm().item():.3g}"
+
+
+def _op(node: Node) -> Node:
+    """Returns the node of the operation that made an output; other nodes as they are."""
+    return node.parents[0] if node.name.endswith("]") else node
+
+
+def _frames(order: Sequence[Node], model: Any) -> dict[Node, tuple[str, ...]]:
+    """Returns for each operation the modules that it is in, outermost first; lists of modules are left out.
+
+    Args:
+        order: of the forward pass.
+    """
+    calls = [name for name, m in model.named_modules() if type(m).forward.__qualname__ != "Module.forward"]
+    used: dict[Node, list[str]] = {}  # the modules that have this parameter
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        used.setdefault(parameter.node, []).append(name.rpartition(".")[0])
+    known = {node: _module(node, used) for node in order if node.parents}
+    before, after, nearest = "", {}, None
+    for node in reversed(known):
+        after[node] = nearest = nearest if known[node] is None else known[node]
+    result = {}
+    for node, path in known.items():
+        if path is None:
+            path = _common(before, after[node] or "")
+        else:
+            before = path
+        result[node] = tuple([c for c in calls if c and f"{path}.".startswith(f"{c}.")])
+    return result
+
+
+def _module(node: Node, used: dict[Node, list[str]]) -> str | None:
+    """Returns the path of the module that ran an operation, if the recorder or a parameter says so."""
+    recorded = getattr(_op(node), "instruction", None)
+    if recorded is not None:
+        return recorded.module
+    for parent in node.parents:
+        if parent in used:
+            return used[parent].pop(0) if len(used[parent]) > 1 else used[parent][0]
+    return None
+
+
+def _common(a: str, b: str) -> str:
+    pairs = zip(a.split("."), b.split("."), strict=False)
+    return ".".join([x for x, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
+
+
+class _Boxes:
+    """Makes the boxes of a graph, each within the frames of its modules."""
+
+    def __init__(self, order: Sequence[Node], labels: dict[Node, str], frames: dict, model: Any):
+        self.labels, self.frames, self.modules = labels, frames, dict(model.named_modules()) if model else {}
+        self.chains: dict[Node, list[Box]] = {}  # the frames around a node's box, and the box
+        self.order: dict[Node, tuple[str, ...]] = {}  # the modules of each: leaves before their first user
+        for node in order:
+            if node.parents and _op(node) is node:
+                self.order |= {p: frames.get(node, ()) for p in _leaves(node) if p not in self.order}
+                self.order[node] = frames.get(node, ())
+        for node in order:  # a loss that is a leaf
+            if not node.parents:
+                self.order.setdefault(node, ())
+
+    def build(self) -> list[Box]:
+        """Returns the outermost boxes."""
+        boxes = self._level(list(self.order), [])
+        for node in self.order:
+            for parent in node.parents:
+                if parent is not None:
+                    self._connect(self.chains[_op(parent)], self.chains[node])
+        for box in (box for chain in self.chains.values() for box in chain[:-1]):
+            box.inside.sort(key=lambda inner: {"in": 0, "out": 2}.get(inner.kind, 1))
+        return boxes
+
+    def _level(self, nodes: Sequence[Node], around: list[Box]) -> list[Box]:
+        """Returns the boxes inside some frames: of nodes, and a frame for those of the same module."""
+        depth, boxes = len(around), []
+        for path, group in itertools.groupby(nodes, lambda node: self.order[node][depth : depth + 1]):
+            members = list(group)
+            if not path:
+                for node in members:
+                    boxes.append(self._box(node))
+                    self.chains[node] = [*around, boxes[-1]]
+                continue
+            outer = self.order[members[0]][depth - 1] + "." if depth else ""
+            title = f"{path[0].removeprefix(outer)} {type(self.modules[path[0]]).__name__}"
+            frame = Box("module", [title, _total(members)])
+            frame.inside = self._level(members, [*around, frame])
+            boxes.append(frame)
+        return boxes
+
+    def _box(self, node: Node) -> Box:
+        name, kept = self.labels.get(node, ""), kept_text(node)
+        if not node.parents:
+            title = name.removeprefix((self.order[node] or ("",))[-1] + ".") or "leaf"
+        else:
+            title = f"{node.name.lstrip('_')} ({name})" if name else node.name.lstrip("_")
+        kind = "leaf" if not node.parents else "keeps" if kept.startswith("keeps") else "op"
+        lines = [title, "several outputs" if node.shape is None else shape_text(node), kept, grad_text(node)]
+        return Box(kind, [line[:MOST_CHARS] for line in lines if line])
+
+    def _connect(self, source: list[Box], user: list[Box]) -> None:
+        """Adds the arrows of one edge: out of the frames around the source, and into those of the user."""
+        common = sum([1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], zip(source, user))])  # noqa: B905
+        _link(source[common], user[common])
+        for frame, box in itertools.pairwise(source[common:]):
+            _link(box, _port(frame, "out"))
+        for frame, box in itertools.pairwise(user[common:]):
+            _link(_port(frame, "in"), box)
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    yield from [p for p in node.parents if p is not None and not p.parents]
+
+
+def _link(source: Box, box: Box) -> None:
+    if source not in box.sources:
+        box.sources.append(source)
+
+
+def _port(frame: Box, kind: str) -> Box:
+    found = next((box for box in frame.inside if box.kind == kind), None)
+    if found is None:
+        found = Box(kind, [])
+        frame.inside.append(found)
+    return found
+
+
+def _total(nodes: Sequence[Node]) -> str:
+    """Returns how many operations there are, and what they keep, each array once."""
+    ops = [node for node in nodes if node.parents]
+    kept = {k: n for node in ops if kept_text(node).startswith("keeps") for k, n in kept_arrays(node).items()}
+    count = f"{len(ops)} operation{'s' * (len(ops) != 1)}"
+    return f"{count}, keeps {text_of_bytes(sum(kept.values()))}" if kept else count
