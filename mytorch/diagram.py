@@ -33,6 +33,7 @@ class Box:
     kind: its colours, and its class in the SVG; "in" and "out" for the ports of a frame.
     inside: the boxes of a frame, below its lines.
     number: in the drawing.
+    room: the height of its row.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Box:
     y: float = 0.0
     height: float = 0.0
     width: float = 0.0
+    room: float = 0.0
 
     @property
     def centre(self) -> float:
@@ -180,7 +182,7 @@ def _place(rows: Sequence[list[Box]]) -> None:
         most = max([box.height for box in row])
         for box in row:
             box.move(0, y)
-            box.height = box.height or most
+            box.height, box.room = box.height or most, most
         y += most + GAP_Y
         _spread(row, [0.0] * len(row))
     for turn in range(12):
@@ -238,10 +240,11 @@ def _point(point: tuple[float, float]) -> str:
 def _curve(source: Box, box: Box) -> list[tuple[str, list[tuple[float, float]]]]:
     """Returns an arrow as the commands of a path: M, L and C with their points."""
     x1, y1, x2, y2 = source.port("out"), source.y + source.height, box.port("in"), box.y
-    start = [("M", [(x1, source.y - PAD)]), ("L", [(x1, y1)])] if source.kind == "in" else [("M", [(x1, y1)])]
+    start = [("M", [(x1, source.y - PAD if source.kind == "in" else y1)])]
+    y1 = source.y + source.room
     end = [] if box.lines else [("L", [(x2, y2 + box.height + (PAD if box.kind == "out" else 0))])]
     middle = (y1 + y2) / 2
-    return [*start, ("C", [(x1, middle), (x2, middle), (x2, y2)]), *end]
+    return [*start, ("L", [(x1, y1)]), ("C", [(x1, middle), (x2, middle), (x2, y2)]), *end]
 
 
 def _paint(axes: Any, box: Box, colours: tuple[str, str] | None, depth: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.graph import Node
@@ -133,14 +133,16 @@ class _Boxes:
     def __init__(self, order: Sequence[Node], labels: dict[Node, str], frames: dict, model: Any):
         self.labels, self.frames, self.modules = labels, frames, dict(model.named_modules()) if model else {}
         self.chains: dict[Node, list[Box]] = {}  # the frames around a node's box, and the box
-        self.order: dict[Node, tuple[str, ...]] = {}  # the modules of each: leaves before their first user
+        parameters = set() if model is None else {p.node for p in model.parameters()}
+        # The modules of each node. Parameters come before their first user, other leaves before all.
+        self.order: dict[Node, tuple[str, ...]] = {
+            node: () for node in order if not node.parents and node not in parameters
+        }
         for node in order:
             if node.parents and _op(node) is node:
-                self.order |= {p: frames.get(node, ()) for p in _leaves(node) if p not in self.order}
-                self.order[node] = frames.get(node, ())
-        for node in order:  # a loss that is a leaf
-            if not node.parents:
-                self.order.setdefault(node, ())
+                inside = frames.get(node, ())
+                self.order |= {p: inside for p in node.parents if p in parameters and p not in self.order}
+                self.order[node] = inside
 
     def build(self) -> list[Box]:
         """Returns the outermost boxes."""
@@ -149,8 +151,6 @@ class _Boxes:
             for parent in node.parents:
                 if parent is not None:
                     self._connect(self.chains[_op(parent)], self.chains[node])
-        for box in (box for chain in self.chains.values() for box in chain[:-1]):
-            box.inside.sort(key=lambda inner: {"in": 0, "out": 2}.get(inner.kind, 1))
         return boxes
 
     def _level(self, nodes: Sequence[Node], around: list[Box]) -> list[Box]:
@@ -190,20 +190,18 @@ class _Boxes:
             _link(_port(frame, "in"), box)
 
 
-def _leaves(node: Node) -> Iterator[Node]:
-    yield from [p for p in node.parents if p is not None and not p.parents]
-
-
 def _link(source: Box, box: Box) -> None:
     if source not in box.sources:
         box.sources.append(source)
 
 
 def _port(frame: Box, kind: str) -> Box:
+    """Returns a port of a frame, which it makes at the first call; "in" is amid the first leaves."""
     found = next((box for box in frame.inside if box.kind == kind), None)
     if found is None:
         found = Box(kind, [])
-        frame.inside.append(found)
+        leaves = sum([1 for _ in itertools.takewhile(lambda box: box.kind == "leaf", frame.inside)])
+        frame.inside.insert(leaves // 2 if kind == "in" else len(frame.inside), found)
     return found
 
 

@@ -56,7 +56,7 @@ function place(level, top, by) {
       if (box.inside) frame(box);
     }
     const high = Math.max(0, ...row.filter(box => !box.passes).map(box => box.height));
-    for (const box of row) if (box.passes) box.height = high;
+    for (const box of row) { box.room = high; if (box.passes) box.height = high; }
     y += high + GAP;
   }
   for (const path of level.querySelectorAll(":scope > path"))
@@ -75,12 +75,12 @@ function frame(box) {
   lines[0].textContent = (box.closed ? "▸ " : "▾ ") + lines[0].textContent.replace(/^[▸▾] /, "");
 }
 function curve(source, box, by) {
-  const middle = b => b.x + b.width / 2, y1 = source.top + source.height - by, y2 = box.top - by;
+  const middle = b => b.x + b.width / 2, y1 = source.top + source.room - by, y2 = box.top - by;
   const x1 = source.closed ? middle(source) : source.out, x2 = box.closed ? middle(box) : box.into;
-  const above = source.g.classList.contains("in") ? `M${x1},${source.top - by - PAD} L` : "M";
+  const start = source.top - by + (source.g.classList.contains("in") ? -PAD : source.height);
   const over = box.g.classList.contains("out") ? PAD : 0;
   const end = box.passes ? ` L${x2},${y2 + box.height + over}` : "", half = (y1 + y2) / 2;
-  return `${above}${x1},${y1} C${x1},${half} ${x2},${half} ${x2},${y2}${end}`;
+  return `M${x1},${start} L${x1},${y1} C${x1},${half} ${x2},${half} ${x2},${y2}${end}`;
 }
 function show() {
   const height = place(svg, MARGIN, 0) + MARGIN, width = svg.getAttribute("width");
@@ -108,21 +108,24 @@ path.passed { stroke: var(--green); stroke-width: 2; marker-end: none }
 path.tip { marker-start: url(#passed) }
 .label { fill: var(--green); font-weight: bold; paint-order: stroke; stroke: var(--background);
   stroke-width: 4 }
-main { display: flex; gap: 24px; align-items: flex-start; flex-wrap: wrap }
-aside { flex: 1; min-width: 280px; max-width: 460px; position: sticky; top: 16px; line-height: 1.5 }
+main { display: flex; gap: 24px; align-items: flex-start }
+#graph { overflow: auto; max-height: calc(100vh - 32px); flex: 0 1 auto; min-width: 0 }
+aside { flex: 1 0 330px; max-width: 460px; line-height: 1.5 }
 h1 { font-size: 18px; margin: 12px 0 4px } h2 { font-size: 14px; margin: 14px 0 2px } p { margin: 0 }
 i { display: inline-block; width: 14px; height: 11px; border: 1px solid; border-radius: 3px;
-  margin: 0 4px 0 10px }
+  margin-right: 4px }
+#key { margin-top: 14px }
+#key span { white-space: nowrap; margin-right: 10px }
 td { padding: 0 14px 0 0; font: 12px ui-monospace, monospace; vertical-align: top }"""
-STEPPING_BODY = """<main><div>SVG</div><aside>
+STEPPING_BODY = """<main><div id="graph">SVG</div><aside>
 <button id="back">← Back</button><button id="next">Next →</button> <span id="count"></span>
 <h1 id="title" aria-live="polite"></h1><p id="text"></p>
 <h2>Open gates, the last runs next</h2><p id="gates"></p>
 <h2>Leaves that have their gradient</h2><table id="leaves"></table>
-<p style="margin: 14px 0 0 -10px"><i style="background: var(--light-green); color: var(--green)"></i>runs now
-<i style="background: var(--light-blue); color: var(--blue)"></i>gate open
-<i style="background: var(--light-amber); color: var(--amber)"></i>waits at its gate
-<i style="background: var(--light-gray); color: var(--edge)"></i>done</p>
+<p id="key"><span><i style="background: var(--light-green); color: var(--green)"></i>runs now</span>
+<span><i style="background: var(--light-blue); color: var(--blue)"></i>gate open</span>
+<span><i style="background: var(--light-amber); color: var(--amber)"></i>waits at its gate</span>
+<span><i style="background: var(--light-gray); color: var(--edge)"></i>done</span></p>
 <p>●○: 1 of 2 gradients has arrived. Arrow keys step, too.</p></aside></main>"""
 STEPPING_SCRIPT = """const svg = document.querySelector("svg"), element = id => document.getElementById(id);
 const boxes = new Map([...svg.querySelectorAll("[data-box]")].map(g => [g.dataset.box, g]));
@@ -158,7 +161,8 @@ function show() {
     label.textContent = step.passed[edge.from];
     svg.append(label);
   }
-  if (at) boxes.get(String(step.runs)).scrollIntoView({block: "nearest"});
+  const shown = boxes.get(String(at ? step.runs : data[1].runs)), graph = element("graph");
+  graph.scrollTo(shown.getBBox().x - graph.clientWidth / 2, shown.getBBox().y - graph.clientHeight / 2);
   element("title").textContent = step.title; element("text").textContent = step.text;
   element("count").textContent = `step ${at} of ${data.length - 1}`;
   element("gates").textContent = step.open.join(", ") || "none";

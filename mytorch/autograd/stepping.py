@@ -229,7 +229,7 @@ class _Story:
             "nodes": {box.number: self._node(node, step) for node, box in self.boxes.items()},
             "passed": {self.boxes[p].number: " and ".join(map(_short, v)) for p, v in passed.items()},
             "open": [self.titles[node] for node in self.open],
-            "leaves": {self.titles[n]: self.grads.get(n, "") for n in self.boxes if not n.parents},
+            "leaves": {self.titles[n]: _short(self.grads.get(n, "")) for n in self.boxes if not n.parents},
         }  # fmt: skip
 
     def _node(self, node: Node, step: Step | None) -> list[str]:

@@ -1,7 +1,12 @@
 """`draw` and `step_through`: what the pictures say is what the graph holds and what the engine does."""
 
+import contextlib
+import io
 import itertools
 import re
+import runpy
+import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,6 +22,7 @@ from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 from tests.each import each
 
+ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -156,7 +162,7 @@ def test_files(tmp_path, monkeypatch):
         draw(loss, tmp_path / "graph.gif")
     with pytest.raises(ValueError, match=r"as .html, got .*steps.svg"):
         step_through(loss, tmp_path / "steps.svg")
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         picture.save(tmp_path / "other.png")
 
@@ -260,3 +266,17 @@ def test_hooks_are_applied():
     h = x * 2
     h.register_hook(lambda g: g * 10)
     assert steps_of(h * 3)[-1].gradient == "60"
+
+
+def test_the_picture_of_the_docs_is_up_to_date():
+    path = ROOT / "docs" / "pictures" / "autograd.py"
+    for name, content in runpy.run_path(str(path))["pictures"]().items():
+        saved = (path.parent / name).read_text(encoding="utf-8")
+        assert saved == content, "run python docs/pictures/autograd.py"
+
+
+def test_the_notebook_is_right():
+    """What it claims it asserts; it needs no other package."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(str(ROOT / "notebooks" / "02_autograd.py"))
+    assert "add → square → mul → leaf → leaf" in printed.getvalue()
