@@ -130,7 +130,8 @@ class Diagram:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise ImportError("a drawing as PNG needs matplotlib: pip install matplotlib") from error
-        figure = Figure(figsize=(self.width / 100, self.height / 100), dpi=100, facecolor=BACKGROUND)
+        dpi = 100 * min(1, 65_000 / max(self.width, self.height))  # matplotlib's limit is 2**16 pixels
+        figure = Figure(figsize=(self.width / 100, self.height / 100), dpi=dpi, facecolor=BACKGROUND)
         axes = figure.add_axes((0, 0, 1, 1), xlim=(0, self.width), ylim=(self.height, 0))
         axes.axis("off")
         for depth, box in enumerate(everything(self.boxes)):

@@ -18,6 +18,7 @@ from mytorch.autograd import draw, step_through
 from mytorch.autograd.stepping import MOST_NODES, steps_of
 from mytorch.autograd.tape import backward_order
 from mytorch.core import engine
+from mytorch.diagram import Box, Diagram
 from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 from tests.each import each
@@ -259,6 +260,27 @@ def test_the_steps_of_the_picture():
     ]  # fmt: skip
     reached = {number for number, (_, gate, _) in page.data[1]["nodes"].items() if "●" in gate}
     assert page.data[1]["passed"] == dict.fromkeys(reached, "1")
+
+
+def test_devices_and_dtypes(device):
+    x = mytorch.ones(2, 3, device=device, requires_grad=True)
+    w = mytorch.full((3,), 2.0, dtype="float16", device=device, requires_grad=True)
+    loss = (x * w.float() + x).sum()
+    data = step_through(loss, names={"x": x, "w": w}).data
+    assert data[-1]["leaves"] == {"x": "norm 7.35", "w": "[2., 2., 2.]"}
+    loss.backward()
+    where = "" if device == "cpu" else f"@{device}"
+    assert ["w", f"float16[3]{where}", "grad norm 3.46"] in boxes(draw(loss, names={"w": w})).values()
+
+
+def test_large_drawings(tmp_path):
+    y = mytorch.ones(2, requires_grad=True)
+    for _ in range(1000):
+        y = y + 1
+    assert len(boxes(draw(y.sum()))) == 1002
+    Diagram([Box("op", ["x" * 10_000])], {"op": ("#ffffff", "#000000")}).save_png(tmp_path / "wide.png")
+    width = int.from_bytes((tmp_path / "wide.png").read_bytes()[16:20], "big")
+    assert 60_000 < width < 2**16  # matplotlib draws no larger one
 
 
 def test_hooks_are_applied():
