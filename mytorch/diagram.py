@@ -240,12 +240,12 @@ def _point(point: tuple[float, float]) -> str:
 
 def _curve(source: Box, box: Box) -> list[tuple[str, list[tuple[float, float]]]]:
     """Returns an arrow as the commands of a path: M, L and C with their points."""
-    x1, y1, x2, y2 = source.port("out"), source.y + source.height, box.port("in"), box.y
-    start = [("M", [(x1, source.y - PAD if source.kind == "in" else y1)])]
-    y1 = source.y + source.room
+    x1, y1, x2, y2 = source.port("out"), source.y + source.room, box.port("in"), box.y
+    top = source.y - PAD if source.kind == "in" else source.y + source.height
+    start = [("M", [(x1, top)]), *([("L", [(x1, y1)])] if top < y1 else [])]
     end = [] if box.lines else [("L", [(x2, y2 + box.height + (PAD if box.kind == "out" else 0))])]
     middle = (y1 + y2) / 2
-    return [*start, ("L", [(x1, y1)]), ("C", [(x1, middle), (x2, middle), (x2, y2)]), *end]
+    return [*start, ("C", [(x1, middle), (x2, middle), (x2, y2)]), *end]
 
 
 def _paint(axes: Any, box: Box, colours: tuple[str, str] | None, depth: int) -> None:

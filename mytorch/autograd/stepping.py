@@ -131,7 +131,7 @@ def value_text(grad: Any) -> str:
         return f"{array.item():.4g}"
     if array.numel() <= 4:
         return np.array2string(array.cpu().numpy(), precision=3, separator=", ").replace("\n", "")
-    return f"{tuple(array.shape)}, norm {array.norm().item():.3g}"
+    return f"{tuple(array.shape)} of norm {array.norm().item():.3g}"
 
 
 def _titles(order: Sequence[Node], names: dict[Node, str]) -> dict[Node, str]:

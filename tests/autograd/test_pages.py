@@ -63,7 +63,7 @@ def test_keys_go_back_and_forth(page, tmp_path):
     first = states(page)
     for _ in range(2):
         page.keyboard.press("ArrowRight")
-    assert states(page)["mul"] == ("now", "●", "grad (2, 3), norm 2.45")
+    assert states(page)["mul"] == ("now", "●", "grad (2, 3) of norm 2.45")
     assert page.locator("text.label").all_text_contents() == ["norm 2.45 and norm 2.45"]
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
