@@ -15,7 +15,7 @@ from ....backends.jit import kernel, prange, routine
 from ....backends.threads import get_num_threads
 from ...functional.composite import Unsupported
 from ...functional.recurrent import lstm_steps, result_of_steps, split_raw_steps, step_rows
-from .approximations import sigmoid32, tanh32
+from .approximations import sigmoid32, tanh32, wide_registers
 from .elementwise import require_single
 from .memory import require_openblas
 
@@ -58,6 +58,7 @@ def _forward(gates, weight, steps, part, y, h, c, acts, before, c_before, tanh_c
     set_blas_threads(np.int32(1))
     n = h.shape[1]
     for task in prange((h.shape[0] + part - 1) // part):
+        wide_registers()
         first = task * part
         for k in range(steps.shape[0]):
             start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
@@ -81,6 +82,7 @@ def _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates):
     set_blas_threads(np.int32(1))
     n = dh.shape[1]
     for task in prange((dh.shape[0] + part - 1) // part):
+        wide_registers()
         first = task * part
         for k in range(steps.shape[0] - 1, -1, -1):
             start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
