@@ -8,10 +8,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from ..distributed.environment import started_size
 from ..serialization import save
+from .notebook_source import MAIN, source_of
 
 
 def notebook_launcher(
@@ -24,15 +26,16 @@ def notebook_launcher(
     """Calls `function(*args)` in this process, or in several that the launcher starts.
 
     Args:
-        function: for several processes a function in a file, which each of them imports; they don't see a
-            notebook's cells. A script makes this call under `if __name__ == "__main__":`.
+        function: several processes import it from its file. One of a notebook, or of the script that is run,
+            they get as source, with the imports, functions, classes and values that it uses there (see
+            `notebook_source`): they run no other cell. It can't be a lambda or defined in another function.
         args: numbers, strings, tensors, and lists and dicts of these (see `serialization.save`).
         num_processes: 1 if None.
         mixed_precision: the default of an `Accelerator`.
         use_cpu: use no GPU.
 
     Raises:
-        ValueError: the function is defined in a notebook, or inside of another; no positive `num_processes`.
+        ValueError: the processes can't get the function or what it uses; no positive `num_processes`.
         RuntimeError: a process failed; or this is one of several already.
     """
     if num_processes is not None and (not isinstance(num_processes, int) or num_processes < 1):
@@ -44,7 +47,7 @@ def notebook_launcher(
             function(*args)
         return
     with tempfile.TemporaryDirectory() as folder:
-        call = _target_of(function, num_processes)
+        call = _target_of(function, num_processes, Path(folder))
         file = Path(folder) / "call.bin"
         save({**call, "path": sys.path, "args": list(args)}, file)
         command = [sys.executable, "-m", "mytorch.distributed.launch", "-n", str(num_processes)]
@@ -54,21 +57,26 @@ def notebook_launcher(
         raise RuntimeError(f"notebook_launcher(): {function.__qualname__} failed with exit code {code}")
 
 
-def _target_of(function: Callable, num_processes: int) -> dict[str, str]:
-    """Returns module, file and name, by which the processes find the function."""
+def _target_of(function: Callable, num_processes: int, folder: Path) -> dict[str, Any]:
+    """Returns module, file and name, by which the processes find the function, and values for the module."""
     if started_size() > 1:
         raise RuntimeError(
-            f"notebook_launcher(): this process is one of {started_size()} already; in a script, call it "
-            'under `if __name__ == "__main__":`'
+            f"notebook_launcher(): this process is one of {started_size()} already; in a module that its "
+            'function is imported from, call it under `if __name__ == "__main__":`'
         )
-    module, name = function.__module__, function.__qualname__
+    module, name, values = function.__module__, function.__qualname__, {}
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or "<" in name:
-        raise ValueError(
-            f"notebook_launcher(): {num_processes} processes can't see {module}.{name}; put the function "
-            "into a file beside the notebook and import it"
-        )
-    return {"module": module, "file": os.path.abspath(file), "name": name}
+    try:
+        if "<" in name or (module != MAIN and file is None):
+            raise ValueError("put the function into a file beside the notebook and import it")
+        if module == MAIN:
+            source, values = source_of(name.partition(".")[0])
+            file = folder / "notebook.py"
+            file.write_text(source, encoding="utf-8")
+    except ValueError as error:
+        message = f"notebook_launcher(): {num_processes} processes can't see {module}.{name}: {error}"
+        raise ValueError(message) from None
+    return {"module": module, "file": os.path.abspath(file), "name": name, "values": values}
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:

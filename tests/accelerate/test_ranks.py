@@ -283,16 +283,30 @@ def run_script(folder, call):
 
 @needs_mpi
 def test_a_script_starts_several_processes(tmp_path):
-    call = 'if __name__ == "__main__": notebook_launcher(train, ("a",), 2, "fp16", use_cpu=True)'
+    call = 'notebook_launcher(train, ("a",), 2, "fp16", use_cpu=True)'
     done = run_script(tmp_path, call)
     assert sorted(done.stdout.splitlines()) == ["a 0 fp16", "a 1 fp16", "the result of 0"], done.stderr
 
 
+FAILING = """
+word = "b"
+def fail(rank):
+    if Accelerator(cpu=True).process_index == rank:
+        raise ZeroDivisionError(word)
+try:
+    debug_launcher(fail, (1,))
+except RuntimeError as error:
+    print(error)
+"""
+
+
 @needs_mpi
-def test_a_script_without_a_guard_is_refused(tmp_path):
-    done = run_script(tmp_path, 'debug_launcher(train, ("a",))')
-    assert done.returncode == 1 and "failed with exit code" in done.stderr
-    assert "this process is one of 2 already; in a script, call" in done.stdout
+def test_the_error_of_a_process_is_printed(tmp_path):
+    """Also: a script needs no guard, as the processes don't run it again."""
+    done = run_script(tmp_path, FAILING)
+    assert done.returncode == 0, done.stderr
+    assert "rank 1 on" in done.stdout and "ZeroDivisionError: b\n" in done.stdout
+    assert done.stdout.endswith("notebook_launcher(): fail failed with exit code 1\n")
 
 
 def test_the_debug_launcher_is_the_other_one_on_cpus(monkeypatch):
