@@ -1,4 +1,4 @@
-"""docs/kernel_stories.md quotes code that is in the files, and figures that are in the results."""
+"""What the pages quote is there: code and figures of the kernels' stories, and where an op is named."""
 
 import json
 import re
@@ -37,3 +37,20 @@ def test_figures_are_those_of_the_results(name, size, head, body):
         found = json.loads(file.read_text(encoding="utf-8"))["rows"]
         (by,) = (r["by"] for r in found if (r["name"], r["size"]) == (name, size))
         assert [float(text) for text in shown] == [float(f"{by[c]['ms']:.3g}") for c in columns], row
+
+
+PLACES = {
+    "**An op**": "log1p",
+    "**A composite and its layer**": "squared_?relu",
+    "**A kernel**": "squared_relu",
+}
+
+
+@pytest.mark.parametrize(("heading", "name"), PLACES.items())
+def test_files_where_something_is_added_have_the_example(heading, name):
+    text = (ROOT / "docs" / "ops.md").read_text(encoding="utf-8").split(heading)[1].split("```")[0]
+    files = re.findall(r"\]\((.*?(?:py|surface\.md))\)", text)
+    assert len(files) >= 4
+    for file in files:
+        content = (ROOT / "docs" / file).read_text(encoding="utf-8")
+        assert re.search(rf"\b{name}\b", content, re.I), f"{file} has no {name}"
