@@ -8,7 +8,6 @@
 # %%
 import os
 import tempfile
-from pathlib import Path
 
 import mytorch
 import mytorch.distributed as dist
@@ -20,6 +19,12 @@ from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.timeline import make_timeline
 from mytorch.stream.timeline_picture import draw_timeline
 from mytorch.utils.data import DataLoader, TensorDataset
+
+try:
+    import matplotlib.pyplot as plt
+except ImportError:
+    plt = None
+    print("matplotlib is missing, so there are no pictures: pip install matplotlib")
 
 SHORT = bool(os.environ.get("MYTORCH_NOTEBOOK_SHORT"))
 FOLDER = tempfile.mkdtemp()  # what the processes write, and this one reads
@@ -112,10 +117,10 @@ def compare():
 notebook_launcher(compare, num_processes=RANKS, use_cpu=True)
 
 # %% [markdown]
-# ## A task
+# ## A task, and one process
 #
-# Points on three spirals; which spiral is a point on? The same points in every process, since all use the
-# same seed.
+# Points on three spirals; which spiral is a point on? The points and the first weights are the same in every
+# process, since all use the same seeds. First the usual training, with the whole batch.
 
 
 # %%
@@ -141,31 +146,28 @@ POINTS, LABELS = spirals(1536)
 BATCH = 64
 STEPS = 24 if SHORT else 240
 
-# %% [markdown]
-# ## One process, the whole batch
 
-
-# %%
 def batches():
     for step in range(STEPS):
         rows = slice(step * BATCH % len(POINTS), step * BATCH % len(POINTS) + BATCH)
         yield POINTS[rows], LABELS[rows]
 
 
-def train_alone():
-    model, optimizer = make()
+def train(model, optimizer, batches, after_backward=None):
     losses = []
-    for x, y in batches():
+    for x, y in batches:
         loss = F.cross_entropy(model(x), y)
         loss.backward()
+        if after_backward is not None:
+            after_backward(model)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    return losses
+    return mytorch.tensor(losses)
 
 
-alone = train_alone()
-print(f"loss {alone[0]:.4f} at the first step, {alone[-1]:.4f} at the last")
+alone = train(*make(), batches())
+print(f"loss {alone[0].item():.4f} at the first step, {alone[-1].item():.4f} at the last")
 
 # %% [markdown]
 # ## Several processes, a part of the batch each
@@ -181,49 +183,37 @@ print(f"loss {alone[0]:.4f} at the first step, {alone[-1]:.4f} at the last")
 
 
 # %%
+def my_batches():
+    rank, size = dist.get_rank(), BATCH // dist.get_world_size()
+    for x, y in batches():
+        yield x[rank * size : (rank + 1) * size], y[rank * size : (rank + 1) * size]
+
+
 def mean_over_ranks(x):
     dist.all_reduce(x)
     return x / dist.get_world_size()
 
 
+def average_gradients(model):
+    for p in model.parameters():
+        p.grad = mean_over_ranks(p.grad)  # all of data parallel training
+
+
 def train_by_hand():
-    rank, size = dist.get_rank(), BATCH // dist.get_world_size()
-    model, optimizer = make()
-    losses = []
-    for x, y in batches():
-        mine = slice(rank * size, rank * size + size)
-        loss = F.cross_entropy(model(x[mine]), y[mine])
-        loss.backward()
-        for p in model.parameters():
-            p.grad = mean_over_ranks(p.grad)  # all of data parallel training
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(mean_over_ranks(loss.detach()).item())
-    return losses
+    return mean_over_ranks(train(*make(), my_batches(), average_gradients))
 
 
 # %% [markdown]
 # ## DistributedDataParallel
 #
-# The loop above waits: first all gradients are computed, then all are sent, one tensor at a time. The
-# wrapper `DistributedDataParallel` averages the same gradients during `backward()`. The loop has no line
-# more than that of one process.
+# This waits: first all gradients are computed, then all are sent, one tensor at a time. The wrapper
+# `DistributedDataParallel` averages the same gradients during `backward()`. The loop is that of one process.
 
 
 # %%
 def train_ddp():
-    rank, size = dist.get_rank(), BATCH // dist.get_world_size()
     model, optimizer = make()
-    model = DistributedDataParallel(model)
-    losses = []
-    for x, y in batches():
-        mine = slice(rank * size, rank * size + size)
-        loss = F.cross_entropy(model(x[mine]), y[mine])
-        loss.backward()  # averages the gradients, too
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(mean_over_ranks(loss.detach()).item())
-    return losses
+    return mean_over_ranks(train(DistributedDataParallel(model), optimizer, my_batches()))
 
 
 # %% [markdown]
@@ -231,6 +221,8 @@ def train_ddp():
 #
 # It also divides the data: `batch_size` is that of a rank, and each gets every second batch of the loader.
 # On a GPU it moves the model and the batches there. This loop runs on a laptop and on a cluster.
+#
+# Then all three are run, on two processes. Rank 0 writes the losses to a file, and this notebook reads it.
 
 
 # %%
@@ -245,23 +237,15 @@ def train_with_accelerator(accelerator):
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-            losses.append(accelerator.reduce(loss.detach(), "mean").item())
-    return losses
+            losses.append(loss.item())
+    return mean_over_ranks(mytorch.tensor(losses))
 
 
-# %% [markdown]
-# Now all three, on two processes. Rank 0 writes the losses to a file, and this notebook reads it.
-
-
-# %%
 def train_all(file):
     dist.init_process_group()
     accelerator = Accelerator(cpu=True)
-    losses = {
-        "by hand": train_by_hand(),
-        "DistributedDataParallel": train_ddp(),
-        "Accelerator": train_with_accelerator(accelerator),
-    }
+    losses = {"by hand": train_by_hand(), "DistributedDataParallel": train_ddp()}
+    losses["Accelerator"] = train_with_accelerator(accelerator)
     if accelerator.is_main_process:
         mytorch.save(losses, file)
     dist.destroy_process_group()
@@ -271,29 +255,22 @@ file = f"{FOLDER}/losses.safetensors"
 notebook_launcher(train_all, (file,), num_processes=RANKS, use_cpu=True)
 
 for name, losses in mytorch.load(file).items():
-    difference = max(abs(a - b) for a, b in zip(losses, alone, strict=True))
-    print(f"{name:<24} last loss {losses[-1]:.4f}, at most {difference:.1e} from that of one process")
+    difference = (losses - alone).abs().max().item()
+    print(f"{name:<24} last loss {losses[-1].item():.4f}, at most {difference:.1e} from one process")
     assert len(losses) == STEPS and difference < 1e-3
 
-# %% [markdown]
-# Four loops, one training. The differences are roundings: two halves of a sum, added up, aren't the whole
-# sum to the last bit, and each step starts from the differences of the one before.
-
-# %%
-try:
-    import matplotlib.pyplot as plt
-except ImportError:
-    print("matplotlib is missing, so there is no picture: pip install matplotlib")
-else:
-    plt.plot(alone, linewidth=5, alpha=0.3, label="one process")
+if plt:
+    plt.plot(alone.numpy(), linewidth=5, alpha=0.3, label="one process")
     for name, losses in mytorch.load(file).items():
-        plt.plot(losses, linewidth=1, label=f"{RANKS} processes, {name}")
-    plt.xlabel("step")
-    plt.ylabel("loss")
+        plt.plot(losses.numpy(), linewidth=1, label=f"{RANKS} processes, {name}")
+    plt.gca().set(xlabel="step", ylabel="loss")
     plt.legend()
     plt.show()
 
 # %% [markdown]
+# Four trainings that are one. The differences are roundings: two halves of a sum, added up, aren't the whole
+# sum to the last bit, and each step starts from the differences of the one before.
+#
 # ## What happens when: buckets and overlap
 #
 # A small all-reduce takes little less time than a large one, as most of it is waiting for the other rank. So
@@ -328,27 +305,12 @@ for rank in timeline.ranks:
     sent = [bar.instruction for bar in timeline.bars.get((rank, "communication"), [])]
     print(f"rank {rank}: {[i.name for i in sent]}")
 
-
-# %%
-class Picture:
-    """An SVG file; Jupyter shows it."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-
-    def _repr_svg_(self):
-        return self.path.read_text(encoding="utf-8")
-
-    def __repr__(self):
-        return f"a picture: {self.path}"
-
-
-try:
-    draw_timeline(timeline, f"{FOLDER}/timeline.svg", "One step of each rank")
-    picture = Picture(f"{FOLDER}/timeline.svg")
-except ImportError as error:
-    picture = error
-picture
+if plt:
+    draw_timeline(timeline, f"{FOLDER}/timeline.png", "One step of each rank", dpi=100)
+    plt.figure(figsize=(13, 4.5))
+    plt.imshow(plt.imread(f"{FOLDER}/timeline.png"))
+    plt.axis("off")
+    plt.show()
 
 # %% [markdown]
 # A band is a rank. In its upper lane are the computations, in the lower one the all-reduces. Those begin
@@ -388,7 +350,7 @@ except (RuntimeError, ZeroDivisionError) as error:
 # ## Try
 #
 # 1. Run `compare` with `num_processes=4`. How many bytes does each rank send now?
-# 2. Remove the line of `train_by_hand` that averages the gradients. The ranks' losses still fall. What is
+# 2. Let `average_gradients` do nothing. The ranks' losses still fall. What is
 #    wrong with the model in the end?
 # 3. Change `bucket_cap_mb` to 0.5, then to 25. Count the all-reduces, and look where in the picture they
 #    begin.

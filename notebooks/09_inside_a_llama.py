@@ -62,36 +62,32 @@ assert mytorch.allclose(norm(x), by_hand, atol=1e-6)
 # Llama turns queries and keys: features are taken in pairs, and pair i of the token at position t is turned
 # by the angle `t · base^(-2i / features)`. The first pairs turn fast, the last ones slowly, like the hands
 # of a clock ([Su et al., 2021](https://arxiv.org/abs/2104.09864)).
+#
+# If a query and a key are turned by the same angle, their inner product doesn't change. So it depends on
+# the distance of the two tokens alone, not on where they are.
 
 # %%
 cos, sin = (a.squeeze().cpu().numpy() for a in model.rotary.angles(slice(0, 64)))
-print("positions, pairs:", cos.shape)
 if plt:
     plt.figure(figsize=(9, 3))
     for pair in (0, 2, 4, 7):
         plt.plot(cos[:, pair], label=f"pair {pair}")
-    plt.xlabel("position")
-    plt.ylabel("cosine of the angle")
+    plt.gca().set(xlabel="position", ylabel="cosine of the angle")
     plt.legend(loc="lower left")
     plt.show()
 
-# %% [markdown]
-# If both are turned by the same angle, their inner product doesn't change. So it depends on the distance of
-# the two tokens alone, not on where they are:
-
-# %%
 q, k = mytorch.randn(1, 1, 1, 16), mytorch.randn(1, 1, 1, 16)
 
 
 def score(query_at, key_at):
-    turned = (model.rotary(x, mytorch.tensor([t])) for x, t in ((q, query_at), (k, key_at)))
-    first, second = turned
-    return (first * second).sum().item()
+    return (
+        (model.rotary(q, mytorch.tensor([query_at])) * model.rotary(k, mytorch.tensor([key_at]))).sum().item()
+    )
 
 
-print([round(score(t, t - 3), 4) for t in (3, 10, 50)], "distance 3")
-print([round(score(t, t - 4), 4) for t in (4, 10, 50)], "distance 4")
-assert abs(score(3, 0) - score(50, 47)) < 1e-4
+for distance in (3, 4):
+    print(f"distance {distance}:", [round(score(t, t - distance), 4) for t in (4, 10, 50)])
+assert abs(score(4, 1) - score(50, 47)) < 1e-4
 
 # %% [markdown]
 # ## Shared keys and values
@@ -153,8 +149,7 @@ if plt:
     plt.figure(figsize=(9, 3))
     plt.plot(losses)
     plt.axhline(np.log(config.vocab_size), linestyle=":", label="a guess among all tokens")
-    plt.xlabel("step")
-    plt.ylabel("loss")
+    plt.gca().set(xlabel="step", ylabel="loss")
     plt.legend()
     plt.show()
 
@@ -164,7 +159,9 @@ if plt:
 # ## The weights of attention
 #
 # The kernel of attention never stores its weights. But a hook sees what goes into each attention layer, and
-# from that the weights follow in a few lines: project, turn, compare, softmax.
+# from that the weights follow in a few lines: project, turn, compare, softmax. Are these really the
+# weights? Then their mean of the values, projected, is what the layer has returned; the loop at the end
+# compares.
 
 
 # %%
@@ -184,12 +181,12 @@ def look_inside(model, tokens):
     """Returns the weights of all layers, their calls, and the residual stream after each block."""
     weights, calls, stream, handles = [], [], [], []
 
-    def attention_ran(layer, args, kwargs, result):
+    def ran(layer, args, kwargs, result):
         weights.append(weights_of(layer, *args, kwargs["angles"]))
         calls.append((layer, args[0], result))
 
     for block in model.model["layers"]:
-        handles.append(block.self_attn.register_forward_hook(attention_ran, with_kwargs=True))
+        handles.append(block.self_attn.register_forward_hook(ran, with_kwargs=True))
         handles.append(block.register_forward_hook(lambda block, args, result: stream.append(result)))
     with mytorch.no_grad():
         model(tokens)
@@ -201,11 +198,6 @@ def look_inside(model, tokens):
 tokens, targets, period = batch(1, 12, 12)
 weights, calls, stream = look_inside(model, tokens)
 print("layers:", len(weights), " weights of each:", tuple(weights[0].shape))
-
-# %% [markdown]
-# Are these really the weights? Then their mean of the values, projected, is what the layer returned:
-
-# %%
 for w, (layer, x, result) in zip(weights, calls, strict=True):
     v = layer.v_proj(x).unflatten(-1, (layer.num_kv_heads, layer.head_dim)).transpose(1, 2)
     mean = w @ v.repeat_interleave(layer.num_heads // layer.num_kv_heads, 1)
@@ -219,12 +211,10 @@ for w, (layer, x, result) in zip(weights, calls, strict=True):
 if plt:
     layers, heads = len(weights), config.num_attention_heads
     _, axes = plt.subplots(layers, heads, figsize=(12, 3.2 * layers), sharex=True, sharey=True, squeeze=False)
-    for layer, row in enumerate(axes):
-        for head, ax in enumerate(row):
-            ax.imshow(weights[layer][0, head].numpy(force=True), cmap="Blues", vmin=0, vmax=1)
-            ax.set_title(f"layer {layer}, head {head}")
-    axes[-1][0].set_xlabel("looked at")
-    axes[-1][0].set_ylabel("looks")
+    for (layer, head), ax in np.ndenumerate(axes):
+        ax.imshow(weights[layer][0, head].numpy(force=True), cmap="Blues", vmin=0, vmax=1)
+        ax.set_title(f"layer {layer}, head {head}")
+    axes[-1][0].set(xlabel="looked at", ylabel="looks")
     plt.tight_layout()
     plt.show()
 
@@ -268,15 +258,8 @@ if not SHORT:
 
 
 # %%
-def accuracy(model, tokens, targets):
-    with mytorch.no_grad():
-        found = model(tokens).argmax(-1)
-    counts = targets != -1
-    return (found[counts] == targets[counts]).float().mean().item()
-
-
-def without(model, layer, heads, tokens, targets):
-    """Returns the accuracy without these heads of a layer."""
+def without(layer, heads):
+    """Returns the share of right predictions without these heads of a layer."""
     attention = model.model["layers"][layer].self_attn
 
     def switch_off(projection, args):
@@ -285,18 +268,19 @@ def without(model, layer, heads, tokens, targets):
         return (x,)
 
     handle = attention.o_proj.register_forward_pre_hook(switch_off)
-    result = accuracy(model, tokens, targets)
+    with mytorch.no_grad():
+        found = model(tokens).argmax(-1)
     handle.remove()
-    return result
+    return (found == targets)[targets != -1].float().mean().item()
 
 
-everything = accuracy(model, tokens, targets)
+everything = without(0, [])
 print(f"right with all heads: {everything:.1%}")
 layers, heads = len(weights), range(config.num_attention_heads)
-shares = [[without(model, layer, [head], tokens, targets) for head in heads] for layer in range(layers)]
+shares = [[without(layer, [head]) for head in heads] for layer in range(layers)]
 for layer, row in enumerate(shares):
     print(f"layer {layer}, without head 0, 1, 2 or 3:", *(f"{share:.1%}" for share in row))
-none = without(model, layers - 1, list(heads), tokens, targets)
+none = without(layers - 1, list(heads))
 print(f"layer {layers - 1}, without all of them: {none:.1%}")
 if not SHORT:
     assert everything > 0.95 and min(shares[0]) < 0.9 and none < 0.2
@@ -304,34 +288,25 @@ if not SHORT:
 # %% [markdown]
 # Without a head that looks at the previous token, many predictions are wrong. Each induction head can be
 # spared, as the others of its layer do the same; without all of them nothing is left.
-
-# %% [markdown]
+#
 # ## The logit lens
 #
 # The output layer turns the last vector of the residual stream into logits. Nothing forbids to show it the
 # vectors of earlier layers: what would the model say if it ended here ([nostalgebraist,
 # 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens))?
 
-
 # %%
-def logit_lens(model, stream, targets):
-    """Prints the mean probability of the right token after each block."""
-    counts = targets != -1
-    for layer, x in enumerate(stream):
-        with mytorch.no_grad():
-            p = F.softmax(model.lm_head(model.model.norm(x)), -1)
-        right = p.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)[counts]
-        print(f"after block {layer}: {right.mean().item():.3f}")
-
-
-_, _, stream = look_inside(model, tokens)
-logit_lens(model, stream, targets)
+counts = targets != -1
+for layer, x in enumerate(look_inside(model, tokens)[2]):
+    with mytorch.no_grad():
+        p = F.softmax(model.lm_head(model.model.norm(x)), -1)
+    right = p.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)[counts]
+    print(f"after block {layer}, probability of the right token: {right.mean().item():.3f}")
 
 # %% [markdown]
 # After the first block the model has no idea: 1 of 64 is 0.016. All that it knows then is which token was
 # before which; the second block makes an answer of it.
-
-# %% [markdown]
+#
 # ## The cache
 #
 # To generate a token, attention needs the keys and values of all tokens before it. They don't change, so
@@ -341,15 +316,14 @@ logit_lens(model, stream, targets)
 # %%
 prompt, new, found = tokens[:1, :24].tolist(), 24 if SHORT else 100, []
 for use_cache in (True, False):
-    model.generate(prompt, max_new_tokens=4, temperature=0, use_cache=use_cache)  # kernels are compiled now
+    model.generate(prompt, max_new_tokens=4, use_cache=use_cache)  # kernels are compiled now
     start = time.time()
     found.append(model.generate(prompt, max_new_tokens=new, temperature=0, use_cache=use_cache))
     milliseconds = 1e3 * (time.time() - start) / new
     print(f"{'with' if use_cache else 'without'} the cache: {milliseconds:.2f} ms a token")
 assert found[0] == found[1]
 
-layers, heads, features = config.cache_sizes
-size = 2 * layers * heads * features * 4
+size = 2 * np.prod(config.cache_sizes) * 4  # keys and values; layers, heads, features; float32
 print(f"a token's keys and values: {size} bytes; {2 * size} if no heads shared theirs")
 
 # %% [markdown]
@@ -359,20 +333,13 @@ print(f"a token's keys and values: {size} bytes; {2 * size} if no heads shared t
 # repeated. Does it have induction heads, too? The same functions look inside. (This downloads 270 MB,
 # once.)
 
-
 # %%
-def pretrained():
-    """Returns SmolLM2-135M, or None without a network."""
-    if SHORT:
-        return None
+large = None
+if not SHORT:
     try:
-        return Llama.from_pretrained("HuggingFaceTB/SmolLM2-135M").eval().to(device)
+        large = Llama.from_pretrained("HuggingFaceTB/SmolLM2-135M").eval().to(device)
     except (ImportError, OSError) as error:
         print(f"no pretrained model, so this part is left out: {type(error).__name__}")
-        return None
-
-
-large = pretrained()
 if large is not None:
     half = rng.integers(1000, 40000, (1, 40))
     text = mytorch.tensor(np.concatenate([half, half], 1), device=device)
@@ -380,23 +347,20 @@ if large is not None:
         rows = F.cross_entropy(large(text)[0, :-1], text[0, 1:], reduction="none").numpy(force=True)
     print(f"mean loss: first time {rows[:39].mean():.2f}, repeated {rows[40:].mean():.2f}")
     previous, induction = head_scores(large, text, 40)
-    for name, found in (("previous token", previous), ("induction", induction)):
-        best = np.argsort(found, None)[::-1][:5]
-        places = [divmod(int(i), found.shape[1]) for i in best]
-        print(f"{name}:", ", ".join(f"layer {i} head {j} {found[i, j]:.2f}" for i, j in places))
-
-# %%
-if large is not None and plt:
     layer, head = divmod(int(induction.argmax()), induction.shape[1])
-    plt.figure(figsize=(5, 5))
-    plt.imshow(look_inside(large, text)[0][layer][0, head].numpy(force=True), cmap="Blues", vmin=0, vmax=1)
-    plt.title(f"SmolLM2, layer {layer}, head {head}: 40 random tokens, twice")
-    plt.show()
+    for name, found in (("previous token", previous), ("induction", induction)):
+        print(f"{name}, best head of each layer:", *found.max(1).round(2))
+    if plt:
+        plt.figure(figsize=(5, 5))
+        weights = look_inside(large, text)[0][layer][0, head]
+        plt.imshow(weights.numpy(force=True), cmap="Blues", vmin=0, vmax=1)
+        plt.title(f"SmolLM2, layer {layer}, head {head}: 40 random tokens, twice")
+        plt.show()
 
 # %% [markdown]
 # ## Where this is in mytorch
 #
-# - [`llama.py`](../mytorch/models/llama.py): the model, 70 lines of code
+# - [`llama.py`](../mytorch/models/llama.py): the model
 # - [`grouped_attention.py`](../mytorch/nn/layers/grouped_attention.py) and
 #   [`rotary.py`](../mytorch/nn/functional/rotary.py): its attention and its positions
 # - [`cache.py`](../mytorch/models/cache.py) and [`generation.py`](../mytorch/models/generation.py): the
