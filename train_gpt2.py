@@ -10,7 +10,7 @@ Several processes update from the batches of all, as one would from a batch as l
 Writes into <working_directory>/<project_name>/:
     checkpoints/             the last two states, from which --resume_from_checkpoint continues exactly
     model.safetensors        the weights with the lowest validation loss, config.json beside them
-    metrics.jsonl, loss.png  losses and learning rate by iteration
+    metrics.jsonl, loss.png  losses, gradient norm, learning rate, speed and samples of text by iteration
 """
 
 import math
@@ -26,7 +26,7 @@ from tqdm import tqdm
 import mytorch
 from mytorch.accelerate import Accelerator, set_seed
 from mytorch.accelerate.finite import check_finite
-from mytorch.accelerate.run_folder import make_run_folder, open_metrics
+from mytorch.accelerate.run_folder import make_run_folder, open_metrics, sample_text
 from mytorch.accelerate.throughput import Throughput, peak_flops, peak_memory
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2_config import SIZES
@@ -47,8 +47,7 @@ def arguments():
     add("--context_length", type=int, default=64, help="tokens in a sequence")
     add("--dropout_p", type=float, default=0.0, help="probability of dropping an activation")
     add("--train_iterations", type=int, default=2000, help="optimizer steps")
-    add("--chinchilla", action="store_true",
-        help="optimizer steps for 20 tokens for each parameter, at most a tenth of them warm-up")  # fmt: skip
+    add("--chinchilla", action="store_true", help="train on 20 tokens a parameter, warm-up at most a tenth")
     add("--batch_size", type=int, default=12, help="sequences in a batch of each process")
     add("--gradient_accumulation_steps", type=int, default=1, help="batches for each optimizer step")
     add("--max_lr", type=float, default=1e-3, help="learning rate after the warm-up")
@@ -60,6 +59,7 @@ def arguments():
     add("--beta2", type=float, default=0.99, help="AdamW's decay of the gradient's square")
     add("--eval_interval", type=int, default=250, help="iterations between two evaluations")
     add("--eval_iterations", type=int, default=50, help="random batches in an evaluation")
+    add("--sample_tokens", type=int, default=100, help="tokens that an evaluation generates; 0: none")
     add("--log_iter", type=int, default=10, help="iterations between two lines of metrics.jsonl")
     add("--checkpoint_iterations", type=int, default=250, help="iterations between two checkpoints")
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
@@ -68,7 +68,7 @@ def arguments():
         help="train in half precision, with float32 master weights; without a value fp16")  # fmt: skip
     add("--allow_nan", action="store_true", help="train on when the loss or weights are inf or NaN")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
-    add("--peak_flops", type=float, help="FLOP/s of a device, for the MFU; default: that of known GPUs")
+    add("--peak_flops", type=float, help="FLOP/s of a device, for the MFU; default: known, or measured (CPU)")
     add("--smoke", action="store_true", help="three steps of GPT-2 (124 M) on random tokens; no results")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
@@ -197,15 +197,16 @@ def mean_loss(accelerator, model, loader):
 
 
 def evaluate(accelerator, model, loaders, run, folder):
-    """Logs and prints both losses, and saves the model if it is the best so far."""
+    """Logs and prints both losses and a sample of text, and saves the model if it is the best so far."""
     losses = {name: mean_loss(accelerator, model, loader) for name, loader in loaders.items()}
-    accelerator.log(losses, step=run.iteration)
     if losses["val_loss"] <= run.best_val_loss:
         run.best_val_loss = losses["val_loss"]
         accelerator.save_model(model, folder)
     if accelerator.is_main_process:
+        sample = sample_text(accelerator.unwrap_model(model), folder, run.arguments["sample_tokens"])
+        accelerator.log({**losses, "sample": sample}, step=run.iteration)
         text = "iteration {}: train {train_loss:.4f}, validation {val_loss:.4f}"
-        tqdm.write(text.format(run.iteration, **losses))
+        tqdm.write(text.format(run.iteration, **losses) + f"\n{sample}".replace("\n", "\n    ").rstrip())
 
 
 def train(accelerator, model, optimizer, data, run, folder, throughput, args):
@@ -241,9 +242,9 @@ def train(accelerator, model, optimizer, data, run, folder, throughput, args):
                 check_finite(accelerator.unwrap_model(model), loss, accelerator.scaler is None, is_saved)
         if is_logged:
             speed = throughput.measure(run.iteration)
-            accelerator.log({"loss": loss, "lr": lr, **speed}, step=run.iteration)
-            text = f"loss {loss:.4f}, lr {lr:.2e}, {throughput.text(speed)}"
-            progress.set_postfix_str(text, refresh=False)
+            norm = {} if accelerator.grad_norm is None else {"grad_norm": accelerator.grad_norm.item()}
+            accelerator.log({"loss": loss, **norm, "lr": lr, **speed}, step=run.iteration)
+            progress.set_postfix_str(f"loss {loss:.4f}, lr {lr:.2e}, {throughput.text(speed)}", refresh=False)
         if is_stopped or (is_saved and not is_over):
             accelerator.save_state(folder / "checkpoints", keep_last=2)
         if is_stopped:

@@ -25,7 +25,7 @@ TEXT = "the quick brown fox jumps over the lazy dog. " * 60
 SHORT = [
     "--model_size", "nano", "--context_length", "16", "--batch_size", "4", "--eval_interval", "6",
     "--eval_iterations", "2", "--log_iter", "1", "--checkpoint_iterations", "4", "--warmup_steps", "2",
-    "--device", "cpu", "--dropout_p", "0.1",
+    "--device", "cpu", "--dropout_p", "0.1", "--sample_tokens", "8",
 ]  # fmt: skip
 
 
@@ -414,7 +414,23 @@ def test_the_mfu_is_logged(folder):
     flops = GPT2(GPT2Config(**config)).flops_per_token()
     speed, mfu = (metrics(folder / "work_dir/mfu", key) for key in ("tokens_per_second", "mfu"))
     assert mfu == pytest.approx({i: tokens * flops / 1e12 for i, tokens in speed.items()}, rel=1e-3)
-    assert not metrics(folder / "work_dir/run", "mfu")  # a CPU has no peak
+    assert min(metrics(folder / "work_dir/run", "mfu").values()) > 0  # of the peak that was measured
+
+
+def test_gradient_norms_and_samples_are_logged(folder, capsys):
+    """Sampling changes nothing: the losses are those of a run without samples, bit for bit."""
+    samples, norms = (metrics(folder / "work_dir/run", key) for key in ("sample", "grad_norm"))
+    assert list(samples) == [0, 6, 12] and list(norms) == list(range(1, 13)) and min(norms.values()) > 0
+    assert {len(text) for text in samples.values()} == {8} and set("".join(samples.values())) <= set(TEXT)
+    assert train(folder, "silent", "--train_iterations", 12, "--sample_tokens", 0) == 0
+    silent = folder / "work_dir/silent"
+    assert set(metrics(silent, "sample").values()) == {""}
+    assert metrics(silent, "loss") == metrics(folder / "work_dir/run", "loss")
+    assert train(folder, "free", "--train_iterations", 1, "--max_grad_norm", 0) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert not metrics(folder / "work_dir/free", "grad_norm")
+    before = metrics(folder / "work_dir/free", "sample")[0]
+    assert printed[printed.index(f"    {before}".rstrip()) - 1].startswith("iteration 0: train ")
 
 
 def test_chinchilla_sets_the_iterations(folder, monkeypatch):
@@ -444,7 +460,8 @@ def test_smoke_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "7,227,520 parameters, 16 tokens a step" and len(lines) == 4
     for i, line in enumerate(lines[1:], 1):
-        pattern = rf"step {i}: loss 1\d\.\d{{4}}, [\d.]+ s a step, [\d,]+ tokens/s, \d\.\d\d GB at the peak"
+        speed = r"[\d.]+ s a step, [\d,]+ tokens/s, MFU [\d.]+%"
+        pattern = rf"step {i}: loss 1\d\.\d{{4}}, {speed}, \d\.\d\d GB at the peak"
         assert re.fullmatch(pattern, line), line
     assert not list(tmp_path.iterdir())
 
@@ -459,6 +476,6 @@ def test_help_names_every_option(monkeypatch, capsys):
         "train_iterations", "eval_interval", "eval_iterations", "batch_size", "gradient_accumulation_steps",
         "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "beta1", "beta2", "log_iter",
         "fused", "mixed_precision", "log_wandb", "seed", "device", "resume_from_checkpoint",
-        "checkpoint_iterations", "chinchilla", "peak_flops", "smoke",
+        "checkpoint_iterations", "chinchilla", "peak_flops", "smoke", "sample_tokens",
     ]:  # fmt: skip
         assert f"--{name} " in text or f"--{name}\n" in text, name

@@ -25,9 +25,11 @@ class Gradients:
 
     Attributes:
         checks_loss: whether `backward` refuses a loss that isn't finite.
+        grad_norm: what `clip_grad_norm_` returned last, of a complete window; None before.
     """
 
     checks_loss = True
+    grad_norm: Tensor | None = None
     gradient_state: GradientState
     scaler: SharedScaler | None
     _optimizers: list[AcceleratedOptimizer]
@@ -172,11 +174,13 @@ class Gradients:
         for half in self._halves():
             mine = set(half.parameters())
             if wanted == mine and half._step_supports_amp_scaling:
-                return half.clip_grad_norm(max_norm, norm_type)
+                self.grad_norm = half.clip_grad_norm(max_norm, norm_type)
+                return self.grad_norm
             if not wanted.isdisjoint(mine):
                 half.divide_grads()
                 params = half.masters_of(params)
-        return clip_grad.clip_grad_norm_(params, max_norm, norm_type)
+        self.grad_norm = clip_grad.clip_grad_norm_(params, max_norm, norm_type)
+        return self.grad_norm
 
     def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
         """Clips each element of the complete gradients to ± `clip_value`."""

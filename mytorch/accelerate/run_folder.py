@@ -1,13 +1,20 @@
-"""The folder of a training run: checkpoints, the model's configuration and tokenizer, metrics.jsonl."""
+"""The folder of a training run: checkpoints, the model's configuration and tokenizer, metrics.jsonl.
+
+`sample_text` shows what the model writes so far, decoded by that tokenizer.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+from ..models.language_model import LanguageModel
+from ..tokenizers import load_tokenizer
 from ..utils import atomic_write
 from .tracking import JsonlTracker
 
@@ -49,3 +56,35 @@ def open_metrics(folder: str | os.PathLike, iteration: int) -> JsonlTracker:
         return JsonlTracker("metrics", folder, "iteration", start=iteration)
     except (OSError, ValueError) as error:
         raise SystemExit(f"can't resume from {folder}: {error}") from None
+
+
+def sample_text(model: LanguageModel, folder: str | os.PathLike, count: int, seed: int = 0) -> str:
+    """Returns `count` tokens of a model as text, after a line break; "" without a tokenizer in the folder.
+
+    The random numbers are the sample's own. A model that has become NaN has no text, but an error.
+    """
+    tokenizer = _tokenizer_of(Path(folder)) if count else None
+    if tokenizer is None:
+        return ""
+    try:
+        prompt = tokenizer.encode("\n")
+    except ValueError:  # a text without line breaks
+        prompt = [0]
+    was_training = model.training
+    try:
+        (tokens,) = model.eval().generate([prompt], count, 0.8, top_k=200, seed=seed)
+    except RuntimeError as error:
+        return f"({error})"
+    finally:
+        model.train(was_training)
+    known = [i for i in tokens[len(prompt) :] if i < tokenizer.vocab_size]  # GPT-2's is rounded up
+    return tokenizer.decode_bytes(known).decode(errors="replace")
+
+
+@functools.cache
+def _tokenizer_of(folder: Path) -> Any:
+    try:
+        return load_tokenizer(folder)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"no samples of text: {error}", file=sys.stderr)
+        return None

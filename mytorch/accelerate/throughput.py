@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import resource
 import sys
 import time
 from typing import Any
 
+import numpy as np
+
 from .. import cuda
 from ..backends.device import as_device
+from ..core.tensor import from_raw
 from ..stream import report
 
 # 10¹² FLOP/s of dense products in half precision with float32 sums, and in float32 without TF32: figures of
@@ -23,14 +27,25 @@ PEAKS = {
 
 
 def peak_flops(device: Any, is_half: bool) -> float | None:
-    """Returns the peak FLOP/s of a GPU in half or single precision; None for others and for a CPU."""
+    """Returns the peak FLOP/s of a known GPU in half or single precision, or None; a CPU's is measured."""
     if as_device(device).type == "cpu":
-        return None
+        return measured_peak_flops()
     name = cuda.get_device_name(device)
     found = (peaks for key, peaks in PEAKS.items() if re.search(rf"\b{key}\b", name))
     half, single = next(found, (None, None))
     peak = half if is_half else single
     return None if peak is None else 1e12 * peak
+
+
+@functools.cache
+def measured_peak_flops(size: int = 1024, times: int = 20) -> float:
+    """Returns the FLOP/s of products of float32 matrices on the CPU: the fastest of some, measured once."""
+    x, seconds = from_raw(np.ones((size, size), np.float32)), []
+    for _ in range(times):
+        start = time.perf_counter()
+        x @ x
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
 
 
 def peak_memory(device: Any) -> int:

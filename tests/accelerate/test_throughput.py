@@ -33,8 +33,13 @@ def test_peaks(name, monkeypatch):
     assert found == (tuple(1e12 * x for x in NAMES[name]) if NAMES[name] else (None, None))
 
 
-def test_a_cpu_has_no_peak():
-    assert peak_flops("cpu", False) is None
+def test_the_peak_of_a_cpu_is_that_of_the_fastest_product(monkeypatch):
+    """Measured once: the second call doesn't look at the clock."""
+    clock = iter([0.0, 0.5, 1.0, 1.25, 2.0, 4.0])
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
+    assert [throughput.measured_peak_flops(100, 3) for _ in range(2)] == [2 * 100**3 / 0.25] * 2
+    monkeypatch.setattr(throughput, "measured_peak_flops", lambda: 7.0)
+    assert peak_flops("cpu", False) == 7
 
 
 def test_speed_and_mfu(monkeypatch):

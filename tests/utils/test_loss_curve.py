@@ -1,9 +1,11 @@
 """The picture of a training run."""
 
 import json
+import math
 import sys
 
 import pytest
+from matplotlib.figure import Figure
 
 from mytorch.utils.loss_curve import draw_loss_curve
 
@@ -28,6 +30,21 @@ def test_the_picture_is_a_png_of_the_losses(tmp_path):
         assert pictures[-1].startswith(b"\x89PNG\r\n") and len(pictures[-1]) > 5000
     assert len(set(pictures)) == 3  # a later value for the same iteration counts, too
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".jsonl"}
+
+
+def test_the_norm_of_the_gradients_is_below(tmp_path, monkeypatch):
+    """In a figure of its own axes, where it was logged; inf, of a step that fp16 skipped, is left out."""
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)))
+    lines = [{"iteration": i, "loss": 2.0, "grad_norm": x} for i, x in ((1, 3.0), (2, math.inf), (3, 1.0))]
+    for shown in (lines, [{"iteration": 1, "loss": 2.0}]):
+        draw_loss_curve(write(tmp_path, shown), tmp_path / "x.png")
+    losses, norms = drawn[0].axes
+    (line,) = norms.lines
+    assert line.get_xydata().tolist() == [[1, 3.0], [2, math.inf], [3, 1.0]]
+    assert norms.get_ylim()[0] == 0 and 3 < norms.get_ylim()[1] < 4 and not losses.get_xlabel()
+    assert len(drawn[1].axes) == 1 and drawn[1].axes[0].get_xlabel() == norms.get_xlabel() == "iteration"
 
 
 def test_errors(tmp_path, monkeypatch):
