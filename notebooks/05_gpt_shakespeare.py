@@ -273,8 +273,9 @@ def learning_rate(step, highest=1e-3, lowest=1e-4):
 
 
 # %% [markdown]
-# While it trains, the model writes at five moments. Watch what it learns first: letters that are frequent,
-# then lines and words of the right length, then words, then who speaks.
+# While it trains, the model writes at four moments. Before, it drew letters; watch how long the words and
+# lines become, when a line with a colon, the speaker, gets lines of its own, and when the first words are
+# English.
 
 # %%
 samples = {ITERATIONS * share // 20: "" for share in (1, 5, 10, 20)}  # 100, 500, 1000 and 2000 of 2000
@@ -297,8 +298,8 @@ for step in range(ITERATIONS):
         print(f"    after {step + 1} iterations it writes:", *samples[step + 1].splitlines(), sep="\n    | ")
 
 # %% [markdown]
-# Has it beaten the counters? And what is the price in size: a table of all pairs has 65² numbers, one of
-# all pieces of 64 characters could never be stored. The GPT replaces it.
+# Has it beaten the counters? A table of all pairs has 65² numbers, one of all pieces of 64 characters could
+# never be stored. The GPT replaces it.
 
 # %%
 reached = min(val_losses.values())
@@ -309,9 +310,10 @@ if ITERATIONS >= 1000:
     assert reached < YARDSTICKS["counts pairs"]
 
 # %% [markdown]
-# The two curves that every training should be judged by. The loss falls, fast at first; training and
-# validation stay together, so there is nothing learned by heart yet. The norm of the gradients calms down
-# after the start. A jump in it would show the step in which a training went wrong.
+# The two curves that every training should be judged by. The loss falls, fast at first. Training ends
+# somewhat below validation: the model begins to know this text better than the language. Where that gap
+# widens while validation rises, it only learns by heart, and it is time to stop. Below is the norm of the
+# gradients: a jump in it would show the step in which a training went wrong.
 
 # %%
 try:

@@ -42,7 +42,7 @@ except ImportError:
 for dtype in (np.float32, np.float16):
     info = np.finfo(dtype)
     print(
-        f"{info.dtype}: from {info.smallest_subnormal:.3g} to {info.max:.3g}, with all digits from {info.tiny:.3g}"
+        f"{info.dtype}: {info.smallest_subnormal:.3g} to {info.max:.3g}, all digits from {info.tiny:.3g} on"
     )
     for x in (1, 1000):
         print(f"    the next number after {x} is {np.spacing(dtype(x)):.2g} away")
@@ -153,8 +153,8 @@ assert share_of_zeros(grads) > 0.5
 #
 # On the right there is much space: the largest float16 is nearly 2^16, and no gradient is near it. The
 # backward pass is linear: multiply the loss by 65536, and every gradient in it is multiplied by 65536, 16
-# bars to the right. Before the update, in float32, they are divided again. Powers of two change the
-# exponent alone, so nothing is rounded by it.
+# powers of two to the right. Before the update, in float32, they are divided again. Powers of two change
+# the exponent alone, so nothing is rounded by it.
 
 # %%
 SCALE = 2.0**16
