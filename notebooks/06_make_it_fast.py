@@ -370,8 +370,8 @@ else:
 # %% [markdown]
 # A point far below the roof can become faster by a better kernel. One at the roof can't: it needs less
 # traffic, or a faster machine. (Somewhat above it is possible, too: the copy was measured on a busy
-# machine, or a matrix was still in the processor's cache.) NumPy's addition is below it since it runs in
-# one thread. And the product with 8 rows is far to the left of the large product: it reads the whole matrix
+# machine, or a matrix was still in the processor's cache.) NumPy's addition uses one thread, however many
+# there are. And the product with 8 rows is far to the left of the large product: it reads the whole matrix
 # for few rows. Generating text is such a product, and waits for memory.
 #
 # ## 6. Let the compiler do it
