@@ -197,9 +197,9 @@ assert abs(ends["float16, scaled"] / ends["float32"] - 1) < 0.1
 assert ends["float16, unscaled"] > 3 * ends["float32"]
 
 # %% [markdown]
-# No error, no warning, no NaN: without scaling the network simply doesn't learn what it could. With scaling
-# float16 follows float32. (Adam's first steps are as long as the learning rate, however small the gradients
-# are: they overshoot, and the loss rises before it falls.)
+# No error, no warning, no NaN: without scaling the network learns nothing. With scaling float16 follows
+# float32. (Adam's first steps are as long as the learning rate, however small the gradients are: they
+# overshoot, and the loss rises before it falls.)
 
 # %%
 if plt:
