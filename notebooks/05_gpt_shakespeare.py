@@ -125,7 +125,7 @@ assert x.grad.item() == (2 * 2 * 3 + 1) * 3
 
 # %% [markdown]
 # The model below has some 800,000 parameters instead of two, and `backward()` is the same call. [Notebook
-# 2](02_autograd.py) takes it apart.
+# 2](02_autograd.ipynb) takes it apart.
 #
 # ## 5. The model
 #

@@ -282,7 +282,7 @@ if ml_dtypes:
 #
 # - Try: targets of a millimetre (`1e-3`), and of a centimetre. Where does float16 begin to learn without a
 #   scale?
-# - Try: the histogram of a GPT, from the [notebook before the last](05_gpt_shakespeare.py). Does it need a
+# - Try: the histogram of a GPT, from the [notebook before the last](05_gpt_shakespeare.ipynb). Does it need a
 #   scale?
 # - Try: `init_scale=1.0` with the default growth, and `growth_interval=5`. After how many steps does it
 #   learn?
