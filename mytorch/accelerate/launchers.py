@@ -26,9 +26,10 @@ def notebook_launcher(
     """Calls `function(*args)` in this process, or in several that the launcher starts.
 
     Args:
-        function: several processes import it from its file. One of a notebook, or of the script that is run,
-            they get as source, with the imports, functions, classes and values that it uses there (see
-            `notebook_source`): they run no other cell. It can't be a lambda or defined in another function.
+        function: several processes import it from its file. One of a notebook, or of a script without
+            `if __name__ == "__main__":`, they get as source, with the imports, functions, classes and values
+            that it uses there (see `notebook_source`): they run no other cell. It can't be a lambda or
+            defined in another function.
         args: numbers, strings, tensors, and lists and dicts of these (see `serialization.save`).
         num_processes: 1 if None.
         mixed_precision: the default of an `Accelerator`.
@@ -69,7 +70,7 @@ def _target_of(function: Callable, num_processes: int, folder: Path) -> dict[str
     try:
         if "<" in name or (module != MAIN and file is None):
             raise ValueError("put the function into a file beside the notebook and import it")
-        if module == MAIN:
+        if module == MAIN and (file is None or MAIN not in Path(file).read_text(encoding="utf-8")):
             source, values = source_of(name.partition(".")[0])
             file = folder / "notebook.py"
             file.write_text(source, encoding="utf-8")

@@ -288,6 +288,15 @@ def test_a_script_starts_several_processes(tmp_path):
     assert sorted(done.stdout.splitlines()) == ["a 0 fp16", "a 1 fp16", "the result of 0"], done.stderr
 
 
+@needs_mpi
+def test_a_script_with_a_guard_is_imported(tmp_path):
+    """With what it makes at its top."""
+    call = "import threading\nlock = threading.Lock()\ndef locked():\n    with lock:\n        train('a')\n"
+    call += "if __name__ == '__main__':\n    notebook_launcher(locked, (), 2, 'fp16', use_cpu=True)"
+    done = run_script(tmp_path, call)
+    assert sorted(done.stdout.splitlines()) == ["a 0 fp16", "a 1 fp16", "the result of 0"], done.stderr
+
+
 FAILING = """
 word = "b"
 def fail(rank):
