@@ -422,10 +422,11 @@ def test_gradient_norms_and_samples_are_logged(folder, capsys):
     samples, norms = (metrics(folder / "work_dir/run", key) for key in ("sample", "grad_norm"))
     assert list(samples) == [0, 6, 12] and list(norms) == list(range(1, 13)) and min(norms.values()) > 0
     assert {len(text) for text in samples.values()} == {8} and set("".join(samples.values())) <= set(TEXT)
-    assert train(folder, "silent", "--train_iterations", 12, "--sample_tokens", 0) == 0
+    for name, count in (("talking", 8), ("silent", 0)):
+        assert train(folder, name, "--train_iterations", 12, "--sample_tokens", count) == 0
     silent = folder / "work_dir/silent"
     assert set(metrics(silent, "sample").values()) == {""}
-    assert metrics(silent, "loss") == metrics(folder / "work_dir/run", "loss")
+    assert metrics(silent, "loss") == metrics(folder / "work_dir/talking", "loss")
     assert train(folder, "free", "--train_iterations", 1, "--max_grad_norm", 0) == 0
     printed = capsys.readouterr().out.splitlines()
     assert not metrics(folder / "work_dir/free", "grad_norm")

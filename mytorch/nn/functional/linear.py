@@ -86,9 +86,10 @@ def _linear(x, weight, bias, activation=None):
     last: list = []  # the last g and its dz, which the three gradients share
 
     def dz(g):
+        if vjp is None:
+            return g.reshape(count, features)
         if not last or last[0] is not g:
-            flat = g.reshape(count, features)
-            last[:] = g, vjp(flat) if vjp else flat
+            last[:] = g, vjp(g.reshape(count, features))
         return last[1]
 
     def dx(g):
