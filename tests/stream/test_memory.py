@@ -218,3 +218,23 @@ def test_threads_run_a_program_at_once():
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+def test_gradients_of_a_shared_weight_are_added_where_the_first_one_is():
+    """As the engine does it: no array for the second one, and none for the sum."""
+    weight = nn.Parameter(mytorch.randn(5000, 64) * 0.1)
+    index = mytorch.arange(64)
+
+    def step():
+        weight.grad = None
+        loss = F.cross_entropy(F.linear(F.embedding(index, weight), weight), index)
+        loss.backward()
+        return loss
+
+    program = mytorch.capture(step).optimized()
+    names = [i.name for i in scheduled(program)]
+    assert names.count("host.add_grad") == names.count("host.set_grad") == 1 and "add" not in names
+    for _ in range(2):
+        loss, grad = program(), weight.grad.copy()
+        assert loss.item() == step().item()
+        np.testing.assert_array_equal(grad.numpy(), weight.grad.numpy())

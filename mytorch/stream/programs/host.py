@@ -268,8 +268,11 @@ def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | Non
             owner._grad = before
             return slot.raw
     owner._grad = before = None  # a gradient that is still referenced would be copied
-    if grad is None:
-        return None
+    return None if grad is None else _add_grad(owner, grad)
+
+
+def _add_grad(owner: Tensor, grad: RawArray | LazyGrad) -> RawArray:
+    """Adds to `.grad` as the engine does."""
     accumulator = GradAccumulator()
     if type(grad) is LazyGrad:
         out, beta = accumulator.destination(owner.node)
@@ -321,6 +324,6 @@ def _random(generator: Generator | str | None, name: str, args: tuple, kwargs: d
 
 
 HOST = {
-    "grad": _grad, "set_grad": _set_grad, "step": _step, "call": _call, "norm": _norm, "expect": _expect,
-    "draw": _draw, "kept": _kept, "random": _random,
+    "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "step": _step, "call": _call,
+    "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept, "random": _random,
 }  # fmt: skip

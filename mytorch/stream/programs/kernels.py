@@ -22,7 +22,7 @@ from ...core.op import as_raw, op
 from ...core.tensor import Tensor, from_raw
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
-from .program import Instruction, Program
+from .program import Instruction, Program, Value
 
 # Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
 KEPT = (
@@ -121,6 +121,7 @@ class MetaDraw:
 def with_lazy_gradients(program: Program) -> list[Instruction]:
     """Returns the instructions, those gradients that only become `.grad` directly behind their vjp, which
     need not compute them itself."""
+    program = replace(program, instructions=_with_separate_terms(program))
     uses, results = program.uses(), {*program.results()}
     found: list[Instruction] = []
     moved: set[Instruction] = set()
@@ -133,7 +134,7 @@ def with_lazy_gradients(program: Program) -> list[Instruction]:
         lazy, users = [], []
         for position, y in zip(i.kwargs["wanted"], i.outputs, strict=True):
             names = [user.name for user in uses.get(y, ())]
-            if names == ["host.set_grad"] and y not in results:
+            if names in (["host.set_grad"], ["host.add_grad"]) and y not in results:
                 lazy.append(position)
                 users += uses[y]
             elif not names and program.gives_lazy and program.results().count(y) == 1:
@@ -141,6 +142,28 @@ def with_lazy_gradients(program: Program) -> list[Instruction]:
         found += [replace(i, kwargs={**i.kwargs, "lazy": tuple(lazy)}) if lazy else i, *users]
         moved |= {*users}
     return found
+
+
+def _with_separate_terms(program: Program) -> list[Instruction]:
+    """Returns the instructions. A sum of two vjps' gradients that only becomes `.grad` (of a weight that two
+    layers share) is not computed: the second term is added to the first one, where that is."""
+    uses, results, instructions = program.uses(), {*program.results()}, program.instructions
+    places = {i: k for k, i in enumerate(instructions)}
+    makers = {y: places[i] for i in instructions if i.name == "kernel.vjp" for y in i.outputs}
+    instead: dict[Instruction, list[Instruction]] = {}
+    for i in instructions:
+        users = uses.get(i.outputs[0], []) if i.name == "add" and not i.kwargs else []
+        terms = [x for x in i.args if isinstance(x, Value) and x in makers and len(uses[x]) == 1]
+        if [user.name for user in users] != ["host.set_grad"] or len(terms) != 2:
+            continue
+        (store,), kinds = users, {(x.shape, x.dtype) for x in (*terms, *i.outputs)}
+        terms.sort(key=makers.__getitem__)
+        between = instructions[makers[terms[0]] : places[store]]
+        is_only = results.isdisjoint((*terms, *i.outputs)) and len(kinds) == 1
+        if is_only and all([j.name == "host.set_grad" for j in between if j.is_host]):
+            first, second = [replace(store, args=(store.args[0], x)) for x in terms]
+            instead[i], instead[store] = [], [first, replace(second, name="host.add_grad", outputs=())]
+    return [j for i in instructions for j in instead.get(i, [i])]
 
 
 def run_kernel(name: str, kind: str, *args: Any) -> tuple:

@@ -15,7 +15,7 @@ from ...optim.optimizer import Optimizer
 from .execution import Executable
 from .program import Instruction, Program
 
-_IN_A_GRAPH = ("host.draw", "host.kept", "host.random", "host.grad", "host.set_grad")
+_IN_A_GRAPH = ("host.draw", "host.kept", "host.random", "host.grad", "host.set_grad", "host.add_grad")
 
 
 class OnGPU(Executable):
