@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ..autograd.tape import text_of_bytes
 from .events import FunctionEvent
@@ -72,8 +71,8 @@ class EventList(list):
     """
 
     def __init__(
-        self, events: Iterable[Any] = (), *, with_flops: bool = False, with_memory: bool = False,
-        with_device: bool = False, with_shapes: bool = False, with_stack: bool = False,
+        self, events: Iterable[FunctionEvent | FunctionEventAvg] = (), *, with_flops: bool = False,
+        with_memory: bool = False, with_device: bool = False, with_shapes: bool = False, with_stack: bool = False,
     ):  # fmt: skip
         super().__init__(events)
         self._options = {
@@ -92,7 +91,7 @@ class EventList(list):
         """
         if group_by_module:
             return self._by_module()
-        found: dict[Any, FunctionEventAvg] = {}
+        found: dict[tuple, FunctionEventAvg] = {}
         for event in self:
             key = event.key, str(event.input_shapes) if group_by_input_shape else ""
             key = (*key, *(event.stack[:group_by_stack_n]))
@@ -173,9 +172,9 @@ class EventList(list):
 
     def _columns(
         self, unit: str | None, name_width: int, shapes_width: int, stack_width: int
-    ) -> dict[str, Callable[[Any], str]]:
+    ) -> dict[str, Callable[[FunctionEventAvg], str]]:
         cpu = self.self_cpu_time_total
-        columns: dict[str, Callable[[Any], str]] = {
+        columns: dict[str, Callable[[FunctionEventAvg], str]] = {
             "Name": lambda e: _shortened(e.key, name_width),
             "Self CPU %": lambda e: _percent(e.self_cpu_time_total, cpu),
             "Self CPU": lambda e: text_of_time(e.self_cpu_time_total, unit),

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ..stream.instruction import COMMUNICATION, DATA, Instruction, text_of
 from ..utils.atomic import atomic_write
@@ -23,7 +22,7 @@ _LANES = {DATA: 1, COMMUNICATION: 3}
 
 def trace_events(
     instructions: Iterable[Instruction], zero: float, memory: MemoryRecord | None = None
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Returns the events of a trace: one rank a process, in it lanes for data, communication and threads.
 
     Complete events ("X") for instructions, with arrows ("s", "f") from an op to its vjp; a counter ("C") for
@@ -60,7 +59,7 @@ def trace_events(
     return found + ([] if memory is None else _counters(memory, zero, min(ranks, default=0)))
 
 
-def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, Any]:
+def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, object]:
     arguments = {name: text_of(value) for name, value in i.named.items() if value is not None}
     facts = {
         "number": i.number, "phase": i.phase, "module": i.module, "bytes": i.nbytes,
@@ -73,7 +72,7 @@ def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _arrow(i: Instruction, start_lane: int, lane: int, zero: float) -> list[dict[str, Any]]:
+def _arrow(i: Instruction, start_lane: int, lane: int, zero: float) -> list[dict[str, object]]:
     common = {"cat": "fwdbwd", "name": "fwdbwd", "id": i.number, "pid": i.rank}
     start, end = (round(1e6 * (x.start - zero), 3) for x in (i.origin, i))
     return [
@@ -82,11 +81,11 @@ def _arrow(i: Instruction, start_lane: int, lane: int, zero: float) -> list[dict
     ]
 
 
-def _metadata(what: str, pid: int, tid: int, **values: Any) -> dict[str, Any]:
+def _metadata(what: str, pid: int, tid: int, **values: object) -> dict[str, object]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": values}
 
 
-def _counters(memory: MemoryRecord, zero: float, pid: int) -> list[dict[str, Any]]:
+def _counters(memory: MemoryRecord, zero: float, pid: int) -> list[dict[str, object]]:
     totals: dict[str, int] = {}
     found = []
     for change in memory.changes:
@@ -96,7 +95,9 @@ def _counters(memory: MemoryRecord, zero: float, pid: int) -> list[dict[str, Any
     return found
 
 
-def write_trace(path: str | os.PathLike, events: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
+def write_trace(
+    path: str | os.PathLike, events: list[dict[str, object]], metadata: dict[str, object]
+) -> None:
     """Writes a trace as JSON, compressed if the path ends in `.gz`."""
     text = json.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", **metadata, "traceEvents": events})
     data = text.encode()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from time import perf_counter
-from typing import Any
 
+from ..backends.device import RawArray
 from ..stream.flops import flops
 from ..stream.instruction import Instruction
 from ..stream.recorder import Sink
@@ -63,7 +63,7 @@ class Collector(Sink):
     def end(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
 
-    def see(self, raw: Any, instruction: Instruction | None) -> None:
+    def see(self, raw: RawArray, instruction: Instruction | None) -> None:
         self.memory.see(raw, instruction)
 
     def events(self) -> list[FunctionEvent]:

@@ -8,10 +8,10 @@ import weakref
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..autograd.tape import text_of_bytes
-from ..backends.device import device_of
+from ..backends.device import RawArray, device_of
 from ..core.graph import owner_of
 from ..stream.instruction import Instruction
 
@@ -39,7 +39,7 @@ class MemoryRecord:
         self._alive: dict[int, weakref.ref] = {}
         self.is_open = True
 
-    def see(self, raw: Any, maker: Instruction | None) -> None:
+    def see(self, raw: RawArray, maker: Instruction | None) -> None:
         """Counts the memory of an array, unless it is a view of one that was counted."""
         owner = owner_of(raw)
         key, nbytes = id(owner), getattr(owner, "nbytes", 0)

@@ -97,7 +97,7 @@ class profile:  # noqa: N801 - PyTorch's name
         self._collector: Collector | None = None  # of the recording that runs
         self._last: Collector | None = None  # of the one that ended
         self._events = EventList()
-        self._metadata: dict[str, Any] = {}
+        self._metadata: dict[str, object] = {}
         self._step_block: record_function | None = None
 
     def _action(self) -> ProfilerAction:
@@ -271,7 +271,7 @@ class record_function:  # noqa: N801 - PyTorch's name
         self._running.append((stream, instruction))
         return self
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         stream, instruction = self._running.pop()
         if stream is not None:
             stream.end(instruction, failed=kind is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 from .flops import product_flops
 from .instruction import Instruction
@@ -33,7 +32,7 @@ class FlopCounterMode(Sink):
     60
     """
 
-    def __init__(self, mods: Any = None, depth: int | None = 2, display: bool = True):
+    def __init__(self, mods: object = None, depth: int | None = 2, display: bool = True):
         self.depth, self.display = depth, display
         self._counts: dict[tuple[str, str], int] = defaultdict(int)  # by module and operation
 

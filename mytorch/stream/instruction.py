@@ -90,7 +90,7 @@ class Instruction:
 
     def __init__(
         self, number: int, name: str, phase: str, module: str, signature: Signature, arguments: tuple,
-        keywords: dict[str, Any], parent: Instruction | None, rank: int, thread: int,
+        keywords: dict[str, object], parent: Instruction | None, rank: int, thread: int,
     ):  # fmt: skip
         self.number, self.name, self.phase, self.module = number, name, phase, module
         self.signature, self.arguments, self.keywords = signature, arguments, keywords
@@ -103,7 +103,7 @@ class Instruction:
         return tuple(_operands(values))
 
     @property
-    def named(self) -> dict[str, Any]:
+    def named(self) -> dict[str, object]:
         """The arguments by name; the two of an operator are `left` and `right`."""
         names = _names_of(self.signature)
         found = {
@@ -113,7 +113,7 @@ class Instruction:
         return {**found, **self.keywords}
 
     @property
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, object]:
         """The arguments that are no arrays and not None."""
         return {k: v for k, v in self.named.items() if v is not None and type(v) is not Operand}
 
@@ -158,7 +158,7 @@ class Instruction:
         return f"#{self.number} {made}{' = ' if made else ''}{self.name} {given}".rstrip() + where
 
 
-def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
+def plain(value: object, operand: Callable[[object], Operand | None]) -> Any:
     """Returns an argument without what keeps memory alive: an Operand for an array, "<type>" for others."""
     kind = type(value)
     if kind in PLAIN or kind is Operand:
@@ -173,7 +173,7 @@ def plain(value: Any, operand: Callable[[Any], Operand | None]) -> Any:
     return f"<{kind.__name__}>" if found is None else found
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Returns an argument as text without spaces."""
     if type(value) is tuple:
         return f"({','.join(map(text_of, value))})"

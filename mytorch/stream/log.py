@@ -20,7 +20,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from ..backends import dtypes
 from .instruction import Instruction, Operand, text_of
@@ -75,7 +74,7 @@ class LogWriter(Sink):
         line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | #{i.number} {i.name} | {rest}"
         os.write(self._open() if self._file is None else self._file, line.encode())
 
-    def _text(self, value: Any) -> str:
+    def _text(self, value: object) -> str:
         """Returns `text_of`; that of an operand is kept for the instructions that read it."""
         if type(value) is not Operand:
             return text_of(value)

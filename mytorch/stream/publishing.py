@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.grad_mode import _state
 from . import recording
-from .instruction import FORWARD, Instruction, kind_of
+from .instruction import FORWARD, Instruction, Signature, kind_of
 from .log import LogWriter, world_size
 from .page import Page, Request, open_page
 from .recorder import Recorder, Sink, rank_of_process
@@ -40,8 +40,8 @@ class PageRecorder(Recorder):
         self.attach(())
 
     def begin(
-        self, name: str, phase: str | None = None, signature: Any = None, arguments: Any = (),
-        keywords: dict[str, Any] | None = None, module: str | None = None, nested: bool = True,
+        self, name: str, phase: str | None = None, signature: Signature = None, arguments: object = (),
+        keywords: dict[str, object] | None = None, module: str | None = None, nested: bool = True,
     ) -> Any:  # fmt: skip
         running, thread = Running(), self._thread
         running.name, running.inside, running.parent, running.nested = name, 0.0, thread.current, nested
@@ -55,7 +55,7 @@ class PageRecorder(Recorder):
             poll(self.page)
         return running
 
-    def end(self, instruction: Any, outputs: Any = (), failed: bool = False) -> None:
+    def end(self, instruction: Any, outputs: object = (), failed: bool = False) -> None:
         now, thread, parent = monotonic(), self._thread, instruction.parent
         seconds = now - instruction.start
         if instruction.nested:
@@ -65,10 +65,10 @@ class PageRecorder(Recorder):
         thread.last = None
         self.page.end(instruction.kind, seconds - instruction.inside, now, thread.current is None)
 
-    def operand(self, raw: Any, maker: Instruction | None = None) -> None:
+    def operand(self, raw: object, maker: Instruction | None = None) -> None:
         return None
 
-    def connect(self, node: Any) -> None:
+    def connect(self, node: object) -> None:
         pass
 
     def call_module(self, module: Any, args: tuple, kwargs: dict) -> Any:
@@ -77,7 +77,7 @@ class PageRecorder(Recorder):
         return module._hooks.call(module, args, kwargs)
 
 
-def _kind(name: str, phase: str, signature: Any) -> str:
+def _kind(name: str, phase: str, signature: Signature) -> str:
     if phase not in ("forward", "backward"):
         return phase
     return "annotation" if signature is None else kind_of(name)

@@ -47,7 +47,7 @@ from .instruction import (
 )
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-_NONE: dict[str, Any] = {}
+_NONE: dict[str, object] = {}
 _PURGE = 1 << 14  # references to arrays, among them dead ones, before the dead are removed
 
 
@@ -93,7 +93,7 @@ class Block:
     def __enter__(self) -> Block:
         return self
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if kind is Unsupported:  # a kernel refused the arguments: another variant computes
             self.instruction.name += " (unsupported)"
         self.recorder.end(self.instruction, self.outputs, kind is not None)
@@ -125,8 +125,8 @@ class Recorder:
     # One instruction.
 
     def begin(
-        self, name: str, phase: str | None = None, signature: Signature = None, arguments: Any = (),
-        keywords: dict[str, Any] | None = None, module: str | None = None, nested: bool = True,
+        self, name: str, phase: str | None = None, signature: Signature = None, arguments: object = (),
+        keywords: dict[str, object] | None = None, module: str | None = None, nested: bool = True,
     ) -> Instruction:  # fmt: skip
         """Begins an instruction, within the one that runs.
 
@@ -161,7 +161,7 @@ class Recorder:
         instruction.start = perf_counter()
         return instruction
 
-    def end(self, instruction: Instruction, outputs: Any = (), failed: bool = False) -> None:
+    def end(self, instruction: Instruction, outputs: object = (), failed: bool = False) -> None:
         """Ends an instruction that made these arrays."""
         instruction.duration = perf_counter() - instruction.start
         if instruction.events is not None:
@@ -178,7 +178,7 @@ class Recorder:
         for sink in self.sinks:
             sink.end(instruction)
 
-    def operand(self, raw: Any, maker: Instruction | None = None) -> Operand | None:
+    def operand(self, raw: object, maker: Instruction | None = None) -> Operand | None:
         """Returns the operand of an array, with a number of its own; None for anything else."""
         found = self._references.get(id(raw))
         if found is not None and found() is raw:
@@ -304,7 +304,7 @@ class Recorder:
 
         return run
 
-    def write(self, name: str, target: RawArray, index: Any, value: Any) -> None:
+    def write(self, name: str, target: RawArray, index: object, value: object) -> None:
         """Does `target[index] = value`, recorded."""
         names = "left", "index", "right"
         with Block(self, self.begin(name, None, names, (target, index, value))) as block:
@@ -339,7 +339,7 @@ def _phase_of(parent: Instruction | None) -> str:
     return FORWARD if _state.backward_pass is None else BACKWARD
 
 
-def _arrays_in(batch: Any) -> list[Any]:
+def _arrays_in(batch: object) -> list[Tensor | Array]:
     """Returns the tensors in tuples, lists and dicts."""
     if isinstance(batch, dict):
         batch = list(batch.values())

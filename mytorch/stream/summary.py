@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..backends.device import is_raw
-from ..backends.dtypes import get_default_dtype
+from ..backends.dtypes import DTypeLike, get_default_dtype
 from ..backends.meta.storage import memory
 from ..core.array import Array
 from ..core.closure import closure_arrays
@@ -95,7 +95,7 @@ class Summary:
     __repr__ = __str__
 
 
-def summary(model: Module, *inputs: Any, dtype: Any = None, depth: int | None = None) -> Summary:
+def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int | None = None) -> Summary:
     """Returns the layers of a model as a tree with shapes, parameters, FLOP and bytes.
 
     A copy of the model on the device "meta" runs forward and backward once: it takes no memory, whatever the
@@ -151,7 +151,7 @@ def summary(model: Module, *inputs: Any, dtype: Any = None, depth: int | None = 
 
 def meta_copy(model: Module) -> Module:
     """Returns a copy of a module whose parameters, buffers and other tensors are on the device "meta"."""
-    memo: dict[int, Any] = {}
+    memo: dict[int, object] = {}
     for module in model.modules():
         for tensor in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
             if isinstance(tensor, Tensor) and not is_lazy(tensor):
@@ -166,7 +166,7 @@ def _tensor_copy(tensor: Tensor) -> Tensor:
     return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made
 
 
-def _as_meta(x: Any, dtype: Any) -> Any:
+def _as_meta(x: Any, dtype: DTypeLike) -> Any:
     if isinstance(x, Tensor):
         return x.detach().to("meta")
     if isinstance(x, Array) or is_raw(x):
@@ -176,7 +176,7 @@ def _as_meta(x: Any, dtype: Any) -> Any:
     raise TypeError(f"summary(): an input is a shape, a Tensor or an array, got {type(x).__name__}")
 
 
-def _tensors(x: Any) -> Iterator[Tensor]:
+def _tensors(x: object) -> Iterator[Tensor]:
     if isinstance(x, Tensor):
         yield x
     elif isinstance(x, dict):
@@ -186,7 +186,7 @@ def _tensors(x: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _remember_shape(layer: LayerSummary) -> Any:
+def _remember_shape(layer: LayerSummary) -> Callable:
     def hook(module, args, output):
         shapes = [tuple(x.shape) for x in _tensors(output)]
         layer.output = shapes[0] if len(shapes) == 1 else shapes or None

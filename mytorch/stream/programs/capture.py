@@ -18,7 +18,7 @@ from .reachable import Reachable
 from .tracing import Tracer, tracing
 
 
-def capture(function: Callable, *examples: Any, **named: Any) -> Program:
+def capture(function: Callable, *examples: object, **named: object) -> Program:
     """Returns what a function computes of arguments like the examples, as a program. Nothing is computed.
 
     All that happens is part of it: the forward pass, the backward pass, what is written in place, steps of
@@ -61,7 +61,7 @@ def traced(
         for tensor in tensors:
             if device_of(raw_of(tensor)) is target:
                 tracer.unwrap((tensor,))
-        arguments: list[Any] = []
+        arguments: list[RawArray] = []
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
         result = function(*args, **kwargs)
         tracer.finish()
@@ -81,7 +81,7 @@ def _default_device() -> device:
     return CPU if found is META else found
 
 
-def _as_argument(x: Any, tracer: Tracer, arguments: list[Any]) -> Any:
+def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray]) -> Any:
     if not isinstance(x, _ARRAYS) and not is_raw(x):
         return x
     raw = raw_of(x)
@@ -107,17 +107,17 @@ class Traced:
 
     function: Callable
     tracer: Tracer
-    arguments: list[Any]
+    arguments: list[RawArray]
     result: Any
 
-    def output(self, x: Any) -> Any:
+    def output(self, x: object) -> Any:
         """Returns the value of what the function returned, if it is an array, else itself."""
         if not isinstance(x, _ARRAYS) and not is_raw(x):
             return x
         raw = raw_of(x)
         return self.tracer.value(self.tracer.lift(raw, x if isinstance(x, Tensor) else None))
 
-    def program(self, outputs: Any) -> Program:
+    def program(self, outputs: object) -> Program:
         """Returns the program of all instructions."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         return self.tracer.program(outputs, name)

@@ -100,10 +100,10 @@ class Checker:
             if value.dtype.kind != "O":
                 self.define(value)
 
-    def _array(self, x: Any) -> Any:
+    def _array(self, x: object) -> Any:
         return self._arrays[x] if isinstance(x, Value) else x
 
-    def written_by(self, name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[Value, ...]:
+    def written_by(self, name: str, args: tuple, kwargs: dict[str, object]) -> tuple[Value, ...]:
         """Returns the storages in which a call changes elements."""
         if name.startswith("host."):
             return self._host.written_by(name, args)
@@ -144,7 +144,7 @@ class Checker:
             if value.of is not of:
                 raise ValueError(f"{value} is a view of {of}, the file says of {value.of}")
 
-    def _kernel(self, name: str, *args: Any, outputs: Sequence[Value]) -> None:
+    def _kernel(self, name: str, *args: object, outputs: Sequence[Value]) -> None:
         if name not in KEPT:
             raise ValueError(f"no kernel is named {name!r}")
         *results, saved = outputs
@@ -227,7 +227,7 @@ def _result_of(
     return _broadcast(y, shape) if step.kind == FULL else y
 
 
-def _probability(x: Any) -> Any:
+def _probability(x: object) -> Any:
     """Returns p of what the checker of attention makes of it, (draw, p)."""
     return x[1] if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], MetaDraw) else x
 

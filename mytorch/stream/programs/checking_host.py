@@ -28,7 +28,7 @@ class HostChecker:
     Its methods raise ValueError, or whatever Python raises for wrong arguments.
     """
 
-    def __init__(self, state: dict[Tensor, Value], array: Callable[[Any], Any]):
+    def __init__(self, state: dict[Tensor, Value], array: Callable[[object], Any]):
         self._state, self._array = state, array
         self._grads: dict[Tensor, Value] = {}  # by now
 

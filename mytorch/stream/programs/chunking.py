@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.device import RawArray
 from ...core.op import as_raw
-from ...core.tensor import from_raw, raw_of
+from ...core.tensor import Tensor, from_raw, raw_of
 from .cutting import scaled
 from .memory import size_text
 from .plan import Plan
@@ -68,7 +68,7 @@ class Chunked:
             lines += ["for each part:"] * stage.is_loop + [str(stage.program(self.rows))]
         return "\n".join(lines)
 
-    def __call__(self, *tensors: Any) -> Any:
+    def __call__(self, *tensors: Tensor | RawArray) -> Any:
         """Runs the program; arguments and results are those of `Program.__call__`. Inputs may be memory maps:
         of what is cut, a part is read at a time."""
         raws = [np.asarray(raw_of(x)) for x in tensors]

@@ -20,7 +20,7 @@ from .host import Mismatch
 from .keys import difference, key_of, modes
 from .partition import Partition
 from .passes import check_mode
-from .program import Value, fits, leaves
+from .program import Program, Value, fits, leaves
 from .reachable import Comparison, Reachable
 from .tracing import Tracer
 
@@ -58,15 +58,15 @@ class Compiled:
 
     def reset(self) -> None:
         """Forgets all programs."""
-        self._versions: list[tuple[Any, _Version | None]] = []  # the last one that ran comes first
-        self._last_key: Any = None
+        self._versions: list[tuple[tuple | None, _Version | None]] = []  # the last one that ran comes first
+        self._last_key: tuple | None = None
         self.history: list[tuple[str, _Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
             return self._function(*args, **kwargs)
-        tensors: list[Any] = []
-        raws: list[Any] = []
+        tensors: list[Tensor] = []
+        raws: list[RawArray] = []
         key = (key_of(args, tensors, raws), key_of(kwargs, tensors, raws) if kwargs else (), modes())
         reason = None
         for entry in self._versions:
@@ -116,12 +116,12 @@ class Compiled:
         name = getattr(self._function, "__name__", type(self._function).__name__)
         warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=4)
 
-    def programs(self) -> list[Any]:
+    def programs(self) -> list[Program]:
         """Returns the programs that were captured so far: forward, and backward where there is one."""
         versions = [version for _, version in self._versions if version is not None]
         return [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Makes it a method where it decorates one."""
         return self if instance is None else functools.partial(self, instance)
 
@@ -269,7 +269,7 @@ class OptimizedModule(Module):
         except AttributeError:
             return getattr(super().__getattr__("_orig_mod"), name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in ("_orig_mod", "training", "_hooks"):
             super().__setattr__(name, value)
         else:
@@ -325,7 +325,7 @@ def reset() -> None:
         function.reset()
 
 
-def explain(function: Any) -> str:
+def explain(function: Callable) -> str:
     """Returns for each capture of a compiled function why it was necessary, and what came of it.
 
     Raises:

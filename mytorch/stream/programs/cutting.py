@@ -8,9 +8,8 @@ the results of the parts. What no rule knows isn't cut: a missing rule costs mem
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from .loop import COLUMN, FULL, ROW
 from .program import Instruction, Value, leaves
 
 Dims = Mapping[Value, int]
+Makers = Mapping[Value, Instruction]  # the instructions that make values
 
 _TOTALS = {
     "sum": "add", "add.reduce": "add", "max": "maximum", "amax": "maximum", "maximum.reduce": "maximum",
@@ -102,7 +102,7 @@ def _aligned(x: Value, dim: int, y: Value) -> int | None:
     return own if own >= 0 and x.shape[own] != 1 else None
 
 
-def _elementwise(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _elementwise(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     """All operands are broadcast to the result."""
     y, options = i.outputs[0], {name for name, value in i.kwargs.items() if value is not None}
     found = {y.ndim - x.ndim + dim for x, dim in given.items()}
@@ -120,7 +120,7 @@ def _axes(i: Instruction, default: int | None, position: int = 1) -> list[int]:
     return sorted([a % ndim for a in leaves(axis)]) if axis is not None else [*range(ndim)]
 
 
-def _reduction(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _reduction(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     ((x, dim),) = given.items()
     options = {name for name, value in i.kwargs.items() if value is not None}
     if i.args[0] is not x or len(i.args) > 2 or options - {"axis", "keepdims", "dtype"}:
@@ -131,7 +131,7 @@ def _reduction(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | Non
     return Cut({x: dim}, (dim if i.kwargs.get("keepdims") else dim - sum([a < dim for a in reduced]),))
 
 
-def _along(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _along(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     """Functions along a dim, of one or several arrays of equal dims."""
     axes, found = _axes(i, _ALONG[i.name], 2 if i.name == "take_along_axis" else 1), {*given.values()}
     if len(found) != 1 or len(axes) != 1 or found & {*axes} or len({x.ndim for x in i.inputs()}) != 1:
@@ -140,7 +140,7 @@ def _along(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
     return Cut(dict.fromkeys(i.inputs(), dim), (dim,))
 
 
-def _product(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _product(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     """`matmul` of (…, n, k) and (…, k, m)."""
     (a, b), (y,) = i.args, i.outputs
     if not (isinstance(a, Value) and isinstance(b, Value) and a.ndim > 1 < b.ndim) or i.kwargs:
@@ -158,7 +158,7 @@ def _product(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
     return Cut({v: d for v, d in aligned.items() if d is not None}, (dim,))
 
 
-def _reshape(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _reshape(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     ((x, dim),) = given.items()
     (y,), before = i.outputs, math.prod(x.shape[:dim])
     fits = [d for d, n in enumerate(y.shape) if math.prod(y.shape[:d]) == before and n and n % rows == 0]
@@ -171,7 +171,7 @@ def _reshape(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
     return Cut({x: dim}, (fits[0],), resized)
 
 
-def _broadcast(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _broadcast(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     ((x, dim),) = given.items()
     (y,) = i.outputs
     dim += y.ndim - x.ndim
@@ -182,14 +182,14 @@ def _broadcast(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | Non
     return Cut({**given}, (dim,), resized)
 
 
-def _transpose(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _transpose(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     ((x, dim),) = given.items()
     sizes = np.broadcast_to(0, [*range(2, x.ndim + 2)])  # each dim is known by its size
     turned = _TRANSPOSES[i.name](sizes, *i.args[1:], **i.kwargs)
     return Cut({x: dim}, (turned.shape.index(dim + 2),))
 
 
-def _getitem(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _getitem(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     """Slices, numbers and new dims beside the batch."""
     x, index = i.args
     index = list(index) if isinstance(index, tuple) else [index]
@@ -206,7 +206,7 @@ def _getitem(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
     return None
 
 
-def _take(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _take(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     """Rows of a table."""
     x, index = i.args[:2]
     if x in given or not isinstance(index, Value) or (*i.args[2:], *i.kwargs.items()) != (("axis", 0),):
@@ -214,7 +214,7 @@ def _take(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
     return Cut({**given}, (given[index],))
 
 
-def _kernel(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _kernel(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     name, *args = i.args
     positions, ndim = _KERNELS.get(name, ((), 0))
     cut = [args[k] for k in positions]
@@ -247,7 +247,7 @@ def _vjp(i: Instruction, given: Dims, rows: int, makers: Mapping[Value, Instruct
     return Cut(operands, tuple([0 if k in positions else "add" for k in wanted]), resized)
 
 
-def _loop(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
+def _loop(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     loop = i.kwargs["loop"]
     name = "n" if loop.is_flat and i.kwargs["rows"] == 1 else "rows"
     kinds = [*zip(i.args, loop.inputs, strict=True)]
@@ -262,7 +262,7 @@ def _loop(i: Instruction, given: Dims, rows: int, makers: Any) -> Cut | None:
     return Cut(operands, tuple(["add" if step.kind == COLUMN else 0 for step in steps]), resized)
 
 
-_RULES: tuple[tuple[Any, Callable], ...] = (
+_RULES: tuple[tuple[Container[str], Callable], ...] = (
     (_REDUCTIONS, _reduction), (_ALONG, _along), (("matmul",), _product), (_RESHAPES, _reshape),
     (("broadcast_to",), _broadcast), (_TRANSPOSES, _transpose), ((".getitem",), _getitem), (("take",), _take),
     (("kernel",), _kernel), (("kernel.vjp",), _vjp), (("loop",), _loop),

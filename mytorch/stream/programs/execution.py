@@ -43,7 +43,7 @@ class Executable:
         exec(compile(_without_warnings(text), f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
         self._program = program
-        self._recorded: dict[str, Any] | None = None  # what `_namespace` is, for recorded runs
+        self._recorded: dict[str, object] | None = None  # what `_namespace` is, for recorded runs
         self._transposed = [(name_of(y), name_of(x)) for y, x in transposed_state(program).items()]
         self._transpose()
         changed = {value for i in program.instructions if not i.is_host for value in i.written}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Container
-from typing import Any
 
 import numpy as np
 
@@ -23,14 +22,14 @@ from .recorded import RecordedStep
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
 
 
-def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[str, Any]]:
+def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[str, object]]:
     """Returns the source of the function `run`, and what is in its namespace.
 
     Args:
         is_recorded: with a block for each instruction (see `recorded`).
     """
     target = program.device
-    namespace: dict[str, Any] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
+    namespace: dict[str, object] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
     if target is not CPU:
         namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": _as_it_is}
     namespace |= {name_of(value): raw for value, raw in program.state.items()}
@@ -55,7 +54,8 @@ def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[st
 
 
 def _recorded_lines(
-    number: int, i: Instruction, body: list[str], instructions: list[Instruction], namespace: dict[str, Any]
+    number: int, i: Instruction, body: list[str], instructions: list[Instruction],
+    namespace: dict[str, object],
 ) -> list[str]:  # fmt: skip
     """Returns the lines of an instruction within a block of the stream."""
     is_vjp = i.name == "kernel.vjp"
@@ -77,7 +77,7 @@ def transposed_state(program: Program) -> dict[Value, Value]:
 
 def computed(i: Instruction, known: dict[Value, RawArray]) -> RawArray:
     """Returns the result of a single instruction of arrays whose elements are known."""
-    namespace: dict[str, Any] = {"np": np, "product": product}
+    namespace: dict[str, object] = {"np": np, "product": product}
     namespace |= {name_of(x): known[x] for x in i.inputs()}
     exec("\n".join(_lines(0, i, namespace)), namespace)  # our own text
     return np.asarray(namespace[name_of(i.outputs[0])])
@@ -88,7 +88,7 @@ def name_of(value: Value) -> str:
     return f"v{value.number}"
 
 
-def _source(x: Any, namespace: dict[str, Any]) -> str:
+def _source(x: object, namespace: dict[str, object]) -> str:
     """Returns the source of an argument; what isn't a value gets a name in the namespace."""
     if isinstance(x, Value):
         return name_of(x)
@@ -125,7 +125,7 @@ def _contiguous(program: Program) -> set[Value]:
 
 
 def _lines(
-    number: int, i: Instruction, namespace: dict[str, Any], contiguous: Container[Value] = (),
+    number: int, i: Instruction, namespace: dict[str, object], contiguous: Container[Value] = (),
     target: device = CPU,
 ) -> list[str]:  # fmt: skip
     if i.name == "loop":
@@ -178,7 +178,7 @@ def _callee(name: str, given: list[str], is_small: bool, module: str) -> str:
     return given[0] + name if name.startswith(".") else f"{module}.{name}"
 
 
-def _kernel_lines(i: Instruction, namespace: dict[str, Any], target: device) -> list[str]:
+def _kernel_lines(i: Instruction, namespace: dict[str, object], target: device) -> list[str]:
     results = "".join(f"{name_of(y)}, " for y in i.outputs)
     if i.name == "kernel":
         namespace[i.args[0]] = functools.partial(run_kernel, i.args[0], target.type)
@@ -190,7 +190,7 @@ def _kernel_lines(i: Instruction, namespace: dict[str, Any], target: device) -> 
     return [f"{results}= vjp({', '.join(given)})"]
 
 
-def _host_lines(i: Instruction, namespace: dict[str, Any]) -> list[str]:
+def _host_lines(i: Instruction, namespace: dict[str, object]) -> list[str]:
     name = i.name.replace(".", "_")
     namespace[name] = HOST[i.name.removeprefix("host.")]
     call = f"{name}({', '.join(_source(x, namespace) for x in i.args)})"

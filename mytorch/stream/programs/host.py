@@ -25,6 +25,7 @@ from ...core.grad_accumulator import GradAccumulator, LazyGrad
 from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.dropout import Draw
+from ...optim.optimizer import Optimizer
 from ...random import Generator, default_generator
 from .program import Instruction, Program, Reference, Value, mapped
 
@@ -151,7 +152,7 @@ class HostCalls:
         for slot in self._slots:
             slot.synchronize()
 
-    def step(self, optimizer: Any, closure: Callable | None = None) -> None:
+    def step(self, optimizer: Optimizer, closure: Callable | None = None) -> None:
         """Notes the step of an optimizer, which writes to its parameters and may write to their gradients.
 
         Raises:
@@ -164,7 +165,7 @@ class HostCalls:
         written = tuple([self.value(p._data._array) for p in params] + [*map(self.value, grads)])
         self.host("step", Reference(optimizer), written=written)
 
-    def note_call(self, method: Callable, *args: Any, **kwargs: Any) -> None:
+    def note_call(self, method: Callable, *args: object, **kwargs: object) -> None:
         """Notes a call of an object's method that returns nothing and writes to no tensor.
 
         Raises:
@@ -174,7 +175,7 @@ class HostCalls:
             raise NotImplementedError(f"a program can't hold {method.__qualname__}() with a tensor")
         self.host("call", Reference(method), args, kwargs)
 
-    def note_norm(self, function: Callable, params: list[Tensor], *args: Any) -> Tensor:
+    def note_norm(self, function: Callable, params: list[Tensor], *args: object) -> Tensor:
         """Notes a call of a function that clips the gradients of parameters and returns their norm."""
         grads = self._grads_of(params)
         made = new_of(layout((), None, np.result_type(np.float32, *{g.dtype for g in grads})))
@@ -182,7 +183,7 @@ class HostCalls:
         self.host("norm", Reference(function), args, outputs=(self.new(made),), written=written)
         return from_raw(made)
 
-    def zero_grads(self, optimizer: Any, params: list[Tensor]) -> None:
+    def zero_grads(self, optimizer: Optimizer, params: list[Tensor]) -> None:
         """Notes that an optimizer fills the gradients of its parameters with zeros."""
         written = tuple(map(self.value, self._grads_of(params)))
         self.host("call", Reference(optimizer.zero_grad), (False,), {}, written=written)
@@ -193,7 +194,7 @@ class HostCalls:
         return [p._grad._array for p in params if p._grad is not None]
 
     def host(
-        self, name: str, *args: Any, outputs: tuple[Value, ...] = (), written: tuple[Value, ...] = ()
+        self, name: str, *args: object, outputs: tuple[Value, ...] = (), written: tuple[Value, ...] = ()
     ) -> None:
         """Notes a call of a function in HOST."""
         self.note(Instruction(f"host.{name}", args, {}, outputs, written))
@@ -233,7 +234,7 @@ class _Random:
             tracer.stand_in(generator.device)
 
     def __getattr__(self, name: str) -> Callable:
-        def call(*args: Any, **kwargs: Any) -> MetaArray:
+        def call(*args: object, **kwargs: object) -> MetaArray:
             with self._tracer.inside():
                 made = getattr(MetaRandom(), name)(*args, **kwargs)
             given = mapped(lambda x: self._tracer.value(x) if isinstance(x, MetaArray) else x, (args, kwargs))
@@ -292,7 +293,7 @@ def _references() -> int:
 _ONE = _references()  # what `getrefcount` returns for an object that only a variable refers to
 
 
-def _step(optimizer: Any) -> None:
+def _step(optimizer: Optimizer) -> None:
     optimizer.step()
 
 

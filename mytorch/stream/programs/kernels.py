@@ -83,14 +83,14 @@ def _variant(composite: Composite) -> Callable:
     return variant
 
 
-def _vjp(vjp: Any, saved: Any, g: Any, args: tuple) -> tuple:
+def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple) -> tuple:
     """Records the vjp of a kernel."""
     tracer = thread.tracer
     with tracer.inside():
         found = zip(args, gradients(vjp, g), strict=False)
         wanted = {k: tuple(x.shape) for k, (x, dx) in enumerate(found) if is_raw(x) and dx is not None}
         grads = [np.empty(shape, args[k].dtype, like=args[k]) for k, shape in wanted.items()]
-    kwargs: dict[str, Any] = {"wanted": wanted}
+    kwargs: dict[str, object] = {"wanted": wanted}
     if any([dx.dtype != np.float32 for dx in grads]):
         kwargs["dtypes"] = tuple([dx.dtype for dx in grads])
     made, _ = tracer.note_kernel("kernel.vjp", (saved, g), grads, kwargs)
@@ -98,7 +98,7 @@ def _vjp(vjp: Any, saved: Any, g: Any, args: tuple) -> tuple:
     return tuple([by_position.get(k) for k in range(len(args))])
 
 
-def gradients(vjp: Any, g: Any, wanted: Container[int] | None = None) -> list:
+def gradients(vjp: Callable | tuple, g: Any, wanted: Container[int] | None = None) -> list:
     """Returns the gradients of the arguments, which may be lazy; None for those that have none, or if they
     can be left out and aren't wanted."""
     if isinstance(vjp, tuple):

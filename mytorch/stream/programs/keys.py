@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...backends import dtypes
@@ -14,7 +12,7 @@ from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
 
 
-def key_of(x: Any, tensors: list[Any], raws: list[Any]) -> Any:
+def key_of(x: object, tensors: list[Tensor], raws: list[RawArray]) -> object:
     """Returns what a program depends on of arguments; adds the tensors in them, and their arrays, to lists.
 
     For a tensor that is ("tensor", dtype, shape, strides, requires_grad); on a GPU (device, strides) is in
@@ -39,7 +37,7 @@ def key_of(x: Any, tensors: list[Any], raws: list[Any]) -> Any:
     return _Same(x)
 
 
-def _key_of_tensor(x: Tensor, tensors: list[Any], raws: list[Any]) -> tuple:
+def _key_of_tensor(x: Tensor, tensors: list[Tensor], raws: list[RawArray]) -> tuple:
     raw = x._data._array
     tensors.append(x), raws.append(raw)
     strides = raw.strides if type(raw) is np.ndarray else _place(raw)
@@ -57,7 +55,7 @@ _PLAIN = (bool, int, float, str, type(None))
 class _Same:
     """An object that equals itself only, and stays alive."""
 
-    def __init__(self, target: Any):
+    def __init__(self, target: object):
         self.target = target
 
     def __eq__(self, other: object) -> bool:
@@ -76,7 +74,7 @@ def modes() -> tuple:
 _MODES = "grad mode", "autocast", "use_fused", "the default dtype", "the default device"
 
 
-def difference(before: Any, now: Any) -> str:
+def difference(before: tuple | None, now: tuple) -> str:
     """Returns in what two keys differ."""
     if before is None:
         return "first call"
@@ -91,13 +89,13 @@ def difference(before: Any, now: Any) -> str:
     return "the arguments have another structure"
 
 
-def _leaves(key: Any) -> list[Any]:
+def _leaves(key: object) -> list[object]:
     if isinstance(key, tuple) and key[:1] != ("tensor",):
         return [x for item in key for x in _leaves(item)]
     return [key]
 
 
-def _described(key: Any) -> str:
+def _described(key: object) -> str:
     if not isinstance(key, tuple):
         return str(key)
     _, dtype, shape, strides, requires_grad = key

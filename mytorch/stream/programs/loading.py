@@ -208,7 +208,7 @@ class _Reader:
             self._checker.run(found)
         return found
 
-    def _decoded(self, x: Any) -> Any:
+    def _decoded(self, x: object) -> Any:
         if isinstance(x, (list, tuple)):
             return type(x)([self._decoded(item) for item in x])
         if not isinstance(x, dict):
@@ -244,7 +244,7 @@ def _without_elements(x: Tensor) -> Tensor:
     return empty(*x.shape, dtype=x.dtype, device="meta").requires_grad_(x.requires_grad)
 
 
-def _dtype(name: Any) -> np.dtype:
+def _dtype(name: object) -> np.dtype:
     if name not in _DTYPES:
         raise ValueError(f"unknown dtype {name!r}")
     return np.dtype(as_dtype(name))
@@ -270,6 +270,6 @@ def _strided(raw: np.ndarray, value: Value) -> np.ndarray:
     return made
 
 
-def _check_output(x: Any) -> None:
+def _check_output(x: object) -> None:
     if isinstance(x, np.generic) or (isinstance(x, Value) and x.dtype.kind == "O"):
         raise ValueError(f"{x!r} can't be returned")

@@ -181,7 +181,7 @@ class _Arrays:
         self.named: dict[int, Value] = {}
         self._arrays: dict[Value, MetaArray] = {}
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> Any:
         """Returns the array of a value; what isn't one as it is."""
         if not isinstance(value, Value):
             return value
@@ -199,7 +199,7 @@ class _Arrays:
         self._arrays.setdefault(value, x)  # it stays alive, and its id its own
 
 
-def _arrays_in(x: Any, seen: set[int]) -> Iterator[MetaArray]:
+def _arrays_in(x: object, seen: set[int]) -> Iterator[MetaArray]:
     """Yields the arrays that a function holds."""
     if id(x) in seen:
         return

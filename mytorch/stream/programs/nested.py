@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-def leaves(x: Any) -> Iterator[Any]:
+def leaves(x: object) -> Iterator[Any]:
     """Yields what nested tuples, lists, dicts and slices hold."""
     if isinstance(x, (tuple, list)):
         for item in x:
@@ -35,7 +35,7 @@ def mapped(function: Callable, x: Any) -> Any:
     return function(x)
 
 
-def text(x: Any) -> str:
+def text(x: object) -> str:
     """Returns an argument as it is printed."""
     if isinstance(x, (tuple, list)):
         items = ", ".join(map(text, x))

@@ -52,10 +52,10 @@ class ObjectWriter:
         owners = [(value, reference()) for value, reference in program.owners.items()]
         self._owners = {owner: value.number for value, owner in owners if owner is not None}
         self._numbers: dict[int, int] = {}  # by the id of the object
-        self.objects: list[dict[str, Any]] = []
+        self.objects: list[dict[str, object]] = []
         self.tensors: dict[int, Tensor] = {}
 
-    def encode(self, x: Any) -> dict[str, Any]:
+    def encode(self, x: object) -> dict[str, object]:
         """Returns a reference as it is saved."""
         if isinstance(x, Tensor):
             return {"tensor": self._tensor(x)}
@@ -73,7 +73,7 @@ class ObjectWriter:
         self.tensors[self._owners[x]] = x
         return self._owners[x]
 
-    def _object(self, x: Any) -> int:
+    def _object(self, x: object) -> int:
         if id(x) not in self._numbers:
             if _CLASSES.get(type(x).__name__) is not type(x):
                 raise NotImplementedError(f"a {type(x).__qualname__} is none of {', '.join(_CLASSES)}")
@@ -82,7 +82,7 @@ class ObjectWriter:
             self.objects.append({"class": type(x).__name__, **encoded})
         return self._numbers[id(x)]
 
-    def _encoded(self, x: Any) -> dict[str, Any]:
+    def _encoded(self, x: object) -> dict[str, object]:
         if isinstance(x, Generator):
             return {"state": x.get_state()}
         if isinstance(x, Optimizer):
@@ -94,7 +94,7 @@ class ObjectWriter:
             found["schedulers"] = [self._object(inner) for inner in x._schedulers]
         return found
 
-    def _optimizer(self, x: Optimizer) -> dict[str, Any]:
+    def _optimizer(self, x: Optimizer) -> dict[str, object]:
         if x._hooks or x.pending_clip is not None:
             raise NotImplementedError(f"the {type(x).__name__} has hooks, or clips in its next step")
         groups = [[self._tensor(p) for p in group["params"]] for group in x.param_groups]
@@ -107,11 +107,11 @@ class ObjectWriter:
         return {"groups": groups, "defaults": x.defaults, "state": saved}
 
 
-def _methods_of(x: Any) -> tuple[str, ...]:
+def _methods_of(x: object) -> tuple[str, ...]:
     return next((names for kind, names in _METHODS.items() if isinstance(x, kind)), ())
 
 
-def read_objects(saved: Sequence[dict[str, Any]], tensors: dict[int, Tensor]) -> list[Any]:
+def read_objects(saved: Sequence[dict[str, Any]], tensors: dict[int, Tensor]) -> list[object]:
     """Returns new objects of what ObjectWriter has encoded.
 
     Args:
@@ -120,7 +120,7 @@ def read_objects(saved: Sequence[dict[str, Any]], tensors: dict[int, Tensor]) ->
     Raises:
         ValueError, or whatever the classes raise for what they don't take.
     """
-    found: list[Any] = []
+    found: list[object] = []
     for x in saved:
         cls = _CLASSES.get(x["class"])
         if cls is None:
@@ -144,12 +144,12 @@ def _optimizer(cls: type, x: dict[str, Any], tensors: dict[int, Tensor]) -> Opti
     return made
 
 
-def _arguments(cls: type, options: dict[str, Any]) -> dict[str, Any]:
+def _arguments(cls: type, options: dict[str, object]) -> dict[str, object]:
     names = [*inspect.signature(cls).parameters][1:]
     return {name: options[name] for name in names if name in options}
 
 
-def _schedule(cls: type, x: dict[str, Any], found: list[Any]) -> LRScheduler:
+def _schedule(cls: type, x: dict[str, Any], found: list[object]) -> LRScheduler:
     made = cls.__new__(cls)
     made.optimizer = optimizer = found[x["optimizer"]]
     inner = [found[k] for k in x.get("schedulers", ())]
@@ -180,7 +180,7 @@ def try_objects(saved: Sequence[dict[str, Any]], tensors: dict[int, Tensor]) -> 
         x.step(*[0.0] * isinstance(x, ReduceLROnPlateau))
 
 
-def read_reference(x: dict[str, Any], objects: Sequence[Any], tensors: dict[int, Tensor]) -> Any:
+def read_reference(x: dict[str, Any], objects: Sequence[object], tensors: dict[int, Tensor]) -> Any:
     """Returns what a reference refers to."""
     ((kind, content),) = x.items()
     if kind == "tensor":

@@ -219,5 +219,5 @@ def _gradients(owners: list[Tensor]) -> list[RawArray | None]:
     return [None if p._grad is None else p._grad._array for p in owners]
 
 
-def _owners(instructions: list[Instruction], name: str) -> list[Any]:
+def _owners(instructions: list[Instruction], name: str) -> list[object]:
     return list(dict.fromkeys([i.args[0].target for i in instructions if i.name == name]))

@@ -24,7 +24,7 @@ class Origins(Recorder):
         self.watchers = ()
         self._tracer = tracer
 
-    def operand(self, raw: Any, maker: Any = None) -> None:
+    def operand(self, raw: object, maker: object = None) -> None:
         """Returns None: tracing arrays have numbers of their own."""
 
     def marked(self, instruction: Instruction) -> Instruction:

@@ -94,7 +94,7 @@ class Partition:
         self._written = [k for k, x in enumerate(self.forward.inputs) if x in changed]
         self._run = self.forward.executable().__call__  # bound: a tenth of a microsecond less
 
-    def __call__(self, tensors: Sequence[Any], raws: Sequence[RawArray]) -> Any:
+    def __call__(self, tensors: Sequence[object], raws: Sequence[RawArray]) -> Any:
         """Runs the forward program on tensors, and their arrays, and records it."""
         results, saved = self._run(*raws)
         if self._is_single:
@@ -110,7 +110,7 @@ class Partition:
                 increment_version(tensors[k])
         return result
 
-    def _record(self, tensors: Sequence[Any], roots: list[Tensor], saved: tuple) -> None:
+    def _record(self, tensors: Sequence[object], roots: list[Tensor], saved: tuple) -> None:
         owners = [reference() for reference in self._owners]
         args = [*[x for x in tensors if isinstance(x, Tensor)], *owners]
         likes = [y.data._array for y in roots]
@@ -127,7 +127,7 @@ class Partition:
         connect(_op, args, {}, roots, vjp, several=True)
 
 
-def _op(*args: Any) -> Any:
+def _op(*args: object) -> Any:
     """What higher derivatives find in place of an op.
 
     Raises:
@@ -139,7 +139,7 @@ def _op(*args: Any) -> Any:
 _op.__name__, _op.is_kernel, _op.reference = "compiled", True, _op
 
 
-def _output(x: Any, arguments: list[Any], results: list[Tensor]) -> Any:
+def _output(x: object, arguments: list[object], results: list[Tensor]) -> Any:
     """Returns the Output for a tensor, which is added to the results unless it is an argument."""
     if isinstance(x, np.ndarray) or hasattr(x, "_array"):
         raise NotImplementedError("a compiled function returns tensors, not Arrays")
@@ -152,7 +152,7 @@ def _output(x: Any, arguments: list[Any], results: list[Tensor]) -> Any:
     return Output(len(results) - 1)
 
 
-def _returned(x: Any, made: list[Tensor], tensors: Sequence[Any]) -> Any:
+def _returned(x: object, made: list[Tensor], tensors: Sequence[Any]) -> object:
     if not isinstance(x, Output):
         return x
     return tensors[x.position] if x.is_argument else made[x.position]

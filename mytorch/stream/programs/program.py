@@ -91,7 +91,7 @@ class Instruction:
 
     name: str
     args: tuple
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
     outputs: tuple[Value, ...]
     written: tuple[Value, ...] = ()
     origin: str = ""
@@ -154,7 +154,7 @@ class Program:
     state: dict[Value, RawArray]
     constants: dict[Value, RawArray]
     instructions: list[Instruction]
-    outputs: Any
+    outputs: object
     name: str = "program"
     owners: dict[Value, weakref.ref[Tensor]] = field(default_factory=dict, repr=False)
     gives_lazy: bool = False
@@ -173,7 +173,7 @@ class Program:
         lines += [f"  {instruction}" for instruction in self.instructions]
         return "\n".join([*lines, f"  return {text(self.outputs)}"])
 
-    def __call__(self, *tensors: Any) -> Any:
+    def __call__(self, *tensors: Tensor | RawArray) -> Any:
         """Runs the program.
 
         Args:
@@ -283,7 +283,7 @@ class Program:
         """
         self.save(path)
 
-    def stream(self, source: Any, sink: Any = None) -> Stream:
+    def stream(self, source: Any, sink: object = None) -> Stream:
         """Returns an iterable that runs the program on each batch of a source, and gives its results.
 
         Batches are read, and results written, by threads beside the program; see `streaming.Stream`.

@@ -6,9 +6,8 @@ import functools
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...nn.hooks import Hooks
@@ -32,9 +31,9 @@ class Comparison:
 
     def __init__(self) -> None:
         self.terms: list[str] = []
-        self._namespace: dict[str, Any] = {}
+        self._namespace: dict[str, object] = {}
 
-    def name(self, x: Any) -> str:
+    def name(self, x: object) -> str:
         """Returns a name for an object."""
         self._namespace[f"x{len(self._namespace)}"] = x
         return f"x{len(self._namespace) - 1}"
@@ -56,14 +55,14 @@ class Reachable:
         tensors: what it found.
     """
 
-    def __init__(self, *roots: Any):
+    def __init__(self, *roots: object):
         self.tensors: dict[Tensor, None] = {}
-        self._entries: tuple[list[Mapping], list[Any], list[Any]] = [], [], []  # with a name, what it was
-        self._cells: tuple[list[types.CellType], list[Any]] = [], []
+        self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
+        self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[list, tuple]] = []
-        self._whole: tuple[list[Any], list[int], list[frozenset]] = [], [], []  # with length and names
+        self._whole: tuple[list[object], list[int], list[frozenset]] = [], [], []  # with length and names
         self._is_same: Callable[[], bool] | None = None
-        seen: dict[int, Any] = {}  # by their ids, which hold as long as the objects are here
+        seen: dict[int, object] = {}  # by their ids, which hold as long as the objects are here
         waiting = list(roots)
         while waiting:
             x = waiting.pop()
@@ -130,7 +129,7 @@ class Reachable:
             return "an object has other attributes, or a dict other keys"
         return None
 
-    def _inside(self, x: Any) -> Iterator[Any]:
+    def _inside(self, x: object) -> Iterator[object]:
         if isinstance(x, Tensor):
             self.tensors[x] = None
         elif isinstance(x, Optimizer):
@@ -155,7 +154,7 @@ class Reachable:
         if hasattr(x, "__wrapped__") and not isinstance(x, (Tensor, Module)):
             yield x.__wrapped__  # a compiled or a cached function
 
-    def _of_container(self, x: list | tuple | dict) -> Iterator[Any]:
+    def _of_container(self, x: list | tuple | dict) -> Iterator[object]:
         if isinstance(x, dict):
             self._keep_names(x)
         if len(x) > _LONGEST:  # data
@@ -167,12 +166,12 @@ class Reachable:
             self._lists.append((x, tuple(x)))
         yield from x
 
-    def _of_object(self, x: Any, names: Any) -> Iterator[Any]:
+    def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
         self._keep_names(x.__dict__)
         yield from self._of_dict(x.__dict__, names)
         yield from self._of_class(type(x))
 
-    def _of_class(self, kind: type) -> Iterator[Any]:
+    def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the functions, and other attributes, of a user's class and its bases."""
         for base in kind.__mro__:
             if not _is_foreign(base.__module__):
@@ -181,14 +180,14 @@ class Reachable:
                 for x in found.values():
                     yield from filter(None, (getattr(x, "__func__", None), getattr(x, "fget", None)))
 
-    def _of_dict(self, entries: Mapping, names: Any) -> Iterator[Any]:
+    def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
             if name in entries:
                 for kept, x in zip(self._entries, (entries, name, entries[name]), strict=True):
                     kept.append(x)
                 yield entries[name]
 
-    def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
+    def _of_function(self, function: types.FunctionType) -> Iterator[object]:
         if _is_foreign(function.__module__):
             return
         for cell in function.__closure__ or ():
@@ -227,20 +226,20 @@ def _is_foreign(module: str | None) -> bool:
     return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or file.startswith(_INSTALLED)
 
 
-def _content(cell: types.CellType) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return _MISSING
 
 
-def _is_users(x: Any) -> bool:
+def _is_users(x: object) -> bool:
     """Whether it is a dataclass, or an instance of a user's class."""
     has_attributes = hasattr(x, "__dict__") and not isinstance(x, types.ModuleType)
     return has_attributes and (is_dataclass(x) or not _is_foreign(type(x).__module__))
 
 
-def _same(now: Any, was: Any) -> bool:
+def _same(now: object, was: object) -> bool:
     if now is was:
         return True
     if type(now) is not type(was):
@@ -250,7 +249,7 @@ def _same(now: Any, was: Any) -> bool:
     return isinstance(now, _PLAIN) and now == was
 
 
-def _described(name: Any, now: Any, was: Any) -> str:
+def _described(name: object, now: object, was: object) -> str:
     if isinstance(now, _PLAIN) and isinstance(was, _PLAIN):
         return f"{name} is {now!r}, was {was!r}"
     return f"{name} is another object"

@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...core.grad_accumulator import LazyGrad
 from ...core.grad_mode import _state
 from ...core.op import as_raw
@@ -22,7 +20,7 @@ from .program import Instruction, Value
 class RecordedBlock(Block):
     """A block whose results may be NumPy's numbers, and gradients that are computed later; it keeps none."""
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         for k, x in enumerate(self.outputs):
             if type(x) is LazyGrad:
                 x.compute = self.recorder.later(f"{self.instruction.name}.{k}", x.compute, self.instruction)
@@ -44,7 +42,7 @@ class RecordedStep:
         self._phase = BACKWARD if origin.split(" ")[0] == BACKWARD else None  # None: that around it
         self._module = origin.removeprefix(BACKWARD).strip()
         self._name, self._signature = instruction.name.lstrip("."), ("left", "right")
-        self._keywords: dict[str, Any] = {}
+        self._keywords: dict[str, object] = {}
         if instruction.name == "kernel":
             self._name = instruction.args[0]
             self._signature = REGISTRY[self._name].reference

@@ -108,14 +108,14 @@ def _arrays(program: Program) -> dict[Value, RawArray]:
     return found
 
 
-def _definition(value: Value, base: Value | None = None) -> dict[str, Any]:
+def _definition(value: Value, base: Value | None = None) -> dict[str, object]:
     return {
         "number": value.number, "dtype": value.dtype.name, "shape": list(value.shape),
         "strides": list(value.strides), "of": None if base in (None, value) else base.number,
     }  # fmt: skip
 
 
-def _instruction(i: Instruction, bases: dict[Value, Value], objects: ObjectWriter) -> dict[str, Any]:
+def _instruction(i: Instruction, bases: dict[Value, Value], objects: ObjectWriter) -> dict[str, object]:
     if not is_known(i.name):
         raise NotImplementedError(f"can't save the instruction {i}: there is no {i.name}")
     where = f"the instruction {i}"
@@ -128,7 +128,7 @@ def _instruction(i: Instruction, bases: dict[Value, Value], objects: ObjectWrite
     }
 
 
-def _encoded(x: Any, where: str, objects: ObjectWriter) -> Any:
+def _encoded(x: object, where: str, objects: ObjectWriter) -> Any:
     """Returns an argument as `mytorch.save` stores it."""
     if isinstance(x, Reference):
         try:

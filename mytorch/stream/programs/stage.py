@@ -95,7 +95,7 @@ class Builder:
         cut = self._stage.cuts.get(i)
         operands = {} if cut is None else cut.operands
 
-        def current(x: Any) -> Any:
+        def current(x: object) -> Any:
             return self._values[x, operands.get(x)] if isinstance(x, Value) else x
 
         made = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,7 +39,7 @@ class Stream:
         batches: the number of batches that have run, with those before the freezing.
     """
 
-    def __init__(self, program: Program, source: Any, sink: Any = None):
+    def __init__(self, program: Program, source: Any, sink: object = None):
         position = program.position or {"batches": 0, "rows": [], "source": None}
         program.position = None
         self._program, self._source, self._state = program, source, position["source"]
@@ -74,7 +75,7 @@ class Stream:
             pass
         return self.batches
 
-    def freeze(self, path: Any) -> None:
+    def freeze(self, path: str | os.PathLike) -> None:
         """Saves the program as `Program.freeze`, with the position, once all results so far are written.
 
         A source with `state_dict()` and `load_state_dict()`, as a DataLoader, is continued by these; of
@@ -110,7 +111,7 @@ class Stream:
             if isinstance(array, np.memmap):
                 array.flush()
 
-    def _store(self, result: Any) -> None:
+    def _store(self, result: object) -> None:
         if isinstance(self._sink, list):
             self._sink.append(result)
         elif callable(self._sink):
@@ -160,7 +161,7 @@ def _with_states(batches: Iterator[Any], source: Any, skipped: int) -> Iterator[
         yield args, source.state_dict() if has_state else None
 
 
-def check_position(position: Any) -> None:
+def check_position(position: object) -> None:
     """Raises ValueError unless it is None or what `Stream.freeze` saves."""
     if position is None:
         return

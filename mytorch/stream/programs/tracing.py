@@ -136,7 +136,7 @@ class Tracer(HostCalls):
         self.origins = Origins(self)
         self._keeps_composites = use_fused.default
         self._answer = answer
-        self._values: dict[int, tuple[Value, Any]] = {}  # by the id of the array, which stays alive
+        self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
         self._is_inside = False
@@ -241,7 +241,7 @@ class Tracer(HostCalls):
             self.note(Instruction(name, *arguments, outputs, tuple(written)))
         return result
 
-    def _is_itself(self, x: MetaArray, index: Any, y: Any) -> bool:
+    def _is_itself(self, x: MetaArray, index: object, y: object) -> bool:
         """Whether `x[index]` is the array `y`, in the same memory."""
         if not isinstance(y, MetaArray) or y.storage is not x.storage:
             return False
@@ -290,7 +290,7 @@ class Tracer(HostCalls):
         """Returns the results of a composite that stays one instruction, else None: see `kernels`."""
         return call_kept(composite, args, self._keeps_composites)
 
-    def program(self, outputs: Any, name: str = "program") -> Program:
+    def program(self, outputs: object, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""
         owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}
         found = tuple(self.inputs), {**self.state}, {**self.constants}, [*self.instructions]
@@ -318,7 +318,7 @@ class Tracer(HostCalls):
             return self.value(x)
         return self.draw(x) if isinstance(x, Draws) else x
 
-    def unwrap(self, args: Sequence[Any]) -> tuple[list, device] | None:
+    def unwrap(self, args: Sequence[object]) -> tuple[list, device] | None:
         """Returns what `core.op.unwrap` does, with tracing arrays in place of those with elements; None if
         there are no arrays."""
         raws, found = [], False

@@ -16,12 +16,12 @@ def merge_common_subexpressions(program: Program) -> Program:
     """
     changed = program.changed_storages()
     returned = {value.storage for value in program.results()}
-    first: dict[Any, Instruction] = {}
+    first: dict[tuple, Instruction] = {}
     same: dict[Value, Value] = {}
     kept = []
     writes: dict[Value, int] = {}  # so far, by storage
 
-    def current(x: Any) -> Any:
+    def current(x: object) -> Any:
         return same.get(x, x) if isinstance(x, Value) else x
 
     for i in program.instructions:

@@ -48,7 +48,7 @@ class _Functional:
         outputs = mapped(self._current, self._program.outputs)
         return replace(self._program, instructions=self._instructions, outputs=outputs)
 
-    def _current(self, x: Any) -> Any:
+    def _current(self, x: object) -> Any:
         return self._latest.get(x, x) if isinstance(x, Value) else x
 
     def _add(self, number: int, i: Instruction) -> None:

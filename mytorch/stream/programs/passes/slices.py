@@ -45,12 +45,12 @@ class _Simplified:
         outputs = mapped(self._current, self._program.outputs)
         return replace(self._program, instructions=self._instructions, outputs=outputs)
 
-    def _current(self, x: Any) -> Any:
+    def _current(self, x: object) -> Any:
         while isinstance(x, Value) and x in self._same:
             x = self._same[x]
         return x
 
-    def _emit(self, i: Instruction, **changes: Any) -> None:
+    def _emit(self, i: Instruction, **changes: object) -> None:
         i = replace(i, **changes)
         args, kwargs = mapped(self._current, i.args), mapped(self._current, i.kwargs)
         self._instructions.append(replace(i, args=args, kwargs=kwargs))
@@ -130,13 +130,13 @@ def _values(program: Program) -> Iterator[Value]:
         yield from i.outputs
 
 
-def _is_slice(index: Any) -> bool:
+def _is_slice(index: object) -> bool:
     """Whether an index gives a view: of numbers, slices and ellipses."""
     parts = index if isinstance(index, tuple) else (index,)
     return all([type(x) in (int, slice, type(None), type(...)) for x in parts])
 
 
-def _is_whole(x: Any, index: Any, y: Value) -> bool:
+def _is_whole(x: object, index: object, y: Value) -> bool:
     return isinstance(x, Value) and _is_slice(index) and (x.shape, x.strides) == (y.shape, y.strides)
 
 

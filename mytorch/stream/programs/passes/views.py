@@ -17,7 +17,7 @@ def fold_views(program: Program) -> Program:
     transposed: dict[Value, Value] = {}  # and what a matrix is the transpose of
     kept = []
 
-    def current(x: Any) -> Any:
+    def current(x: object) -> Any:
         return same.get(x, x) if isinstance(x, Value) else x
 
     for i in program.instructions:
