@@ -21,6 +21,7 @@ import numpy as np
 
 from .backends import dtypes
 from .backends.device import device, thread
+from .backends.dtypes import DTypeLike
 from .core.grad_mode import _state
 from .core.tensor import Tensor
 from .nn.functional.composite import REGISTRY
@@ -62,7 +63,8 @@ class autocast:  # noqa: N801 - PyTorch's name
     """
 
     def __init__(
-        self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+        self, device_type: str, dtype: DTypeLike = None, enabled: bool = True,
+        cache_enabled: bool | None = None,
     ):
         self.device, self.enabled = device(device_type).type, bool(enabled)
         if self.device == "meta" and thread.tracer is not None:  # of a program: where it will run
@@ -108,7 +110,7 @@ def get_autocast_dtype(device_type: str) -> np.dtype:
     return dtypes.as_dtype(_DEFAULTS[device_type]) if found is None else found
 
 
-def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: Any = None) -> Callable:
+def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: DTypeLike = None) -> Callable:
     """The decorator of a Function's `forward`: with `cast_inputs` it runs without autocast, on this dtype."""
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)

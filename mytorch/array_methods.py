@@ -39,7 +39,7 @@ def attach_to_array(name: str, function: Callable | property) -> None:
         setattr(Array, name, getter or _method(name, function))
 
 
-def _as_arrays(x: Any) -> Any:
+def _as_arrays(x: object) -> Any:
     """Returns Tensors without a graph as Arrays, also in a tuple, and anything else as it is."""
     if isinstance(x, Tensor):
         return x.data if x.node is None else x
@@ -99,7 +99,7 @@ def _size(self: Array) -> _Count:
     return count
 
 
-def _set_data(self: Array, value: Any) -> None:
+def _set_data(self: Array, value: object) -> None:
     """Overwrites the elements: a gradient keeps its memory.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
 from .autograd.tape import backward_order, kept_text, shape_text, text_of_bytes
 from .core.tensor import Tensor
@@ -55,7 +55,7 @@ def tape_text(loss: Tensor, model: Module | None = None) -> str:
     return "\n".join("  ".join([*map(str.ljust, row, widths), row[4]]).rstrip() for row in rows)
 
 
-def print_worker_stats(file: Any = None) -> None:
+def print_worker_stats(file: TextIO | None = None) -> None:
     """Prints what the workers of this process's DataLoaders, and the ranks of its job, have done so far.
 
     Of a DataLoader: batches that were taken, seconds that the program waited for them, and for each worker

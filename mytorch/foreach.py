@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import ops
+from .backends.dtypes import DTypeLike
 from .backends.float_errors import IGNORE, errors
 from .core.array import Array
 from .core.tensor import Tensor, increment_version, raw_of
@@ -43,14 +44,14 @@ def _items(tensors: Tensors, args: tuple) -> list[tuple]:
     return list(zip(tensors, *lists, strict=True))
 
 
-def _call(name: str, x: Tensor, args: Sequence, kwargs: dict[str, Any]) -> Tensor:
+def _call(name: str, x: Tensor, args: Sequence, kwargs: dict[str, object]) -> Tensor:
     """Returns `x.name(…)`; of a method in place that doesn't exist, `maximum_`, what it would do."""
     if hasattr(x, name):
         return getattr(x, name)(*args, **kwargs)
     return x.copy_(getattr(x, name[:-1])(*args, **kwargs))
 
 
-def _update(ufunc: np.ufunc, x: Tensor, args: Sequence, alpha: Any) -> bool:
+def _update(ufunc: np.ufunc, x: Tensor, args: Sequence, alpha: object) -> bool:
     """Computes x = ufunc(x, …) in place, and returns True, if that is plain arithmetic.
 
     So it is if nothing is recorded, x is contiguous, in float32 or float64 on the CPU, and the others are
@@ -105,7 +106,7 @@ def _each_scaled(name: str) -> Callable:
     return call
 
 
-def _foreach_norm(self: Tensors, ord: float = 2, dtype: Any = None) -> list[Tensor]:
+def _foreach_norm(self: Tensors, ord: float = 2, dtype: DTypeLike = None) -> list[Tensor]:
     """Returns the norm of each tensor, of all its elements."""
     return [ops.norm(x, ord, dtype=dtype) for x in self]
 

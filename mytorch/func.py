@@ -27,7 +27,7 @@ Tensors = Mapping[str, Tensor]
 
 
 def functional_call(
-    module: Module, parameter_and_buffer_dicts: Tensors | Sequence[Tensors], args: Any = None,
+    module: Module, parameter_and_buffer_dicts: Tensors | Sequence[Tensors], args: object = None,
     kwargs: dict[str, Any] | None = None,
 ) -> Any:  # fmt: skip
     """Returns `module(*args, **kwargs)` with other parameters and buffers for this call.

@@ -9,17 +9,17 @@ from .nn.module import Module
 F = TypeVar("F")
 
 
-def script(obj: F, *args: Any, **kwargs: Any) -> F:
+def script(obj: F, *args: object, **kwargs: object) -> F:
     """Returns the function or module itself."""
     return obj
 
 
-def trace(func: F, example_inputs: Any = None, *args: Any, **kwargs: Any) -> F:
+def trace(func: F, example_inputs: object = None, *args: object, **kwargs: object) -> F:
     """Returns the function or module itself; it is not called with the examples."""
     return func
 
 
-def freeze(mod: F, *args: Any, **kwargs: Any) -> F:
+def freeze(mod: F, *args: object, **kwargs: object) -> F:
     """Returns the module itself."""
     return mod
 
@@ -27,7 +27,7 @@ def freeze(mod: F, *args: Any, **kwargs: Any) -> F:
 export = unused = script_method = interface = optimize_for_inference = script
 
 
-def ignore(drop: Any = False, **kwargs: Any) -> Any:
+def ignore(drop: object = False, **kwargs: object) -> Any:
     """Returns the function itself: `@jit.ignore` and `@jit.ignore()`."""
     return drop if callable(drop) else lambda function: function
 
@@ -39,12 +39,12 @@ def is_scripting() -> bool:
 is_tracing = is_scripting
 
 
-def annotate(the_type: Any, the_value: F) -> F:
+def annotate(the_type: object, the_value: F) -> F:
     """Returns the value."""
     return the_value
 
 
-def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+def _refuse(*args: object, **kwargs: object) -> NoReturn:
     """Raises: there are no compiled programs.
 
     Raises:

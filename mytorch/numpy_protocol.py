@@ -40,14 +40,14 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     return op(*_as_tensors(inputs, getattr(op, "tensors", 0)), **kwargs)
 
 
-def _as_tensors(inputs: tuple, count: int) -> Iterator[Any]:
+def _as_tensors(inputs: tuple, count: int) -> Iterator[object]:
     """Numbers among the first `count`, which the op wants as tensors, as such; they promote nothing."""
     for i, x in enumerate(inputs):
         number = i < count and isinstance(x, NUMBERS)
         yield Tensor(np.asarray(x).astype(common_dtype(inputs))) if number else x
 
 
-def array_function(self: Tensor, function: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
+def array_function(self: Tensor, function: Callable, types: object, args: tuple, kwargs: dict) -> Any:
     """`np.concatenate([tensor, array])`, `np.where(condition, tensor, 0)`, `np.zeros(3, like=tensor)`.
 
     Raises:
@@ -64,7 +64,7 @@ def array_function(self: Tensor, function: Callable, types: Any, args: tuple, kw
     return _on_arrays(function, args, kwargs, name, function in WITHOUT_GRADIENT)
 
 
-def _refuse_to_write(name: str, *targets: Any) -> None:
+def _refuse_to_write(name: str, *targets: object) -> None:
     if any(isinstance(target, Tensor) for target in targets):
         raise TypeError(f"{name}: can't write into a Tensor; use x[index] = value, x.copy_(), x.add_(), …")
 
@@ -78,7 +78,7 @@ def _on_arrays(function: Callable, args: tuple, kwargs: dict, name: str, flat: b
     return _wrap(result, tensors) if "out" not in kwargs else result
 
 
-def _tensors(x: Any) -> Iterator[Tensor]:
+def _tensors(x: object) -> Iterator[Tensor]:
     """The Tensors among (nested) arguments."""
     if isinstance(x, Tensor):
         yield x
@@ -89,7 +89,7 @@ def _tensors(x: Any) -> Iterator[Tensor]:
         yield from _tensors(list(x.values()))
 
 
-def _unwrap(x: Any) -> Any:
+def _unwrap(x: object) -> object:
     if isinstance(x, Tensor):
         return x.data
     if type(x) in (tuple, list):
@@ -97,7 +97,7 @@ def _unwrap(x: Any) -> Any:
     return {name: _unwrap(value) for name, value in x.items()} if isinstance(x, dict) else x
 
 
-def _wrap(x: Any, inputs: list[Tensor]) -> Any:
+def _wrap(x: object, inputs: list[Tensor]) -> Any:
     """Arrays as Tensors; one that is a view of an input counts the writes with it.
 
     Objects, text and dates, which a function may have got beside a Tensor, stay in NumPy's arrays.
@@ -143,12 +143,12 @@ UFUNC_METHODS: dict[tuple[np.ufunc, str], Callable] = {
 }
 
 
-def _tensor(x: Any) -> Tensor:
+def _tensor(x: object) -> Tensor:
     """A Tensor for an op of Tensors; NumPy's function may get an array, as in `np.dot(array, tensor)`."""
     return x if isinstance(x, Tensor) else Tensor(Array(x))
 
 
-def _flat_or_along(x: Any, axis: int | None) -> tuple[Tensor, int]:
+def _flat_or_along(x: object, axis: int | None) -> tuple[Tensor, int]:
     """NumPy flattens where no axis is given."""
     return (ops.ravel(_tensor(x)), 0) if axis is None else (_tensor(x), axis)
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .backends.device import CPU, as_device, is_raw, move
+from .backends.device import CPU, RawArray, as_device, is_raw, move
 from .core.array import Array, wrap
 from .core.tensor import Size, Tensor, from_raw, raw_of
 from .utils.atomic import atomic_write
@@ -38,7 +38,7 @@ _VERSION = 1
 
 
 def save(
-    obj: Any, f: str | os.PathLike | IO[bytes], pickle_module: Any = None, pickle_protocol: int = 2
+    obj: object, f: str | os.PathLike | IO[bytes], pickle_module: object = None, pickle_protocol: int = 2
 ) -> None:
     """Saves an object to a file. The write is atomic: on an error, an existing file is unchanged.
 
@@ -84,7 +84,7 @@ def save(
 
 
 def load(
-    f: str | os.PathLike | IO[bytes], map_location: Any = None, pickle_module: Any = None, *,
+    f: str | os.PathLike | IO[bytes], map_location: Any = None, pickle_module: object = None, *,
     weights_only: bool = True, mmap: bool | None = None,
 ) -> Any:  # fmt: skip
     """Returns an object saved by `save`, or the dict of Tensors of any other safetensors file.
@@ -111,7 +111,7 @@ def load(
         return load_open(file, path, device)
 
 
-def load_open(file: IO[bytes], path: Any, device: str = CPU, values: bool = True) -> Any:
+def load_open(file: IO[bytes], path: str | os.PathLike, device: str = CPU, values: bool = True) -> Any:
     """Returns the object in an open file, which stands at its beginning and can seek.
 
     Args:
@@ -147,10 +147,10 @@ class _Writer:
         self.arrays: dict[str, np.ndarray] = {}
         self.aliases: dict[str, str] = {}
         self._names: dict[tuple, str] = {}
-        self._alive: list[Any] = []  # references to the arrays, so that no address is reused
+        self._alive: list[RawArray] = []  # references to the arrays, so that no address is reused
         self._ancestors: list[int] = []  # ids of the containers around the current object
 
-    def encode(self, x: Any, keys: tuple) -> Any:
+    def encode(self, x: object, keys: tuple) -> object:
         """Returns the JSON of `x`; `keys` are the keys and indices that lead to it."""
         if isinstance(x, Tensor):
             return {"$tensor": self._store(raw_of(x), keys)}
@@ -172,7 +172,7 @@ class _Writer:
             return {"$complex": [self.encode(x.real, keys), self.encode(x.imag, keys)]}
         return self._container(x, keys)
 
-    def _container(self, x: Any, keys: tuple) -> Any:
+    def _container(self, x: object, keys: tuple) -> object:
         if id(x) in self._ancestors:
             raise ValueError(f"{_location(keys)}: can't save a {type(x).__name__} that contains itself")
         self._ancestors.append(id(x))
@@ -188,7 +188,7 @@ class _Writer:
         self._ancestors.pop()
         return out
 
-    def _dict(self, x: dict, keys: tuple) -> Any:
+    def _dict(self, x: dict, keys: tuple) -> object:
         for key in x:
             if not (key is None or type(key) in (str, int, bool, float)):
                 raise TypeError(
@@ -199,7 +199,7 @@ class _Writer:
             return items
         return {"$dict": [[self.encode(key, keys), value] for key, value in items.items()]}
 
-    def _store(self, raw: Any, keys: tuple) -> str:
+    def _store(self, raw: RawArray, keys: tuple) -> str:
         """Adds an array to `arrays`; returns its name in the file."""
         if raw.dtype.name not in DTYPES.values():
             raise TypeError(f"{_location(keys)}: can't save an array of dtype {raw.dtype}")
@@ -256,12 +256,12 @@ class _Reader:
             raise ValueError(f"tensor {name!r} has shape {array.shape}, expected a scalar")
         return array[()]
 
-    def items(self, items: Any) -> list:
+    def items(self, items: object) -> list:
         if not isinstance(items, list):
             raise TypeError(f"expected a list, got {type(items).__name__}")
         return [self._decode(item) for item in items]
 
-    def mapping(self, pairs: Any) -> dict:
+    def mapping(self, pairs: object) -> dict:
         pairs = self.items(pairs)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise TypeError("expected pairs of keys and values")
@@ -270,7 +270,7 @@ class _Reader:
             raise ValueError("its header is damaged: a dict has a key twice")
         return content
 
-    def _decode(self, x: Any) -> Any:
+    def _decode(self, x: object) -> Any:
         if isinstance(x, list):
             return self.items(x)
         if not isinstance(x, dict):
@@ -295,7 +295,7 @@ _DECODERS = {
 }
 
 
-def _path(f: Any) -> Path:
+def _path(f: object) -> Path:
     if not isinstance(f, (str, os.PathLike)):
         raise TypeError(f"expected a path or a file, got {type(f).__name__}")
     return Path(f)

@@ -6,12 +6,12 @@ import os
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ..backends.device import is_meta, is_raw
 from ..core.grad_mode import _state
+from ..core.graph import Node
 from ..core.tensor import raw_of
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -27,7 +27,7 @@ class Detector:
     def __init__(self, check_nan: bool):
         self.check_nan = check_nan
 
-    def check_forward(self, name: str, node: Any, args: Sequence[Any], outs: Sequence[Any]) -> None:
+    def check_forward(self, name: str, node: Node | None, args: Sequence, outs: Sequence[object]) -> None:
         """Records where an op was called, and warns if it made a NaN of inputs without one."""
         call_site = _call_site()
         if node is not None:
@@ -39,7 +39,7 @@ class Detector:
                 f"{name}() made a NaN of inputs without one; it was called here:\n{call_site}", stacklevel=4
             )
 
-    def check_gradients(self, node: Any, gradients: Sequence[Any]) -> None:
+    def check_gradients(self, node: Node, gradients: Sequence[object]) -> None:
         """Checks the gradients that a node's vjp returned.
 
         Raises:
@@ -72,7 +72,7 @@ class detect_anomaly:  # noqa: N801 - PyTorch's name
     def __enter__(self) -> None:
         self.before, _state.anomaly = _state.anomaly, Detector(self.check_nan)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         _state.anomaly = self.before
 
 
@@ -97,7 +97,7 @@ def is_anomaly_enabled() -> bool:
     return _state.anomaly is not None
 
 
-def _has_nan(x: Any) -> bool:
+def _has_nan(x: object) -> bool:
     raw = getattr(x, "_array", x)
     if getattr(raw, "dtype", np.dtype(bool)).kind not in "fcV" or is_meta(raw):
         return False

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
+from ..backends.dtypes import DTypeLike
 from ..core.engine import conjugated
 from ..core.grad_mode import no_grad, set_grad_enabled
-from ..core.graph import check_versions
+from ..core.graph import Node, check_versions
 from ..core.op import connect
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 
@@ -74,7 +76,7 @@ class Context:
         self._materialize = value
 
 
-def _with_history(t: Tensor, node: Any) -> Tensor:
+def _with_history(t: Tensor, node: Node | None) -> Tensor:
     t = t.detach()
     t._node = node
     return t
@@ -181,7 +183,7 @@ class Function:
         return lambda gradients: tuple(map(conjugated, vjp(list(map(conjugated, gradients)))))  # undoes it
 
 
-def _zeros(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _zeros(like: RawArray | Tensor, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     if isinstance(like, Tensor):
         return from_raw(np.zeros_like(raw_of(like), shape=shape, dtype=dtype))
     return np.zeros_like(like, shape=shape, dtype=dtype)

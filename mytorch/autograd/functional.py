@@ -100,7 +100,7 @@ def hvp(
     return vhp(func, inputs, v, create_graph, strict)
 
 
-def _tuple(inputs: Any, name: str) -> tuple[Tensor, ...]:
+def _tuple(inputs: object, name: str) -> tuple[Tensor, ...]:
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     for x in inputs:
         if not isinstance(x, Tensor):

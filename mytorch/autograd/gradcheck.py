@@ -14,7 +14,7 @@ from .gradients import grad
 
 def gradcheck(
     function: Callable[..., Any],
-    inputs: Tensor | Sequence[Any],
+    inputs: Tensor | Sequence[object],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -68,7 +68,7 @@ def gradcheck(
 
 def gradgradcheck(
     function: Callable[..., Any],
-    inputs: Tensor | Sequence[Any],
+    inputs: Tensor | Sequence[object],
     grad_outputs: Tensor | Sequence[Tensor] | None = None,
     *,
     eps: float = 1e-6,
@@ -89,7 +89,7 @@ def gradgradcheck(
         grad_outputs = [Tensor(rng.standard_normal(shape), requires_grad=True) for shape in shapes]
     grad_outputs = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
 
-    def gradients(*arguments: Any) -> tuple[Tensor, ...]:
+    def gradients(*arguments: object) -> tuple[Tensor, ...]:
         with enable_grad():
             xs = list(arguments[: len(inputs)])
             for i in checked:

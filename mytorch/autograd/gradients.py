@@ -152,13 +152,13 @@ def tensor_backward(
     engine.backward([_root(x, gradient)], bool(retain_graph), *_only(inputs))
 
 
-def _listed(gradients: Any, count: int) -> list:
+def _listed(gradients: object, count: int) -> list:
     if gradients is None:
         return [None] * count
     return [gradients] if isinstance(gradients, Tensor) else list(gradients)
 
 
-def _roots(tensors: Any, gradients: Any) -> list:
+def _roots(tensors: Any, gradients: object) -> list:
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     gradients = _listed(gradients, len(tensors))
     if len(gradients) != len(tensors):
@@ -174,7 +174,7 @@ def _node_of(x: Tensor, what: str) -> Node:
     return x.node
 
 
-def _only(inputs: Any) -> tuple:
+def _only(inputs: object) -> tuple:
     """Returns the engine's arguments for filling the `.grad` of these tensors only: accumulator and nodes."""
     if inputs is None:
         return None, None
@@ -193,7 +193,7 @@ def _refuse_graph(create_graph: bool) -> None:
         )
 
 
-def _root(x: Tensor, gradient: Any) -> tuple[Node, Any]:
+def _root(x: Tensor, gradient: object) -> tuple[Node, RawArray]:
     """Returns the tensor's node, and its gradient as a raw array; None means 1, for a scalar."""
     node = _node_of(x, "backward()")
     raw = raw_of(x)

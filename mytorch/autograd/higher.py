@@ -20,7 +20,7 @@ import numpy as np
 from ..backends.device import RawArray
 from ..backends.dtypes import is_inexact
 from ..core import engine
-from ..core.closure import closure_arrays
+from ..core.closure import Vjp, closure_arrays
 from ..core.grad_accumulator import GradAccumulator
 from ..core.grad_mode import enable_grad
 from ..core.graph import (
@@ -50,7 +50,7 @@ class GradCollector(GradAccumulator):
         super().__init__()
         self.wanted, self.found = wanted, {}
 
-    def add(self, node: Node, grad: Any, owned: bool = False) -> None:
+    def add(self, node: Node, grad: RawArray | Tensor, owned: bool = False) -> None:
         if isinstance(grad, Tensor):  # with a graph of its own: its sums are recorded
             self._grads[node] = self._grads[node] + grad if node in self._grads else grad
         else:
@@ -117,7 +117,7 @@ class Recomputation:
             for a, p in zip(recompute.args, node.parents, strict=True)
         ]
 
-    def _make(self, node: Node, version: Any) -> None:
+    def _make(self, node: Node, version: tuple[Version, int] | None) -> None:
         """Finds the tensor of a node, or recomputes it from those of its parents, which are made first."""
         stack = [(node, version)]
         while stack:
@@ -145,7 +145,7 @@ class Recomputation:
                 self.tensors[node] = result[0] if first else result
                 stack.pop()
 
-    def _find(self, node: Node, version: Any) -> bool:
+    def _find(self, node: Node, version: tuple[Version, int] | None) -> bool:
         """Whether the tensor that this node made still exists, unchanged."""
         found = None if node.tensor is None else node.tensor()
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
@@ -166,7 +166,7 @@ def _recover(node: Node) -> None:
         node.vjp.recover()
 
 
-def _holds_floats(vjp: Any) -> bool:
+def _holds_floats(vjp: Vjp) -> bool:
     return any(is_inexact(a.dtype) for a in closure_arrays(vjp))
 
 
@@ -196,7 +196,7 @@ def _through(reference: Callable, args: list, node: Node, grad: Tensor) -> tuple
     return tuple(accumulator.found.get(n) for n in nodes)
 
 
-def _first(out: Any) -> Tensor:
+def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
     return out[0] if isinstance(out, tuple) else out
 
 
@@ -211,7 +211,7 @@ def entrance(x: Tensor) -> Tensor:
     return out
 
 
-def match(part: Any, node: Node) -> Tensor:
+def match(part: object, node: Node) -> Tensor:
     """Returns `part` as a Tensor in the shape, dtype and device of the node's output: see `unbroadcast`."""
     if node.shape is None:
         return part

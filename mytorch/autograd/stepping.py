@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import RawArray
 from ..core import engine
 from ..core.array import wrap
 from ..core.grad_accumulator import GradAccumulator, LazyGrad
@@ -63,7 +64,7 @@ class _Recorder(GradAccumulator):
         return result
 
 
-def steps_of(loss: Tensor, gradient: Any = None) -> list[Step]:
+def steps_of(loss: Tensor, gradient: Tensor | RawArray | None = None) -> list[Step]:
     """Returns what the engine does in `loss.backward(gradient)`, step by step; the graph stays as it is."""
     recorder = _Recorder()
     engine.backward([_root(loss, gradient)], True, recorder, None, recorder.input_grads)
@@ -75,7 +76,7 @@ def step_through(
     path: str | os.PathLike | None = None,
     model: Any = None,
     names: Mapping[str, Tensor] | None = None,
-    gradient: Any = None,
+    gradient: Tensor | RawArray | None = None,
 ) -> Picture:
     """Returns a page on which each click, or arrow key, runs one step of the backward pass.
 
@@ -118,7 +119,7 @@ def step_through(
     return page
 
 
-def value_text(grad: Any) -> str:
+def value_text(grad: object) -> str:
     """Returns a gradient as text: its value if it is short, else its shape and norm."""
     if grad is None:
         return "none"
@@ -173,7 +174,7 @@ class _Story:
         self.open = [steps[0].node]  # the last of them runs next
         self.grads: dict[Node, str] = {}
 
-    def told(self) -> list[dict[str, Any]]:
+    def told(self) -> list[dict[str, object]]:
         """Returns the data of the page: how it begins, then each step."""
         several = [n for n, count in self.expected.items() if count > 1]
         waiting = "".join([f" {self.titles[n]} will wait for {self.expected[n]}." for n in several[:3]])
@@ -221,7 +222,7 @@ class _Story:
         why = ", the last whose gate opened" if len(self.open) > 1 else ""
         return f"Next: {self.titles[self.open[-1]]}{why}."
 
-    def _shown(self, title: str, text: str, step: Step | None) -> dict[str, Any]:
+    def _shown(self, title: str, text: str, step: Step | None) -> dict[str, object]:
         """Returns what the page shows after a step, by the numbers of the boxes."""
         passed = {} if step is None else _by_parent(step)
         return {

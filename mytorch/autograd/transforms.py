@@ -192,7 +192,7 @@ def _jacobian_rows(out: Tensor, xs: Sequence[Tensor], strict: bool) -> tuple[Ten
 # Trees of tensors, and inputs of a transformation.
 
 
-def _leaves(tree: Any) -> Iterator[Tensor]:
+def _leaves(tree: object) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, (tuple, list)):
@@ -204,7 +204,7 @@ def _leaves(tree: Any) -> Iterator[Tensor]:
         raise TypeError(f"expected tensors, or tuples, lists and dicts of them, got {type(tree).__name__}")
 
 
-def _rebuild(tree: Any, leaves: Iterator) -> Any:
+def _rebuild(tree: object, leaves: Iterator) -> Any:
     """Returns a tree of the same structure with other leaves."""
     if isinstance(tree, (tuple, list)):
         return type(tree)([_rebuild(branch, leaves) for branch in tree])
@@ -213,7 +213,7 @@ def _rebuild(tree: Any, leaves: Iterator) -> Any:
     return next(leaves)
 
 
-def _enter(args: tuple, argnums: Argnums) -> tuple[list, Any, list[Tensor]]:
+def _enter(args: tuple, argnums: Argnums) -> tuple[list, object, list[Tensor]]:
     """Returns the arguments with new inputs at `argnums`, the trees of these inputs, and the inputs."""
     indices = argnums if isinstance(argnums, tuple) else (argnums,)
     if any(not -len(args) <= i < len(args) for i in indices):
@@ -232,7 +232,7 @@ def _run(func: Callable, args: list, kwargs: dict) -> Any:
         return func(*args, **kwargs)
 
 
-def _split_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+def _split_aux(result: object, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:

@@ -223,7 +223,7 @@ class Library:
                 beta, at_c + to_c, *call.c, *call.batch, compute, _DEFAULT_ALGORITHM, about=call.gemm,
             )  # fmt: skip
 
-    def call(self, name: str, *args: Any, about: object = "") -> None:
+    def call(self, name: str, *args: object, about: object = "") -> None:
         """Calls a function of cuBLAS; raises RuntimeError with its status unless that is 0."""
         status = getattr(self.functions, name)(*args)
         if status:

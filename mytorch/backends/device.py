@@ -30,7 +30,7 @@ class device(str):  # noqa: N801 - PyTorch's name
 
     __slots__ = ("type", "index")
 
-    def __new__(cls, name: Any, index: int | None = None) -> device:
+    def __new__(cls, name: DeviceLike, index: int | None = None) -> device:
         if isinstance(name, device):
             return name
         kind, number = _parse(name, index)
@@ -56,7 +56,7 @@ class device(str):  # noqa: N801 - PyTorch's name
         return device, (str(self),)
 
 
-def _parse(name: Any, index: int | None) -> tuple[str, int | None]:
+def _parse(name: str | int | None, index: int | None) -> tuple[str, int | None]:
     if isinstance(name, int) and not isinstance(name, bool):
         name, index = "cuda", name
     if not isinstance(name, str):
@@ -113,7 +113,7 @@ def is_available() -> bool:
     return device_count() > 0
 
 
-def as_device(name: Any) -> device:
+def as_device(name: DeviceLike) -> device:
     """Returns the device called `name`, with its index if it is a GPU; None means the CPU.
 
     While a program is captured, what will lie on its device is on the meta device.
@@ -184,7 +184,7 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-def set_default_device(name: Any) -> None:
+def set_default_device(name: DeviceLike) -> None:
     """Sets the device of new tensors, in this thread; None means the CPU.
 
     It holds for `zeros`, `randn`, `tensor`, … without `device=`; `with mytorch.device("cuda"):` sets it for a
@@ -205,7 +205,7 @@ def get_default_device() -> device:
     return thread.default_device or CPU
 
 
-def device_of_new(name: Any) -> device:
+def device_of_new(name: DeviceLike) -> device:
     """Returns the device called `name`; None means the default device."""
     return get_default_device() if name is None else as_device(name)
 
@@ -233,7 +233,7 @@ def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
     return np.concatenate(arrays, axis)
 
 
-def is_raw(x: Any) -> bool:
+def is_raw(x: object) -> bool:
     """Returns whether `x` is a raw array: NumPy's, CuPy's or a meta array."""
     if isinstance(x, raw_types):
         return True
@@ -241,7 +241,7 @@ def is_raw(x: Any) -> bool:
     return module is not None and isinstance(x, getattr(module, "ndarray", ()))
 
 
-def is_meta(x: Any) -> bool:
+def is_meta(x: object) -> bool:
     """Returns whether `x`, a raw array, an Array, a Tensor or a number, has a shape but no elements."""
     return getattr(x, "device", None) is META
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def get_default_dtype() -> np.dtype:
     return _default
 
 
-def set_default_dtype(dtype: Any) -> None:
+def set_default_dtype(dtype: DTypeLike) -> None:
     """Set the dtype that Python floats and float factories get; it must be a real floating-point one.
 
     >>> mytorch.set_default_dtype(mytorch.float64)
@@ -90,7 +90,7 @@ def set_default_dtype(dtype: Any) -> None:
     _default = dtype
 
 
-def as_dtype(dtype: Any) -> np.dtype:
+def as_dtype(dtype: DTypeLike) -> np.dtype:
     """Read a dtype from a NumPy dtype, a name ("float" is float32) or a class (Python's float is float64).
 
     Raises:
@@ -112,7 +112,7 @@ def as_dtype(dtype: Any) -> np.dtype:
     return found
 
 
-def dtype_of_number(x: Any) -> np.dtype:
+def dtype_of_number(x: object) -> np.dtype:
     """The dtype that a number has beside a tensor, Python's or NumPy's: bool, int64, or the default float."""
     if isinstance(x, (builtins.bool, np.bool)):
         return bool
@@ -146,7 +146,7 @@ def kind(dtype: np.dtype) -> builtins.int:
     return _KIND[dtype.kind]
 
 
-def promote_types(type1: Any, type2: Any) -> np.dtype:
+def promote_types(type1: DTypeLike, type2: DTypeLike) -> np.dtype:
     """The smallest dtype that PyTorch lets hold both: the higher kind wins, within a kind NumPy's rule.
 
     >>> mytorch.promote_types(mytorch.int64, mytorch.float16)
@@ -167,7 +167,7 @@ def promote_types(type1: Any, type2: Any) -> np.dtype:
     return common
 
 
-def can_cast(from_: Any, to: Any) -> builtins.bool:
+def can_cast(from_: DTypeLike, to: DTypeLike) -> builtins.bool:
     """Whether a result of dtype `from_` may be written into a tensor of dtype `to`: down within a kind, as
     int64 to int8, but not to a lower kind, nor from a number to bool.
 
@@ -200,7 +200,7 @@ def result_dtype(operands: Iterable[tuple[np.dtype, builtins.int]]) -> np.dtype:
     return result
 
 
-def finfo(dtype: Any) -> np.finfo:
+def finfo(dtype: DTypeLike) -> np.finfo:
     """Limits of a floating-point dtype: `max`, `min`, `eps`, `tiny`, `bits`.
 
     >>> mytorch.finfo(mytorch.float32).max
@@ -214,7 +214,7 @@ def finfo(dtype: Any) -> np.finfo:
     return np.finfo(dtype)
 
 
-def iinfo(dtype: Any) -> np.iinfo:
+def iinfo(dtype: DTypeLike) -> np.iinfo:
     """Limits of an integer dtype: `max`, `min`, `bits`.
 
     >>> mytorch.iinfo(mytorch.int8).max

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 
 def _no() -> bool:
@@ -24,13 +23,13 @@ def _yes() -> bool:
 class _Flags(ModuleType):
     """A library's settings, as a module, since programs import it: `import torch.backends.cudnn as cudnn`."""
 
-    def __init__(self, name: str, **settings: Any):
+    def __init__(self, name: str, **settings: object):
         super().__init__(f"mytorch.backends.{name}", f"PyTorch's settings of {name}; they have no effect.")
         self.__dict__.update(settings)
         sys.modules[self.__name__] = self
 
     @contextmanager
-    def flags(self, **settings: Any) -> Iterator[None]:
+    def flags(self, **settings: object) -> Iterator[None]:
         """Sets these, in a block."""
         before = dict(self.__dict__)
         self.__dict__.update(settings)

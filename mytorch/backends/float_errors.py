@@ -15,7 +15,7 @@ import numpy as np
 class _ErrState:
     """The same two functions with `np.errstate`."""
 
-    def set(self, _: Any) -> np.errstate:
+    def set(self, _: object) -> np.errstate:
         context = np.errstate(all="ignore")
         context.__enter__()
         return context

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import mytorch
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.models import GPT2, Llama
 from mytorch.models.generation import stream_text
 from mytorch.models.gguf import GGUFFile
@@ -55,8 +57,8 @@ class Chat:
 
     @classmethod
     def load(
-        cls, name_or_path: str | os.PathLike, system: str | None = None, dtype: Any = "float32",
-        device: Any = None, quantize: str | None = None,
+        cls, name_or_path: str | os.PathLike, system: str | None = None, dtype: DTypeLike = "float32",
+        device: DeviceLike = None, quantize: str | None = None,
     ) -> Chat:  # fmt: skip
         """Returns a conversation with a pretrained model.
 
@@ -89,7 +91,7 @@ class Chat:
         return cls(model, tokenizer, ChatTemplate.of_folder(folder), ends, system)
 
     @classmethod
-    def _of_gguf(cls, path: Path, system: str | None, dtype: Any, device: Any) -> Chat:
+    def _of_gguf(cls, path: Path, system: str | None, dtype: DTypeLike, device: DeviceLike) -> Chat:
         file = GGUFFile(path)
         tokenizer = from_gguf(file.metadata, str(path))
         source = file.metadata.get("tokenizer.chat_template")
@@ -103,11 +105,11 @@ class Chat:
             ChatTemplate(source, tokens), end_tokens(tokenizer), system,
         )  # fmt: skip
 
-    def __call__(self, text: str, max_new_tokens: int = 512, **options: Any) -> str:
+    def __call__(self, text: str, max_new_tokens: int = 512, **options: object) -> str:
         """Returns the answer to a message; the arguments are those of `stream`."""
         return "".join(self.stream(text, max_new_tokens, **options))
 
-    def stream(self, text: str, max_new_tokens: int = 512, **options: Any) -> Iterator[str]:
+    def stream(self, text: str, max_new_tokens: int = 512, **options: object) -> Iterator[str]:
         """Yields the answer to a message in pieces, as they are generated.
 
         Args:

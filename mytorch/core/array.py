@@ -22,6 +22,7 @@ import numpy as np
 from ..backends import dtypes
 from ..backends.device import (
     CPU,
+    DeviceLike,
     array_module,
     as_device,
     device,
@@ -31,6 +32,7 @@ from ..backends.device import (
     on,
     refuse_tracing,
 )
+from ..backends.dtypes import DTypeLike
 from .printing import array_text
 from .upcast import rounds_once
 
@@ -56,7 +58,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     __slots__ = ("_array", "__weakref__")
     __array_priority__ = 100
 
-    def __init__(self, data: Any, dtype: Any = None, device: Any = None):
+    def __init__(self, data: object, dtype: DTypeLike = None, device: DeviceLike = None):
         raw = data._array if isinstance(data, Array) else data
         if not is_raw(raw):
             raw = _from_python(raw, dtype)
@@ -203,7 +205,7 @@ for _name in NUMPY_METHODS:
     setattr(Array, _name, _method(_name))
 
 
-def _from_python(data: Any, dtype: Any) -> np.ndarray:
+def _from_python(data: object, dtype: DTypeLike) -> np.ndarray:
     """Returns a NumPy array of a number or of nested lists; Python floats get the default dtype."""
     leaf = data
     while isinstance(leaf, (list, tuple)):
@@ -230,7 +232,7 @@ def _from_python(data: Any, dtype: Any) -> np.ndarray:
     return raw
 
 
-def _to_numpy(data: Any) -> Any:
+def _to_numpy(data: object) -> object:
     if isinstance(data, (list, tuple)):
         return [_to_numpy(x) for x in data]
     inner = getattr(data, "data", None)  # a Tensor's Array
@@ -238,7 +240,7 @@ def _to_numpy(data: Any) -> Any:
     return data.cpu().numpy() if isinstance(data, Array) else data
 
 
-def _leaf_dtypes(data: Any) -> Iterator[np.dtype]:
+def _leaf_dtypes(data: object) -> Iterator[np.dtype]:
     if isinstance(data, (list, tuple)):
         for x in data:
             yield from _leaf_dtypes(x)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from ..backends.address import address_of
 from ..backends.device import RawArray, is_raw
 
+Vjp: TypeAlias = Callable | tuple | None  # of all arguments, or of each; None: freed, or no gradient
+
 _PLAIN = frozenset((int, float, bool, str, type(None), np.dtype))  # what most closures hold beside arrays
 
 
-def closure_arrays(vjp: Any) -> list[RawArray]:
+def closure_arrays(vjp: Vjp) -> list[RawArray]:
     """Returns the raw arrays that a vjp refers to."""
     held: list = []
     for f in vjp if isinstance(vjp, tuple) else (vjp,):
@@ -23,7 +26,7 @@ def closure_arrays(vjp: Any) -> list[RawArray]:
     return held
 
 
-def _add_arrays(f: Any, held: list) -> None:
+def _add_arrays(f: object, held: list) -> None:
     """Appends the arrays in the closure of `f`, its defaults, or its arguments if it is a partial."""
     if type(f) is functools.partial:
         values = [f.func, *f.args, *f.keywords.values()]
@@ -65,7 +68,7 @@ def extent(x: RawArray) -> tuple[int, int]:
     return low, high + x.itemsize
 
 
-def holds(vjp: Any, memory: tuple[int, int]) -> bool:
+def holds(vjp: Vjp, memory: tuple[int, int]) -> bool:
     """Returns whether a vjp refers to an array that overlaps with this range of addresses."""
     low, high = memory
     for held in closure_arrays(vjp):

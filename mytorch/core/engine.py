@@ -19,7 +19,7 @@ import numpy as np
 
 from ..backends.device import CPU, NO_CONTEXT, RawArray, on
 from ..backends.float_errors import IGNORE, errors
-from .closure import holds
+from .closure import Vjp, holds
 from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
 from .graph import Deferred, Node, OutputGrads, Version, check_versions
@@ -27,7 +27,7 @@ from .unbroadcast import match
 
 
 def backward(
-    roots: Sequence[tuple[Node, Any]],
+    roots: Sequence[tuple[Node, RawArray]],
     retain_graph: bool = False,
     accumulator: GradAccumulator | None = None,
     inputs: set[Node] | None = None,
@@ -130,7 +130,7 @@ def raw_input_grads(
     return result
 
 
-def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Any = None) -> tuple:
+def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
     """Returns what the node's vjp, or another in its place, returns for each parent; may be shorter.
 
     Where the output is complex, the gradient is conj(derivative) * g = conj(derivative * conj(g)): the vjp is
@@ -175,7 +175,7 @@ def conjugated(grad: Any) -> Any:
     return np.conj(grad) if grad is not None and grad.dtype.kind == "c" else grad
 
 
-def _holds_written(vjp: Any, version: Version, count: int) -> bool:
+def _holds_written(vjp: Vjp, version: Version, count: int) -> bool:
     """Whether the vjp holds an array in memory written since; its closure is searched only then."""
     return any([holds(vjp, memory) for memory in version.written_since(count)])
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.device import CPU, RawArray, device
-from .closure import extent
+from .closure import Vjp, extent
 
 MAX_RANGES = 16  # that a Version keeps apart
 
@@ -71,7 +71,7 @@ class Node:
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=(), recompute=None):
         self.name: str = name
         self.parents: tuple[Node | None, ...] = parents
-        self.vjp: Any = vjp
+        self.vjp: Vjp | Deferred = vjp
         self.shape: tuple[int, ...] | None = shape
         self.dtype: np.dtype = dtype
         self.device: device = device

@@ -31,6 +31,7 @@ from ..backends import dtypes
 from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on, thread
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
+from .closure import Vjp
 from .grad_mode import _state
 from .graph import Node, OutputGrads, new_recompute, shares_memory
 from .tensor import Tensor, View, from_raw
@@ -163,7 +164,7 @@ def _by_position(names: Sequence[str], args: tuple, kwargs: dict) -> tuple[tuple
     return args, rest
 
 
-def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list, device]:
+def unwrap(args: Sequence[object], name: str, numbers: bool = False) -> tuple[list, device]:
     """Returns the raw arrays of the arguments, other arguments as they are, and the device of the arrays.
 
     With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
@@ -196,13 +197,13 @@ def unwrap(args: Sequence[Any], name: str, numbers: bool = False) -> tuple[list,
     return raws, target
 
 
-def require_tensor(x: Any, name: str) -> None:
+def require_tensor(x: object, name: str) -> None:
     """Raises a TypeError unless `x` is a Tensor, an Array or a raw array."""
     if not isinstance(x, (Tensor, Array)) and not is_raw(x):
         raise TypeError(f"{name}(): expected a Tensor, got {type(x).__name__}")
 
 
-def _mixed(args: Sequence[Any], name: str) -> tuple[list, device]:
+def _mixed(args: Sequence[object], name: str) -> tuple[list, device]:
     """Unwraps arguments on several devices: a 0-d array on the CPU moves to the others, as a number would.
 
     Raises:
@@ -238,7 +239,7 @@ def promoted(raws: list, to_float: bool = False) -> list:
     return raws
 
 
-def common_dtype(raws: Sequence[Any]) -> np.dtype:
+def common_dtype(raws: Sequence[object]) -> np.dtype:
     """Returns the dtype of an operation on these arrays and numbers; None is ignored."""
     found = []
     for r in raws:
@@ -263,13 +264,13 @@ def _cast(r: Any, dtype: np.dtype) -> Any:
     return r if r.dtype == dtype else r.astype(dtype)
 
 
-def as_raw(result: Any) -> Any:
+def as_raw(result: object) -> RawArray:
     """Returns a NumPy scalar as a 0-d array, and an array as it is."""
     return result if type(result) is np.ndarray or is_raw(result) else np.asarray(result)
 
 
 def connect(
-    call: Callable, args: Sequence[Any], kwargs: dict, outs: Sequence[Tensor], vjp: Any, several: bool = False
+    call: Callable, args: Sequence, kwargs: dict, outs: Sequence[Tensor], vjp: Vjp, several: bool = False
 ) -> Node | None:
     """Records a call: gives its outputs a node, if an input needs a gradient.
 
@@ -295,7 +296,7 @@ def connect(
     return node
 
 
-def _record(call: Callable, args: Sequence[Any], kwargs: dict, raw: RawArray, vjp: Any) -> Node | None:
+def _record(call: Callable, args: Sequence[object], kwargs: dict, raw: RawArray, vjp: Vjp) -> Node | None:
     """The node that leads from `raw` to the tensors among `args`; None if none needs a gradient."""
     for a in args:
         if isinstance(a, Tensor) and (a._node is not None or a._view is not None):
@@ -342,7 +343,7 @@ def _output_grad(i: int, g: RawArray) -> OutputGrads:
     return OutputGrads({i: g})
 
 
-def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
+def _mark_view(out: Tensor, x: object, step: tuple) -> None:
     """Makes `out` a view of `x`, with its version and base, if they share memory."""
     if isinstance(x, Tensor) and shares_memory(out._data._array, x._data._array):
         out._version = x._version
@@ -352,7 +353,7 @@ def _mark_view(out: Tensor, x: Any, step: tuple) -> None:
 
 
 def _several(
-    call: Callable, args: Sequence[Any], kwargs: dict, raws: Sequence[Any], vjp: Any, view: bool
+    call: Callable, args: Sequence[object], kwargs: dict, raws: Sequence[RawArray], vjp: Vjp, view: bool
 ) -> tuple:
     outs = tuple(map(from_raw, map(as_raw, raws)))
     connect(call, args, kwargs, outs, vjp, several=True)

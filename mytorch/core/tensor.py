@@ -12,8 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, META, RawArray, as_device, device, device_of, is_raw, move, thread
-from ..backends.dtypes import get_default_dtype, is_inexact
+from ..backends.device import (
+    CPU,
+    META,
+    DeviceLike,
+    RawArray,
+    as_device,
+    device,
+    device_of,
+    is_raw,
+    move,
+    thread,
+)
+from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
 from .array import Array
 from .grad_mode import enable_grad
 from .graph import Node, Version, View, replay_views
@@ -60,8 +71,8 @@ class Tensor:
     __array_priority__ = 200
 
     def __init__(
-        self, data: Any = (), *sizes: int, requires_grad: bool = False, dtype: Any = None, device: Any = None,
-        grad_fn: Callable | None = None, grad_fn_name: str | None = None,
+        self, data: object = (), *sizes: int, requires_grad: bool = False, dtype: DTypeLike = None,
+        device: DeviceLike = None, grad_fn: Callable | None = None, grad_fn_name: str | None = None,
     ):  # fmt: skip
         if isinstance(data, Tensor) and not sizes:
             data = data.data
@@ -82,7 +93,7 @@ class Tensor:
         self._grad = self._node = self._view = self.grad_slot = self._post_hooks = None
         self._version = Version()
 
-    def _set_data(self, value: Any) -> None:
+    def _set_data(self, value: object) -> None:
         self._data = value.data if isinstance(value, (Array, Tensor)) else Array(value)
 
     data = property(attrgetter("_data"), _set_data, doc="The Array of the values; it may be set to a Tensor.")
@@ -163,7 +174,7 @@ class Tensor:
             self._watch(Node("leaf", (), None, self._data._array.shape, self.dtype, self.device))
         return self
 
-    def _set_grad(self, value: Any) -> None:
+    def _set_grad(self, value: object) -> None:
         if value is not None:
             if not isinstance(value, Array):
                 value = value.data if isinstance(value, Tensor) else Array(value)
@@ -342,7 +353,7 @@ class Tensor:
         return Tensor._rebuild, (type(self), self.data, self.requires_grad)
 
     @staticmethod
-    def _rebuild(kind: type, data: Any, requires_grad: bool) -> Tensor:
+    def _rebuild(kind: type, data: RawArray, requires_grad: bool) -> Tensor:
         out = kind.__new__(kind)
         out._set(Array(data))
         return out.requires_grad_(requires_grad)
@@ -389,7 +400,7 @@ def version_of(x: Tensor) -> int:
     return x._version.count
 
 
-def raw_of(x: Any, device: Any = None) -> RawArray:
+def raw_of(x: object, device: DeviceLike = None) -> RawArray:
     """Returns the raw array of a Tensor, an Array, a raw array or numbers; moved to `device` if given."""
     if isinstance(x, Tensor):
         x = x.data

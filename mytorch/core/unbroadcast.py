@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
     return grad if device_of(grad) is node.device else move(grad, node.device)
 
 
-def shape_error(raws: Sequence[Any]) -> str | None:
+def shape_error(raws: Sequence[RawArray]) -> str | None:
     """Returns PyTorch's message for the first two arrays whose shapes can't be broadcast together."""
     so_far: tuple[int, ...] = ()
     for shape in [r.shape for r in raws if is_raw(r)]:

@@ -82,7 +82,7 @@ def rounds_once(function: Callable, is_half: Callable[[np.dtype], bool] = dtypes
     return call
 
 
-def half_dtype(args: Iterable[Any], is_half: Callable[[np.dtype], bool]) -> np.dtype | None:
+def half_dtype(args: Iterable[object], is_half: Callable[[np.dtype], bool]) -> np.dtype | None:
     """Returns the dtype of the floats among the arrays in `args` if they have only one, and it is half."""
     found = None
     for a in args:
@@ -95,7 +95,7 @@ def half_dtype(args: Iterable[Any], is_half: Callable[[np.dtype], bool]) -> np.d
     return found
 
 
-def upcast(x: Any) -> Any:
+def upcast(x: object) -> Any:
     """Returns an array of half precision, or those in a list, as float32; anything else as it is."""
     if type(x) is list:  # the gradients of several results
         return [upcast(item) for item in x]
@@ -109,5 +109,5 @@ def downcast(x: Any, dtype: np.dtype) -> Any:
     return x.astype(dtype) if getattr(x, "dtype", None) == FLOAT32 else x
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return type(x) is np.ndarray or (hasattr(x, "astype") and not isinstance(x, np.generic))

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import amp
 from ..accelerate.grad_scaler import GradScaler as _GradScaler
+from ..backends.dtypes import DTypeLike
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
@@ -14,7 +15,7 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 class autocast(amp.autocast):  # noqa: N801 - PyTorch's name
     """`amp.autocast("cuda", …)`."""
 
-    def __init__(self, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True):
+    def __init__(self, enabled: bool = True, dtype: DTypeLike = None, cache_enabled: bool = True):
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 

@@ -60,7 +60,7 @@ class CUDAGraph:
         """Ends the capture."""
         self._end(None, None, None)
 
-    def _end(self, *error: Any) -> None:
+    def _end(self, *error: object) -> None:
         if self._capture is None:
             raise RuntimeError("capture_end() without capture_begin()")
         capture, self._capture = self._capture, None
@@ -135,7 +135,7 @@ class graph:  # noqa: N801 - PyTorch's name
             self._context.__exit__(None, None, None)
             raise
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self.cuda_graph._end(*error)
         finally:

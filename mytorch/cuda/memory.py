@@ -11,7 +11,7 @@ before a step, `max_memory_allocated()` after it returns the peak of the step.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..backends import device as devices
 from ..backends import graphs
@@ -121,7 +121,7 @@ def _hook_class() -> type:
     class Peaks(cupy().cuda.MemoryHook):
         name = _HOOK
 
-        def malloc_postprocess(self, *, device_id: int, mem_ptr: int, **facts: Any) -> None:
+        def malloc_postprocess(self, *, device_id: int, mem_ptr: int, **facts: object) -> None:
             if mem_ptr:
                 _update_peaks(device_id)
 

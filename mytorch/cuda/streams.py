@@ -26,7 +26,7 @@ class Stream:
     """
 
     def __init__(self, device: devices.device | str | int | None = None, priority: int = 0):
-        options: dict[str, Any] = {"non_blocking": True}
+        options: dict[str, object] = {"non_blocking": True}
         if priority:
             version = cupy().__version__
             if int(version.split(".")[0]) < 14:

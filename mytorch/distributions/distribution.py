@@ -120,7 +120,7 @@ class Distribution:
     def _extended_shape(self, sample_shape: Sequence[int] = ()) -> Size:
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
-    def _validate_sample(self, value: Any) -> None:
+    def _validate_sample(self, value: object) -> None:
         """Raises ValueError unless `value` is a Tensor of a fitting shape within the support."""
         if not isinstance(value, Tensor):
             raise ValueError(f"The value argument to log_prob must be a Tensor, got {type(value).__name__}")

@@ -15,9 +15,10 @@ Understanding", 2018, https://arxiv.org/abs/1810.04805
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
 
 from mytorch import Tensor, nn
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.nn import functional as F
 
 from . import hugging_face
@@ -200,7 +201,7 @@ class Bert(PretrainedModel):
 
     @classmethod
     def from_pretrained(
-        cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
+        cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None, pooler: bool = False,
     ) -> Bert:  # fmt: skip
         """Returns a pretrained model; heads for tasks in the file are left out.

@@ -68,7 +68,7 @@ class ModelConfig:
         return cls.from_dict(read_json(path), path)
 
     @classmethod
-    def from_dict(cls, content: Any, path: str | PathLike) -> ModelConfig:
+    def from_dict(cls, content: object, path: str | PathLike) -> ModelConfig:
         """Returns the configuration of these fields; errors name the file that they come from."""
         try:
             if not isinstance(content, dict):

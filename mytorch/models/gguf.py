@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from mytorch import nn
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.nn.functional.quantization import FORMATS, Quantized
 from mytorch.nn.functional.quantization import quantized as requantized
 from mytorch.nn.layers.rotary import rotary_frequencies
@@ -75,7 +77,7 @@ class GGUFFile:
             raise ValueError(f"can't load {path}: no GGUF file, or truncated or damaged: {error}") from error
         self.tensors = {tensor.name: tensor for tensor in reader.tensors}
 
-    def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
         """Returns an option; raises ValueError if it is missing without default, or of another type."""
         value = self.metadata.get(key, default)
         if not isinstance(value, kind):
@@ -123,7 +125,7 @@ def config_of(file: GGUFFile) -> LlamaConfig:
     return config
 
 
-def _scaling(file: GGUFFile, kind: str, config: LlamaConfig) -> dict[str, Any] | None:
+def _scaling(file: GGUFFile, kind: str, config: LlamaConfig) -> dict[str, object] | None:
     """Returns the scaling of the rotary embedding."""
     number, length = (int, float), file.metadata.get(f"{kind}.rope.scaling.original_context_length")
     if "rope_freqs.weight" in file.tensors:  # the divisors of Llama 3's frequencies
@@ -221,7 +223,7 @@ def _replace(model: Llama, name: str, module: nn.Module) -> None:
 
 
 def load(
-    path: str | os.PathLike, dtype: Any = "float32", device: Any = None, quantized: bool = False
+    path: str | os.PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None, quantized: bool = False
 ) -> Llama:
     """Returns the model in a GGUF file, in evaluation mode.
 

@@ -19,12 +19,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import mytorch
 from mytorch import nn
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.core.tensor import from_raw
 from mytorch.utils import atomic_write
 from mytorch.utils.reading import open_regular, read_json
@@ -132,8 +134,8 @@ def read_weights(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def load(
-    model_class: type[PretrainedModel], path_or_name: str | os.PathLike, dtype: Any, device: Any,
-    revision: str | None, **changes: Any,
+    model_class: type[PretrainedModel], path_or_name: str | os.PathLike, dtype: DTypeLike, device: DeviceLike,
+    revision: str | None, **changes: object,
 ) -> PretrainedModel:  # fmt: skip
     """Returns a pretrained model; see `PretrainedModel.from_pretrained`.
 

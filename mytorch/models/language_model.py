@@ -116,8 +116,8 @@ class LanguageModel(PretrainedModel):
         )
 
     def generate(
-        self, prompts: Prompts, max_new_tokens: int, *args: Any, num_beams: int = 1,
-        length_penalty: float = 1.0, **options: Any,
+        self, prompts: Prompts, max_new_tokens: int, *args: object, num_beams: int = 1,
+        length_penalty: float = 1.0, **options: object,
     ) -> Tensor | list[list[int]]:  # fmt: skip
         """Returns the prompts and their new tokens.
 
@@ -142,7 +142,7 @@ class LanguageModel(PretrainedModel):
         ]
 
 
-def prompt_and_new(row: list[int], prompt: int, options: dict[str, Any]) -> list[int]:
+def prompt_and_new(row: list[int], prompt: int, options: dict[str, object]) -> list[int]:
     """Returns a row of tokens up to the stop token or string with which it ended."""
     stop_tokens, stop_strings = options.get("stop_tokens", ()), options.get("stop_strings", ())
     for end in range(prompt + 1, len(row) + 1):

@@ -21,10 +21,11 @@ import functools
 import math
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import mytorch
 from mytorch import Tensor, nn
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 
@@ -129,7 +130,7 @@ class Llama(LanguageModel):
 
     @classmethod
     def from_pretrained(
-        cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
+        cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None, quantized: bool = False,
     ) -> Llama:  # fmt: skip
         """Returns a pretrained model, also that of a GGUF file; see `PretrainedModel.from_pretrained`.

@@ -120,7 +120,7 @@ class LlamaConfig(ModelConfig):
         config.qk_norm = kind == "qwen3"
         return config
 
-    def to_hugging_face(self) -> dict[str, Any]:
+    def to_hugging_face(self) -> dict[str, object]:
         """Returns the content of Hugging Face's config.json.
 
         Raises:

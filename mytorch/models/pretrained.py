@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import mytorch
 from mytorch import nn
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.nn.functional.quantization import BLOCK
 
 from . import hugging_face
@@ -46,7 +48,7 @@ class PretrainedModel(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, path_or_name: str | PathLike, dtype: Any = "float32", device: Any = None,
+        cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None,
     ):  # fmt: skip
         """Returns the model in a folder or file, or of a name on the Hugging Face Hub, in evaluation mode.

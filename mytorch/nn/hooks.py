@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..core.op import op
@@ -136,7 +136,7 @@ class Gradients:
             return type(result)(self._passed(result, self._saw_outputs))
         return self._passed((result,), self._saw_outputs)[0] if isinstance(result, Tensor) else result
 
-    def _passed(self, values: Any, saw: Callable) -> tuple:
+    def _passed(self, values: Iterable, saw: Callable) -> tuple:
         values = list(values)
         positions = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
         if positions:

@@ -68,7 +68,7 @@ class Module(Hooked, Convertible):
                 return entries[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._claim(name, "_parameters", "parameters")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.array import Array
 from ..core.tensor import Tensor
 
@@ -19,7 +17,7 @@ class Parameter(Tensor):
     True
     """
 
-    def __init__(self, data: Any, requires_grad: bool = True):
+    def __init__(self, data: object, requires_grad: bool = True):
         super().__init__(data)
         if isinstance(data, Tensor):
             self._version = data._version
@@ -43,7 +41,7 @@ class Buffer(Tensor):
 
     __slots__ = ("persistent",)
 
-    def __init__(self, data: Any, *, persistent: bool = True):
+    def __init__(self, data: object, *, persistent: bool = True):
         super().__init__(data)
         if isinstance(data, Tensor):
             self._version = data._version

@@ -14,7 +14,7 @@ from .parameter import Parameter
 class _Parameters(Module):
     """Base of both: each value is an attribute, so a Parameter is registered; a Tensor becomes one."""
 
-    def _put(self, name: str, value: Any) -> None:
+    def _put(self, name: str, value: object) -> None:
         if isinstance(value, Tensor) and not isinstance(value, Parameter):
             value = Parameter(value)
         setattr(self, name, value)
@@ -50,7 +50,7 @@ class ParameterList(_Parameters):
     2
     """
 
-    def __init__(self, values: Iterable[Any] | None = None):
+    def __init__(self, values: Iterable[object] | None = None):
         super().__init__()
         self._size = 0
         if values is not None:
@@ -67,7 +67,7 @@ class ParameterList(_Parameters):
             return type(self)([self[i] for i in range(*index.indices(len(self)))])
         return getattr(self, self._key(index))
 
-    def __setitem__(self, index: int, value: Any) -> None:
+    def __setitem__(self, index: int, value: object) -> None:
         self._put(self._key(index), value)
 
     def _key(self, index: SupportsIndex) -> str:
@@ -76,13 +76,13 @@ class ParameterList(_Parameters):
             raise IndexError(f"index {index} is out of range for {count} values")
         return str(index % count)
 
-    def append(self, value: Any) -> ParameterList:
+    def append(self, value: object) -> ParameterList:
         """Appends a value."""
         self._size += 1
         self[-1] = value
         return self
 
-    def extend(self, values: Iterable[Any]) -> ParameterList:
+    def extend(self, values: Iterable[object]) -> ParameterList:
         """Appends values."""
         if isinstance(values, Tensor) or not isinstance(values, Iterable):
             raise TypeError(
@@ -92,7 +92,7 @@ class ParameterList(_Parameters):
             self.append(value)
         return self
 
-    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
+    def __iadd__(self, values: Iterable[object]) -> ParameterList:
         return self.extend(values)
 
     def _named(self) -> Iterator[tuple[str, Any]]:
@@ -136,7 +136,7 @@ class ParameterDict(_Parameters):
             raise AttributeError(f"the ParameterDict has no key {key!r}, only {list(self._keys)}")
         return getattr(self, key)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         if not isinstance(key, str):
             raise TypeError(f"a ParameterDict's keys are strings, got {key!r}")
         if key not in self._keys and hasattr(self, key):
@@ -157,11 +157,11 @@ class ParameterDict(_Parameters):
     def values(self) -> Iterable[Any]:
         return (self[key] for key in self._keys)
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """Returns the value of a key, or the default."""
         return getattr(self, key) if key in self._keys else default
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> Any:
         """Returns the value of a key, set to the default if the key is new."""
         if key not in self:
             self[key] = default
@@ -188,7 +188,7 @@ class ParameterDict(_Parameters):
         """Returns another ParameterDict with the same values."""
         return type(self)(dict(self.items()))
 
-    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+    def fromkeys(self, keys: Iterable[str], default: object = None) -> ParameterDict:
         """Returns a new ParameterDict with these keys and one value."""
         return type(self)(dict.fromkeys(keys, default))
 

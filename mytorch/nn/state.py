@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def entries(module: Module) -> Iterator[tuple[str, Tensor]]:
                 yield path + name, tensor
 
 
-def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Module, state: Mapping[str, object], strict: bool, assign: bool) -> IncompatibleKeys:
     """Loads `state` into the tensors of the module; checks everything before changing any."""
     if not isinstance(state, Mapping):
         raise TypeError(f"expected state_dict to be dict-like, got {type(state).__name__}")
@@ -95,7 +95,7 @@ def _check_meta(name: str, value: Array, errors: list[str]) -> None:
     )  # fmt: skip
 
 
-def _renamed(state: Mapping[str, Any], current: dict[str, Tensor]) -> Mapping[str, Any]:
+def _renamed(state: Mapping[str, object], current: dict[str, Tensor]) -> Mapping[str, object]:
     """Gives g and v of an old weight norm, `weight_g` and `weight_v`, the names they have as originals."""
     for name in current:
         found = name not in state and re.fullmatch(r"(.*)parametrizations\.(\w+)\.original([01])", name)
@@ -109,7 +109,7 @@ def _quoted(names: list[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _read(name: str, value: Any, errors: list[str]) -> Array | None:
+def _read(name: str, value: object, errors: list[str]) -> Array | None:
     """Returns the value as an Array: of a Tensor, an Array, a NumPy or CuPy array, or another library's
     tensor."""
     if isinstance(value, Tensor):

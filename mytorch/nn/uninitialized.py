@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..core.array import Array
 from ..core.tensor import Tensor
 from ..ops import empty
@@ -52,7 +54,7 @@ class Uninitialized:
         )
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return _raw_data(self).dtype
 
     @property
@@ -89,7 +91,7 @@ class UninitializedParameter(Uninitialized, Parameter):
         out.__class__ = cls
         return out
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         pass
 
 
@@ -104,10 +106,10 @@ class UninitializedBuffer(Uninitialized, Tensor):
         out.__class__ = cls
         return out
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         pass
 
 
-def is_lazy(tensor: Any) -> bool:
+def is_lazy(tensor: object) -> bool:
     """Returns whether it is an uninitialized parameter or buffer."""
     return isinstance(tensor, Uninitialized)

@@ -24,7 +24,7 @@ def _kind(x: Tensor) -> str:
     return thread.tracer.device.type if kind == "meta" and thread.tracer is not None else kind
 
 
-def in_half(args: Sequence[Any], kinds: tuple[str, ...] = ("cpu", "cuda")) -> list[Any]:
+def in_half(args: Sequence[object], kinds: tuple[str, ...] = ("cpu", "cuda")) -> list[Any]:
     """Returns the arguments of a product: Tensors of float32 and of half precision in autocast's dtype.
 
     Args:
@@ -34,12 +34,12 @@ def in_half(args: Sequence[Any], kinds: tuple[str, ...] = ("cpu", "cuda")) -> li
     return [_cast(x, wanted.get(_kind(x))) if isinstance(x, Tensor) else x for x in args]
 
 
-def in_half_on_a_gpu(args: Sequence[Any]) -> list[Any]:
+def in_half_on_a_gpu(args: Sequence[object]) -> list[Any]:
     """Returns the arguments of a product that PyTorch's autocast leaves as it is on the CPU."""
     return in_half(args, ("cuda",))
 
 
-def in_widest(args: Sequence[Any]) -> list[Any]:
+def in_widest(args: Sequence[object]) -> list[Any]:
     """Returns the arguments of a sum of products: on a GPU half Tensors as float32, beside one of float32."""
     if "cuda" not in _state.autocast or not any(
         isinstance(x, Tensor) and _kind(x) == "cuda" and x.dtype == np.float32 for x in args
@@ -48,21 +48,21 @@ def in_widest(args: Sequence[Any]) -> list[Any]:
     return in_float32(args)
 
 
-def sum_in_widest(args: Sequence[Any]) -> list[Any]:
+def sum_in_widest(args: Sequence[object]) -> list[Any]:
     """Returns the arguments of a function that adds the first two, of which a half one becomes float32 beside
     one of float32, as in any sum; on a device with autocast."""
     x, y, *others = args
     return [*in_float32((x, y)), *others] if np.float32 in (x.dtype, y.dtype) else list(args)
 
 
-def in_float32(args: Sequence[Any]) -> list[Any]:
+def in_float32(args: Sequence[object]) -> list[Any]:
     """Returns the arguments of a loss: half Tensors as float32, on a device with autocast."""
     return [
         _cast(x, FLOAT32) if isinstance(x, Tensor) and _kind(x) in _state.autocast else x for x in args
     ]
 
 
-def loss_in_float32(args: Sequence[Any]) -> list[Any]:
+def loss_in_float32(args: Sequence[object]) -> list[Any]:
     """Returns the arguments of a loss that reads half logits, and whose last argument is its dtype."""
     logits, *others, dtype = args
     if dtype is None and is_half(logits.dtype) and _kind(logits) in _state.autocast:

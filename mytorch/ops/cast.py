@@ -45,7 +45,7 @@ class TensorType(type):
             )
         return Tensor(*args, dtype=cls.dtype, device=cls.device)
 
-    def __instancecheck__(cls, x: Any) -> bool:
+    def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, (Tensor, Array)) and str(x.dtype) == cls.dtype and x.device.type == cls.device
 
 
@@ -144,7 +144,7 @@ def read_target(
     return dtype, device
 
 
-def _dtype_or_refuse(a: Any) -> Any:
+def _dtype_or_refuse(a: object) -> object:
     """Returns the dtype that a positional argument of `to` means.
 
     Raises:

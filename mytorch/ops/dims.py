@@ -7,7 +7,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def canonical_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def as_sizes(args: Any, name: str) -> tuple[int, ...]:
+def as_sizes(args: object, name: str) -> tuple[int, ...]:
     """The ints in `(2, 3)` or `((2, 3),)`, or one int."""
     if type(args) is not tuple and not isinstance(args, Sequence):
         args = (args,)
@@ -127,7 +127,7 @@ def _renamed(kwargs: dict, name: str) -> dict:
     return renamed
 
 
-def _integer(dim: Any) -> int:
+def _integer(dim: object) -> int:
     if isinstance(dim, bool):
         raise TypeError(f"a dim is an int, got {dim!r}")
     try:

@@ -182,7 +182,7 @@ def narrow(input, dim, start, length):
 # Reading an index.
 
 
-def _read(x: Tensor, index: Any) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
+def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | RawArray]]:
     """The basic part (None: all of x), and the index arrays by their dim in its result."""
     if isinstance(index, list) and _is_like_a_tuple(index):
         index = tuple(index)
@@ -244,7 +244,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
     return None if whole else (*basic, ...), arrays
 
 
-def _item(i: Any, x: Tensor) -> Any:
+def _item(i: object, x: Tensor) -> Any:
     """One item of an index: an int, slice, None, `…`, or an array of integers or bools on x's device."""
     if type(i) in _PLAIN:
         _check_step(i)
@@ -264,7 +264,7 @@ def _item(i: Any, x: Tensor) -> Any:
         ) from None
 
 
-def _array_of(i: Any) -> np.ndarray:
+def _array_of(i: object) -> np.ndarray:
     try:
         array = np.asarray(i)
     except ValueError as error:
@@ -272,7 +272,7 @@ def _array_of(i: Any) -> np.ndarray:
     return array if array.size else array.astype(np.int64)
 
 
-def _index_array(i: Any, x: Tensor) -> Any:
+def _index_array(i: object, x: Tensor) -> Any:
     raw, target = raw_of(i), x.device
     if raw.dtype.kind not in "iub":
         raise IndexError(f"tensors used as indices must be of an integer dtype or bool, got {raw.dtype}")
@@ -289,12 +289,12 @@ def _index_array(i: Any, x: Tensor) -> Any:
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
 
 
-def _check_step(i: Any) -> None:
+def _check_step(i: object) -> None:
     if type(i) is slice and i.step is not None and i.step <= 0:
         raise ValueError(f"step must be greater than zero, got {i.step}")
 
 
-def _dims_taken(i: Any) -> int:
+def _dims_taken(i: object) -> int:
     """Returns the number of dims of the tensor that an item of an index stands for."""
     if type(i) in _PLAIN:
         return 0 if i is None or i is Ellipsis else 1

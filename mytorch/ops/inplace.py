@@ -72,7 +72,7 @@ def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tenso
     return _write(x, value, index, name)
 
 
-def _write(x: Tensor, value: Any, index: Any, name: str) -> Tensor:
+def _write(x: Tensor, value: object, index: object, name: str) -> Tensor:
     """As `write`, into memory that can be written."""
     wanted = recorded((x, value)) and is_inexact(x.dtype)
     if wanted:
@@ -103,7 +103,7 @@ def _write(x: Tensor, value: Any, index: Any, name: str) -> Tensor:
     return x
 
 
-def _record_write(x: Tensor, value: Any, index: Any, name: str) -> None:
+def _record_write(x: Tensor, value: object, index: object, name: str) -> None:
     """Records the write in the history of `x`, or of the tensor that it is a view of."""
     owner, replay = (x, ()) if x._view is None else (x._view.base, x._view.replay)
     raw, before = raw_of(owner), owner._node

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -153,7 +152,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([reshape(x, -1, 1) if x.ndim < 2 else x for x in tensors], 1)
 
 
-def _not_empty(tensors: Any, name: str) -> Sequence[Tensor]:
+def _not_empty(tensors: object, name: str) -> Sequence[Tensor]:
     tensors = _require_list(tensors, name)
     if not tensors:
         raise RuntimeError(f"{name}(): expected a non-empty list of tensors")
@@ -198,7 +197,7 @@ def _each(tensors: tuple, name: str, function: Callable) -> Tensor | tuple[Tenso
     return tuple([function(x) for x in _require_list(tensors, name)])
 
 
-def _require_list(tensors: Any, name: str) -> Sequence[Tensor]:
+def _require_list(tensors: object, name: str) -> Sequence[Tensor]:
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{name}(): expected a list or tuple of tensors, got {type(tensors).__name__}")
     for i, x in enumerate(tensors):

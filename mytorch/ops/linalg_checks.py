@@ -11,6 +11,7 @@ import numpy as np
 
 from ..backends.device import RawArray
 from ..backends.dtypes import is_half, is_inexact
+from ..core.tensor import Tensor
 
 
 class LinAlgError(RuntimeError, np.linalg.LinAlgError):
@@ -66,7 +67,7 @@ def transposed(x: Any) -> Any:
     return np.swapaxes(x, -1, -2)
 
 
-def refuse_complex(name: str, x: Any) -> None:
+def refuse_complex(name: str, x: Tensor | RawArray) -> None:
     """Raises NotImplementedError where a gradient's formula is for real matrices only."""
     if x.dtype.kind == "c":
         raise NotImplementedError(f"linalg.{name}: the gradient is not implemented for {x.dtype}")

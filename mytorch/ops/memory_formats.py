@@ -6,8 +6,6 @@ speed of PyTorch's convolutions.
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = [
     "channels_last", "channels_last_3d", "contiguous_format", "memory_format", "preserve_format",
 ]  # fmt: skip
@@ -40,7 +38,7 @@ channels_last = memory_format("channels_last", 4)
 channels_last_3d = memory_format("channels_last_3d", 5)
 
 
-def check_format(format: Any, ndim: int, name: str) -> None:
+def check_format(format: object, ndim: int, name: str) -> None:
     """Raises unless `format` is None or a format of tensors with this number of dims."""
     if format is None:
         return

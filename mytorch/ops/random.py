@@ -74,7 +74,7 @@ def _scaled(draw: Callable, scale: float, shift: float) -> Callable:
     return lambda *how: upcast(draw(*how)) * float(scale) + float(shift)
 
 
-def tensor_argument(x: Any, name: str) -> Tensor:
+def tensor_argument(x: object, name: str) -> Tensor:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, got {type(x).__name__}")
     return x

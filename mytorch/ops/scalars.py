@@ -16,14 +16,14 @@ from ..core.tensor import Tensor
 Number: TypeAlias = bool | int | float | complex | np.generic
 
 
-def integer(x: Any, name: str) -> int:
+def integer(x: object, name: str) -> int:
     """`x` as an int, if it is an integer of any kind, but not a bool."""
     if isinstance(x, bool) or not hasattr(x, "__index__"):
         raise TypeError(f"{name}(): expected an integer, got {x!r}")
     return operator.index(x)
 
 
-def number(x: Any, name: str) -> Number:
+def number(x: object, name: str) -> Number:
     """A Python number; of a 0-d tensor or a NumPy scalar, its value."""
     if isinstance(x, (Tensor, Array, np.ndarray, np.generic)) and x.ndim == 0:
         return x.item()
@@ -32,7 +32,7 @@ def number(x: Any, name: str) -> Number:
     return x
 
 
-def without_dims(x: Any) -> Any:
+def without_dims(x: object) -> Any:
     """The value of a 0-d tensor without a graph, which counts as a number; anything else as it is."""
     if isinstance(x, (Tensor, Array)) and x.ndim == 0 and not x.requires_grad:
         return x.item()

@@ -18,7 +18,6 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -230,7 +229,7 @@ def bind_gradients(params: Iterable[Tensor]) -> None:
         FlatBuffer(alike, values=False)
 
 
-def ranges(keys: Sequence[Any]) -> Iterator[tuple[int, int]]:
+def ranges(keys: Sequence[object]) -> Iterator[tuple[int, int]]:
     """Yields the longest ranges (first, last + 1) of equal keys; those that are None are left out."""
     first = 0
     for i in range(1, len(keys) + 1):

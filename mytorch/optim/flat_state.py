@@ -120,7 +120,7 @@ class FlatState:
         keys = self._keys if self.counts_on_device else self._scalar_keys()
         return ranges([None if p.grad is None else k for p, k in zip(self.buffer.params, keys, strict=True)])
 
-    def _scalar_keys(self) -> list[Any]:
+    def _scalar_keys(self) -> list[object]:
         """Returns a key for each parameter; keys are equal if all scalars are."""
         if not self.scalars:
             return list(self._initialized)

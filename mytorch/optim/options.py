@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ def _is_not_negative(x: float) -> bool:
 
 
 # option: (whether a number is valid, the message of the ValueError)
-RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+RANGES: dict[str, tuple[Callable[..., bool], str]] = {
     "lr": (_is_not_negative, "Invalid learning rate: {}"),
     "eps": (_is_not_negative, "Invalid epsilon value: {}"),
     "rho": (lambda x: 0 <= x <= 1, "Invalid rho value: {}"),
@@ -30,7 +30,7 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }  # fmt: skip
 
 
-def checked_options(arguments: dict[str, Any], unchecked: Collection[str] = ()) -> dict[str, Any]:
+def checked_options(arguments: dict[str, object], unchecked: Collection[str] = ()) -> dict[str, Any]:
     """Returns the options among the arguments of an optimizer's `__init__`, its `locals()`.
 
     Args:
@@ -52,7 +52,7 @@ def checked_options(arguments: dict[str, Any], unchecked: Collection[str] = ()) 
     return options
 
 
-def check_kind(name: str, ours: Any, loaded: Any) -> None:
+def check_kind(name: str, ours: object, loaded: object) -> None:
     """Raises ValueError if a loaded value takes the place of a number, and isn't one; also in lists."""
     if _is_number(ours) and not _is_number(loaded):
         raise ValueError(f"{name} must be a number, got {loaded!r}")
@@ -63,11 +63,11 @@ def check_kind(name: str, ours: Any, loaded: Any) -> None:
             check_kind(f"{name}[{i}]", x, y)
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     return isinstance(x, (int, float, np.number, Tensor)) and not isinstance(x, bool)
 
 
-def _check_betas(betas: Any) -> None:
+def _check_betas(betas: Sequence[float | Tensor]) -> None:
     if len({isinstance(beta, Tensor) for beta in betas}) > 1:
         raise ValueError("betas must be either both floats or both Tensors, got one of each")
     for i, beta in enumerate(betas):
@@ -82,7 +82,7 @@ def _check_one_element(name: str, value: Tensor) -> None:
         raise ValueError(f"Tensor {name} must be 1-element, got shape {tuple(value.shape)}")
 
 
-def check_not_tensors(options: dict[str, Any]) -> None:
+def check_not_tensors(options: dict[str, object]) -> None:
     """Raises ValueError if an option is a Tensor, which PyTorch refuses for foreach without capturable."""
     for name, value in options.items():
         if isinstance(value, Tensor):

@@ -33,7 +33,7 @@ def params_of(params: Tensor | Params) -> ParamGroup:
     return {"params": [p for _, p in named], "param_names": [name for name, _ in named]}
 
 
-def check_param(p: Any) -> None:
+def check_param(p: object) -> None:
     """Raises unless `p` is a leaf tensor of a floating-point or complex dtype."""
     if not isinstance(p, Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")

@@ -143,7 +143,7 @@ def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor
 
 
 @no_grad()
-def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -> None:
+def update_bn(loader: Iterable[object], model: Module, device: str | None = None) -> None:
     """Recomputes the running statistics of all batch norms, which averaged weights need.
 
     Args:

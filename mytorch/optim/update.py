@@ -14,6 +14,7 @@ from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 from ..nn.functional.composite import Unsupported, use_fused
 from ..nn.fused_ops import registry
+from .param_groups import ParamGroup
 
 CHUNK = 1 << 16  # elements: with gradient, state and scratch they stay in the cache
 CHUNK_CUDA = 1 << 24  # a GPU wants long vectors; this only bounds the scratch memory
@@ -37,7 +38,7 @@ class Chunk:
     scratch: RawArray
     spare: RawArray
 
-    def penalized_grad(self, group: dict[str, Any]) -> RawArray:
+    def penalized_grad(self, group: ParamGroup) -> RawArray:
         """Returns grad (-grad if maximize) + weight_decay data, which is not to be written.
 
         That is the gradient of an L2-penalized loss. If the decay is decoupled, the data shrink by themselves
@@ -69,14 +70,14 @@ class Chunk:
 _NUMBERS = (float, bool, int, type(None))
 
 
-def as_number(value: Any) -> Any:
+def as_number(value: object) -> Any:
     """Returns an option as a Python number, which can't change an update's dtype; also inside a tuple."""
     if isinstance(value, tuple):
         return tuple(map(as_number, value))
     return value.item() if isinstance(value, (Tensor, Array, np.generic)) else value
 
 
-def as_numbers(group: dict[str, Any], keep_lr: bool = False) -> dict[str, Any]:
+def as_numbers(group: ParamGroup, keep_lr: bool = False) -> ParamGroup:
     """Returns the options of a group as Python numbers.
 
     Args:

@@ -72,7 +72,8 @@ class EventList(list):
 
     def __init__(
         self, events: Iterable[FunctionEvent | FunctionEventAvg] = (), *, with_flops: bool = False,
-        with_memory: bool = False, with_device: bool = False, with_shapes: bool = False, with_stack: bool = False,
+        with_memory: bool = False, with_device: bool = False, with_shapes: bool = False,
+        with_stack: bool = False,
     ):  # fmt: skip
         super().__init__(events)
         self._options = {

@@ -21,7 +21,7 @@ PREFIX = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # the values in token_type
 
 
-def from_gguf(metadata: Mapping[str, Any], name: str = "GGUF") -> SubwordTokenizer:
+def from_gguf(metadata: Mapping[str, object], name: str = "GGUF") -> SubwordTokenizer:
     """Returns the tokenizer that the metadata of a GGUF file describes.
 
     Args:
@@ -50,7 +50,7 @@ def from_gguf(metadata: Mapping[str, Any], name: str = "GGUF") -> SubwordTokeniz
 class _Reader:
     """Metadata whose values are checked as they are read."""
 
-    def __init__(self, metadata: Mapping[str, Any]):
+    def __init__(self, metadata: Mapping[str, object]):
         self.metadata = metadata
 
     def tokenizer(self) -> SubwordTokenizer:
@@ -105,7 +105,7 @@ class _Reader:
             **self.ends(vocab, True),
         )
 
-    def ends(self, vocab: dict[str, int], add_bos: bool) -> dict[str, Any]:
+    def ends(self, vocab: dict[str, int], add_bos: bool) -> dict[str, object]:
         """Returns the arguments for the tokens at the ends of a text; `add_bos`: the key's default."""
         bos, eos = (self.id(f"{name}_token_id", vocab) for name in ("bos", "eos"))
         put = {}
@@ -124,7 +124,7 @@ class _Reader:
             raise ValueError(f"{PREFIX}{key}: {i} is outside the vocabulary of {len(vocab):,} tokens")
         return i
 
-    def value(self, key: str, kind: type, default: Any = None) -> Any:
+    def value(self, key: str, kind: type, default: object = None) -> Any:
         """Returns the value of a key, or its default; raises ValueError if it isn't a `kind`."""
         value = self.metadata.get(PREFIX + key, default)
         value = value.item() if isinstance(value, np.generic) else value
@@ -134,7 +134,7 @@ class _Reader:
             raise ValueError(f"{PREFIX}{key}: expected {kind.__name__}, got {value!r:.60}")
         return value
 
-    def values(self, key: str, kind: type, count: int | None = None, default: Any = None) -> list[Any]:
+    def values(self, key: str, kind: type, count: int | None = None, default: object = None) -> list[Any]:
         """Returns the list of a key, of `count` values if that is given, or `count` times the default."""
         values = self.metadata.get(PREFIX + key)
         if values is None and default is not None:

@@ -6,7 +6,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -170,7 +169,7 @@ class SubwordTokenizer(ABC):
         """
         return self.decode_bytes(ids, skip_special_tokens).decode("utf-8", "replace")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the content of a `tokenizer.json`."""
         from .tokenizer_json_writer import tokenizer_json  # it imports the subclasses
 

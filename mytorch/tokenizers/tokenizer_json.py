@@ -162,7 +162,7 @@ def _word_piece(content: Json, given: Json) -> WordPieceTokenizer:
     )
 
 
-def _common(content: Any) -> Json:
+def _common(content: object) -> Json:
     """Returns the arguments that all tokenizers have: added tokens, and what is put around the ids."""
     prefix, suffix = [], []
     for step in _steps(content, "post_processor"):
@@ -203,7 +203,7 @@ def _added_tokens(content: Json) -> Iterator[AddedToken]:
         yield AddedToken(text, _id(token.get("id"), f"{here}id"), **flags)
 
 
-def _ends(config: Any, added_tokens: list[AddedToken]) -> Json:
+def _ends(config: object, added_tokens: list[AddedToken]) -> Json:
     """Returns what `tokenizer_config.json` says of the first and the last token of a text."""
     if not isinstance(config, dict):
         raise ValueError(f"tokenizer_config.json: expected a JSON object, got {type(config).__name__}")
@@ -242,7 +242,7 @@ def _types(content: Json, key: str) -> list[str]:
     return [step["type"] for step in _steps(content, key)]
 
 
-def _steps(content: Any, key: str) -> list[Json]:
+def _steps(content: object, key: str) -> list[Json]:
     """Returns the components under `key`, those of sequences one by one."""
     if not isinstance(content, dict):
         raise ValueError(f"expected a JSON object, got {type(content).__name__}")
@@ -257,7 +257,7 @@ def _steps(content: Any, key: str) -> list[Json]:
     return [found for part in parts for found in _steps({key: part}, key)]
 
 
-def field(content: Any, key: str, kind: type, where: str = "") -> Any:
+def field(content: object, key: str, kind: type, where: str = "") -> Any:
     """Returns the value under a key, "model.vocab" for example; raises ValueError if it isn't a `kind`."""
     value = content
     for name in key.split("."):
@@ -267,7 +267,7 @@ def field(content: Any, key: str, kind: type, where: str = "") -> Any:
     return value
 
 
-def _id(value: Any, key: str) -> int:
+def _id(value: object, key: str) -> int:
     if not is_count(value) or value > MAX_ID:
         raise ValueError(f"{key}: expected an id, got {value!r:.60}")
     return value

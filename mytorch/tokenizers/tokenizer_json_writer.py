@@ -90,7 +90,7 @@ def _word_piece(tokenizer: WordPieceTokenizer) -> Json:
     return _file(tokenizer, model, normalizer, {"type": "BertPreTokenizer"}, decoder)
 
 
-def _bpe(tokenizer: SubwordTokenizer, merges: list[tuple[str, str]], **options: Any) -> Json:
+def _bpe(tokenizer: SubwordTokenizer, merges: list[tuple[str, str]], **options: object) -> Json:
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,

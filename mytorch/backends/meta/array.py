@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..address import address_of
-from ..device import META, device
+from ..device import META, RawArray, device
+from ..dtypes import DTypeLike
 from . import layout as layouts
+from .layout import Shape
 from .storage import Storage
 
 NO_DATA = "Cannot copy out of meta tensor; no data!"
@@ -63,11 +65,11 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
         return view(self, self.layout.imag) if self.dtype.kind == "c" else new(self.shape, self.dtype)
 
     @real.setter
-    def real(self, value: Any) -> None:
+    def real(self, value: object) -> None:
         self.real[...] = value
 
     @imag.setter
-    def imag(self, value: Any) -> None:
+    def imag(self, value: object) -> None:
         self.imag[...] = value
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
@@ -104,7 +106,7 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # What needs elements.
 
-    def item(self, *args: Any) -> NoReturn:
+    def item(self, *args: object) -> NoReturn:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
 
     __bool__ = __int__ = __float__ = __complex__ = item
@@ -136,7 +138,7 @@ def new_of(layout: np.ndarray) -> MetaArray:
     return self
 
 
-def new(shape: Any, dtype: Any = float, order: str = "C") -> MetaArray:
+def new(shape: int | Shape, dtype: DTypeLike = float, order: str = "C") -> MetaArray:
     """Returns a new array in C order, or in Fortran's with order="F"."""
     shape, dtype = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape), np.dtype(dtype)
     if shape and min(shape) < 0:
@@ -155,7 +157,7 @@ def view(x: MetaArray, layout: np.ndarray) -> MetaArray:
     return self
 
 
-def from_result(result: Any, shape: Any, checked: bool = True) -> Any:
+def from_result(result: object, shape: Any, checked: bool = True) -> Any:
     """Returns new arrays of these shapes for what a function returned for samples.
 
     Args:
@@ -172,6 +174,6 @@ def from_result(result: Any, shape: Any, checked: bool = True) -> Any:
     return new_of(layouts.like_sample(shape, result))
 
 
-def like(x: Any) -> MetaArray:
+def like(x: RawArray) -> MetaArray:
     """Returns the meta array for any array, in the same memory order."""
     return new_of(layouts.like_sample(x.shape, x))

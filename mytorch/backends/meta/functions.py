@@ -9,7 +9,7 @@ import numpy as np
 
 from .array import MetaArray, from_result, new, new_of, view
 from .creation import CREATION
-from .layout import like_sample, sample_of, sampled
+from .layout import Shape, like_sample, sample_of, sampled
 from .ufuncs import call_ufunc, reduced_shape
 
 SHAPES: dict[Callable, Callable] = {}  # by function: the shape of its result; samples give the rest
@@ -98,7 +98,7 @@ FUNCTIONS[np.size] = lambda x, axis=None: x.size if axis is None else x.shape[ax
 
 
 @instead_of(np.reshape)
-def reshape(x: MetaArray, shape: Any, order: str = "C", copy: bool | None = None) -> MetaArray:
+def reshape(x: MetaArray, shape: int | Shape, order: str = "C", copy: bool | None = None) -> MetaArray:
     """Returns a view if NumPy can make one, else a new array."""
     if copy is not True:
         try:

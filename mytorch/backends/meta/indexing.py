@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..device import RawArray
 from .array import MetaArray, from_result, view
 from .layout import Shape, cut, sample_of
 
 FULL = slice(None)
 
 
-def getitem(x: MetaArray, index: Any) -> MetaArray:
+def getitem(x: MetaArray, index: object) -> MetaArray:
     """Returns a view for a basic index, else a new array.
 
     Raises:
@@ -26,7 +25,7 @@ def getitem(x: MetaArray, index: Any) -> MetaArray:
     return from_result(result, shape)
 
 
-def setitem(x: MetaArray, index: Any, value: Any) -> None:
+def setitem(x: MetaArray, index: object, value: object) -> None:
     """Checks that the value can be broadcast to `x[index]`, as it always can if it is one element."""
     shape = tuple(np.shape(value))
     if np.size(value) == 1 and any(map(_is_mask, _items(index))):
@@ -40,21 +39,21 @@ def setitem(x: MetaArray, index: Any, value: Any) -> None:
         raise ValueError(f"could not broadcast input array from shape {np.shape(value)} into shape {target}")
 
 
-def _items(index: Any) -> tuple:
+def _items(index: object) -> tuple:
     """The index as a tuple with an ellipsis, without which NumPy would read an element for one int a dim."""
     items = index if isinstance(index, tuple) else (index,)
     return items if any([i is Ellipsis for i in items]) else (*items, ...)
 
 
-def _is_array(i: Any) -> bool:
+def _is_array(i: object) -> bool:
     return isinstance(i, (MetaArray, np.ndarray, list, bool))
 
 
-def _is_mask(i: Any) -> bool:
+def _is_mask(i: object) -> bool:
     return isinstance(i, bool) or getattr(i, "dtype", None) == np.dtype(bool)
 
 
-def _read(i: Any) -> Any:
+def _read(i: object) -> RawArray:
     """An array of integers."""
     if isinstance(i, list):
         i = np.asarray(i) if i else np.zeros(0, np.int64)

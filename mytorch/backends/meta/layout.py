@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def like_sample(shape: Shape, result: np.ndarray) -> np.ndarray:
     return layout(shape, steps(shape, memory_order(result), result.itemsize), result.dtype)
 
 
-def sampled(x: Any) -> Any:
+def sampled(x: object) -> object:
     """Returns the arguments of a function with samples in place of arrays; NumPy's arrays are cut as well."""
     kind = type(x)
     if kind is tuple or kind is list:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,14 +12,14 @@ from .layout import Shape, cut
 from .ufuncs import axes_of
 
 
-def _matrices(x: Any) -> tuple[Shape, int, int]:
+def _matrices(x: object) -> tuple[Shape, int, int]:
     shape = np.shape(x)
     if len(shape) < 2:
         raise np.linalg.LinAlgError(f"{len(shape)}-dimensional array given. Array must be at least 2-d")
     return shape[:-2], *shape[-2:]
 
 
-def _square(x: Any) -> Shape:
+def _square(x: object) -> Shape:
     batch, m, n = _matrices(x)
     if m != n:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
@@ -46,7 +45,7 @@ def _with_identities(function: Callable, shapes: Callable) -> Callable:
     return call
 
 
-def _identity(x: Any) -> Any:
+def _identity(x: object) -> object:
     if not isinstance(x, MetaArray):
         return x
     shape = cut(x.shape)

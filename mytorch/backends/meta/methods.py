@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from ..dtypes import DTypeLike
 from . import functions
 from .array import MetaArray, new_of, view
-from .layout import like_sample, sample_of
+from .layout import Shape, like_sample, sample_of
 
 FUNCTIONS = (
     "all", "any", "argmax", "argmin", "argsort", "argpartition", "clip", "cumprod", "cumsum", "diagonal",
@@ -26,22 +26,24 @@ for _name in FUNCTIONS:
     setattr(MetaArray, _name, _method(getattr(np, _name)))
 
 
-def _astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", copy: bool = True) -> MetaArray:
+def _astype(
+    self, dtype: DTypeLike, order: str = "K", casting: str = "unsafe", copy: bool = True
+) -> MetaArray:
     dtype = np.dtype(dtype)
     if not copy and dtype == self.dtype and (order == "K" or self.flags.c_contiguous):
         return self
     return new_of(like_sample(self.shape, sample_of(self.layout).astype(dtype, order, casting)))
 
 
-def _reshape(self, *shape: Any, order: str = "C") -> MetaArray:
+def _reshape(self, *shape: int | Shape, order: str = "C") -> MetaArray:
     return functions.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
 
-def _view(self, dtype: Any = None) -> MetaArray:
+def _view(self, dtype: DTypeLike = None) -> MetaArray:
     return view(self, self.layout.view() if dtype is None else self.layout.view(dtype))
 
 
-def _nothing(self, *args: Any, **kwargs: Any) -> None:
+def _nothing(self, *args: object, **kwargs: object) -> None:
     """What writes elements."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def _check_out(outs: tuple[MetaArray, ...], shape: Shape) -> None:
             )
 
 
-def _called(ufunc: np.ufunc, *inputs: Any, where: Any = True, **kwargs: Any) -> Shape:
+def _called(ufunc: np.ufunc, *inputs: object, where: object = True, **kwargs: object) -> Shape:
     if ufunc.signature is not None:
         if ufunc is not np.matmul:
             raise NotImplementedError(f"np.{ufunc.__name__} has no rule for meta arrays")
@@ -57,12 +58,12 @@ def product_shape(x: Shape, y: Shape) -> Shape:
 
 
 def _reduced(
-    ufunc: np.ufunc, x: Any, axis: Any = 0, *rest: Any, keepdims: bool = False, **kwargs: Any
+    ufunc: np.ufunc, x: object, axis: object = 0, *rest: object, keepdims: bool = False, **kwargs: object
 ) -> Shape:  # fmt: skip
     return reduced_shape(np.shape(x), axis, keepdims)
 
 
-def reduced_shape(shape: Shape, axis: Any, keepdims: bool = False) -> Shape:
+def reduced_shape(shape: Shape, axis: int | Sequence[int] | None, keepdims: bool = False) -> Shape:
     """Returns the shape of a reduction over the axes: one, several, None for all."""
     axes = axes_of(axis, len(shape))
     if keepdims is True:
@@ -70,18 +71,18 @@ def reduced_shape(shape: Shape, axis: Any, keepdims: bool = False) -> Shape:
     return tuple([n for d, n in enumerate(shape) if d not in axes])
 
 
-def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+def axes_of(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     """Returns the axes as numbers from 0 on; None means all."""
     if axis is None:
         return tuple(range(ndim))
     return np.lib.array_utils.normalize_axis_tuple(axis, ndim)
 
 
-def _accumulated(ufunc: np.ufunc, x: Any, *rest: Any, **kwargs: Any) -> Shape:
+def _accumulated(ufunc: np.ufunc, x: object, *rest: object, **kwargs: object) -> Shape:
     return np.shape(x)
 
 
-def _outer(ufunc: np.ufunc, x: Any, y: Any, **kwargs: Any) -> Shape:
+def _outer(ufunc: np.ufunc, x: object, y: object, **kwargs: object) -> Shape:
     return (*np.shape(x), *np.shape(y))
 
 

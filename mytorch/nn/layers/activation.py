@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops import full
@@ -20,7 +19,7 @@ class _Activation(Module):
 
     function: Callable
 
-    def __init__(self, **arguments: Any):
+    def __init__(self, **arguments: object):
         super().__init__()
         self._arguments = tuple(arguments)
         for name, value in arguments.items():

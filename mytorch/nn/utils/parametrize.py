@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
+
 from ...autograd import no_grad
 from ...core.tensor import Tensor
 from ...ops.inplace import write
@@ -257,7 +259,7 @@ def _set(original: Tensor, value: Tensor, what: str) -> None:
         write(original, value)
 
 
-def _check(value: Any, shape: Any, dtype: Any) -> None:
+def _check(value: object, shape: tuple[int, ...], dtype: np.dtype) -> None:
     if not isinstance(value, Tensor):
         raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
     for what, expected, got in (("dtype", dtype, value.dtype), ("shape", shape, value.shape)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...backends import dtypes
@@ -58,5 +56,5 @@ def log_of(x: RawArray | Number) -> RawArray | float:
     return np.log(x) if hasattr(x, "dtype") else float(np.log(x))
 
 
-def on_gpu(x: Any) -> bool:
+def on_gpu(x: object) -> bool:
     return is_raw(x) and not isinstance(x, np.ndarray)

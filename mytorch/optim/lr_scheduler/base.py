@@ -11,13 +11,14 @@ from ...backends.device import thread
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
 from ..options import as_number, check_kind
+from ..param_groups import ParamGroup
 
 
 def _noted(step: Callable) -> Callable:
     """Returns `step`; while a program is captured, a function that makes each run of it call `step`."""
 
     @functools.wraps(step)
-    def call(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
+    def call(self: LRScheduler, *args: object, **kwargs: object) -> None:
         if thread.tracer is None:
             return step(self, *args, **kwargs)
         return thread.tracer.note_call(self.step, *args, **kwargs)
@@ -60,7 +61,7 @@ class LRScheduler:
         self.last_epoch = last_epoch
         self._initial_step()
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: object):
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _noted(cls.step)
@@ -143,7 +144,7 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-def check_optimizer(optimizer: Any) -> None:
+def check_optimizer(optimizer: object) -> None:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
 
@@ -152,14 +153,14 @@ def rates_of(optimizer: Optimizer) -> list[float]:
     return [as_number(group["lr"]) for group in optimizer.param_groups]
 
 
-def set_rate(group: dict[str, Any], lr: float) -> None:
+def set_rate(group: ParamGroup, lr: float) -> None:
     if isinstance(group["lr"], Tensor):
         group["lr"].data.fill_(lr)
     else:
         group["lr"] = as_number(lr)
 
 
-def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[float]:
+def for_each_group(name: str, optimizer: Optimizer, value: object) -> list[float]:
     """Returns an option for every group: a list as it is, or one number repeated.
 
     Raises:

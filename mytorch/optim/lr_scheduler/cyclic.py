@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..optimizer import Optimizer
+from ..param_groups import ParamGroup
 from .base import LRScheduler, check_optimizer, for_each_group, set_rate
 from .functions import attributes_of
 
@@ -33,7 +34,7 @@ class _WithMomentum(LRScheduler):
                 group["max_momentum"], group["base_momentum"] = high, low
         return bases, highests
 
-    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
+    def _set_momentum(self, group: ParamGroup, momentum: float) -> None:
         if self.use_beta1:
             group["betas"] = (momentum, *group["betas"][1:])
         else:

@@ -47,7 +47,7 @@ class _OfFunctions(LRScheduler):
                 function.__dict__.update(attributes)
 
 
-def attributes_of(function: Callable | None) -> dict[str, Any] | None:
+def attributes_of(function: Callable | None) -> dict[str, object] | None:
     """Returns what is saved of a function: the attributes of a callable object, None for a plain function."""
     return None if function is None or isinstance(function, types.FunctionType) else dict(function.__dict__)
 

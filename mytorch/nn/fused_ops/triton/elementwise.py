@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import triton
 import triton.language as tl
@@ -45,21 +44,21 @@ def store(pointer, at, value, inside):
     tl.store(pointer + at, value.to(pointer.dtype.element_ty), mask=inside)
 
 
-def launcher(kernel: JITFunction, **meta: Any) -> Callable:
+def launcher(kernel: JITFunction, **meta: object) -> Callable:
     """Returns `start(*arrays and scalars, out)`, which launches the kernel with them and out's size."""
 
-    def start(*args: Any) -> None:
+    def start(*args: object) -> None:
         n = args[-1].size
         launch(kernel, (cdiv(n, BLOCK),), *args, n, BLOCK=BLOCK, num_warps=4, **meta)
 
     return start
 
 
-def row_launcher(kernel: JITFunction, **meta: Any) -> Callable:
+def row_launcher(kernel: JITFunction, **meta: object) -> Callable:
     """Returns `start(rows, n, *args)`, which launches the kernel on tiles of BLOCK elements: of several rows,
     or of a part of one."""
 
-    def start(rows: int, n: int, *args: Any) -> None:
+    def start(rows: int, n: int, *args: object) -> None:
         if not rows * n:
             return
         block = min(BLOCK, next_power_of_2(n))
@@ -72,7 +71,7 @@ def row_launcher(kernel: JITFunction, **meta: Any) -> Callable:
 
 def unary(
     x: RawArray, forward: JITFunction, backward: JITFunction, *scalars: float, save_result: bool = False,
-    **meta: Any,
+    **meta: object,
 ) -> tuple:  # fmt: skip
     """Returns the result and the vjp of elementwise kernels, see `fused_ops.elementwise.unary`."""
     require_dtypes(x)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from triton.runtime.jit import JITFunction
@@ -58,7 +56,7 @@ def lr_arguments(lr: float | RawArray) -> tuple[float, RawArray | None]:
 
 
 def launch_update(
-    kernel: JITFunction, vectors: list[RawArray | None], scaling: tuple, *scalars: Any, **meta: Any
+    kernel: JITFunction, vectors: list[RawArray | None], scaling: tuple, *scalars: object, **meta: object
 ) -> None:
     """Launches the kernel of an update on vectors (or None) of one length, of which the first is the data."""
     n = vectors[0].size

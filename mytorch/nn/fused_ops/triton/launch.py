@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from triton.runtime.jit import JITFunction, mangle_type
@@ -49,7 +49,7 @@ class _NoTorch:
     """Makes `import torch` fail."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "torch":
             raise ModuleNotFoundError("mytorch runs Triton without PyTorch", name=name)
 
@@ -69,7 +69,7 @@ def _keep_torch_out() -> None:
 _keep_torch_out()
 
 
-def launch(kernel: JITFunction | Tuned, grid: GridLike, *args: Any, **meta: Any) -> None:
+def launch(kernel: JITFunction | Tuned, grid: GridLike, *args: object, **meta: object) -> None:
     """Launches a kernel.
 
     Args:
@@ -91,7 +91,7 @@ def launch(kernel: JITFunction | Tuned, grid: GridLike, *args: Any, **meta: Any)
         _mode.launch(kernel.kernel, grid_of(grid, merged), pointers, merged)
 
 
-def pointers_of(args: Iterable[Any]) -> list:
+def pointers_of(args: Iterable[object]) -> list:
     """Returns the arguments with pointers for arrays."""
     return [Pointer(a) if is_raw(a) else a for a in args]
 

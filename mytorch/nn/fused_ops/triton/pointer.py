@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from ....backends.device import RawArray
 
 
 class Pointer:
@@ -16,7 +16,7 @@ class Pointer:
 
     __slots__ = ("array", "dtype", "shape", "_address")
 
-    def __init__(self, array: Any):
+    def __init__(self, array: RawArray):
         self.array, self.dtype, self.shape = array, array.dtype, array.shape
         self._address = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
@@ -28,7 +28,7 @@ class Pointer:
 
     cpu = untyped_storage
 
-    def new_empty(self, *_: Any, **__: Any) -> Pointer:
+    def new_empty(self, *_: object, **__: object) -> Pointer:
         return self
 
     set_ = copy_ = new_empty

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from triton.runtime.jit import JITFunction
 
 
-def kind_of(args: Sequence[Any], sizes: Sequence[int], array: type) -> tuple[list | None, list]:
+def kind_of(args: Sequence[object], sizes: Sequence[int], array: type) -> tuple[list | None, list]:
     """Returns what the compiler looks at in arguments, and the arguments with addresses for arrays.
 
     Of an array that is its dtype, and whether it is aligned to 16 bytes; of an integer whether it is 1,
@@ -82,17 +82,17 @@ class Prepared(NamedTuple):
     run: Callable
     function: int
     metadata: Any
-    meta: dict[str, Any]
+    meta: dict[str, object]
     rest: tuple
 
-    def start(self, grid: Sequence[int], stream: int, values: Sequence[Any]) -> None:
+    def start(self, grid: Sequence[int], stream: int, values: Sequence[object]) -> None:
         """Launches it, but for an empty grid."""
         x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
         self.run(x, y, z, stream, self.function, self.metadata, None, None, None, *values, *self.rest)
 
 
 def prepare(
-    source: Any, kernel: JITFunction, compiled: CompiledKernel, count: int, meta: dict[str, Any]
+    source: Any, kernel: JITFunction, compiled: CompiledKernel, count: int, meta: dict[str, object]
 ) -> Prepared | None:
     """Returns a kernel that was launched, ready for launches with `count` arguments by position.
 

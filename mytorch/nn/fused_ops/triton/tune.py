@@ -53,14 +53,15 @@ class Tuned:
         if unknown:
             raise ValueError(f"{kernel.__name__} has no argument {', '.join(sorted(unknown))}")
 
-    def candidates(self, pointers: Sequence[Any], meta: dict, chip: Chip) -> list[Config]:
+    def candidates(self, pointers: Sequence[object], meta: dict, chip: Chip) -> list[Config]:
         """Returns the configurations for a call, the safest first."""
         if not callable(self._configs):
             return list(self._configs)
         return list(self._configs({**self._named(pointers), **meta}, chip))
 
     def best(
-        self, launch: Callable, grid: GridLike, pointers: Sequence[Any], meta: dict, chip: Chip, clock: Clock
+        self, launch: Callable, grid: GridLike, pointers: Sequence[object], meta: dict, chip: Chip,
+        clock: Clock,
     ) -> Config:
         """Returns the fastest configuration for a call: known, or read from disk, or measured now.
 
@@ -83,7 +84,7 @@ class Tuned:
         return config
 
     def _measure(
-        self, configs: list, launch: Callable, grid: GridLike, pointers: Sequence[Any], meta: dict,
+        self, configs: list, launch: Callable, grid: GridLike, pointers: Sequence[object], meta: dict,
         clock: Clock,
     ) -> tuple[Config, float]:  # fmt: skip
         """Returns the fastest configuration and its time in ms; arrays updated in place aren't changed."""
@@ -104,10 +105,10 @@ class Tuned:
         ms, i = min(times)
         return configs[i], ms
 
-    def _named(self, pointers: Sequence[Any]) -> dict[str, Any]:
+    def _named(self, pointers: Sequence[object]) -> dict[str, object]:
         return dict(zip(self.kernel.arg_names, pointers, strict=False))
 
-    def _kind_of_call(self, pointers: Sequence[Any], meta: dict) -> str:
+    def _kind_of_call(self, pointers: Sequence[object], meta: dict) -> str:
         """Returns what calls with the same configuration share: dtypes, `meta`, the sizes in `key`."""
         parts = []
         for name, value in self._named(pointers).items():
@@ -123,7 +124,7 @@ def tuned(
     configs: Sequence[Config] | Callable[[dict, Any], Sequence[Config]],
     key: Sequence[str] = (),
     inplace: Sequence[str] = (),
-) -> Callable[[Any], Tuned]:
+) -> Callable[[JITFunction], Tuned]:
     """Decorates a kernel: each launch uses the fastest of some configurations.
 
     Args:
