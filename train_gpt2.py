@@ -17,6 +17,7 @@ import math
 import os
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
@@ -123,9 +124,10 @@ def build(accelerator, vocab_size, args):
 def make_throughput(accelerator, model, args):
     """Returns what measures tokens a second and MFU, of all processes."""
     tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
-    peak = args.peak_flops or peak_flops(accelerator.device, accelerator.mixed_precision != "no")
-    count = accelerator.num_processes
-    return Throughput(tokens * count, model.flops_per_token(), peak and peak * count)
+    count, is_half = accelerator.num_processes, accelerator.mixed_precision != "no"
+    given = args.peak_flops and args.peak_flops * count
+    peak = given or partial(peak_flops, accelerator.device, is_half, count)
+    return Throughput(tokens * count, model.flops_per_token(), peak)
 
 
 def build_scheduler(optimizer, iteration, args):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,20 +26,19 @@ PEAKS = {
 }  # fmt: skip
 
 
-def peak_flops(device: Any, is_half: bool) -> float | None:
-    """Returns the peak FLOP/s of a known GPU in half or single precision, or None; a CPU's is measured."""
+def peak_flops(device: Any, is_half: bool, count: int = 1) -> float | None:
+    """Returns the peak FLOP/s of `count` known GPUs, in half or single precision, or None; of a CPU, measured."""
     if as_device(device).type == "cpu":
-        return measured_peak_flops()
+        return count * measured_peak_flops()
     name = cuda.get_device_name(device)
     found = (peaks for key, peaks in PEAKS.items() if re.search(rf"\b{key}\b", name))
     half, single = next(found, (None, None))
     peak = half if is_half else single
-    return None if peak is None else 1e12 * peak
+    return None if peak is None else count * 1e12 * peak
 
 
-@functools.cache
 def measured_peak_flops(size: int = 1024, times: int = 20) -> float:
-    """Returns the FLOP/s of products of float32 matrices on the CPU: the fastest of some, measured once."""
+    """Returns the FLOP/s of products of float32 matrices on the CPU: the fastest of some."""
     x, seconds = from_raw(np.ones((size, size), np.float32)), []
     for _ in range(times):
         start = time.perf_counter()
@@ -64,7 +63,8 @@ class Throughput:
     Args:
         tokens: in an iteration of all processes.
         flops_per_token: of forward and backward pass; see `LanguageModel.flops_per_token`.
-        peak: FLOP/s of all devices together; None measures no MFU.
+        peak: FLOP/s of all devices together, or a function that returns them; None: no MFU. The function is
+            called again if a rate exceeds its result: other programs used the cores while it measured.
 
     Source: Chowdhery et al., "PaLM", 2022, https://arxiv.org/abs/2204.02311, section 4.1.
 
@@ -75,8 +75,12 @@ class Throughput:
     ['tokens_per_second', 'mfu']
     """
 
-    def __init__(self, tokens: int, flops_per_token: float, peak: float | None = None):
-        self.tokens, self.flops_per_token, self.peak = tokens, flops_per_token, peak
+    def __init__(
+        self, tokens: int, flops_per_token: float, peak: float | Callable[[], float | None] | None = None
+    ):
+        self.tokens, self.flops_per_token = tokens, flops_per_token
+        self._peak: Callable[[], float | None] = peak if callable(peak) else lambda: peak
+        self.peak = self._peak()
 
     def start(self, iteration: int) -> None:
         """Begins to measure after this iteration."""
@@ -87,7 +91,10 @@ class Throughput:
         speed = self.tokens * (iteration - self.iteration) / (time.perf_counter() - self.time)
         report(iteration, speed)
         found = {"tokens_per_second": round(speed, 2)}
-        return found if self.peak is None else {**found, "mfu": speed * self.flops_per_token / self.peak}
+        rate = speed * self.flops_per_token
+        if self.peak is not None and rate > self.peak:
+            self.peak = max(self.peak, self._peak())
+        return found if self.peak is None else {**found, "mfu": rate / self.peak}
 
     def text(self, measured: dict[str, float]) -> str:
         """Returns the results of `measure` as a text, with the time of an iteration."""

@@ -34,10 +34,9 @@ def test_peaks(name, monkeypatch):
 
 
 def test_the_peak_of_a_cpu_is_that_of_the_fastest_product(monkeypatch):
-    """Measured once: the second call doesn't look at the clock."""
     clock = iter([0.0, 0.5, 1.0, 1.25, 2.0, 4.0])
     monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
-    assert [throughput.measured_peak_flops(100, 3) for _ in range(2)] == [2 * 100**3 / 0.25] * 2
+    assert throughput.measured_peak_flops(100, 3) == 2 * 100**3 / 0.25
     monkeypatch.setattr(throughput, "measured_peak_flops", lambda: 7.0)
     assert peak_flops("cpu", False) == 7
 
@@ -55,6 +54,16 @@ def test_speed_and_mfu(monkeypatch):
     clock[0] += 2
     assert without.measure(1) == {"tokens_per_second": 500}
     assert without.text({"tokens_per_second": 500}) == "2.00 s a step, 500 tokens/s"
+
+
+def test_a_peak_that_is_exceeded_is_measured_again(monkeypatch):
+    clock, peaks = [0.0], iter([1e12, 5e12, 4e12])
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: clock[0])
+    measure = Throughput(1000, flops_per_token=2e9, peak=lambda: next(peaks))
+    measure.start(0)
+    clock[0] = 1.0
+    assert [measure.measure(n)["mfu"] for n in (1, 2, 3)] == [0.4, 0.8, 1.2]
+    assert measure.peak == 5e12 and list(peaks) == []
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
