@@ -27,7 +27,7 @@ PEAKS = {
 
 
 def peak_flops(device: Any, is_half: bool, count: int = 1) -> float | None:
-    """Returns the peak FLOP/s of `count` known GPUs, half or single precision, or None; a CPU's is measured."""
+    """Returns the peak FLOP/s of `count` known GPUs, or None; that of a CPU is measured."""
     if as_device(device).type == "cpu":
         return count * measured_peak_flops()
     name = cuda.get_device_name(device)
