@@ -26,7 +26,9 @@ SETUP = """\
 # On Colab and Kaggle this cell installs mytorch from its repository (Kaggle: switch the internet on in the
 # settings). Elsewhere it installs nothing: it uses the checkout that the notebook lies in, or else the
 # package that you have installed, by `pip install mytorch` or by `pip install git+` and the address below.
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,8 +39,11 @@ if "google.colab" in sys.modules or "KAGGLE_KERNEL_RUN_TYPE" in os.environ:
     ROOT = Path("mytorch-repository").resolve()
     if not (ROOT / "setup.py").exists():
         subprocess.run(["git", "clone", "--quiet", "--depth", "1", URL, str(ROOT)], check=True)
+    extras = ["cpu", "plot", "examples", "models", "mpi", "triton"]
+    if shutil.which("nvidia-smi") and importlib.util.find_spec("cupy") is None:
+        extras += ["cuda12"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{{ROOT}}[cpu,plot,examples]"], check=True)
+    subprocess.run([*pip, f"{{ROOT}}[{{','.join(extras)}}]"], check=True)
 else:
     folders = (Path.cwd(), *Path.cwd().parents)
     ROOT = next((folder for folder in folders if (folder / "mytorch" / "version.py").exists()), None)

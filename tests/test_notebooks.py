@@ -1,7 +1,9 @@
 """Every notebook is what build.py makes of its source, is stored without results, and runs."""
 
+import importlib.util
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,8 +113,11 @@ def run_setup(monkeypatch, folder):
     return names, commands
 
 
+@pytest.mark.parametrize("has_gpu, has_cupy", [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("host", ["Colab", "Kaggle"])
-def test_a_host_installs_from_the_repository(host, monkeypatch, tmp_path):
+def test_a_host_installs_from_the_repository(host, has_gpu, has_cupy, monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if has_gpu else None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if has_cupy else None)
     if host == "Colab":
         monkeypatch.setitem(sys.modules, "google.colab", sys)
     else:
@@ -121,7 +126,8 @@ def test_a_host_installs_from_the_repository(host, monkeypatch, tmp_path):
     folder = str(tmp_path / "mytorch-repository")
     assert clone[:2] == ["git", "clone"] and clone[-2:] == [BUILD["URL"], folder]
     assert install[:4] == [sys.executable, "-m", "pip", "install"]
-    assert install[-1] == f"{folder}[cpu,plot,examples]"
+    extras = "cpu,plot,examples,models,mpi,triton" + ",cuda12" * (has_gpu and not has_cupy)
+    assert install[-1] == f"{folder}[{extras}]"
     assert str(names["ROOT"]) == folder == sys.path[0]
 
 

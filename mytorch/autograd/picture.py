@@ -46,10 +46,13 @@ class Picture:
         if suffix not in ((".html", ".svg", ".png") if self._has_svg else (".html",)):
             kinds = ".html, .svg or .png" if self._has_svg else ".html"
             raise ValueError(f"this is saved as {kinds}, got {path}")
-        if suffix == ".png":
-            self._diagram.save_png(path)
-        else:
-            Path(path).write_text(self.html() if suffix == ".html" else self.svg(), encoding="utf-8")
+        from ..utils.atomic import atomic_write  # its package imports this one
+
+        with atomic_write(path) as file:
+            if suffix == ".png":
+                self._diagram.save_png(file)
+            else:
+                file.write_text(self.html() if suffix == ".html" else self.svg(), encoding="utf-8")
 
     def _repr_svg_(self) -> str | None:
         return self.svg() if self._has_svg else None
