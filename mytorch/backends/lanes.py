@@ -42,6 +42,12 @@ def _read(builder, address, kind, align):
     return loaded
 
 
+def _repeated(builder, number):
+    nothing = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(first, nothing, _all(0))
+
+
 def _all(number):
     return ir.Constant(_INTS, [number] * COUNT)
 
@@ -52,6 +58,16 @@ def load(typing_context, address):
 
     def generate(context, builder, signature, args):
         return _read(builder, args[0], _FLOATS, 4)
+
+    return _lanes(types.int64), generate
+
+
+@intrinsic
+def repeated(typing_context, address):
+    """The float32 number at an address, 16 times."""
+
+    def generate(context, builder, signature, args):
+        return _repeated(builder, _read(builder, args[0], ir.FloatType(), 4))
 
     return _lanes(types.int64), generate
 
@@ -96,9 +112,7 @@ def splat(typing_context, x):
     """A float32 number, 16 times."""
 
     def generate(context, builder, signature, args):
-        nothing = ir.Constant(_FLOATS, ir.Undefined)
-        first = builder.insert_element(nothing, args[0], ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(first, nothing, _all(0))
+        return _repeated(builder, args[0])
 
     return _lanes(types.float32), generate
 

@@ -7,12 +7,15 @@ import numpy as np
 from ....backends.address import address_of
 from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, ZERO, sgemm
 from ....backends.jit import device, routine
+from ....backends.tiles import COUNT, HAS_WIDE, LINE
+from ....backends.tiles import multiply as multiply_tiles
 from .approximations import INF, exp32
 from .maximum import maximum32
 from .memory import floats
 from .philox import uniform32
 
-PRODUCT = 1_000_000  # multiplications of a product that OpenBLAS computes without packing the matrices
+PRODUCT = 1_000_000  # multiplications of a product that OpenBLAS computes without packing, with AVX-512
+NEAR = 1 << 17  # bytes: rows that lie closer together than this in all stay in the caches, without packing
 LOWEST = np.finfo(np.float32).min
 
 
@@ -39,7 +42,11 @@ def matrix_of(x):
 
 @routine
 def multiply(ta, m, n, k, alpha, a, b, beta, c):
-    """c = alpha a b + beta c, with a few rows of a, as stored in memory, at a time."""
+    """c = alpha a b + beta c, by OpenBLAS with a few rows of a, as stored in memory, at a time."""
+    if not HAS_WIDE and n % COUNT == 0 and k * b[1] <= NEAR:
+        steps = (a[1], 4) if ta == PLAIN else (4, a[1])
+        multiply_tiles(alpha, (a[0], *steps), (b[0], b[1], LINE), beta, c, m, k, n // COUNT)
+        return
     rows, others = (m, n * k) if ta == PLAIN else (k, m * n)
     step = max(PRODUCT // max(others, 1), 1)
     for first in range(0, max(rows, 1), step):  # at least once: a sum of no terms is zero

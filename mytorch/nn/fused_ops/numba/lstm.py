@@ -1,6 +1,7 @@
 """
 LSTM: all steps in one call. Sequences of a batch are independent, so each thread computes all steps of some
-of them and never waits for another; a step is a product of OpenBLAS and one pass over the cells.
+of them and never waits for another; a step is a product with a matrix that was packed before the first one,
+and one pass over the cells.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....backends.blas import product
-from ....backends.gemm import ONE, PLAIN, ROW_MAJOR, ZERO, get_blas_threads, set_blas_threads, sgemm
+from ....backends.blas import add_product
 from ....backends.jit import kernel, prange, routine
 from ....backends.threads import get_num_threads
+from ....backends.tiles import COUNT, matrix_of, multiply, packed
+from ....core.grad_accumulator import LazyGrad
 from ...functional.composite import Unsupported
 from ...functional.recurrent import lstm_steps, result_of_steps, split_raw_steps, step_rows
-from .approximations import sigmoid32, tanh32, wide_registers
+from .approximations import ONE, ZERO, sigmoid32, tanh32, wide_registers
 from .elementwise import require_single
-from .memory import require_openblas
 
 LARGEST = 1 << 19  # elements of weight_hh, which every thread reads in each step and should stay in its cache
 
 
 @routine
-def _cells(gates, a, c, h, tanh_c):
-    """c = f c + i u and h = o tanh(c) of a sequence; a, added to the gates before, becomes i, f, u and o."""
+def _cells(gates, z, a, c, h, tanh_c):
+    """c = f c + i u and h = o tanh(c) of a sequence; a gets i, f, u and o, functions of gates + z."""
     n = c.size
     for j in range(n):
-        i, f = sigmoid32(gates[j] + a[j]), sigmoid32(gates[n + j] + a[n + j])
-        u, o = tanh32(gates[2 * n + j] + a[2 * n + j]), sigmoid32(gates[3 * n + j] + a[3 * n + j])
+        i, f = sigmoid32(gates[j] + z[j]), sigmoid32(gates[n + j] + z[n + j])
+        u, o = tanh32(gates[2 * n + j] + z[2 * n + j]), sigmoid32(gates[3 * n + j] + z[3 * n + j])
         c[j] = f * c[j] + i * u
         tanh_c[j] = tanh32(c[j])
         h[j] = o * tanh_c[j]
@@ -52,48 +53,48 @@ def _derivatives(a, c_before, tanh_c, dy, dh, dc, d_gates):
 
 @kernel
 def _forward(gates, weight, steps, part, y, h, c, acts, before, c_before, tanh_c):
-    """Args: `weight` is (hidden size, 4 hidden size); `steps` has the first row of each and the one behind
-    the last; `part` sequences are a task; h and c hold the first states, and then the last ones."""
-    threads = get_blas_threads()
-    set_blas_threads(np.int32(1))
-    n = h.shape[1]
+    """Args: `weight` has the panels of (hidden size, 4 hidden size); `steps` has the first row of each and
+    the one behind the last; `part` sequences are a task; h and c hold the first states, and then the last."""
+    n, width = h.shape[1], COUNT * weight.shape[0]
     for task in prange((h.shape[0] + part - 1) // part):
         wide_registers()
         first = task * part
+        z = np.empty((part, width), np.float32)
         for k in range(steps.shape[0]):
             start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
             if last <= first:  # its sequences are shorter
                 continue
+            x, out = (h[first:].ctypes.data, 4 * n, 4), (z.ctypes.data, 4 * width)
+            multiply(ONE, x, matrix_of(weight), ZERO, out, last - first, n, weight.shape[0])
             for b in range(first, last):
-                before[start + b], c_before[start + b] = h[b], c[b]
-            sgemm(ROW_MAJOR, PLAIN, PLAIN, last - first, 4 * n, n, ONE, h[first:].ctypes.data, n,
-                  weight.ctypes.data, 4 * n, ZERO, acts[start + first :].ctypes.data, 4 * n)  # fmt: skip
-            for b in range(first, last):
-                _cells(gates[start + b], acts[start + b], c[b], h[b], tanh_c[start + b])
-                y[start + b] = h[b]
-    set_blas_threads(threads)
+                row = start + b
+                before[row], c_before[row] = h[b], c[b]
+                _cells(gates[row], z[b - first], acts[row], c[b], h[b], tanh_c[row])
+                y[row] = h[b]
 
 
 @kernel
 def _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates):
-    """Args: `weight` is (4 hidden size, hidden size); dh and dc hold the gradients of the last states, and
-    then those of the first ones; others as for `_forward`."""
-    threads = get_blas_threads()
-    set_blas_threads(np.int32(1))
-    n = dh.shape[1]
+    """Args: `weight` has the panels of (4 hidden size, hidden size); dh and dc hold the gradients of the last
+    states, and then those of the first ones; others as for `_forward`."""
+    n, width = dh.shape[1], COUNT * weight.shape[0]
     for task in prange((dh.shape[0] + part - 1) // part):
         wide_registers()
-        first = task * part
+        first, end = task * part, min(dh.shape[0], task * part + part)
+        d = np.zeros((part, width), np.float32)  # dh with whole panels
+        for b in range(first, end):
+            d[b - first, :n] = dh[b]
         for k in range(steps.shape[0] - 1, -1, -1):
-            start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
+            start, last = steps[k, 0], min(end, steps[k, 1] - steps[k, 0])
             if last <= first:
                 continue
             for b in range(first, last):
-                row = start + b
-                _derivatives(acts[row], c_before[row], tanh_c[row], dy[row], dh[b], dc[b], d_gates[row])
-            sgemm(ROW_MAJOR, PLAIN, PLAIN, last - first, n, 4 * n, ONE, d_gates[start + first :].ctypes.data,
-                  4 * n, weight.ctypes.data, n, ZERO, dh[first:].ctypes.data, n)  # fmt: skip
-    set_blas_threads(threads)
+                row, dh_b = start + b, d[b - first]
+                _derivatives(acts[row], c_before[row], tanh_c[row], dy[row], dh_b, dc[b], d_gates[row])
+            x, out = (d_gates[start + first :].ctypes.data, 16 * n, 4), (d.ctypes.data, 4 * width)
+            multiply(ONE, x, matrix_of(weight), ZERO, out, last - first, 4 * n, weight.shape[0])
+        for b in range(first, end):
+            dh[b] = d[b - first, :n]
 
 
 @lstm_steps.fused("cpu")
@@ -102,7 +103,6 @@ def _lstm_steps(
     batch_sizes: Sequence[int], reverse: bool,
 ) -> tuple:  # fmt: skip
     require_single(gates, hx, cx, weight_hh)
-    require_openblas()
     if weight_hr is not None or weight_hh.size > LARGEST:
         raise Unsupported("the kernel is for LSTMs without a projection, of a hidden size of at most 362")
     steps = np.array([(s.start, s.stop) for s in step_rows(batch_sizes, reverse)])
@@ -111,14 +111,15 @@ def _lstm_steps(
     flat, (y, h, c) = result_of_steps(len(gates), hx, cx)
     acts = np.empty_like(gates)
     before, c_before, tanh_c = (np.empty_like(y) for _ in range(3))
-    transposed = np.ascontiguousarray(weight_hh.T)
-    _forward(gates, transposed, steps, part, y, h, c, acts, before, c_before, tanh_c)
+    _forward(gates, packed(weight_hh.T), steps, part, y, h, c, acts, before, c_before, tanh_c)
 
     def vjp(g):
         dy, dh, dc = split_raw_steps(np.ascontiguousarray(g), len(gates), hx, cx)
         dh, dc, d_gates = dh.copy(), dc.copy(), np.empty_like(acts)
-        weight = np.ascontiguousarray(weight_hh)
-        _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates)
-        return d_gates, dh, dc, product(d_gates.T, before), None
+        _backward(acts, c_before, tanh_c, packed(weight_hh), steps, part, dy, dh, dc, d_gates)
+        weight_grad = LazyGrad(
+            weight_hh.shape, weight_hh, lambda out, beta: add_product(d_gates.T, before, out, beta)
+        )
+        return d_gates, dh, dc, weight_grad, None
 
     return flat, vjp
