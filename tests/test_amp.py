@@ -70,18 +70,21 @@ FUNCTIONS = {
 @each("name", FUNCTIONS)
 def test_dtypes_are_pytorchs(name, dtype):
     results = []
-    if (name, dtype) == ("lstm", "float16"):  # PyTorch has none on this CPU
-        return
     for m in (mytorch, torch):
         arrays = [m.tensor(a, dtype=m.float32) for a in (X, IMAGE, KERNEL)]
         x, i, k = arrays
         half, labels = x.to(getattr(m, dtype)), m.tensor(LABELS)
         with m.autocast("cpu", dtype=half.dtype):
-            results.append(FUNCTIONS[name](m, m.nn.functional, x, half, i, k, labels))
+            try:
+                results.append(FUNCTIONS[name](m, m.nn.functional, x, half, i, k, labels))
+            except RuntimeError as error:  # PyTorch has no LSTM in half precision on many CPUs
+                assert m is torch and name == "lstm" and "primitive" in str(error)
+                results.append(half)
     ours, theirs = results
     assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch.")
     if name != "lstm":
-        np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), 2e-2, 2e-2)
+        atol = 6e-2 if name == "conv_transpose2d" else 2e-2  # its sums are half precision on CPUs with AVX2
+        np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), 2e-2, atol)
 
 
 # The dtype on a GPU, by PyTorch's lists; https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior

@@ -127,7 +127,7 @@ ROUGH = {
         "binary_cross_entropy_with_logits", "embedding_bag",
     )),
     ("nn.functional.scaled_dot_product_attention", "float32"), ("nn.functional.ctc_loss", "float32"),
-    ("digamma", "float32"),
+    ("digamma", "float32"), ("linalg.eigh", "float32"),
 }  # fmt: skip
 
 # PyTorch adds up logarithms in float32 there, and loses digits: float64 only.

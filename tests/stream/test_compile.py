@@ -351,7 +351,7 @@ def test_values_behind_objects_are_noticed():
         lambda: settings.layers[0].requires_grad_(False),
     ):
         change()
-        assert mytorch.equal(function(x), settings(x))
+        assert mytorch.allclose(function(x), settings(x), rtol=1e-6)  # a layer is rounded otherwise in a loop
     assert len(function.history) == 5  # new values of parameters need no other program
 
 
