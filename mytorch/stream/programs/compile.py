@@ -18,6 +18,8 @@ from ...nn.module import Module
 from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
+from .number_inputs import NumberInputs
+from .numbers import Numbers
 from .partition import Partition
 from .passes import check_mode
 from .program import Program, Value, fits, leaves
@@ -41,25 +43,29 @@ class Compiled:
     Args:
         function: the function or module.
         fullgraph: raise where it would run eagerly.
-        mode: see `compile`.
+        mode, dynamic: see `compile`.
 
     Attributes:
         history: for each capture what made it necessary, and what came of it, the version or text.
     """
 
-    def __init__(self, function: Callable, fullgraph: bool = False, mode: str | None = None):
+    def __init__(
+        self, function: Callable, fullgraph: bool = False, mode: str | None = None,
+        dynamic: bool | None = None,
+    ):  # fmt: skip
         functools.update_wrapper(self, function, updated=())
-        self._function, self._fullgraph, self._mode = function, fullgraph, mode
+        self._function, self._fullgraph, self._mode, self._dynamic = function, fullgraph, mode, dynamic
         _functions.add(self)
         self.reset()
 
     def __reduce__(self) -> tuple:
-        return Compiled, (self._function, self._fullgraph, self._mode)  # copies capture for themselves
+        return Compiled, (self._function, self._fullgraph, self._mode, self._dynamic)  # copies capture for themselves
 
     def reset(self) -> None:
         """Forgets all programs."""
         self._versions: list[tuple[tuple | None, _Version | None]] = []  # the last one that ran comes first
         self._last_key: tuple | None = None
+        self._numbers = NumberInputs(self._dynamic)
         self.history: list[tuple[str, _Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +73,9 @@ class Compiled:
             return self._function(*args, **kwargs)
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
-        key = (key_of(args, tensors, raws), key_of(kwargs, tensors, raws) if kwargs else (), modes())
+        numbers: list[float | int] = []
+        key = self._key(args, kwargs, tensors, raws, numbers)
+        given = self._numbers.given(raws, numbers) if numbers and self._numbers.positions else raws
         reason = None
         for entry in self._versions:
             if entry[0] != key:
@@ -80,7 +88,7 @@ class Compiled:
                 if version.writes and version.overlap(raws):
                     return self._function(*args, **kwargs)
                 try:
-                    result = version.partition(tensors, raws)
+                    result = version.partition(tensors, given)
                 except Mismatch as mismatch:
                     reason = str(mismatch)
                     continue
@@ -89,17 +97,33 @@ class Compiled:
                 return result
         if len(self.history) >= LIMIT:
             return self._function(*args, **kwargs)
-        version = self._captured(args, kwargs, raws, reason or difference(self._last_key, key))
-        self._last_key = key
+        if reason is None:
+            reason = difference(self._last_key, key)
+            if self._numbers.learn([k for k, version in self._versions if version is not None], key):
+                reason += ", and is an input from now on"
+        version = self._captured(args, kwargs, raws, numbers, reason)
+        self._last_key = key = self._key(args, kwargs, [], [], [])
         self._versions = [(key, version), *self._versions]
         if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
-        return version.partition(tensors, raws)
+        return version.partition(tensors, self._numbers.given(raws, numbers))
 
-    def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | None:
+    def _key(self, args: tuple, kwargs: dict, tensors: list, raws: list, numbers: list) -> tuple:
+        """Returns what programs depend on: see `key_of`."""
+        inputs = self._numbers.positions
+        key = key_of(args, tensors, raws, numbers, inputs)
+        return key, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
+
+    def _captured(
+        self, args: tuple, kwargs: dict, raws: list, numbers: list, reason: str
+    ) -> _Version | None:  # fmt: skip
         """Returns a new version; None if the function runs eagerly from now on."""
+
+        def capture(inputs: Numbers) -> _Version:
+            return _Version(self._function, args, kwargs, raws, self._mode, inputs)
+
         try:
-            version = _Version(self._function, args, kwargs, raws, self._mode)
+            version = self._numbers.captured(capture, numbers)
         except Exception as error:  # whatever the function does on arrays without elements
             place = _place(error, self._function)
             if self._fullgraph:
@@ -129,8 +153,10 @@ class Compiled:
 class _Version:
     """A program for one kind of arguments."""
 
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None):
-        self._raws = raws
+    def __init__(
+        self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, numbers: Numbers
+    ):  # fmt: skip
+        self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self._reachable = Reachable(function, *others)
         try:
@@ -141,14 +167,14 @@ class _Version:
             raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
-        del self._raws
+        del self._raws, self._numbers
         self._arrays = [raw for _, _, raw, _ in self._owners]
         self._have_arrays = self._comparison()
         self.partition.optimize(mode)
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
-        with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
+        with traced(function, args, kwargs, self._reachable.tensors, self._answer, self._numbers) as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
                 for value, owner in found.tracer.owners.items()
@@ -255,12 +281,14 @@ class OptimizedModule(Module):
 
     Args:
         module: it is called with its hooks.
-        fullgraph, mode: see `compile`.
+        fullgraph, mode, dynamic: see `compile`.
     """
 
-    def __init__(self, module: Module, fullgraph: bool = False, mode: str | None = None):
+    def __init__(
+        self, module: Module, fullgraph: bool = False, mode: str | None = None, dynamic: bool | None = None
+    ):  # fmt: skip
         super().__init__()
-        self.__dict__["forward"] = Compiled(module, fullgraph, mode)
+        self.__dict__["forward"] = Compiled(module, fullgraph, mode, dynamic)
         self._orig_mod = module
 
     def __getattr__(self, name: str) -> Any:
@@ -310,13 +338,13 @@ def compile(
     tensor([0.60000 0.80000])
     """
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, mode=mode, disable=disable)
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable)
     if not callable(model):
         raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
     if disable or isinstance(model, (Compiled, OptimizedModule)):
         return model
     check_mode(mode)
-    return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode)
+    return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode, dynamic)
 
 
 def reset() -> None:

@@ -62,6 +62,7 @@ class Partition:
         last = len(traced.tracer.instructions)
         incoming, found = _backward(traced, roots)
         whole = traced.program(None)
+        last += len(traced.tracer.numbers.head)
         later = whole.instructions[last:]
         made = {y for i in later for y in i.outputs} | {*incoming}
         needed = [x for i in later for x in i.inputs()] + [x for x in found if x is not None]

@@ -30,6 +30,7 @@ class Value:
         number: in the order of definition.
         shape, strides, dtype: of the array; strides in bytes.
         storage: the value whose memory it lies in, itself unless it is a view.
+        kind: what it is if it is no array, but an object: what a kernel "saved", or a Python number, "float".
     """
 
     number: int
@@ -37,6 +38,7 @@ class Value:
     strides: tuple[int, ...]
     dtype: np.dtype
     of: Value | None = None
+    kind: str = "saved"
 
     @property
     def storage(self) -> Value:
@@ -61,7 +63,7 @@ class Value:
     def described(self) -> str:
         """Returns the value with its dtype and shape: `%3: float32[32, 64]`."""
         if self.dtype.kind == "O":
-            return f"%{self.number}: saved"
+            return f"%{self.number}: {self.kind}"
         return f"%{self.number}: {self.dtype}{list(self.shape)}"
 
 

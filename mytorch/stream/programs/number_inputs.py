@@ -1,0 +1,65 @@
+"""Which numbers among the arguments of a compiled function are inputs of its programs, and not constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...backends.device import RawArray
+from .keys import changed_numbers
+from .numbers import Numbers
+
+T = TypeVar("T")
+_ALL = frozenset(range(1000))
+
+
+class NumberInputs:
+    """The numbers of a function that are inputs: those that were seen to change, unless programs need their
+    exact values.
+
+    Args:
+        dynamic: True if all are inputs from the first capture on, False if none ever is.
+
+    Attributes:
+        positions: of these, among the numbers of the arguments in order.
+    """
+
+    def __init__(self, dynamic: bool | None):
+        self._dynamic = dynamic
+        self.positions: frozenset[int] = _ALL if dynamic else frozenset()
+        self._constant: frozenset[int] = frozenset()  # positions that never are inputs
+
+    def given(self, raws: list[RawArray], numbers: Sequence[float | int]) -> list:
+        """Returns the inputs of a program: the arrays, and numbers of a call."""
+        return [*raws, *[x for k, x in enumerate(numbers) if k in self.positions]]
+
+    def learn(self, keys: Sequence[tuple], key: tuple) -> bool:
+        """Returns whether a call shows that numbers change: it differs from an earlier one in them alone."""
+        before = self.positions
+        if self._dynamic is None:
+            self.positions = before.union(*[changed_numbers(was, key) for was in keys]) - self._constant
+        return self.positions != before
+
+    def captured(self, capture: Callable[[Numbers], T], given: Sequence[float | int]) -> T:
+        """Returns what a function captures with these inputs.
+
+        Where it fails it is called again with the numbers as constants, at once and from now on; so are those
+        whose exact values were asked for, or that were kept.
+        """
+        before = self.positions, self._constant
+        while True:
+            numbers = Numbers({k: x for k, x in enumerate(given) if k in self.positions})
+            try:
+                made = capture(numbers)
+            except Exception:  # whatever a function does that doesn't expect what stands for a number
+                if not numbers.inputs:
+                    self.positions, self._constant = before
+                    raise
+                made = None
+            constant = numbers.pinned
+            if made is None or (not constant and numbers.escaped()):
+                constant = constant or {*numbers.inputs}
+            if not constant:
+                return made
+            self._constant |= constant
+            self.positions -= constant
