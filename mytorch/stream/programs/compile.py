@@ -59,7 +59,8 @@ class Compiled:
         self.reset()
 
     def __reduce__(self) -> tuple:
-        return Compiled, (self._function, self._fullgraph, self._mode, self._dynamic)  # copies capture for themselves
+        given = self._function, self._fullgraph, self._mode, self._dynamic
+        return Compiled, given  # copies capture for themselves
 
     def reset(self) -> None:
         """Forgets all programs."""

@@ -27,8 +27,8 @@ def key_of(
     """
     if type(x) is tuple:
         return tuple([
-            _key_of_tensor(y, tensors, raws) if type(y) is Tensor else key_of(y, tensors, raws, numbers, inputs)
-            for y in x
+            _key_of_tensor(y, tensors, raws) if type(y) is Tensor
+            else key_of(y, tensors, raws, numbers, inputs) for y in x
         ])  # fmt: skip
     if isinstance(x, Tensor):
         return _key_of_tensor(x, tensors, raws)

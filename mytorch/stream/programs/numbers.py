@@ -15,6 +15,7 @@ Where Python asks for the exact value (`float(scale)`, `math.sqrt(scale)`, an in
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import math
@@ -42,12 +43,15 @@ _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
           "ceil": math.ceil, "trunc": math.trunc}  # fmt: skip
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-# What programs do with numbers; `numpy_`: in the dtype with this name.
+_UFUNCS = {name: x for name in dir(np) if isinstance(x := getattr(np, name), np.ufunc)}
+# What programs do with numbers.
 OPERATIONS: dict[str, Callable] = {
+    **{f"np.{name}": ufunc for name, ufunc in _UFUNCS.items()},
     **{name: getattr(operator, name) for name in (*_ARITHMETIC, *COMPARISONS)}, **_UNARY,
     "bool": bool,
     "is_a": lambda x, kind: type(x).__name__ == kind,
     "item": lambda x: x.item(),
+    "astype": lambda x, dtype: x.astype(as_dtype(dtype)),
     "cast": lambda x, dtype: cast(x, as_dtype(dtype)),
     "as_number": lambda x, dtype, name: as_number(x, as_dtype(dtype), name),
     "factor": lambda x, dtype, *names: factor(x, as_dtype(dtype), *names),
@@ -56,7 +60,7 @@ _OPERANDS = (int, float, complex, np.generic)
 _LAYOUT = ("dtype", "ndim", "shape", "size", "itemsize", "nbytes")  # of NumPy's numbers, whatever their value
 # Functions of NumPy that take numbers as arrays without dims, of the common dtype, for the same; those that
 # store one, with the position of the number among the arguments.
-_ELEMENTWISE = {name for name in dir(np) if isinstance(getattr(np, name), np.ufunc)} | {"where", "clip"}
+_ELEMENTWISE = {*_UFUNCS, "where", "clip"}
 _STORES = {".setitem": 2, ".fill": 1, "full": 1, "full_like": 1, "copyto": 1}
 
 
@@ -133,8 +137,8 @@ class Number:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.example, name)
-        if name == "item":
-            return lambda: self.noted("item")
+        if name in ("item", "astype"):
+            return functools.partial(self.noted, name)
         if callable(found):
             return lambda *args, **kwargs: getattr(self.pinned(), name)(*args, **kwargs)
         return found if name in _LAYOUT else getattr(self.pinned(), name)
@@ -145,8 +149,9 @@ class Number:
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         if not all([isinstance(x, (*_OPERANDS, np.ndarray, list, tuple)) for x in inputs]):
             return NotImplemented  # the call of an array that is traced
-        name = _UFUNCS.get(ufunc) if method == "__call__" and not kwargs else None
-        if name is not None and all([isinstance(x, _OPERANDS) for x in inputs]):
+        name = f"np.{ufunc.__name__}"
+        is_plain = method == "__call__" and not kwargs and name in OPERATIONS
+        if is_plain and all([isinstance(x, _OPERANDS) for x in inputs]):
             return self._numbers.operation(name, inputs)
         inputs, kwargs = mapped(pinned, (inputs, kwargs))
         return getattr(ufunc, method)(*inputs, **kwargs)
@@ -177,10 +182,6 @@ for _name in COMPARISONS:
     setattr(Number, f"__{_name}__", _comparison(_name))
 for _name in _UNARY.keys() - {"round"}:
     setattr(Number, f"__{_name}__", lambda self, name=_name: self.noted(name))
-_UFUNCS = {
-    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "truediv",
-    np.floor_divide: "floordiv", np.remainder: "mod", np.power: "pow",
-}  # fmt: skip
 
 
 def _example_of(x: object) -> Any:
@@ -250,7 +251,7 @@ class Numbers:
         return made
 
     def pin(self, args: tuple) -> Any:
-        """Returns the first number; numbers among the arguments, and what they depend on, become constants."""
+        """Returns the first number; the inputs that numbers among the arguments depend on become constants."""
         if self._tracer is not None:
             self.pinned.update(*[x.roots for x in args if type(x) is Number])
         return _example_of(args[0])

@@ -302,7 +302,8 @@ class Tracer(HostCalls):
         owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}
         inputs = *self.inputs, *self.number_inputs
         instructions = [*self.numbers.head, *self.instructions]
-        return Program(inputs, {**self.state}, {**self.constants}, instructions, outputs, name, owners, device=self.device)
+        arrays = {**self.state}, {**self.constants}
+        return Program(inputs, *arrays, instructions, outputs, name, owners, device=self.device)
 
     def made_by(self, name: str, function: Callable) -> Callable:
         """Returns a function that makes an array, which notes its calls."""
