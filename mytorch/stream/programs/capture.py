@@ -13,7 +13,7 @@ from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.composite import TRACED, choose
-from .numbers import Numbers, pinned, with_numbers
+from .numbers import Numbers, with_numbers
 from .program import Program, Value, leaves, mapped
 from .reachable import Reachable
 from .tracing import Tracer, tracing
@@ -65,7 +65,7 @@ def traced(
         arguments: list[RawArray] = []
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
         args, kwargs = with_numbers((args, kwargs), tracer.numbers.begin(tracer))
-        result = mapped(pinned, function(*args, **kwargs))
+        result = function(*args, **kwargs)
         tracer.finish()
         yield Traced(function, tracer, arguments, result)
 

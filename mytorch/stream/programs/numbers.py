@@ -93,6 +93,10 @@ class Number:
         """Returns the exact value, which makes the numbers that it depends on constants."""
         return self._numbers.pin((self,))
 
+    def as_array(self, dtype: np.dtype) -> MetaArray | np.ndarray:
+        """Returns an array without dims that holds the number, which mustn't be written to."""
+        return self._numbers.array(self, dtype)
+
     def __bool__(self) -> bool:
         return self._numbers.outcome("bool", (self,))
 
@@ -251,7 +255,7 @@ class Numbers:
         return made
 
     def pin(self, args: tuple) -> Any:
-        """Returns the first number; the inputs that numbers among the arguments depend on become constants."""
+        """Returns the first number; the inputs that these depend on become constants."""
         if self._tracer is not None:
             self.pinned.update(*[x.roots for x in args if type(x) is Number])
         return _example_of(args[0])
@@ -294,7 +298,7 @@ class Numbers:
             k = _STORES.get(name)
             places = range(name == "where", len(args)) if k is None else (k,)
             given = tuple([
-                self._array(x, dtype) if type(x) is Number and k in places else mapped(pinned, x)
+                self.array(x, dtype) if type(x) is Number and k in places else mapped(pinned, x)
                 for k, x in enumerate(args)
             ])  # fmt: skip
             if _same_layout(rule, exact, (given, exact[1]), self._tracer):
@@ -315,7 +319,10 @@ class Numbers:
             return None
         return None
 
-    def _array(self, x: Number, dtype: np.dtype) -> MetaArray:
+    def array(self, x: Number, dtype: np.dtype) -> MetaArray | np.ndarray:
+        """Returns an array without dims of a number."""
+        if self._tracer is None:
+            return np.asarray(x.example, dtype)
         key = "array", x.value.number, dtype
         if key not in self._known:
             made = self._known[key] = new_of(layout((), None, dtype))
