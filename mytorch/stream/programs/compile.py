@@ -7,7 +7,7 @@ import inspect
 import sysconfig
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -75,7 +75,7 @@ class Compiled:
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
         numbers: list[float | int] = []
-        key = self._key(args, kwargs, tensors, raws, numbers)
+        key = self._key(args, kwargs, tensors, raws, numbers, self._numbers.positions)
         given = self._numbers.given(raws, numbers) if numbers and self._numbers.positions else raws
         reason = None
         for entry in self._versions:
@@ -96,22 +96,23 @@ class Compiled:
                 if entry is not self._versions[0]:
                     self._versions = [entry, *[e for e in self._versions if e is not entry]]
                 return result
-        if len(self.history) >= LIMIT:
+        if self._numbers.count(self._versions, key) >= LIMIT:
             return self._function(*args, **kwargs)
         if reason is None:
             reason = difference(self._last_key, key)
-            if self._numbers.learn([k for k, version in self._versions if version is not None], key):
-                reason += ", and is an input from now on"
+            self._numbers.learn([k for k, version in self._versions if version is not None], key)
         version = self._captured(args, kwargs, raws, numbers, reason)
-        self._last_key = key = self._key(args, kwargs, [], [], [])
+        inputs = () if version is None else self._numbers.positions  # other numbers may do
+        self._last_key = key = self._key(args, kwargs, [], [], [], inputs)
         self._versions = [(key, version), *self._versions]
         if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
         return version.partition(tensors, self._numbers.given(raws, numbers))
 
-    def _key(self, args: tuple, kwargs: dict, tensors: list, raws: list, numbers: list) -> tuple:
+    def _key(
+        self, args: tuple, kwargs: dict, tensors: list, raws: list, numbers: list, inputs: Container[int]
+    ) -> tuple:  # fmt: skip
         """Returns what programs depend on: see `key_of`."""
-        inputs = self._numbers.positions
         key = key_of(args, tensors, raws, numbers, inputs)
         return key, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
 
@@ -132,8 +133,10 @@ class Compiled:
             self.history.append((reason, f"runs eagerly: {place}: {error}"))
             self._warn(f"runs eagerly for these arguments: {place}: {error}")
             return None
+        if self._numbers.has_learned:
+            reason += ", and is an input from now on"
         self.history.append((reason, version))
-        if len(self.history) == LIMIT:
+        if self._numbers.count(self._versions, self._key(args, kwargs, [], [], [], ())) == LIMIT - 1:
             self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
         return version
 
@@ -160,6 +163,8 @@ class _Version:
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self._reachable = Reachable(function, *others)
+        if numbers.inputs and self._reachable.asks_types:
+            raise NotImplementedError("it asks for the type of what may be a number")
         try:
             self._capture(function, args, kwargs)
         finally:

@@ -319,6 +319,8 @@ def _number(name: str, *args: Any) -> Any:
 def _outcome(answer: bool, name: str, *args: Any) -> None:
     """Raises Mismatch if a comparison of numbers has another outcome than in the capture."""
     if OPERATIONS[name](*args) != answer:
+        if name == "is_a":
+            raise Mismatch(f"a number is of type {type(args[0]).__name__}, was of type {args[1]}")
         symbol = COMPARISONS.get(name)
         text = f"{args[0]!r} {symbol} {args[1]!r}" if symbol else f"{name}({', '.join(map(repr, args))})"
         raise Mismatch(f"{text} is {not answer}, was {answer}")

@@ -104,6 +104,11 @@ def difference(before: tuple | None, now: tuple) -> str:
     return "the arguments have another structure"
 
 
+def shapes_of(key: tuple) -> list[tuple]:
+    """Returns the shapes of the tensors in a key."""
+    return [x[2] for x in _leaves(key[:2]) if isinstance(x, tuple)]
+
+
 def changed_numbers(before: tuple, now: tuple) -> set[int]:
     """Returns the positions of numbers in which two keys differ, if they differ in nothing else."""
     pairs = [_leaves(key) for key in (before, now)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...backends.device import RawArray
-from .keys import changed_numbers
+from .keys import changed_numbers, shapes_of
 from .numbers import Numbers
 
 T = TypeVar("T")
@@ -22,23 +22,32 @@ class NumberInputs:
 
     Attributes:
         positions: of these, among the numbers of the arguments in order.
+        has_learned: whether the last capture was the first one with one of them.
     """
 
     def __init__(self, dynamic: bool | None):
         self._dynamic = dynamic
         self.positions: frozenset[int] = _ALL if dynamic else frozenset()
+        self._known, self.has_learned = self.positions, False  # as of the last capture
         self._constant: frozenset[int] = frozenset()  # positions that never are inputs
 
     def given(self, raws: list[RawArray], numbers: Sequence[float | int]) -> list:
         """Returns the inputs of a program: the arrays, and numbers of a call."""
         return [*raws, *[x for k, x in enumerate(numbers) if k in self.positions]]
 
-    def learn(self, keys: Sequence[tuple], key: tuple) -> bool:
-        """Returns whether a call shows that numbers change: it differs from an earlier one in them alone."""
-        before = self.positions
+    def count(self, versions: Sequence[tuple], key: tuple) -> int:
+        """Returns the number of captures that count towards the limit, of those so far: with `dynamic=True`
+        only those for tensors of the same shapes."""
+        if not self._dynamic:
+            return len(versions)
+        shapes = shapes_of(key)
+        return len([was for was, _ in versions if shapes_of(was) == shapes])
+
+    def learn(self, keys: Sequence[tuple], key: tuple) -> None:
+        """Makes numbers inputs in which a call differs from an earlier one, if it differs in nothing else."""
         if self._dynamic is None:
-            self.positions = before.union(*[changed_numbers(was, key) for was in keys]) - self._constant
-        return self.positions != before
+            found = self.positions.union(*[changed_numbers(was, key) for was in keys])
+            self.positions = found - self._constant
 
     def captured(self, capture: Callable[[Numbers], T], given: Sequence[float | int]) -> T:
         """Returns what a function captures with these inputs.
@@ -46,7 +55,7 @@ class NumberInputs:
         Where it fails it is called again with the numbers as constants, at once and from now on; so are those
         whose exact values were asked for, or that were kept.
         """
-        before = self.positions, self._constant
+        before = self._known, self._constant
         while True:
             numbers = Numbers({k: x for k, x in enumerate(given) if k in self.positions})
             try:
@@ -60,6 +69,7 @@ class NumberInputs:
             if made is None or (not constant and numbers.escaped()):
                 constant = constant or {*numbers.inputs}
             if not constant:
+                self.has_learned, self._known = not self.positions <= self._known, self.positions
                 return made
             self._constant |= constant
             self.positions -= constant

@@ -179,7 +179,8 @@ class Program:
         """Runs the program.
 
         Args:
-            tensors: for each input one of its shape, strides and dtype, on the device of the program.
+            tensors: for each input one of its shape, strides and dtype, on the device of the program, or a
+                number.
 
         Returns:
             Tensors without history, nested as the function returned them.
@@ -188,11 +189,11 @@ class Program:
             ValueError: another number, shape, memory order, dtype or device of tensors, or what the program
                 writes to shares memory with another tensor.
         """
-        raws = [raw_of(x) for x in tensors]
+        raws = [x if type(x) in (float, int) else raw_of(x) for x in tensors]
         pairs = zip(raws, self.inputs, strict=False)
         if len(raws) != len(self.inputs) or not all([fits(x, value, self.device) for x, value in pairs]):
             wanted = ", ".join(value.described() for value in self.inputs)
-            given = [f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}" for x in raws]
+            given = map(_described, raws)
             raise ValueError(
                 f"{self.name}: expected {wanted} on {self.device}, as the examples, got {', '.join(given)}"
             )
@@ -380,8 +381,17 @@ class Program:
         return found
 
 
-def fits(raw: RawArray, value: Value, target: device = CPU) -> bool:
-    """Whether an array is on a device and has the shape, dtype and, where they matter, strides of a value."""
+def _described(x: RawArray | float) -> str:
+    if isinstance(x, (float, int)):
+        return type(x).__name__
+    return f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}"
+
+
+def fits(raw: RawArray | float, value: Value, target: device = CPU) -> bool:
+    """Whether an array is on a device and has the shape, dtype and, where they matter, strides of a value; or
+    a number its kind."""
+    if value.dtype.kind == "O" or isinstance(raw, (float, int)):
+        return type(raw).__name__ == value.kind
     if device_of(raw) is not target or raw.shape != value.shape or raw.dtype != value.dtype:
         return False
     pairs = zip(raw.shape, raw.strides, value.strides, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import sysconfig
@@ -19,6 +20,7 @@ _KINDS = (*_PLAIN, list, tuple, dict, Tensor, Module, types.FunctionType)  # of 
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _LONGEST = 10_000  # what has more items isn't searched
 _MISSING = object()
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -53,10 +55,12 @@ class Reachable:
 
     Attributes:
         tensors: what it found.
+        asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
     """
 
     def __init__(self, *roots: object):
         self.tensors: dict[Tensor, None] = {}
+        self.asks_types = False
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[list, tuple]] = []
@@ -196,6 +200,7 @@ class Reachable:
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         names = names_in(function.__code__)
+        self.asks_types = self.asks_types or ("type" in names and _calls_type(function.__code__))
         for x in [*self._of_dict(function.__globals__, names)]:
             if isinstance(x, types.ModuleType):
                 yield from () if _is_foreign(x.__name__) else self._of_dict(vars(x), names)
@@ -214,6 +219,13 @@ def names_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             names |= names_in(constant)
     return names
+
+
+def _calls_type(code: types.CodeType) -> bool:
+    """Whether it is the function `type` that is named, and no attribute."""
+    if any([i.argval == "type" and i.opname.startswith(_LOADS) for i in dis.get_instructions(code)]):
+        return True
+    return any([_calls_type(x) for x in code.co_consts if isinstance(x, types.CodeType)])
 
 
 @functools.cache
