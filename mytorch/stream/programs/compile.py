@@ -19,7 +19,7 @@ from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs
-from .numbers import Numbers
+from .numbers import KINDS, Numbers
 from .partition import Partition
 from .passes import check_mode
 from .program import Program, Value, fits, leaves
@@ -75,8 +75,10 @@ class Compiled:
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
         numbers: list[float | int] = []
-        key = self._key(args, kwargs, tensors, raws, numbers, self._numbers.positions)
-        given = self._numbers.given(raws, numbers) if numbers and self._numbers.positions else raws
+        inputs = self._numbers.positions
+        arguments = key_of(args, tensors, raws, numbers, inputs)
+        key = arguments, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
+        given = self._numbers.given(raws, numbers) if inputs and numbers else raws
         reason = None
         for entry in self._versions:
             if entry[0] != key:
@@ -101,20 +103,14 @@ class Compiled:
         if reason is None:
             reason = difference(self._last_key, key)
             self._numbers.learn([k for k, version in self._versions if version is not None], key)
+        numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
         version = self._captured(args, kwargs, raws, numbers, reason)
         inputs = () if version is None else self._numbers.positions  # other numbers may do
-        self._last_key = key = self._key(args, kwargs, [], [], [], inputs)
+        self._last_key = key = _key(args, kwargs, inputs)
         self._versions = [(key, version), *self._versions]
         if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
         return version.partition(tensors, self._numbers.given(raws, numbers))
-
-    def _key(
-        self, args: tuple, kwargs: dict, tensors: list, raws: list, numbers: list, inputs: Container[int]
-    ) -> tuple:  # fmt: skip
-        """Returns what programs depend on: see `key_of`."""
-        key = key_of(args, tensors, raws, numbers, inputs)
-        return key, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
 
     def _captured(
         self, args: tuple, kwargs: dict, raws: list, numbers: list, reason: str
@@ -136,7 +132,7 @@ class Compiled:
         if self._numbers.has_learned:
             reason += ", and is an input from now on"
         self.history.append((reason, version))
-        if self._numbers.count(self._versions, self._key(args, kwargs, [], [], [], ())) == LIMIT - 1:
+        if self._numbers.count(self._versions, _key(args, kwargs, ())) == LIMIT - 1:
             self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
         return version
 
@@ -152,6 +148,12 @@ class Compiled:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Makes it a method where it decorates one."""
         return self if instance is None else functools.partial(self, instance)
+
+
+def _key(args: tuple, kwargs: dict, inputs: Container[int]) -> tuple:
+    """Returns what programs depend on, with these numbers as inputs, as in `Compiled.__call__`."""
+    lists = [], [], []
+    return key_of(args, *lists, inputs), key_of(kwargs, *lists, inputs) if kwargs else (), modes()
 
 
 class _Version:

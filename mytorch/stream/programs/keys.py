@@ -19,8 +19,8 @@ def key_of(
     x: object, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
     inputs: Container[int],
 ) -> object:  # fmt: skip
-    """Returns what a program depends on of arguments; adds the tensors in them, their arrays, and numbers to
-    lists.
+    """Returns what a program depends on of arguments; adds the tensors in them, their arrays, and, if any are
+    inputs, numbers to lists.
 
     For a tensor that is ("tensor", dtype, shape, strides, requires_grad); on a GPU (device, strides) is in
     the place of strides. For a number it is (kind, value), or (kind, ANY) at the positions of inputs.
@@ -36,7 +36,7 @@ def key_of(
         return (type(x), *[key_of(item, tensors, raws, numbers, inputs) for item in x])
     if isinstance(x, _PLAIN):
         kind = type(x)
-        if kind in KINDS:
+        if inputs and kind in KINDS:
             numbers.append(x)
             return kind, (ANY if len(numbers) - 1 in inputs else x)
         return kind, x
