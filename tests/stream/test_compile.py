@@ -338,6 +338,11 @@ class Settings:
         return x * self.gain
 
 
+def test_an_array_is_filled_with_a_tensor():
+    function = mytorch.compile(lambda x, y: x.clone().fill_(y) + x, fullgraph=True)
+    assert function(mytorch.ones(2), mytorch.tensor(2.0)).tolist() == [3, 3]
+
+
 def test_values_behind_objects_are_noticed():
     settings, x = Settings(), mytorch.ones(1, 2)
     function = mytorch.compile(lambda x: settings(x))

@@ -37,8 +37,9 @@ class Compiled:
     """A function that runs as a program, for each kind of arguments another.
 
     Arguments differ in kind if tensors differ in shape, strides, dtype or `requires_grad`, and others in
-    value. A program also depends on grad mode, autocast, `use_fused` and the default dtype, on the Python
-    values that `Reachable` finds, and on the elements that the function reads (`if x.sum() > 0:`).
+    value, except numbers that are inputs: see `NumberInputs`. A program also depends on grad mode, autocast,
+    `use_fused` and the default dtype, on the Python values that `Reachable` finds, and on the elements that
+    the function reads (`if x.sum() > 0:`).
 
     Args:
         function: the function or module.
@@ -321,8 +322,9 @@ def compile(
 
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
-    values than before it is captured again, eight times at most (see `compiler.explain`). What programs don't
-    hold runs eagerly, after a warning.
+    values than before it is captured again, eight times at most (see `compiler.explain`). A number among the
+    arguments that changes from call to call becomes an input. What programs don't hold runs eagerly, after a
+    warning.
 
     Effects of Python code besides tensors and objects (`print("…")`, files) happen during the capture only.
 
@@ -332,7 +334,10 @@ def compile(
         mode: "max-autotune" measures several strategies for each loop when the function is captured, and
             keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
             "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
-        dynamic, backend, options, other modes: for code written for PyTorch, without effect.
+        dynamic: which numbers among the arguments are inputs of programs: None for those that were seen to
+            change, True for all, False for none, each value of which is captured. Shapes are constants in any
+            case, but with True captures for other shapes don't count towards the eight.
+        backend, options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 
     Raises:

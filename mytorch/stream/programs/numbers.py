@@ -57,6 +57,7 @@ OPERATIONS: dict[str, Callable] = {
     "factor": lambda x, dtype, *names: factor(x, as_dtype(dtype), *names),
 }  # fmt: skip
 _OPERANDS = (int, float, complex, np.generic)
+_BOOL = np.dtype(bool)
 _LAYOUT = ("dtype", "ndim", "shape", "size", "itemsize", "nbytes")  # of NumPy's numbers, whatever their value
 # Functions of NumPy that take numbers as arrays without dims, of the common dtype, for the same; those that
 # store one, with the position of the number among the arguments.
@@ -265,7 +266,7 @@ class Numbers:
         result = OPERATIONS[name](*map(_example_of, args))
         if self._tracer is None:
             return result
-        if not isinstance(result, (int, float, np.integer, np.floating)):
+        if not isinstance(result, (int, float)) and getattr(result, "dtype", _BOOL).kind not in "iufV":
             self.pin(args)
             return result
         key = name, *map(_identity, args)
