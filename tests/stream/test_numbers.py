@@ -249,6 +249,75 @@ def test_dynamic():
     assert not compiled.history and len(copy.deepcopy(compiled).history) == 0
 
 
+# Numbers that are no arguments.
+
+
+class Faded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.calls = 2.0, 0
+
+    def forward(self, x):
+        return x * self.scale + self.calls
+
+
+def test_attributes():
+    model, compiled = Faded(), mytorch.compile(Faded())
+    for k in range(6):
+        assert mytorch.equal(compiled(X), model(X))
+        for module in (model, compiled):
+            module.scale *= 0.9
+            module.calls += k % 2
+    changes = ("scale is 1.8, was 2.0", "calls is 1, was 0")
+    assert reasons(compiled.forward)[1:] == [f"{change}, and is an input from now on" for change in changes]
+    assert (compiled.scale, type(compiled.calls)) == (model.scale, int)
+    for other in ("text", 3.5, 4.5, 2):
+        model.calls = compiled.calls = other
+        same([*leaves(outcome(compiled, X)[0])], [*leaves(outcome(model, X)[0])])
+
+
+RATE = 0.1
+
+
+def test_globals_and_closures(monkeypatch):
+    step, limit = 1, 3
+
+    def function(x):
+        return x * (RATE if step < limit else math.sqrt(limit)) / (1 - 0.9**step)
+
+    compiled = mytorch.compile(function)
+    for step in range(1, 8):
+        monkeypatch.setitem(globals(), "RATE", 0.1 / step)
+        assert mytorch.equal(compiled(X), function(X))
+    assert len(compiled.history) == 3 and reasons(compiled)[2] == "3 < 3 is False, was True"
+    assert type(RATE) is float and type(step) is int
+    for limit in (2, 3, 4, 9, 2):  # noqa: B007  # its exact value is asked for
+        assert mytorch.equal(compiled(X), function(X))
+    assert len(compiled.history) <= 8
+
+
+def test_what_the_function_writes_itself_is_no_input():
+    class Counter:
+        calls, step = 0, 1
+
+    counter = Counter()
+    counter.calls = counter.step = 1
+
+    def count(x):
+        if counter.step > 1:
+            counter.calls += counter.step
+        return x * counter.calls
+
+    compiled = mytorch.compile(count)
+    assert mytorch.equal(compiled(X), X)
+    counter.calls = 2
+    assert mytorch.equal(compiled(X), X * 2) and len(compiled.history) == 2
+    counter.step = 2
+    with pytest.warns(UserWarning, match="a program can't hold what it does to Python's objects: calls is 4"):
+        assert mytorch.equal(compiled(X), X * 4)
+    assert (counter.calls, type(counter.calls)) == (4, int)
+
+
 # Gradients and training steps.
 
 

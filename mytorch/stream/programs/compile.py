@@ -19,11 +19,11 @@ from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs
-from .numbers import KINDS, Numbers
+from .numbers import Numbers
 from .partition import Partition
 from .passes import check_mode
 from .program import Program, Value, fits, leaves
-from .reachable import Comparison, Reachable
+from .reachable import KINDS, Comparison, Place, Reachable
 from .tracing import Tracer
 
 _LIBRARY = sysconfig.get_path("stdlib")
@@ -80,21 +80,25 @@ class Compiled:
         arguments = key_of(args, tensors, raws, numbers, inputs)
         key = arguments, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
         given = self._numbers.given(raws, numbers) if inputs and numbers else raws
-        reason = None
+        reason: str | None = None
+        stale: list[_Version] = []
         for entry in self._versions:
             if entry[0] != key:
                 continue
             version = entry[1]
             if version is None:  # can't be captured
                 return self._function(*args, **kwargs)
-            reason = version.change()
-            if reason is None:
+            change = version.change()
+            if change is not None:
+                reason = reason or change
+                stale.append(version)
+            else:
                 if version.writes and version.overlap(raws):
                     return self._function(*args, **kwargs)
                 try:
-                    result = version.partition(tensors, given)
+                    result = version.partition(tensors, version.given(given))
                 except Mismatch as mismatch:
-                    reason = str(mismatch)
+                    reason = reason or str(mismatch)
                     continue
                 if entry is not self._versions[0]:
                     self._versions = [entry, *[e for e in self._versions if e is not entry]]
@@ -104,6 +108,7 @@ class Compiled:
         if reason is None:
             reason = difference(self._last_key, key)
             self._numbers.learn([k for k, version in self._versions if version is not None], key)
+        self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
         numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
         version = self._captured(args, kwargs, raws, numbers, reason)
         inputs = () if version is None else self._numbers.positions  # other numbers may do
@@ -111,7 +116,7 @@ class Compiled:
         self._versions = [(key, version), *self._versions]
         if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
-        return version.partition(tensors, self._numbers.given(raws, numbers))
+        return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
 
     def _captured(
         self, args: tuple, kwargs: dict, raws: list, numbers: list, reason: str
@@ -165,7 +170,8 @@ class _Version:
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
-        self._reachable = Reachable(function, *others)
+        self._places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
+        self._reachable = Reachable(function, *others, inputs=self._places)
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
         try:
@@ -234,7 +240,18 @@ class _Version:
             if ours == then:
                 return "a parameter has other hooks"
             return "parameters have a .grad where they had none, or none where they had one"
+        for place, kind in self._places.items():
+            if type(place.read()) is not kind:
+                return f"{place} is no {kind.__name__}"
         return self._reachable.change()
+
+    def changed_numbers(self) -> set[Place]:
+        """Returns the places of numbers in objects that are others than in the capture: see `Reachable`."""
+        return self._reachable.changed_numbers()
+
+    def given(self, given: list) -> list:
+        """Returns the inputs of the program: those of a call, and numbers in objects."""
+        return [*given, *[place.read() for place in self._places]] if self._places else given
 
     def _change_of(
         self, k: int, owner: Tensor | None, value: Value, raw: RawArray, requires_grad: bool
@@ -322,9 +339,9 @@ def compile(
 
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
-    values than before it is captured again, eight times at most (see `compiler.explain`). A number among the
-    arguments that changes from call to call becomes an input. What programs don't hold runs eagerly, after a
-    warning.
+    values than before it is captured again, eight times at most (see `compiler.explain`). A number that
+    changes from call to call, among the arguments or what else it uses, becomes an input. What programs don't
+    hold runs eagerly, after a warning.
 
     Effects of Python code besides tensors and objects (`print("…")`, files) happen during the capture only.
 
@@ -334,9 +351,9 @@ def compile(
         mode: "max-autotune" measures several strategies for each loop when the function is captured, and
             keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
             "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
-        dynamic: which numbers among the arguments are inputs of programs: None for those that were seen to
-            change, True for all, False for none, each value of which is captured. Shapes are constants in any
-            case, but with True captures for other shapes don't count towards the eight.
+        dynamic: which numbers are inputs of programs: None for those that were seen to change, True for these
+            and all among the arguments, False for none, each value of which is captured. Shapes are constants
+            in any case, but with True captures for other shapes don't count towards the eight.
         backend, options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 

@@ -1,4 +1,4 @@
-"""Which numbers among the arguments of a compiled function are inputs of its programs, and not constants."""
+"""Which numbers that a compiled function uses are inputs of its programs, and not constants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 from ...backends.device import RawArray
 from .keys import changed_numbers, shapes_of
 from .numbers import Numbers
+from .reachable import KINDS, Place
 
 T = TypeVar("T")
 _ALL = frozenset(range(1000))
@@ -21,15 +22,15 @@ class NumberInputs:
         dynamic: True if all are inputs from the first capture on, False if none ever is.
 
     Attributes:
-        positions: of these, among the numbers of the arguments in order.
+        positions: of these, among the numbers of the arguments in order, and their places in objects.
         has_learned: whether the last capture was the first one with one of them.
     """
 
     def __init__(self, dynamic: bool | None):
         self._dynamic = dynamic
-        self.positions: frozenset[int] = _ALL if dynamic else frozenset()
+        self.positions: frozenset[int | Place] = _ALL if dynamic else frozenset()
         self._known, self.has_learned = self.positions, False  # as of the last capture
-        self._constant: frozenset[int] = frozenset()  # positions that never are inputs
+        self._constant: frozenset[int | Place] = frozenset()  # positions that never are inputs
 
     def given(self, raws: list[RawArray], numbers: Sequence[float | int]) -> list:
         """Returns the inputs of a program: the arrays, and numbers of a call."""
@@ -49,6 +50,11 @@ class NumberInputs:
             found = self.positions.union(*[changed_numbers(was, key) for was in keys])
             self.positions = found - self._constant
 
+    def learn_places(self, places: set[Place]) -> None:
+        """Makes numbers in objects, which have changed, inputs."""
+        if self._dynamic is not False:
+            self.positions = (self.positions | places) - self._constant
+
     def captured(self, capture: Callable[[Numbers], T], given: Sequence[float | int]) -> T:
         """Returns what a function captures with these inputs.
 
@@ -57,7 +63,9 @@ class NumberInputs:
         """
         before = self._known, self._constant
         while True:
-            numbers = Numbers({k: x for k, x in enumerate(given) if k in self.positions})
+            places = {k: k.read() for k in self.positions if isinstance(k, Place)}
+            inputs = {k: x for k, x in enumerate(given) if k in self.positions}
+            numbers = Numbers(inputs | {k: x for k, x in places.items() if type(x) in KINDS})
             try:
                 made = capture(numbers)
             except Exception:  # whatever a function does that doesn't expect what stands for a number

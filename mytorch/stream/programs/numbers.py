@@ -34,11 +34,11 @@ from ...core.op import cast
 from ...ops.elementwise.operands import factor
 from ...ops.scalars import as_number
 from .program import Instruction, Value, leaves, mapped
+from .reachable import KINDS, Place
 
 if TYPE_CHECKING:
     from .tracing import Tracer
 
-KINDS = (float, int)  # of numbers that may be inputs
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
           "ceil": math.ceil, "trunc": math.trunc}  # fmt: skip
@@ -74,12 +74,12 @@ class Number:
     Attributes:
         example: the number.
         value: what stands for it in the program.
-        roots: the positions of the inputs that it depends on.
+        roots: the positions or places of the inputs that it depends on.
     """
 
     __slots__ = ("example", "value", "roots", "_numbers", "__weakref__")
 
-    def __init__(self, example: Any, value: Value, roots: frozenset[int], numbers: Numbers):
+    def __init__(self, example: Any, value: Value, roots: frozenset[int | Place], numbers: Numbers):
         self.example, self.value, self.roots, self._numbers = example, value, roots, numbers
 
     @property
@@ -202,7 +202,7 @@ def pinned(x: object) -> Any:
     return x.pinned() if type(x) is Number else x
 
 
-def with_numbers(x: object, numbers: Mapping[int, Number]) -> Any:
+def with_numbers(x: object, numbers: Mapping[int | Place, Number]) -> Any:
     """Returns nested arguments with these in place of numbers, by their positions among the numbers."""
     count = itertools.count()
 
@@ -216,32 +216,43 @@ class Numbers:
     """The numbers of one capture, and what is noted of them.
 
     Args:
-        inputs: the numbers that are inputs, by their positions among the numbers of the arguments.
+        inputs: the numbers that are inputs, by their positions among the numbers of the arguments, or by
+            their places in objects, where something stands for them until the end.
 
     Attributes:
         head: the instructions with which the program begins.
-        pinned: the positions of those whose exact values were asked for.
+        pinned: the positions of those whose exact values were asked for, or that were written to.
     """
 
-    def __init__(self, inputs: Mapping[int, float | int] | None = None):
+    def __init__(self, inputs: Mapping[int | Place, float | int] | None = None):
         self.inputs = {**(inputs or {})}
         self.head: list[Instruction] = []
-        self.pinned: set[int] = set()
+        self.pinned: set[int | Place] = set()
+        self._placed: dict[Place, Number] = {}
         self._tracer: Tracer | None = None
         self._known: dict[tuple, Any] = {}  # what was noted, by operation and arguments
         self._made: list[weakref.ref[Number]] = []
 
-    def begin(self, tracer: Tracer) -> dict[int, Number]:
-        """Returns what stands for the inputs, which become inputs of the tracer's program."""
+    def begin(self, tracer: Tracer) -> dict[int | Place, Number]:
+        """Returns what stands for the inputs, which become inputs of the tracer's program; it is put in their
+        places."""
         self._tracer = tracer
         found = {k: self._new(x, frozenset((k,))) for k, x in self.inputs.items()}
         tracer.number_inputs = [x.value for x in found.values()]
+        self._placed = {k: x for k, x in found.items() if isinstance(k, Place)}
+        for place, x in self._placed.items():
+            place.write(x)
         return found
 
     def finish(self) -> None:
         """Ends the capture: from now on what stands for a number does what the number does."""
         self._tracer = None
         self._known.clear()
+        for place, x in self._placed.items():
+            if place.read() is not x:
+                self.pinned.add(place)
+            place.write(x.example)
+        self._placed.clear()
 
     def escaped(self) -> bool:
         """Returns whether something outlives the capture that stands for a number: the function has kept it,
@@ -250,7 +261,7 @@ class Numbers:
             gc.collect()
         return any([reference() is not None for reference in self._made])
 
-    def _new(self, example: Any, roots: frozenset[int]) -> Number:
+    def _new(self, example: Any, roots: frozenset[int | Place]) -> Number:
         made = Number(example, self._tracer.opaque(type(example).__name__), roots, self)
         self._made.append(weakref.ref(made))
         return made
