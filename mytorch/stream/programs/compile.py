@@ -81,7 +81,7 @@ class Compiled:
         key = arguments, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
         given = self._numbers.given(raws, numbers) if inputs and numbers else raws
         reason: str | None = None
-        stale: list[_Version] = []
+        stale: tuple[_Version, ...] = ()
         for entry in self._versions:
             if entry[0] != key:
                 continue
@@ -91,12 +91,13 @@ class Compiled:
             change = version.change()
             if change is not None:
                 reason = reason or change
-                stale.append(version)
+                stale += (version,)
             else:
                 if version.writes and version.overlap(raws):
                     return self._function(*args, **kwargs)
                 try:
-                    result = version.partition(tensors, version.given(given))
+                    whole = version.given(given) if version.places else given
+                    result = version.partition(tensors, whole)
                 except Mismatch as mismatch:
                     reason = reason or str(mismatch)
                     continue
@@ -163,15 +164,20 @@ def _key(args: tuple, kwargs: dict, inputs: Container[int]) -> tuple:
 
 
 class _Version:
-    """A program for one kind of arguments."""
+    """A program for one kind of arguments.
+
+    Attributes:
+        places: of numbers in objects that are inputs, with their kinds.
+        writes: whether it writes to arguments or state.
+    """
 
     def __init__(
         self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, numbers: Numbers
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
-        self._places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
-        self._reachable = Reachable(function, *others, inputs=self._places)
+        self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
+        self._reachable = Reachable(function, *others, inputs=self.places)
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
         try:
@@ -240,9 +246,10 @@ class _Version:
             if ours == then:
                 return "a parameter has other hooks"
             return "parameters have a .grad where they had none, or none where they had one"
-        for place, kind in self._places.items():
-            if type(place.read()) is not kind:
-                return f"{place} is no {kind.__name__}"
+        if self.places:
+            for place, kind in self.places.items():
+                if type(place.read()) is not kind:
+                    return f"{place} is no {kind.__name__}"
         return self._reachable.change()
 
     def changed_numbers(self) -> set[Place]:
@@ -251,7 +258,7 @@ class _Version:
 
     def given(self, given: list) -> list:
         """Returns the inputs of the program: those of a call, and numbers in objects."""
-        return [*given, *[place.read() for place in self._places]] if self._places else given
+        return [*given, *[place.read() for place in self.places]]
 
     def _change_of(
         self, k: int, owner: Tensor | None, value: Value, raw: RawArray, requires_grad: bool
