@@ -228,14 +228,14 @@ def promoted(raws: list, to_float: bool = False) -> list:
             mixed = mixed or (dtype is not None and r.dtype != dtype)
             dtype = r.dtype
         elif isinstance(r, NUMBERS):
-            mixed = mixed or type(r) not in (float, int)
+            mixed = mixed or r.__class__ not in (float, int)
         elif r is not None:
             raise TypeError(f"expected a Tensor or a number, got {type(r).__name__} {r!r}")
     if mixed or dtype is None or dtype.kind != "f":
         dtype = common_dtype(raws)
         if to_float and dtype.kind in "biu":
             dtype = dtypes.get_default_dtype()
-        raws = [_cast(r, dtype) for r in raws]
+        raws = [cast(r, dtype) for r in raws]
     return raws
 
 
@@ -252,10 +252,18 @@ def common_dtype(raws: Sequence[object]) -> np.dtype:
     return dtypes.result_dtype(found)
 
 
-def _cast(r: Any, dtype: np.dtype) -> Any:
+def stands_for_number(x: object) -> bool:
+    """Returns whether `x` stands for a number while a program is captured: see `stream.programs.numbers`."""
+    return bool(lifting) and hasattr(type(x), "noted")
+
+
+def cast(r: Any, dtype: np.dtype) -> Any:
+    """Returns an array, a number or None in this dtype, as promotion does it."""
     if r is None:
         return r
     if isinstance(r, NUMBERS):
+        if lifting and stands_for_number(r):
+            return r.noted("cast", dtype)
         try:
             dtype = FLOAT32 if dtype.kind == "V" else dtype  # what the arrays will be
             return dtype.type(r) if dtype.kind != "c" or isinstance(r, np.generic) else r

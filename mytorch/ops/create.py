@@ -12,7 +12,7 @@ from ..backends import dtypes
 from ..backends.device import CPU, DeviceLike, array_module, as_device, cupy, device_of_new, on, thread
 from ..backends.dtypes import DTypeLike
 from ..core.array import Array
-from ..core.op import NUMBERS
+from ..core.op import NUMBERS, stands_for_number
 from ..core.tensor import Tensor, from_raw
 from .cast import to
 from .memory_formats import check_format, memory_format
@@ -208,6 +208,8 @@ def tensor(
     tensor([1.00000 2.00000], requires_grad=True)
     """
     source = data.data if isinstance(data, Tensor) else data
+    if stands_for_number(data):
+        source = data.as_array(dtypes.dtype_of_number(data) if dtype is None else dtypes.as_dtype(dtype))
     made = Array(source, dtype, thread.default_device if device is None else device)
     out = Tensor(made if isinstance(source, (list, tuple, *NUMBERS)) else made.copy())
     return out.requires_grad_() if requires_grad else out
@@ -231,6 +233,8 @@ def as_tensor(data: Any, dtype: DTypeLike = None, device: DeviceLike = None) -> 
     device = thread.default_device if device is None else device
     if isinstance(data, Tensor):
         return to(data, dtype=dtype, device=device)
+    if stands_for_number(data):
+        return tensor(data, dtype=dtype, device=device)
     return Tensor(Array(data, dtype, device))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backends.dtypes import finfo, is_floating_point
 from ..core.array import Array
-from ..core.op import NUMBERS
+from ..core.op import NUMBERS, stands_for_number
 from ..core.tensor import Tensor
 
 Number: TypeAlias = bool | int | float | complex | np.generic
@@ -46,6 +46,8 @@ def as_number(value: Number, dtype: np.dtype, name: str) -> np.generic:
         RuntimeError: the dtype can't hold it: too large, infinite for integers, complex for real numbers.
         TypeError: it is no number.
     """
+    if stands_for_number(value):
+        return value.noted("as_number", dtype, name)
     value = without_dims(value)
     if not isinstance(value, NUMBERS):
         raise TypeError(f"{name}(): expected a number or a tensor, got {type(value).__name__}")

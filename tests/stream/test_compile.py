@@ -312,7 +312,7 @@ def test_what_makes_it_capture_again():
         assert len(function.history) == k + 1  # the same again
     scale = 5
     assert function(x).tolist() == [[6.0] * 3] * 2
-    assert function.history[-1][0] == "a variable of a closure is 5, was 2"
+    assert function.history[-1][0] == "a variable of a closure is 5, was 2, and is an input from now on"
     said = mytorch.compiler.explain(function)
     assert all(reason in said for _, reason in calls if reason)
     with mytorch.no_grad(), pytest.warns(UserWarning, match="captured 8 times"):
@@ -336,6 +336,11 @@ class Settings:
         for layer in self.layers:
             x = layer(x)
         return x * self.gain
+
+
+def test_an_array_is_filled_with_a_tensor():
+    function = mytorch.compile(lambda x, y: x.clone().fill_(y) + x, fullgraph=True)
+    assert function(mytorch.ones(2), mytorch.tensor(2.0)).tolist() == [3, 3]
 
 
 def test_values_behind_objects_are_noticed():

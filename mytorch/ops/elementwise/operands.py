@@ -6,7 +6,7 @@ import numpy as np
 
 from ...backends import dtypes
 from ...backends.device import RawArray, is_raw
-from ...core.op import NUMBERS
+from ...core.op import NUMBERS, stands_for_number
 from ..scalars import Number, without_dims
 
 
@@ -29,7 +29,7 @@ def refuse(kinds: str, name: str, *operands: RawArray | Number) -> None:
 
 def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None:
     """Raises if integers are divided by zero, except on a GPU, where looking at values would mean waiting."""
-    if dtype_of(x, y).kind in "iu" and np.size(x) and not on_gpu(y) and not np.all(y):
+    if dtype_of(x, y).kind in "iu" and np.size(x) and not on_gpu(y) and not _all(y):
         raise RuntimeError(f"{name}(): ZeroDivisionError: an integer was divided by zero")
 
 
@@ -40,6 +40,8 @@ def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -
         RuntimeError: the result's dtype can't hold such a number: a fraction for integers, a bool else.
         TypeError: it is no number.
     """
+    if stands_for_number(value):
+        return value.noted("factor", dtype, name, argument)
     value = without_dims(value)
     if not isinstance(value, NUMBERS):
         raise TypeError(f"{name}(): {argument} must be a number, got {type(value).__name__}")
@@ -54,6 +56,10 @@ def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -
 def log_of(x: RawArray | Number) -> RawArray | float:
     """log(x); of a Python number a Python number, which upcasts no float32."""
     return np.log(x) if hasattr(x, "dtype") else float(np.log(x))
+
+
+def _all(x: RawArray | Number) -> bool:
+    return bool(x) if isinstance(x, NUMBERS) else np.all(x)
 
 
 def on_gpu(x: object) -> bool:

@@ -13,6 +13,7 @@ from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.composite import TRACED, choose
+from .numbers import Numbers, with_numbers
 from .program import Program, Value, leaves, mapped
 from .reachable import Reachable
 from .tracing import Tracer, tracing
@@ -47,22 +48,23 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 @contextmanager
 def traced(
     function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
-    answer: Callable[[Tracer, Value], Any] | None = None,
+    answer: Callable[[Tracer, Value], Any] | None = None, numbers: Numbers | None = None,
 ) -> Iterator[Traced]:  # fmt: skip
     """Context in which a function has run on tracing arrays, and more can be noted.
 
     Args:
         tensors: state that is known.
-        answer: see `Tracer`.
+        answer, numbers: see `Tracer`.
     """
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
-    with tracing(target, answer) as tracer, META, choose(auto=TRACED):
+    with tracing(target, answer, numbers) as tracer, META, choose(auto=TRACED):
         for tensor in tensors:
             if device_of(raw_of(tensor)) is target:
                 tracer.unwrap((tensor,))
         arguments: list[RawArray] = []
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
+        args, kwargs = with_numbers((args, kwargs), tracer.numbers.begin(tracer))
         result = function(*args, **kwargs)
         tracer.finish()
         yield Traced(function, tracer, arguments, result)

@@ -7,27 +7,26 @@ import inspect
 import sysconfig
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import RawArray, device_of, thread
+from ...backends.device import RawArray, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
-from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
-from .partition import Partition
+from .number_inputs import NumberInputs
+from .numbers import Numbers
 from .passes import check_mode
-from .program import Program, Value, fits, leaves
-from .reachable import Comparison, Reachable
-from .tracing import Tracer
+from .program import Program, leaves
+from .reachable import KINDS
+from .version import Version
 
 _LIBRARY = sysconfig.get_path("stdlib")
 LIMIT = 8  # captures of a function; other calls then run eagerly
 _PACKAGE = str(Path(__file__).parents[2])
-_EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
 _functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
 
 
@@ -35,71 +34,98 @@ class Compiled:
     """A function that runs as a program, for each kind of arguments another.
 
     Arguments differ in kind if tensors differ in shape, strides, dtype or `requires_grad`, and others in
-    value. A program also depends on grad mode, autocast, `use_fused` and the default dtype, on the Python
-    values that `Reachable` finds, and on the elements that the function reads (`if x.sum() > 0:`).
+    value, except numbers that are inputs: see `NumberInputs`. A program also depends on grad mode, autocast,
+    `use_fused` and the default dtype, on the Python values that `Reachable` finds, and on the elements that
+    the function reads (`if x.sum() > 0:`).
 
     Args:
         function: the function or module.
         fullgraph: raise where it would run eagerly.
-        mode: see `compile`.
+        mode, dynamic: see `compile`.
 
     Attributes:
         history: for each capture what made it necessary, and what came of it, the version or text.
     """
 
-    def __init__(self, function: Callable, fullgraph: bool = False, mode: str | None = None):
+    def __init__(
+        self, function: Callable, fullgraph: bool = False, mode: str | None = None,
+        dynamic: bool | None = None,
+    ):  # fmt: skip
         functools.update_wrapper(self, function, updated=())
-        self._function, self._fullgraph, self._mode = function, fullgraph, mode
+        self._function, self._fullgraph, self._mode, self._dynamic = function, fullgraph, mode, dynamic
         _functions.add(self)
         self.reset()
 
     def __reduce__(self) -> tuple:
-        return Compiled, (self._function, self._fullgraph, self._mode)  # copies capture for themselves
+        given = self._function, self._fullgraph, self._mode, self._dynamic
+        return Compiled, given  # copies capture for themselves
 
     def reset(self) -> None:
         """Forgets all programs."""
-        self._versions: list[tuple[tuple | None, _Version | None]] = []  # the last one that ran comes first
+        self._versions: list[tuple[tuple | None, Version | None]] = []  # the last one that ran comes first
         self._last_key: tuple | None = None
-        self.history: list[tuple[str, _Version | str]] = []
+        self._numbers = NumberInputs(self._dynamic)
+        self.history: list[tuple[str, Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
             return self._function(*args, **kwargs)
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
-        key = (key_of(args, tensors, raws), key_of(kwargs, tensors, raws) if kwargs else (), modes())
-        reason = None
+        numbers: list[float | int] = []
+        inputs = self._numbers.positions
+        arguments = key_of(args, tensors, raws, numbers, inputs)
+        key = arguments, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
+        given = self._numbers.given(raws, numbers) if inputs and numbers else raws
+        reason: str | None = None
+        stale: tuple[Version, ...] = ()
         for entry in self._versions:
             if entry[0] != key:
                 continue
             version = entry[1]
             if version is None:  # can't be captured
                 return self._function(*args, **kwargs)
-            reason = version.change()
-            if reason is None:
+            change = version.change()
+            if change is not None:
+                reason = reason or change
+                stale += (version,)
+            else:
                 if version.writes and version.overlap(raws):
                     return self._function(*args, **kwargs)
                 try:
-                    result = version.partition(tensors, raws)
+                    whole = version.given(given) if version.places else given
+                    result = version.partition(tensors, whole)
                 except Mismatch as mismatch:
-                    reason = str(mismatch)
+                    reason = reason or str(mismatch)
                     continue
                 if entry is not self._versions[0]:
                     self._versions = [entry, *[e for e in self._versions if e is not entry]]
                 return result
-        if len(self.history) >= LIMIT:
+        if self._numbers.count(self._versions, key) >= LIMIT:
             return self._function(*args, **kwargs)
-        version = self._captured(args, kwargs, raws, reason or difference(self._last_key, key))
-        self._last_key = key
+        if reason is None:
+            reason = difference(self._last_key, key)
+            self._numbers.learn([k for k, version in self._versions if version is not None], key)
+        self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
+        numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
+        version = self._captured(args, kwargs, raws, numbers, reason)
+        inputs = () if version is None else self._numbers.positions  # other numbers may do
+        self._last_key = key = _key(args, kwargs, inputs)
         self._versions = [(key, version), *self._versions]
         if version is None or (version.writes and version.overlap(raws)):
             return self._function(*args, **kwargs)
-        return version.partition(tensors, raws)
+        return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
 
-    def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | None:
+    def _captured(
+        self, args: tuple, kwargs: dict, raws: list, numbers: list, reason: str
+    ) -> Version | None:  # fmt: skip
         """Returns a new version; None if the function runs eagerly from now on."""
+
+        def capture(inputs: Numbers) -> Version:
+            return Version(self._function, args, kwargs, raws, self._mode, inputs)
+
         try:
-            version = _Version(self._function, args, kwargs, raws, self._mode)
+            version = self._numbers.captured(capture, numbers)
         except Exception as error:  # whatever the function does on arrays without elements
             place = _place(error, self._function)
             if self._fullgraph:
@@ -107,8 +133,10 @@ class Compiled:
             self.history.append((reason, f"runs eagerly: {place}: {error}"))
             self._warn(f"runs eagerly for these arguments: {place}: {error}")
             return None
+        if self._numbers.has_learned:
+            reason += ", and is an input from now on"
         self.history.append((reason, version))
-        if len(self.history) == LIMIT:
+        if self._numbers.count(self._versions, _key(args, kwargs, ())) == LIMIT - 1:
             self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
         return version
 
@@ -126,116 +154,10 @@ class Compiled:
         return self if instance is None else functools.partial(self, instance)
 
 
-class _Version:
-    """A program for one kind of arguments."""
-
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None):
-        self._raws = raws
-        others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
-        self._reachable = Reachable(function, *others)
-        try:
-            self._capture(function, args, kwargs)
-        finally:
-            change = self._reachable.undo()
-        if change is not None:
-            raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
-        self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
-        self._have_grads = self._grads()
-        del self._raws
-        self._arrays = [raw for _, _, raw, _ in self._owners]
-        self._have_arrays = self._comparison()
-        self.partition.optimize(mode)
-        self.writes = self.partition.forward.executable().writes
-
-    def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
-        with traced(function, args, kwargs, self._reachable.tensors, self._answer) as found:
-            self._owners = [
-                (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
-                for value, owner in found.tracer.owners.items()
-            ]
-            if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
-                raise NotImplementedError("backward() would set the .grad of an argument")
-            names = {i.name for i in found.tracer.instructions}
-            self.partition = Partition(found)
-        self._sets_grads = bool(names & {"host.grad", "host.set_grad"})
-
-    def _answer(self, tracer: Tracer, value: Value) -> Any:
-        """Returns the element that the function asks for: what the program so far computes.
-
-        Raises:
-            NotImplementedError: it is no bool or integer, or the program has done more than to compute.
-        """
-        if value.dtype.kind not in "biu":
-            raise NotImplementedError(
-                f"it asks for the element of an array of {value.dtype}, which may differ each time; "
-                "return the tensor, and ask outside"
-            )
-        if any([i.written or i.name in _EFFECTS for i in tracer.instructions]):
-            raise NotImplementedError("it asks for an element after it has written in place or drawn numbers")
-        with tracer.suspended():
-            answer = tracer.program(value).executable()(*self._raws).item()
-        tracer.host("expect", value, answer)
-        return answer
-
-    def _comparison(self) -> Callable[[], bool]:
-        """Returns whether tensors of the state have their arrays, and need gradients as in the capture."""
-        comparison = Comparison()
-        arrays = comparison.name(self._arrays)
-        for k, (reference, _, _, requires_grad) in enumerate(self._owners):
-            comparison.terms += [
-                f"(x := {comparison.name(reference)}()) is not None", f"x._data._array is {arrays}[{k}]",
-                f"(x._node is not None) is {requires_grad}",
-            ]  # fmt: skip
-        return comparison.compiled()
-
-    def change(self) -> str | None:
-        """Returns what has changed since the capture; None if the program still holds."""
-        if not self._have_arrays():
-            for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
-                if (change := self._change_of(k, reference(), value, raw, requires_grad)) is not None:
-                    return change
-        if self._sets_grads and self._grads() != self._have_grads:
-            ours, then = ([has for has, _ in found] for found in (self._grads(), self._have_grads))
-            if ours == then:
-                return "a parameter has other hooks"
-            return "parameters have a .grad where they had none, or none where they had one"
-        return self._reachable.change()
-
-    def _change_of(
-        self, k: int, owner: Tensor | None, value: Value, raw: RawArray, requires_grad: bool
-    ) -> str | None:  # fmt: skip
-        """Returns what has changed about a tensor of the state; the program gets its new array."""
-        if owner is None:
-            return "a tensor of the state is gone"
-        now = owner._data._array
-        if now is not raw:
-            target = self.partition.forward.device
-            if not fits(now, value, target):
-                old, new = f"{value.dtype}{list(value.shape)}", f"{now.dtype}{list(now.shape)}"
-                return f"a tensor of the state is {new} on {device_of(now)}, was {old} on {target}"
-            self._owners[k] = weakref.ref(owner), value, now, requires_grad
-            self._arrays[k] = now
-            self.partition.forward.executable().bind()
-        if owner.requires_grad != requires_grad:
-            return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
-        return None
-
-    def _grads(self) -> list[tuple[bool, tuple]]:
-        """Returns of each tensor of the state whether it has a gradient, and the hooks of it."""
-        owners = [reference() for reference, *_ in self._owners]
-        return [
-            (x._grad is None, () if x._node is None or not x._node.hooks else tuple(x._node.hooks.values()))
-            for x in owners
-        ]
-
-    def overlap(self, raws: list) -> bool:
-        """Returns whether the program would write to memory that another tensor shares: see `Executable`."""
-        return self.partition.forward.executable().overlap(raws)
-
-    def __str__(self) -> str:
-        programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]
-        counts = [f"{p.name}: {len(p.instructions)} instructions" for p in programs]
-        return ", ".join([*counts, *filter(None, [str(self.partition.graph)])])
+def _key(args: tuple, kwargs: dict, inputs: Container[int]) -> tuple:
+    """Returns what programs depend on, with these numbers as inputs, as in `Compiled.__call__`."""
+    lists = [], [], []
+    return key_of(args, *lists, inputs), key_of(kwargs, *lists, inputs) if kwargs else (), modes()
 
 
 def _place(error: BaseException, function: Callable) -> str:
@@ -255,12 +177,14 @@ class OptimizedModule(Module):
 
     Args:
         module: it is called with its hooks.
-        fullgraph, mode: see `compile`.
+        fullgraph, mode, dynamic: see `compile`.
     """
 
-    def __init__(self, module: Module, fullgraph: bool = False, mode: str | None = None):
+    def __init__(
+        self, module: Module, fullgraph: bool = False, mode: str | None = None, dynamic: bool | None = None
+    ):  # fmt: skip
         super().__init__()
-        self.__dict__["forward"] = Compiled(module, fullgraph, mode)
+        self.__dict__["forward"] = Compiled(module, fullgraph, mode, dynamic)
         self._orig_mod = module
 
     def __getattr__(self, name: str) -> Any:
@@ -285,7 +209,8 @@ def compile(
 
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
-    values than before it is captured again, eight times at most (see `compiler.explain`). What programs don't
+    values than before it is captured again, eight times at most (see `compiler.explain`). A number that
+    changes from call to call, among the arguments or what else it uses, becomes an input. What programs don't
     hold runs eagerly, after a warning.
 
     Effects of Python code besides tensors and objects (`print("…")`, files) happen during the capture only.
@@ -296,7 +221,10 @@ def compile(
         mode: "max-autotune" measures several strategies for each loop when the function is captured, and
             keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
             "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
-        dynamic, backend, options, other modes: for code written for PyTorch, without effect.
+        dynamic: which numbers are inputs of programs: None for those that were seen to change, True for these
+            and all among the arguments, False for none, each value of which is captured. Shapes are constants
+            in any case, but with True captures for other shapes don't count towards the eight.
+        backend, options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 
     Raises:
@@ -310,13 +238,13 @@ def compile(
     tensor([0.60000 0.80000])
     """
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, mode=mode, disable=disable)
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable)
     if not callable(model):
         raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
     if disable or isinstance(model, (Compiled, OptimizedModule)):
         return model
     check_mode(mode)
-    return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode)
+    return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode, dynamic)
 
 
 def reset() -> None:

@@ -152,7 +152,8 @@ def _lines(
     else:
         rest = given[1:] if i.name.startswith(".") else given
         rest += [f"{key}={_source(x, namespace)}" for key, x in i.kwargs.items()]
-        module = "np" if target is CPU or i.inputs() else "cupy"  # NumPy's functions know by their arguments
+        takes_arrays = any([x.dtype.kind != "O" for x in i.inputs()]) and i.name != "full"
+        module = "np" if target is CPU or takes_arrays else "cupy"  # NumPy's functions see their arguments
         call = f"{_callee(i.name, given, is_small, module)}({', '.join(rest)})"
     return [f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call]
 

@@ -27,6 +27,7 @@ from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.dropout import Draw
 from ...optim.optimizer import Optimizer
 from ...random import Generator, default_generator
+from .numbers import COMPARISONS, OPERATIONS, Number
 from .program import Instruction, Program, Reference, Value, mapped
 
 Draws = (Draw,)
@@ -197,6 +198,7 @@ class HostCalls:
         self, name: str, *args: object, outputs: tuple[Value, ...] = (), written: tuple[Value, ...] = ()
     ) -> None:
         """Notes a call of a function in HOST."""
+        args = mapped(lambda x: x.value if type(x) is Number else x, args)
         self.note(Instruction(f"host.{name}", args, {}, outputs, written))
 
     # Random numbers.
@@ -310,6 +312,20 @@ def _expect(x: RawArray, answer: bool | int) -> None:
         raise Mismatch(f"an element that it asks for is {x.item()}, was {answer}")
 
 
+def _number(name: str, *args: Any) -> Any:
+    return OPERATIONS[name](*args)
+
+
+def _outcome(answer: bool, name: str, *args: Any) -> None:
+    """Raises Mismatch if a comparison of numbers has another outcome than in the capture."""
+    if OPERATIONS[name](*args) != answer:
+        if name == "is_a":
+            raise Mismatch(f"a number is of type {type(args[0]).__name__}, was of type {args[1]}")
+        symbol = COMPARISONS.get(name)
+        text = f"{args[0]!r} {symbol} {args[1]!r}" if symbol else f"{name}({', '.join(map(repr, args))})"
+        raise Mismatch(f"{text} is {not answer}, was {answer}")
+
+
 def _draw(where: str | None = None) -> Draw:
     return Draw(CPU if where is None else as_device(where))
 
@@ -327,4 +343,5 @@ def _random(generator: Generator | str | None, name: str, args: tuple, kwargs: d
 HOST = {
     "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "step": _step, "call": _call,
     "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept, "random": _random,
+    "number": _number, "outcome": _outcome,
 }  # fmt: skip

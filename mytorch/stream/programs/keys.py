@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from ...backends import dtypes
@@ -10,26 +12,38 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
+from .reachable import KINDS
 
 
-def key_of(x: object, tensors: list[Tensor], raws: list[RawArray]) -> object:
-    """Returns what a program depends on of arguments; adds the tensors in them, and their arrays, to lists.
+def key_of(
+    x: object, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
+    inputs: Container[int],
+) -> object:  # fmt: skip
+    """Returns what a program depends on of arguments; adds the tensors in them, their arrays, and, if any are
+    inputs, numbers to lists.
 
     For a tensor that is ("tensor", dtype, shape, strides, requires_grad); on a GPU (device, strides) is in
-    the place of strides.
+    the place of strides. For a number it is (kind, value), or (kind, ANY) at the positions of inputs.
     """
     if type(x) is tuple:
         return tuple([
-            _key_of_tensor(y, tensors, raws) if type(y) is Tensor else key_of(y, tensors, raws) for y in x
+            _key_of_tensor(y, tensors, raws) if type(y) is Tensor
+            else key_of(y, tensors, raws, numbers, inputs) for y in x
         ])  # fmt: skip
     if isinstance(x, Tensor):
         return _key_of_tensor(x, tensors, raws)
     if isinstance(x, (tuple, list)):
-        return (type(x), *[key_of(item, tensors, raws) for item in x])
+        return (type(x), *[key_of(item, tensors, raws, numbers, inputs) for item in x])
     if isinstance(x, _PLAIN):
-        return type(x), x
+        kind = type(x)
+        if inputs and kind in KINDS:
+            numbers.append(x)
+            return kind, (ANY if len(numbers) - 1 in inputs else x)
+        return kind, x
     if isinstance(x, dict):
-        return (dict, *x, *[key_of(item, tensors, raws) for item in x.values()])
+        return (dict, *x, *[key_of(item, tensors, raws, numbers, inputs) for item in x.values()])
+    if isinstance(x, slice):
+        return slice, key_of((x.start, x.stop, x.step), tensors, raws, numbers, inputs)
     if isinstance(x, (Array, np.ndarray)) or is_raw(x):
         raw = raw_of(x)
         tensors.append(x), raws.append(raw)
@@ -49,6 +63,7 @@ def _place(raw: RawArray) -> tuple:
     return device_of(raw), raw.strides
 
 
+ANY = "any"  # in place of the value of a number that is an input
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -87,6 +102,28 @@ def difference(before: tuple | None, now: tuple) -> str:
             if was != is_now:
                 return f"an argument is {_described(is_now)}, was {_described(was)}"
     return "the arguments have another structure"
+
+
+def shapes_of(key: tuple) -> list[tuple]:
+    """Returns the shapes of the tensors in a key."""
+    return [x[2] for x in _leaves(key[:2]) if isinstance(x, tuple)]
+
+
+def changed_numbers(before: tuple, now: tuple) -> set[int]:
+    """Returns the positions of numbers in which two keys differ, if they differ in nothing else."""
+    pairs = [_leaves(key) for key in (before, now)]
+    found, position = set(), -1
+    if len(pairs[0]) != len(pairs[1]):
+        return found
+    kind = None
+    for was, is_now in zip(*pairs, strict=True):
+        position += kind in KINDS
+        if was != is_now:
+            if kind not in KINDS:
+                return set()
+            found.add(position)
+        kind = is_now
+    return found
 
 
 def _leaves(key: object) -> list[object]:

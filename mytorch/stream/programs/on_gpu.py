@@ -65,6 +65,8 @@ class Graphed(OnGPU):
 
     def _refusal(self, program: Program) -> str | None:
         instructions, bases = program.instructions, program.bases()
+        if any([x.dtype.kind == "O" for x in program.inputs]):
+            return "a number that changes is an input; pass it as a tensor"
         if all([i.is_host for i in instructions[: self.count]]):
             rest = instructions[self.count :]
             return f"{rest[0].name} comes first" if rest else "it computes nothing"

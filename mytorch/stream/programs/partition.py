@@ -15,6 +15,7 @@ from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 from .capture import Traced
+from .numbers import Number
 from .on_gpu import Graphed
 from .program import Program, Value, mapped
 
@@ -24,8 +25,8 @@ class Output:
     """A tensor that a function returns.
 
     Attributes:
-        position: among the outputs of the forward program; of an argument, which is returned as it is, among
-            the tensors that the function gets.
+        position: among the outputs of the forward program, numbers from -1 downwards; of an argument, which
+            is returned as it is, among the tensors that the function gets.
         is_argument: whether it is an argument.
     """
 
@@ -52,8 +53,10 @@ class Partition:
 
     def __init__(self, traced: Traced):
         results: list[Tensor] = []
+        numbers: list[Number] = []
         self.graph: Any = ""
-        self.structure = mapped(lambda x: _output(x, traced.arguments, results), traced.result)
+        self.structure = mapped(lambda x: _output(x, traced.arguments, results, numbers), traced.result)
+        self._count = len(results)
         self._roots = [k for k, x in enumerate(results) if _has_history(x)]
         roots = [results[k] for k in self._roots]
         values = tuple(map(traced.output, results))
@@ -62,14 +65,17 @@ class Partition:
         last = len(traced.tracer.instructions)
         incoming, found = _backward(traced, roots)
         whole = traced.program(None)
+        last += len(traced.tracer.numbers.head)
         later = whole.instructions[last:]
         made = {y for i in later for y in i.outputs} | {*incoming}
         needed = [x for i in later for x in i.inputs()] + [x for x in found if x is not None]
         saved = tuple(dict.fromkeys([x for x in needed if x not in made and x not in whole.constants]))
         self._has_gradient = [x is not None for x in found]
-        self.forward = replace(whole, instructions=whole.instructions[:last], outputs=(values, saved))
+        given = *values, *[x.value for x in numbers]
+        self.forward = replace(whole, instructions=whole.instructions[:last], outputs=(given, saved))
         self.backward = None
-        self._is_single = not roots and type(self.structure) is Output and not self.structure.is_argument
+        is_output = type(self.structure) is Output and not self.structure.is_argument
+        self._is_single = is_output and not roots and not numbers
         if roots:
             grads = tuple([x for x in found if x is not None])
             self.backward = Program(
@@ -101,9 +107,10 @@ class Partition:
             (y,) = results
             result = from_raw(y if type(y) is np.ndarray else as_raw(y))
         else:
-            made = [from_raw(as_raw(y)) for y in results]
+            made = [from_raw(as_raw(y)) for y in results[: self._count]]
             if self._roots:
                 self._record(tensors, [made[k] for k in self._roots], saved)
+            made += results[self._count :]
             result = mapped(lambda x: _returned(x, made, tensors), self.structure)
         for k in self._written:
             if isinstance(tensors[k], Tensor):
@@ -139,8 +146,12 @@ def _op(*args: object) -> Any:
 _op.__name__, _op.is_kernel, _op.reference = "compiled", True, _op
 
 
-def _output(x: object, arguments: list[object], results: list[Tensor]) -> Any:
-    """Returns the Output for a tensor, which is added to the results unless it is an argument."""
+def _output(x: object, arguments: list[object], results: list[Tensor], numbers: list[Number]) -> Any:
+    """Returns the Output for a tensor, which is added to the results unless it is an argument, or a number.
+    """
+    if type(x) is Number:
+        numbers.insert(0, x)
+        return Output(-len(numbers))
     if isinstance(x, np.ndarray) or hasattr(x, "_array"):
         raise NotImplementedError("a compiled function returns tensors, not Arrays")
     if not isinstance(x, Tensor):

@@ -30,6 +30,7 @@ class Value:
         number: in the order of definition.
         shape, strides, dtype: of the array; strides in bytes.
         storage: the value whose memory it lies in, itself unless it is a view.
+        kind: what it is if it is no array, but an object: what a kernel "saved", or a Python number, "float".
     """
 
     number: int
@@ -37,6 +38,7 @@ class Value:
     strides: tuple[int, ...]
     dtype: np.dtype
     of: Value | None = None
+    kind: str = "saved"
 
     @property
     def storage(self) -> Value:
@@ -61,7 +63,7 @@ class Value:
     def described(self) -> str:
         """Returns the value with its dtype and shape: `%3: float32[32, 64]`."""
         if self.dtype.kind == "O":
-            return f"%{self.number}: saved"
+            return f"%{self.number}: {self.kind}"
         return f"%{self.number}: {self.dtype}{list(self.shape)}"
 
 
@@ -177,7 +179,8 @@ class Program:
         """Runs the program.
 
         Args:
-            tensors: for each input one of its shape, strides and dtype, on the device of the program.
+            tensors: for each input one of its shape, strides and dtype, on the device of the program, or a
+                number.
 
         Returns:
             Tensors without history, nested as the function returned them.
@@ -186,11 +189,11 @@ class Program:
             ValueError: another number, shape, memory order, dtype or device of tensors, or what the program
                 writes to shares memory with another tensor.
         """
-        raws = [raw_of(x) for x in tensors]
+        raws = [x if type(x) in (float, int) else raw_of(x) for x in tensors]
         pairs = zip(raws, self.inputs, strict=False)
         if len(raws) != len(self.inputs) or not all([fits(x, value, self.device) for x, value in pairs]):
             wanted = ", ".join(value.described() for value in self.inputs)
-            given = [f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}" for x in raws]
+            given = map(_described, raws)
             raise ValueError(
                 f"{self.name}: expected {wanted} on {self.device}, as the examples, got {', '.join(given)}"
             )
@@ -378,8 +381,17 @@ class Program:
         return found
 
 
-def fits(raw: RawArray, value: Value, target: device = CPU) -> bool:
-    """Whether an array is on a device and has the shape, dtype and, where they matter, strides of a value."""
+def _described(x: RawArray | float) -> str:
+    if isinstance(x, (float, int)):
+        return type(x).__name__
+    return f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}"
+
+
+def fits(raw: RawArray | float, value: Value, target: device = CPU) -> bool:
+    """Whether an array is on a device and has the shape, dtype and, where they matter, strides of a value; or
+    a number its kind."""
+    if value.dtype.kind == "O" or isinstance(raw, (float, int)):
+        return type(raw).__name__ == value.kind
     if device_of(raw) is not target or raw.shape != value.shape or raw.dtype != value.dtype:
         return False
     pairs = zip(raw.shape, raw.strides, value.strides, strict=True)

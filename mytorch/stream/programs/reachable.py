@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 
 from ...core.tensor import Tensor
@@ -16,9 +17,11 @@ from ...optim.optimizer import Optimizer
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _KINDS = (*_PLAIN, list, tuple, dict, Tensor, Module, types.FunctionType)  # of attributes of classes
+KINDS = (float, int)  # of numbers that may be inputs
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _LONGEST = 10_000  # what has more items isn't searched
 _MISSING = object()
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -45,18 +48,58 @@ class Comparison:
         return self._namespace["compare"]
 
 
+class Place:
+    """Where a value is: an entry of a dict, as an attribute or a global, or a variable of a closure.
+
+    Args:
+        holder: the dict or the cell.
+        name: of the entry; None for a cell.
+    """
+
+    def __init__(self, holder: dict | types.CellType, name: object = None):
+        self._holder, self._name = holder, name
+
+    def read(self) -> object:
+        """Returns the value; what is no value if there is none."""
+        is_cell = isinstance(self._holder, types.CellType)
+        return _content(self._holder) if is_cell else self._holder.get(self._name, _MISSING)
+
+    def write(self, value: object) -> None:
+        """Replaces the value."""
+        if isinstance(self._holder, types.CellType):
+            self._holder.cell_contents = value
+        else:
+            self._holder[self._name] = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self._holder is other._holder and self._name == other._name
+
+    def __hash__(self) -> int:
+        return hash((id(self._holder), self._name))
+
+    def __str__(self) -> str:
+        return "a variable of a closure" if self._name is None else str(self._name)
+
+
 class Reachable:
     """Walks from a function through its closure, the globals that it names, the object that it is a method
     of, modules and their hooks, containers, dataclasses and instances of the user's classes.
 
     Code of Python, NumPy, mytorch and installed packages is taken as constant.
 
+    Args:
+        roots: what a function uses for certain.
+        inputs: where values may change.
+
     Attributes:
         tensors: what it found.
+        asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
     """
 
-    def __init__(self, *roots: object):
+    def __init__(self, *roots: object, inputs: Container[Place] = ()):
+        self._inputs = inputs
         self.tensors: dict[Tensor, None] = {}
+        self.asks_types = False
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[list, tuple]] = []
@@ -129,6 +172,20 @@ class Reachable:
             return "an object has other attributes, or a dict other keys"
         return None
 
+    def changed_numbers(self) -> set[Place]:
+        """Returns the places of numbers that are others of their kind now, if nothing else has changed."""
+        changed = [
+            (Place(entries, name), now, was, isinstance(entries, dict))
+            for entries, name, was in zip(*self._entries, strict=True)
+            if not _same(now := entries.get(name, _MISSING), was)
+        ]
+        cells = zip(*self._cells, strict=True)
+        changed += [(Place(x), now, was, True) for x, was in cells if not _same(now := _content(x), was)]
+        only = all([type(now) is type(was) and type(now) in KINDS and ours for _, now, was, ours in changed])
+        only = only and all([len(x) == count for x, count, _ in zip(*self._whole, strict=True)])
+        only = only and all([_same(tuple(items), was) for items, was in self._lists])
+        return {place for place, *_ in changed} if only else set()
+
     def _inside(self, x: object) -> Iterator[object]:
         if isinstance(x, Tensor):
             self.tensors[x] = None
@@ -182,7 +239,7 @@ class Reachable:
 
     def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
-            if name in entries:
+            if name in entries and not (self._inputs and Place(entries, name) in self._inputs):
                 for kept, x in zip(self._entries, (entries, name, entries[name]), strict=True):
                     kept.append(x)
                 yield entries[name]
@@ -191,11 +248,14 @@ class Reachable:
         if _is_foreign(function.__module__):
             return
         for cell in function.__closure__ or ():
+            if self._inputs and Place(cell) in self._inputs:
+                continue
             self._cells[0].append(cell)
             self._cells[1].append(_content(cell))
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         names = names_in(function.__code__)
+        self.asks_types = self.asks_types or ("type" in names and _calls_type(function.__code__))
         for x in [*self._of_dict(function.__globals__, names)]:
             if isinstance(x, types.ModuleType):
                 yield from () if _is_foreign(x.__name__) else self._of_dict(vars(x), names)
@@ -214,6 +274,13 @@ def names_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             names |= names_in(constant)
     return names
+
+
+def _calls_type(code: types.CodeType) -> bool:
+    """Whether it is the function `type` that is named, and no attribute."""
+    if any([i.argval == "type" and i.opname.startswith(_LOADS) for i in dis.get_instructions(code)]):
+        return True
+    return any([_calls_type(x) for x in code.co_consts if isinstance(x, types.CodeType)])
 
 
 @functools.cache

@@ -63,7 +63,8 @@ def save(program: Program, path: str | os.PathLike) -> None:
     tensor(6.00000)
     """
     if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
-        raise NotImplementedError(f"can't save {program.name}: {opaque[0]} was saved for a vjp")
+        what = "was saved for a vjp" if opaque[0].kind == "saved" else "is a number of Python"
+        raise NotImplementedError(f"can't save {program.name}: {opaque[0]} {what}")
     if program.device is not CPU and (calls := [i.name for i in program.instructions if i.is_host]):
         raise NotImplementedError(f"can't save {program.name} on {program.device}: it calls {calls[0]}")
     arrays, bases, objects = _arrays(program), program.bases(), ObjectWriter(program)

@@ -20,6 +20,7 @@ from ...core.tensor import Tensor
 from ...nn.functional.composite import Composite, use_fused
 from .host import Draws, HostCalls
 from .kernels import call_kept
+from .numbers import Number, Numbers
 from .origin import Origins
 from .program import Instruction, Program, Value, leaves, mapped
 
@@ -117,19 +118,23 @@ class Tracer(HostCalls):
     Args:
         device: where the program will run; while it is captured, what will lie there is on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
+        numbers: those that are inputs.
 
     Attributes:
-        instructions: so far.
-        inputs: the values of the arguments.
+        instructions: so far, without those of numbers alone.
+        inputs, number_inputs: the values of the arguments.
         state: the arrays of tensors that are no arguments, by the values that stand for them.
         constants: other arrays with elements that instructions take.
         owners: the tensors of the state.
     """
 
-    def __init__(self, device: device, answer: Callable[[Tracer, Value], Any] | None) -> None:
-        self.device = device
+    def __init__(
+        self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
+    ) -> None:  # fmt: skip
+        self.device, self.numbers = device, numbers or Numbers()
         self.instructions: list[Instruction] = []
         self.inputs: list[Value] = []
+        self.number_inputs: list[Value] = []
         self.state: dict[Value, RawArray] = {}
         self.constants: dict[Value, RawArray] = {}
         self.owners: dict[Value, Tensor] = {}
@@ -157,9 +162,9 @@ class Tracer(HostCalls):
         self.new(x)
         return x
 
-    def opaque(self) -> Value:
+    def opaque(self, kind: str = "saved") -> Value:
         """Returns a new value for what is no array."""
-        value = Value(len(self._values), (), (), np.dtype(object))
+        value = Value(len(self._values), (), (), np.dtype(object), kind=kind)
         self._values[-len(self._values)] = value, None
         return value
 
@@ -224,6 +229,8 @@ class Tracer(HostCalls):
         """Runs a rule of meta arrays, and notes the call."""
         if self._is_inside:
             return rule(*args, **kwargs)
+        if any([type(x) is Number for x in leaves((args, kwargs))]):
+            args, kwargs = self.numbers.as_arrays(name, rule, args, kwargs)
         args, kwargs = mapped(self._lifted_leaf, args), mapped(self._lifted_leaf, kwargs)
         with self.inside():
             result = rule(*args, **kwargs)
@@ -293,8 +300,10 @@ class Tracer(HostCalls):
     def program(self, outputs: object, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""
         owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}
-        found = tuple(self.inputs), {**self.state}, {**self.constants}, [*self.instructions]
-        return Program(*found, outputs, name, owners, device=self.device)
+        inputs = *self.inputs, *self.number_inputs
+        instructions = [*self.numbers.head, *self.instructions]
+        arrays = {**self.state}, {**self.constants}
+        return Program(inputs, *arrays, instructions, outputs, name, owners, device=self.device)
 
     def made_by(self, name: str, function: Callable) -> Callable:
         """Returns a function that makes an array, which notes its calls."""
@@ -316,6 +325,8 @@ class Tracer(HostCalls):
     def _value_leaf(self, x: Any) -> Any:
         if isinstance(x, MetaArray):
             return self.value(x)
+        if type(x) is Number:
+            return x.pinned()
         return self.draw(x) if isinstance(x, Draws) else x
 
     def unwrap(self, args: Sequence[object]) -> tuple[list, device] | None:
@@ -334,11 +345,13 @@ class Tracer(HostCalls):
 
 
 @contextmanager
-def tracing(device: device, answer: Callable[[Tracer, Value], Any] | None) -> Iterator[Tracer]:
+def tracing(
+    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
+) -> Iterator[Tracer]:  # fmt: skip
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
-    tracer = Tracer(device, answer)
+    tracer = Tracer(device, answer, numbers)
     op.lifting.append(tracer)
     thread.tracer, _state.stream = tracer, tracer.origins
     try:
@@ -347,4 +360,5 @@ def tracing(device: device, answer: Callable[[Tracer, Value], Any] | None) -> It
         thread.tracer = None
         del _state.stream  # that of all threads is seen again
         op.lifting.remove(tracer)
+        tracer.numbers.finish()
         tracer.restore()

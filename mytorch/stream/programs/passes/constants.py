@@ -36,7 +36,7 @@ def _is_constant(i: Instruction, constants: dict[Value, np.ndarray]) -> bool:
     if i.outputs[0].size > _LARGEST or any([x.dtype.kind == "O" for x in (*i.inputs(), *i.outputs)]):
         return False
     if i.name in _OF_SHAPES:
-        return i.outputs[0].is_c_order
+        return i.outputs[0].is_c_order and all([x in constants for x in i.inputs()[1:]])
     return all([x in constants for x in i.inputs()]) and (i.name in _CREATION or bool(i.inputs()))
 
 
