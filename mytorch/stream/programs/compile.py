@@ -7,7 +7,7 @@ import inspect
 import sysconfig
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from ...backends.device import RawArray, device_of, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
+from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
 from .capture import traced
 from .host import Mismatch
 from .keys import difference, key_of, modes
@@ -22,6 +23,8 @@ from .partition import Partition
 from .passes import check_mode
 from .program import Program, Value, fits, leaves
 from .reachable import Comparison, Reachable
+from .splitting import Prints, Split, split
+from .syntax import is_part, place_of_print
 from .tracing import Tracer
 
 _LIBRARY = sysconfig.get_path("stdlib")
@@ -60,11 +63,14 @@ class Compiled:
         """Forgets all programs."""
         self._versions: list[tuple[tuple | None, _Version | None]] = []  # the last one that ran comes first
         self._last_key: tuple | None = None
+        self._split: Split | None = None
         self.history: list[tuple[str, _Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
             return self._function(*args, **kwargs)
+        if self._split is not None:
+            return self._split.call(*args, **kwargs)
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
         key = (key_of(args, tensors, raws), key_of(kwargs, tensors, raws) if kwargs else (), modes())
@@ -89,37 +95,71 @@ class Compiled:
                 return result
         if len(self.history) >= LIMIT:
             return self._function(*args, **kwargs)
-        version = self._captured(args, kwargs, raws, reason or difference(self._last_key, key))
+        reason = reason or difference(self._last_key, key)
+        version = self._captured(args, kwargs, raws, reason)
         self._last_key = key
+        if isinstance(version, Exception):
+            return self._uncaptured(version, reason, key, args, kwargs)
         self._versions = [(key, version), *self._versions]
-        if version is None or (version.writes and version.overlap(raws)):
+        if version.writes and version.overlap(raws):
             return self._function(*args, **kwargs)
         return version.partition(tensors, raws)
 
-    def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | None:
-        """Returns a new version; None if the function runs eagerly from now on."""
+    def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | Exception:
+        """Returns a new version, or why there is none."""
         try:
+            if (line := place_of_print(self._function)) is not None:
+                raise Prints(line)
             version = _Version(self._function, args, kwargs, raws, self._mode)
         except Exception as error:  # whatever the function does on arrays without elements
-            place = _place(error, self._function)
             if self._fullgraph:
+                place = _place(error, self._function)
                 raise RuntimeError(f"compile(fullgraph=True): {place}: {error}") from error
-            self.history.append((reason, f"runs eagerly: {place}: {error}"))
-            self._warn(f"runs eagerly for these arguments: {place}: {error}")
-            return None
+            return error
         self.history.append((reason, version))
         if len(self.history) == LIMIT:
-            self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
+            self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly", 4)
         return version
 
-    def _warn(self, text: str) -> None:
-        name = getattr(self._function, "__name__", type(self._function).__name__)
-        warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=4)
+    def _uncaptured(self, error: Exception, reason: str, key: tuple, args: tuple, kwargs: dict) -> Any:
+        """Returns what a function does that can't be captured: split from now on, or eagerly for these
+        arguments; unless that raises such an error, too, which then is the function's own."""
+        made = split(self._function, error, functools.partial(Compiled, mode=self._mode))
+        place = _place(error, self._function)
+        outcome = f"runs eagerly for these arguments: {place}: {error}"
+        if made is not None:
+            outcome = made.described(place, error)
+        before = self._versions, len(self.history)
+        self._versions, self._split = [(key, None), *self._versions], made
+        self.history.append((reason, outcome))
+        has_place = made is None or made.line is not None
+        is_programs = isinstance(error, NotImplementedError)
+        if has_place and is_programs:
+            self._warn(outcome, 5)
+        try:
+            result = (self._function if made is None else made.call)(*args, **kwargs)
+        except type(error):
+            self._versions, self._split = before[0], None
+            del self.history[before[1] :]
+            raise
+        if has_place and not is_programs:
+            self._warn(outcome, 5)
+        return result
+
+    def _warn(self, text: str, level: int) -> None:
+        name = getattr(self._function, "__name__", type(self._function).__name__).partition(" line")[0]
+        warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=level)
 
     def programs(self) -> list[Program]:
-        """Returns the programs that were captured so far: forward, and backward where there is one."""
+        """Returns the programs that were captured so far, also of parts: forward, and backward where there is
+        one."""
         versions = [version for _, version in self._versions if version is not None]
-        return [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
+        own = [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
+        return own + [p for part in self.parts() for p in part.programs()]
+
+    def parts(self) -> list[Compiled]:
+        """Returns the parts of a function that was split."""
+        return [] if self._split is None else self._split.parts
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Makes it a method where it decorates one."""
@@ -132,11 +172,14 @@ class _Version:
     def __init__(self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None):
         self._raws = raws
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
+        if is_part(function):
+            refuse_arguments(others)
         self._reachable = Reachable(function, *others)
         try:
             self._capture(function, args, kwargs)
         finally:
             change = self._reachable.undo()
+            self._reachable.seen.clear()
         if change is not None:
             raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
@@ -155,6 +198,10 @@ class _Version:
             ]
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
                 raise NotImplementedError("backward() would set the .grad of an argument")
+            refuse_changes(found)
+            refuse_objects(found, self._reachable.seen)
+            if is_part(function):
+                refuse_views(found)
             names = {i.name for i in found.tracer.instructions}
             self.partition = Partition(found)
         self._sets_grads = bool(names & {"host.grad", "host.set_grad"})
@@ -342,5 +389,12 @@ def explain(function: Callable) -> str:
     compiled = function.forward if isinstance(function, OptimizedModule) else function
     if not isinstance(compiled, Compiled):
         raise TypeError(f"explain(): expected a compiled function, got {type(function).__name__}")
-    pairs = enumerate(compiled.history, 1)
-    return "\n".join(f"{k}. {reason}\n   {outcome}" for k, (reason, outcome) in pairs)
+    return "\n".join(_explained(compiled))
+
+
+def _explained(compiled: Compiled) -> Iterator[str]:
+    for k, (reason, outcome) in enumerate(compiled.history, 1):
+        yield from (f"{k}. {reason}", f"   {outcome}")
+    for part in compiled.parts():
+        yield f"   {part.__name__}{'' if part.history else ': not called yet'}"
+        yield from [f"     {line}" for line in _explained(part)]

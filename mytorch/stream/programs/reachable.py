@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import sysconfig
@@ -53,6 +54,7 @@ class Reachable:
 
     Attributes:
         tensors: what it found.
+        seen: all objects that it found, by their ids; may be cleared.
     """
 
     def __init__(self, *roots: object):
@@ -62,7 +64,7 @@ class Reachable:
         self._lists: list[tuple[list, tuple]] = []
         self._whole: tuple[list[object], list[int], list[frozenset]] = [], [], []  # with length and names
         self._is_same: Callable[[], bool] | None = None
-        seen: dict[int, object] = {}  # by their ids, which hold as long as the objects are here
+        self.seen = seen = {}  # the ids hold as long as the objects are here
         waiting = list(roots)
         while waiting:
             x = waiting.pop()
@@ -174,7 +176,7 @@ class Reachable:
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the functions, and other attributes, of a user's class and its bases."""
         for base in kind.__mro__:
-            if not _is_foreign(base.__module__):
+            if not is_foreign(base.__module__):
                 found = vars(base)
                 yield from self._of_dict(found, [name for name in found if isinstance(found[name], _KINDS)])
                 for x in found.values():
@@ -188,7 +190,7 @@ class Reachable:
                 yield entries[name]
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
-        if _is_foreign(function.__module__):
+        if is_foreign(function.__module__):
             return
         for cell in function.__closure__ or ():
             self._cells[0].append(cell)
@@ -196,9 +198,9 @@ class Reachable:
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         names = names_in(function.__code__)
-        for x in [*self._of_dict(function.__globals__, names)]:
+        for x in [*self._of_dict(function.__globals__, globals_in(function.__code__))]:
             if isinstance(x, types.ModuleType):
-                yield from () if _is_foreign(x.__name__) else self._of_dict(vars(x), names)
+                yield from () if is_foreign(x.__name__) else self._of_dict(vars(x), names)
             else:
                 yield x
 
@@ -216,8 +218,15 @@ def names_in(code: types.CodeType) -> set[str]:
     return names
 
 
+def globals_in(code: types.CodeType) -> set[str]:
+    """Returns the names of globals alone: `optimizer.step` isn't a global function `step`."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = [globals_in(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return names.union(*inner)
+
+
 @functools.cache
-def _is_foreign(module: str | None) -> bool:
+def is_foreign(module: str | None) -> bool:
     """Whether a module is Python's, the package's, or that of an installed package."""
     root = (module or "").partition(".")[0]
     if root in ("argparse", "types"):  # their namespaces hold options
@@ -236,7 +245,7 @@ def _content(cell: types.CellType) -> object:
 def _is_users(x: object) -> bool:
     """Whether it is a dataclass, or an instance of a user's class."""
     has_attributes = hasattr(x, "__dict__") and not isinstance(x, types.ModuleType)
-    return has_attributes and (is_dataclass(x) or not _is_foreign(type(x).__module__))
+    return has_attributes and (is_dataclass(x) or not is_foreign(type(x).__module__))
 
 
 def _same(now: object, was: object) -> bool:
