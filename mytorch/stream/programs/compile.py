@@ -108,8 +108,8 @@ class Compiled:
     def _captured(self, args: tuple, kwargs: dict, raws: list, reason: str) -> _Version | Exception:
         """Returns a new version, or why there is none."""
         try:
-            if (line := place_of_print(self._function)) is not None:
-                raise Prints(line)
+            if (place := place_of_print(self._function)) is not None:
+                raise Prints(*place)
             version = _Version(self._function, args, kwargs, raws, self._mode)
         except Exception as error:  # whatever the function does on arrays without elements
             if self._fullgraph:
@@ -287,6 +287,8 @@ class _Version:
 
 def _place(error: BaseException, function: Callable) -> str:
     """Returns the line of the user's program at which an error was raised: "train.py:12"."""
+    if isinstance(error, Prints):
+        return f"{Path(error.file).name}:{error.line}"
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     users = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, _LIBRARY))]
     if users:

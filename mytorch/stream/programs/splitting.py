@@ -88,12 +88,12 @@ class Prints(NotImplementedError):
     """Raised for a function that prints, which a program would do in its capture only.
 
     Attributes:
-        line: at which it does.
+        file, line: at which it does.
     """
 
-    def __init__(self, line: int):
+    def __init__(self, file: str, line: int):
         super().__init__("it calls print")
-        self.line = line
+        self.file, self.line = file, line
 
 
 def split(function: Callable, error: BaseException, make: Callable[[Callable], Any]) -> Split | None:

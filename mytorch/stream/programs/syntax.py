@@ -114,8 +114,8 @@ def line_in(error: BaseException, function: types.FunctionType) -> int | None:
     return frames[0] if frames else None
 
 
-def place_of_print(of: Callable) -> int | None:
-    """Returns the first line at which a function itself calls the builtin `print`."""
+def place_of_print(of: Callable) -> tuple[str, int] | None:
+    """Returns the file and the first line at which a function itself calls the builtin `print`."""
     function = plain(of)
     if function is None or "print" not in function.__code__.co_names or "print" in function.__globals__:
         return None
@@ -123,7 +123,7 @@ def place_of_print(of: Callable) -> int | None:
     for instruction in dis.get_instructions(function.__code__):
         line = instruction.starts_line or line
         if instruction.opname == "LOAD_GLOBAL" and instruction.argval == "print":
-            return line
+            return function.__code__.co_filename, line
     return None
 
 
