@@ -118,7 +118,7 @@ class Compiled:
             return error
         self.history.append((reason, version))
         if len(self.history) == LIMIT:
-            self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly", 4)
+            self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
         return version
 
     def _uncaptured(self, error: Exception, reason: str, key: tuple, args: tuple, kwargs: dict) -> Any:
@@ -135,7 +135,7 @@ class Compiled:
         has_place = made is None or made.line is not None
         is_programs = isinstance(error, NotImplementedError)
         if has_place and is_programs:
-            self._warn(outcome, 5)
+            self._warn(outcome)
         try:
             result = (self._function if made is None else made.call)(*args, **kwargs)
         except type(error):
@@ -143,12 +143,12 @@ class Compiled:
             del self.history[before[1] :]
             raise
         if has_place and not is_programs:
-            self._warn(outcome, 5)
+            self._warn(outcome)
         return result
 
-    def _warn(self, text: str, level: int) -> None:
+    def _warn(self, text: str) -> None:
         name = getattr(self._function, "__name__", type(self._function).__name__).partition(" line")[0]
-        warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=level)
+        warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=4)
 
     def programs(self) -> list[Program]:
         """Returns the programs that were captured so far, also of parts: forward, and backward where there is
@@ -204,7 +204,8 @@ class _Version:
                 refuse_views(found)
             names = {i.name for i in found.tracer.instructions}
             self.partition = Partition(found)
-        self._sets_grads = bool(names & {"host.grad", "host.set_grad"})
+        names |= self._reachable.names & {"grad", "zero_grad"}  # of None it makes no instruction
+        self._depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", "grad", "zero_grad"})
 
     def _answer(self, tracer: Tracer, value: Value) -> Any:
         """Returns the element that the function asks for: what the program so far computes.
@@ -241,7 +242,7 @@ class _Version:
             for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
                 if (change := self._change_of(k, reference(), value, raw, requires_grad)) is not None:
                     return change
-        if self._sets_grads and self._grads() != self._have_grads:
+        if self._depends_on_grads and self._grads() != self._have_grads:
             ours, then = ([has for has, _ in found] for found in (self._grads(), self._have_grads))
             if ours == then:
                 return "a parameter has other hooks"

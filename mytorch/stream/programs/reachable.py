@@ -54,11 +54,13 @@ class Reachable:
 
     Attributes:
         tensors: what it found.
+        names: of globals and attributes in the functions that it found.
         seen: all objects that it found, by their ids; may be cleared.
     """
 
     def __init__(self, *roots: object):
         self.tensors: dict[Tensor, None] = {}
+        self.names: set[str] = set()
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[list, tuple]] = []
@@ -198,6 +200,7 @@ class Reachable:
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         names = names_in(function.__code__)
+        self.names |= names
         for x in [*self._of_dict(function.__globals__, globals_in(function.__code__))]:
             if isinstance(x, types.ModuleType):
                 yield from () if is_foreign(x.__name__) else self._of_dict(vars(x), names)

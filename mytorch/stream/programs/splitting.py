@@ -299,7 +299,7 @@ class _Splitter:
         if isinstance(node, ast.Attribute):
             owner = self._resolved(node.value)
             if isinstance(owner, types.ModuleType):
-                return vars(owner).get(node.attr, _UNKNOWN)
+                return getattr(owner, node.attr, _UNKNOWN)
             return owner if type(owner).__module__.startswith("mytorch.") else _UNKNOWN
         if not isinstance(node, ast.Name) or node.id in self._locals:
             return _UNKNOWN
