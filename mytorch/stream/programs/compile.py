@@ -43,11 +43,12 @@ class Compiled:
 
     Args:
         function: the function or module.
-        fullgraph: raise where it would run eagerly.
+        fullgraph: raise where it would be split or run eagerly.
         mode: see `compile`.
 
     Attributes:
-        history: for each capture what made it necessary, and what came of it, the version or text.
+        history: for each capture what made it necessary, and what came of it, the version or text. Parts of
+            a function that was split have their own.
     """
 
     def __init__(self, function: Callable, fullgraph: bool = False, mode: str | None = None):
@@ -335,14 +336,15 @@ def compile(
 
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
-    values than before it is captured again, eight times at most (see `compiler.explain`). What programs don't
-    hold runs eagerly, after a warning.
+    values than before it is captured again, eight times at most (see `compiler.explain`). At a statement that
+    programs don't hold (`losses.append(loss.item())`, `print`) a function is split, after a warning: the
+    statement runs eagerly, and what is around it as programs.
 
-    Effects of Python code besides tensors and objects (`print("…")`, files) happen during the capture only.
+    Other effects of Python code (prints of functions that it calls, files) happen during the capture only.
 
     Args:
         model: None returns a decorator.
-        fullgraph: raise instead of running eagerly.
+        fullgraph: raise instead of splitting, or of running eagerly.
         mode: "max-autotune" measures several strategies for each loop when the function is captured, and
             keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
             "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
