@@ -18,8 +18,8 @@ from ...core.array import Array
 from ...core.size import Size
 from ...core.tensor import Tensor, raw_of
 from .capture import Traced
+from .effects import is_opaque
 from .nested import leaves
-from .splitting import is_opaque
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LASTING = (

@@ -16,9 +16,7 @@ syntax tree of the old one, and has its lines, globals and closure.
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
-import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .reachable import is_foreign
+from .effects import Scope
 from .syntax import (
     arguments,
     cells_of,
@@ -40,11 +38,6 @@ from .syntax import (
 )
 from .variables import NONE, Exits, Flow, Names, captured, read, stored
 
-_EFFECTS = ("breakpoint", "exec", "input", "next", "open", "print")  # builtins that do more than to compute
-_PURE = (
-    "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "enum", "functools",
-    "itertools", "math", "numbers", "operator", "types", "typing",
-)  # fmt: skip
 _REFUSED = (
     ast.Global, ast.Nonlocal, ast.Delete, ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef,
     ast.AsyncFor, ast.AsyncWith, ast.Await, ast.Yield, ast.YieldFrom, ast.Match,
@@ -52,7 +45,6 @@ _REFUSED = (
 )  # fmt: skip
 _FRAMES = ("super", "__class__", "locals", "vars", "eval", "exec", "dir")  # names that depend on the function
 _TRIVIAL = (ast.Assign, ast.Attribute, ast.Constant, ast.Expr, ast.Name, ast.Pass, ast.Return, ast.Tuple)
-_UNKNOWN = object()
 
 
 @dataclass
@@ -139,7 +131,8 @@ class _Splitter:
         given = [a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)]
         self._given: Names = frozenset(given)
         self._locals = self._given.union(*map(stored, tree.body))
-        self._flow = Flow(self._locals, self._suppresses)
+        self._scope = Scope(function, self._locals)
+        self._flow = Flow(self._locals, self._scope.suppresses)
         self._breaks = {id(s) for s in _statements(tree.body) if self._is_break(s, line)}
         self._cut: ast.stmt | None = None
         if not self._breaks:
@@ -266,62 +259,8 @@ class _Splitter:
     def _is_break(self, statement: ast.stmt, line: int | None) -> bool:
         if line is not None and statement.lineno <= line <= statement.end_lineno:
             return True
-        return any([self._has_effect(node) for node in _executed(statement) if isinstance(node, ast.Call)])
-
-    def _has_effect(self, call: ast.Call) -> bool:
-        """Whether a call is known to do more than to compute: to print, to draw numbers, to read a clock."""
-        function = call.func
-        if isinstance(function, ast.Name):
-            found = self._resolved(function)
-            root = getattr(found, "__module__", None) or type(getattr(found, "__self__", None)).__module__
-            if found is getattr(builtins, function.id, _UNKNOWN):
-                return function.id in _EFFECTS
-            return found is not _UNKNOWN and _is_impure(root)
-        owner = self._resolved(function.value) if isinstance(function, ast.Attribute) else _UNKNOWN
-        if isinstance(owner, types.ModuleType):
-            return owner.__name__ == "numpy.random" or _is_impure(owner.__name__)
-        return owner is not _UNKNOWN and is_opaque(owner)
-
-    def _suppresses(self, statement: ast.With) -> bool:
-        """Whether a `with` statement may suppress exceptions: those of the package don't."""
-        for item in statement.items:
-            made = item.context_expr
-            found = self._resolved(made.func if isinstance(made, ast.Call) else made)
-            kind = found if isinstance(found, (type, types.FunctionType)) else type(found)
-            root = (kind.__module__ or "").partition(".")[0]
-            is_known = found is open or kind.__name__ == "nullcontext" or root == "mytorch"
-            if found is _UNKNOWN or not is_known:
-                return True
-        return False
-
-    def _resolved(self, node: ast.expr) -> object:
-        """Returns what a dotted name that isn't local refers to now, if it is in a module or a closure."""
-        if isinstance(node, ast.Attribute):
-            owner = self._resolved(node.value)
-            if isinstance(owner, types.ModuleType):
-                return getattr(owner, node.attr, _UNKNOWN)
-            return owner if type(owner).__module__.startswith("mytorch.") else _UNKNOWN
-        if not isinstance(node, ast.Name) or node.id in self._locals:
-            return _UNKNOWN
-        if node.id in self._cells:
-            try:
-                return self._cells[node.id].cell_contents
-            except ValueError:  # not assigned yet
-                return _UNKNOWN
-        return self._like.__globals__.get(node.id, getattr(builtins, node.id, _UNKNOWN))
-
-
-def is_opaque(x: object) -> bool:
-    """Returns whether what is done to an object can't be seen, as with files, iterators and sets."""
-    root = type(x).__module__.partition(".")[0]
-    if isinstance(x, (set, bytearray)) or hasattr(x, "__next__") or "numpy.random" in type(x).__module__:
-        return True
-    return root not in ("builtins", "mytorch", "numpy", "functools", "types", "enum") and is_foreign(root)
-
-
-def _is_impure(module: str) -> bool:
-    root = module.partition(".")[0]
-    return root in sys.stdlib_module_names and root not in _PURE
+        calls = [node for node in _executed(statement) if isinstance(node, ast.Call)]
+        return any(map(self._scope.has_effect, calls))
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
