@@ -1,5 +1,6 @@
 """Functions that can't be captured are split: results, gradients, effects and errors are those of eager."""
 
+import collections
 import contextlib
 import copy
 import functools
@@ -287,6 +288,61 @@ def a_set(log, x, w):
     return y, sorted(seen)
 
 
+def bound_in_a_try(log, x, w):
+    y = x * w
+    try:
+        if len(log) == 1:
+            raise ValueError("unbound")
+        bias = x * 2
+        print("bound")
+    except ValueError as error:
+        print(error)
+    y = y * 3
+    try:
+        y = y + bias
+    except UnboundLocalError:
+        y = y - 1
+    print("end")
+    log.append(1)
+    return y
+
+
+QUEUE = collections.deque()
+
+
+def a_queue(log, x, w):
+    if not log:
+        QUEUE.clear()
+    y = x * w
+    QUEUE.append(1)
+    log.append(len(QUEUE))
+    y = y * 2
+    QUEUE.append(2)
+    log.append(y.sum().item())
+    return y * len(QUEUE)
+
+
+def a_queue_by_another_name(log, x, w):
+    queue = QUEUE
+    if not log:
+        queue.clear()
+    y = x * w
+    print("append")
+    queue.append(1)
+    y = y * 2
+    return y * len(queue), log.append(len(queue))
+
+
+def an_iterator(log, x, w):
+    rows = iter([x, w, x + w])
+    y = next(rows) * 2
+    log.append(y.sum().item())
+    y = y * next(rows)
+    for row in rows:
+        y = y + row
+    return y
+
+
 def one_line(log, x, w):
     y = x * w; print("a"); y = y * 2; log.append(y.sum().item()); y = y + 1  # noqa: E702
     return y
@@ -338,7 +394,8 @@ FUNCTIONS = [
     with_continue, without_gradients, an_exception, what_was_assigned_before_an_error,
     an_early_return, a_mask, containers, views, a_view_of_what_it_makes, in_place, the_same_twice,
     unbound, from_the_last_iteration, comprehensions, a_function_in_it, a_late_closure, an_object,
-    a_set, one_line, nested, backward_inside, a_walrus, nothing,
+    a_set, bound_in_a_try, a_queue,
+    a_queue_by_another_name, an_iterator, one_line, nested, backward_inside, a_walrus, nothing,
 ]  # fmt: skip
 WHOLE = {"a_late_closure", "one_line", "unbound"}  # aren't split
 

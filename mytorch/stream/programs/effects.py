@@ -29,8 +29,14 @@ class Scope:
     def __init__(self, function: types.FunctionType, locals: Names):
         self._locals, self._cells, self._globals = locals, cells_of(function), function.__globals__
 
-    def has_effect(self, call: ast.Call) -> bool:
-        """Whether a call is known to do more than to compute: to print, to draw numbers, to read a clock."""
+    def has_effect(self, node: ast.AST) -> bool:
+        """Returns whether a node is known to do more than to compute: to print, to draw numbers, to read a clock,
+        or to use a queue."""
+        if isinstance(node, ast.Name):
+            return is_opaque(self._resolved(node))
+        return isinstance(node, ast.Call) and self._call_has_effect(node)
+
+    def _call_has_effect(self, call: ast.Call) -> bool:
         function = call.func
         if isinstance(function, ast.Name):
             found = self._resolved(function)
@@ -41,10 +47,10 @@ class Scope:
         owner = self._resolved(function.value) if isinstance(function, ast.Attribute) else _UNKNOWN
         if isinstance(owner, types.ModuleType):
             return owner.__name__ == "numpy.random" or _is_impure(owner.__name__)
-        return owner is not _UNKNOWN and is_opaque(owner)
+        return is_opaque(owner)
 
     def suppresses(self, statement: ast.With) -> bool:
-        """Whether a `with` statement may suppress exceptions: those of the package don't."""
+        """Returns whether a `with` statement may suppress exceptions: those of the package don't."""
         for item in statement.items:
             made = item.context_expr
             found = self._resolved(made.func if isinstance(made, ast.Call) else made)

@@ -259,8 +259,7 @@ class _Splitter:
     def _is_break(self, statement: ast.stmt, line: int | None) -> bool:
         if line is not None and statement.lineno <= line <= statement.end_lineno:
             return True
-        calls = [node for node in _executed(statement) if isinstance(node, ast.Call)]
-        return any(map(self._scope.has_effect, calls))
+        return any(map(self._scope.has_effect, _executed(statement)))
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
