@@ -288,6 +288,16 @@ def a_set(log, x, w):
     return y, sorted(seen)
 
 
+def a_caught_refusal(log, x, w):
+    y = x * w
+    try:
+        total = y.sum().item()
+    except Exception:
+        total = 0.0
+    y = y * 2 + x
+    return y * total
+
+
 def bound_in_a_try(log, x, w):
     y = x * w
     try:
@@ -394,7 +404,7 @@ FUNCTIONS = [
     with_continue, without_gradients, an_exception, what_was_assigned_before_an_error,
     an_early_return, a_mask, containers, views, a_view_of_what_it_makes, in_place, the_same_twice,
     unbound, from_the_last_iteration, comprehensions, a_function_in_it, a_late_closure, an_object,
-    a_set, bound_in_a_try, a_queue,
+    a_set, a_caught_refusal, bound_in_a_try, a_queue,
     a_queue_by_another_name, an_iterator, one_line, nested, backward_inside, a_walrus, nothing,
 ]  # fmt: skip
 WHOLE = {"a_late_closure", "one_line", "unbound"}  # aren't split
@@ -700,6 +710,39 @@ def test_hooks_of_a_split_module():
     assert compiled.forward.parts()
     net.register_forward_hook(lambda module, args, output: output * 10)
     assert mytorch.allclose(compiled(x), want * 10)
+
+
+class Outer(nn.Module):
+    def __init__(self, is_compiled):
+        super().__init__()
+        self.blocks = nn.ModuleList([Net(), Net()])
+        if is_compiled:
+            self.blocks = nn.ModuleList(map(mytorch.compile, self.blocks))
+        self.last = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.last(x).relu()
+        for block in self.blocks:
+            x = block(x) + x
+        return self.last(x)
+
+
+def test_compiled_modules_within_a_compiled_one():
+    found = []
+    for is_compiled in (True, False):
+        mytorch.manual_seed(2)
+        outer = Outer(is_compiled)
+        call, results = mytorch.compile(outer) if is_compiled else outer, []
+        for k in range(3):
+            y = call(inputs(k)[0])
+            y.sum().backward()
+            results.append(y)
+        inner = [getattr(block, "_orig_mod", block) for block in outer.blocks]
+        seen = [number for net in inner for number in net.seen]
+        found.append([*results, *[p.grad for p in outer.parameters()], *seen])
+        if is_compiled:
+            assert call.forward.parts() and all([block.forward.parts() for block in outer.blocks])
+    assert_same(*found)
 
 
 # What is said, and kept.

@@ -66,6 +66,8 @@ def traced(
         before = mapped(lambda x: x, given)
         nodes = [getattr(x, "_node", None) for x in arguments]
         result = function(*args, **kwargs)
+        if tracer.refused is not None:  # the function has caught it
+            raise tracer.refused
         tracer.finish()
         yield Traced(function, tracer, arguments, result, given, before, nodes)
 

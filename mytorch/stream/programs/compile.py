@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import RawArray, device_of, thread
+from ...backends.device import RawArray, device_of, refuse_tracing, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
@@ -69,6 +69,8 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
+            if self._split is not None or place_of_print(self._function) is not None:
+                refuse_tracing("a compiled function that is split")
             return self._function(*args, **kwargs)
         if self._split is not None:
             return self._split.call(*args, **kwargs)

@@ -30,8 +30,8 @@ class Scope:
         self._locals, self._cells, self._globals = locals, cells_of(function), function.__globals__
 
     def has_effect(self, node: ast.AST) -> bool:
-        """Returns whether a node is known to do more than to compute: to print, to draw numbers, to read a clock,
-        or to use a queue."""
+        """Returns whether a node is known to do more than to compute: to print, to draw numbers, to read a
+        clock, or to use a queue."""
         if isinstance(node, ast.Name):
             return is_opaque(self._resolved(node))
         return isinstance(node, ast.Call) and self._call_has_effect(node)
