@@ -930,7 +930,8 @@ def blocks(draw, depth=2):
             lines.append(draw(st.sampled_from(SIMPLE)))
         elif kind == 6:
             condition = draw(st.sampled_from(["n > 2", "a.sum() > 0", "a.sum().item() > 0.0"]))
-            lines.append(f"if {condition}: {draw(st.sampled_from(['return a, n', 'b = b * 2', 'n = n + 2']))}")
+            then = draw(st.sampled_from(["return a, n", "b = b * 2", "n = n + 2"]))
+            lines.append(f"if {condition}: {then}")
         else:
             head = [
                 "for k in range(2):", "if n % 2:", "if b.sum() > 0:", "with mytorch.no_grad():", "try:",
