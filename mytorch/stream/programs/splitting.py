@@ -44,7 +44,10 @@ _REFUSED = (
     getattr(ast, "TryStar", ast.Match),
 )  # fmt: skip
 _FRAMES = ("super", "__class__", "locals", "vars", "eval", "exec", "dir")  # names that depend on the function
-_TRIVIAL = (ast.Assign, ast.Attribute, ast.Constant, ast.Expr, ast.Name, ast.Pass, ast.Return, ast.Tuple)
+_TRIVIAL = (
+    ast.Assign, ast.Attribute, ast.Constant, ast.Dict, ast.Expr, ast.List, ast.Name, ast.Pass, ast.Return,
+    ast.Tuple,
+)  # fmt: skip
 
 
 @dataclass
