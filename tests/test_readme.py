@@ -7,6 +7,7 @@ The Python blocks of a page run in order, in one namespace. In them
 
 import ast
 import builtins
+import linecache
 import re
 import subprocess
 import sys
@@ -65,6 +66,8 @@ def check_python(page: str) -> int:
 
 
 def run(statement: ast.stmt, names: dict, where: str) -> None:
+    page = (ROOT / where.partition(",")[0]).read_text(encoding="utf-8")
+    linecache.cache[where] = len(page), None, page.splitlines(keepends=True), where  # as in a notebook
     exec(compile(ast.Module([statement], []), where, "exec"), names)
 
 

@@ -122,6 +122,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
+        refuse_tracing("unscales of a GradScaler: compile the model")
         stage = self._stages.get(id(optimizer), READY)
         if stage == UNSCALED:
             raise RuntimeError(
@@ -158,6 +159,7 @@ class GradScaler:
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
+        refuse_tracing("steps of a GradScaler: compile the model")
         if args or "closure" in kwargs:
             raise RuntimeError("step(): a closure can't be used, since it would run with another scale")
         if self._stages.get(id(optimizer)) == STEPPED:
@@ -188,6 +190,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
+        refuse_tracing("updates of a GradScaler: compile the model")
         if new_scale is not None:
             self._set_scale(float(new_scale))
         else:

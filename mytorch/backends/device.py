@@ -219,7 +219,8 @@ def refuse_capture(what: str) -> None:
 def refuse_tracing(what: str) -> None:
     """Raises a NotImplementedError if this thread captures a program, which would not repeat `what`."""
     if thread.tracer is not None:
-        raise NotImplementedError(f"a program can't hold {what}")
+        thread.tracer.refused = NotImplementedError(f"a program can't hold {what}")
+        raise thread.tracer.refused
 
 
 def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:

@@ -343,6 +343,24 @@ def test_an_array_is_filled_with_a_tensor():
     assert function(mytorch.ones(2), mytorch.tensor(2.0)).tolist() == [3, 3]
 
 
+def test_signs_of_zeros_are_noticed():
+    function, x = mytorch.compile(lambda x, a: a / x), mytorch.ones(2)
+    for a in (0.0, -0.0, 0.0, 1.0, -0.0, 0.0):
+        assert np.array_equal(np.signbit(function(x, a).numpy()), [np.signbit(a)] * 2)
+
+
+def test_numbers_that_are_not_finite():
+    """NaN and infinite constants within a loop."""
+    x = mytorch.tensor([1.0, np.nan, np.inf, -np.inf])
+    for function in (
+        lambda x: mytorch.nan_to_num(x * 2, nan=1.0) + 1,
+        lambda x: mytorch.where(x * 2 > 1, x, float("nan")) * 2,
+        lambda x: mytorch.maximum(x * 2, mytorch.full((4,), -float("inf"))) + 1,
+    ):
+        compiled = mytorch.compile(function, fullgraph=True)
+        assert np.array_equal(compiled(x).numpy(), function(x).numpy(), equal_nan=True)
+
+
 def test_values_behind_objects_are_noticed():
     settings, x = Settings(), mytorch.ones(1, 2)
     function = mytorch.compile(lambda x: settings(x))
@@ -479,7 +497,7 @@ def writes_first(x):
 EAGER = {
     "an element": (lambda x: x * x.sum().item(), "asks for the element of an array of float32"),
     "elements": (lambda x: x * x.tolist()[0], "the elements of an array"),
-    "print": (lambda x: print(x) or x, "elements"),
+    "print": (lambda x: print(x) or x, "it calls print"),
     "a mask": (lambda x: x[x > 0], "depends on the data"),
     "after a write": (writes_first, "after it has written in place"),
     "a disabled function": (mytorch.compiler.disable(lambda x: x + 1), "compilation is disabled"),

@@ -64,10 +64,14 @@ def traced(
                 tracer.unwrap((tensor,))
         arguments: list[RawArray] = []
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
-        args, kwargs = with_numbers((args, kwargs), tracer.numbers.begin(tracer))
+        given = args, kwargs = with_numbers((args, kwargs), tracer.numbers.begin(tracer))
+        before = mapped(lambda x: x, given)
+        nodes = [getattr(x, "_node", None) for x in arguments]
         result = function(*args, **kwargs)
+        if tracer.refused is not None:  # the function has caught it
+            raise tracer.refused
         tracer.finish()
-        yield Traced(function, tracer, arguments, result)
+        yield Traced(function, tracer, arguments, result, given, before, nodes)
 
 
 _ARRAYS = (Tensor, Array)
@@ -83,6 +87,19 @@ def _default_device() -> device:
     return CPU if found is META else found
 
 
+class _Leaf(Tensor):
+    """A leaf among the arguments: the program gets its elements, and no gradient of it."""
+
+    __slots__ = ()
+
+    def _grad_so_far(self) -> Array | None:
+        if self._grad is None:
+            raise NotImplementedError("a program can't hold the .grad that an argument may have")
+        return self._grad
+
+    grad = property(_grad_so_far, Tensor.grad.fset)
+
+
 def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray]) -> Any:
     if not isinstance(x, _ARRAYS) and not is_raw(x):
         return x
@@ -94,6 +111,8 @@ def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray]) -> Any:
     found = from_raw(made) if isinstance(x, Tensor) else Array(made)
     if isinstance(x, Tensor):
         found.requires_grad = x.requires_grad
+        if x.requires_grad and x.is_leaf:
+            found.__class__ = _Leaf
     arguments.append(found)
     return found
 
@@ -105,12 +124,18 @@ class Traced:
     Attributes:
         arguments: the tensors among the arguments, as the function got them, in order.
         result: what it returned.
+        given: the arguments with all that they hold, as the function has left them.
+        before: the same as the function got them.
+        nodes: the nodes of `arguments` in the graph before it ran.
     """
 
     function: Callable
     tracer: Tracer
     arguments: list[RawArray]
     result: Any
+    given: tuple
+    before: tuple
+    nodes: list[Any]
 
     def output(self, x: object) -> Any:
         """Returns the value of what the function returned, if it is an array, else itself."""

@@ -7,12 +7,12 @@ import inspect
 import sysconfig
 import warnings
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import RawArray, thread
+from ...backends.device import RawArray, refuse_tracing, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
 from .host import Mismatch
@@ -22,6 +22,8 @@ from .numbers import Numbers
 from .passes import check_mode
 from .program import Program, leaves
 from .reachable import KINDS
+from .splitting import Prints, Split, split
+from .syntax import place_of_print
 from .version import Version
 
 _LIBRARY = sysconfig.get_path("stdlib")
@@ -40,11 +42,12 @@ class Compiled:
 
     Args:
         function: the function or module.
-        fullgraph: raise where it would run eagerly.
+        fullgraph: raise where it would be split or run eagerly.
         mode, dynamic: see `compile`.
 
     Attributes:
-        history: for each capture what made it necessary, and what came of it, the version or text.
+        history: for each capture what made it necessary, and what came of it, the version or text. Parts of
+            a function that was split have their own.
     """
 
     def __init__(
@@ -65,11 +68,16 @@ class Compiled:
         self._versions: list[tuple[tuple | None, Version | None]] = []  # the last one that ran comes first
         self._last_key: tuple | None = None
         self._numbers = NumberInputs(self._dynamic)
+        self._split: Split | None = None
         self.history: list[tuple[str, Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
+            if self._split is not None or place_of_print(self._function) is not None:
+                refuse_tracing("a compiled function that is split")
             return self._function(*args, **kwargs)
+        if self._split is not None:
+            return self._split.call(*args, **kwargs)
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
         numbers: list[float | int] = []
@@ -109,30 +117,32 @@ class Compiled:
         self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
         numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
         version = self._captured(args, kwargs, raws, numbers, reason)
-        inputs = () if version is None else self._numbers.positions  # other numbers may do
-        self._last_key = key = _key(args, kwargs, inputs)
+        if isinstance(version, Exception):  # other numbers may do
+            self._last_key = key = _key(args, kwargs, ())
+            return self._uncaptured(version, reason, key, args, kwargs)
+        self._last_key = key = _key(args, kwargs, self._numbers.positions)
         self._versions = [(key, version), *self._versions]
-        if version is None or (version.writes and version.overlap(raws)):
+        if version.writes and version.overlap(raws):
             return self._function(*args, **kwargs)
         return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
 
     def _captured(
         self, args: tuple, kwargs: dict, raws: list, numbers: list, reason: str
-    ) -> Version | None:  # fmt: skip
-        """Returns a new version; None if the function runs eagerly from now on."""
+    ) -> Version | Exception:  # fmt: skip
+        """Returns a new version, or why there is none."""
 
         def capture(inputs: Numbers) -> Version:
             return Version(self._function, args, kwargs, raws, self._mode, inputs)
 
         try:
+            if (place := place_of_print(self._function)) is not None:
+                raise Prints(*place)
             version = self._numbers.captured(capture, numbers)
         except Exception as error:  # whatever the function does on arrays without elements
-            place = _place(error, self._function)
             if self._fullgraph:
+                place = _place(error, self._function)
                 raise RuntimeError(f"compile(fullgraph=True): {place}: {error}") from error
-            self.history.append((reason, f"runs eagerly: {place}: {error}"))
-            self._warn(f"runs eagerly for these arguments: {place}: {error}")
-            return None
+            return error
         if self._numbers.has_learned:
             reason += ", and is an input from now on"
         self.history.append((reason, version))
@@ -140,14 +150,46 @@ class Compiled:
             self._warn(f"was captured {LIMIT} times, the last time because {reason}; others run eagerly")
         return version
 
+    def _uncaptured(self, error: Exception, reason: str, key: tuple, args: tuple, kwargs: dict) -> Any:
+        """Returns what a function does that can't be captured: split from now on, or eagerly for these
+        arguments; unless that raises such an error, too, which then is the function's own."""
+        make = functools.partial(Compiled, mode=self._mode, dynamic=self._dynamic)
+        made = split(self._function, error, make)
+        place = _place(error, self._function)
+        outcome = f"runs eagerly for these arguments: {place}: {error}"
+        if made is not None:
+            outcome = made.described(place, error)
+        before = self._versions, len(self.history)
+        self._versions, self._split = [(key, None), *self._versions], made
+        self.history.append((reason, outcome))
+        has_place = made is None or made.line is not None
+        is_programs = isinstance(error, NotImplementedError)
+        if has_place and is_programs:
+            self._warn(outcome)
+        try:
+            result = (self._function if made is None else made.call)(*args, **kwargs)
+        except type(error):
+            self._versions, self._split = before[0], None
+            del self.history[before[1] :]
+            raise
+        if has_place and not is_programs:
+            self._warn(outcome)
+        return result
+
     def _warn(self, text: str) -> None:
-        name = getattr(self._function, "__name__", type(self._function).__name__)
+        name = getattr(self._function, "__name__", type(self._function).__name__).partition(" line")[0]
         warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=4)
 
     def programs(self) -> list[Program]:
-        """Returns the programs that were captured so far: forward, and backward where there is one."""
+        """Returns the programs that were captured so far, also of parts: forward, and backward where there is
+        one."""
         versions = [version for _, version in self._versions if version is not None]
-        return [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
+        own = [p for v in versions for p in (v.partition.forward, v.partition.backward) if p is not None]
+        return own + [p for part in self.parts() for p in part.programs()]
+
+    def parts(self) -> list[Compiled]:
+        """Returns the parts of a function that was split."""
+        return [] if self._split is None else self._split.parts
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Makes it a method where it decorates one."""
@@ -162,6 +204,8 @@ def _key(args: tuple, kwargs: dict, inputs: Container[int]) -> tuple:
 
 def _place(error: BaseException, function: Callable) -> str:
     """Returns the line of the user's program at which an error was raised: "train.py:12"."""
+    if isinstance(error, Prints):
+        return f"{Path(error.file).name}:{error.line}"
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     users = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, _LIBRARY))]
     if users:
@@ -210,14 +254,15 @@ def compile(
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
     values than before it is captured again, eight times at most (see `compiler.explain`). A number that
-    changes from call to call, among the arguments or what else it uses, becomes an input. What programs don't
-    hold runs eagerly, after a warning.
+    changes from call to call, among the arguments or what else it uses, becomes an input. At a statement that
+    programs don't hold (`losses.append(loss.item())`, `print`) a function is split, after a warning: the
+    statement runs eagerly, and what is around it as programs.
 
-    Effects of Python code besides tensors and objects (`print("…")`, files) happen during the capture only.
+    Other effects of Python code (prints of functions that it calls, files) happen during the capture only.
 
     Args:
         model: None returns a decorator.
-        fullgraph: raise instead of running eagerly.
+        fullgraph: raise instead of splitting, or of running eagerly.
         mode: "max-autotune" measures several strategies for each loop when the function is captured, and
             keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
             "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
@@ -270,5 +315,12 @@ def explain(function: Callable) -> str:
     compiled = function.forward if isinstance(function, OptimizedModule) else function
     if not isinstance(compiled, Compiled):
         raise TypeError(f"explain(): expected a compiled function, got {type(function).__name__}")
-    pairs = enumerate(compiled.history, 1)
-    return "\n".join(f"{k}. {reason}\n   {outcome}" for k, (reason, outcome) in pairs)
+    return "\n".join(_explained(compiled))
+
+
+def _explained(compiled: Compiled) -> Iterator[str]:
+    for k, (reason, outcome) in enumerate(compiled.history, 1):
+        yield from (f"{k}. {reason}", f"   {outcome}")
+    for part in compiled.parts():
+        yield f"   {part.__name__}{'' if part.history else ': not called yet'}"
+        yield from [f"     {line}" for line in _explained(part)]

@@ -246,7 +246,8 @@ class _Source:
     def _name(self, a: str | float) -> str:
         if not isinstance(a, str):
             number = float(np.float32(a))
-            return f"np.float32({number!r})" if np.isfinite(number) else f"np.float32('{number}')"
+            sign = "-" if number < 0 else ""
+            return f"np.float32({number!r})" if np.isfinite(number) else f"np.float32({sign}np.{abs(number)})"
         return f"{a}[j]" if a[0] == "x" and self.loop.inputs[int(a[1:])] in (FULL, COLUMN) else a
 
 

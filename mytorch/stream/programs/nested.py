@@ -25,7 +25,7 @@ def mapped(function: Callable, x: Any) -> Any:
     """Returns the nested structure with `function` applied to its leaves."""
     if isinstance(x, tuple):
         items = [mapped(function, item) for item in x]
-        return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
     if isinstance(x, list):
         return [mapped(function, item) for item in x]
     if isinstance(x, dict):

@@ -120,12 +120,15 @@ class Partition:
     def _record(self, tensors: Sequence[object], roots: list[Tensor], saved: tuple) -> None:
         owners = [reference() for reference in self._owners]
         args = [*[x for x in tensors if isinstance(x, Tensor)], *owners]
-        likes = [y.data._array for y in roots]
+        kinds = [(y.shape, y.dtype) for y in roots]  # not the arrays: those may be written to
         backward, has_gradient = self.backward.executable(), self._has_gradient
 
         def vjp(grads: list) -> tuple:
-            given = [np.zeros_like(y) if g is None else g for g, y in zip(grads, likes, strict=True)]
-            if likes[0].dtype.kind == "c":  # the engine conjugates for ops; the program has done so itself
+            like = next(g for g in grads if g is not None)
+            given = [
+                np.zeros(*kind, like=like) if g is None else g for g, kind in zip(grads, kinds, strict=True)
+            ]
+            if kinds[0][1].kind == "c":  # the engine conjugates for ops; the program has done so itself
                 found = iter([*map(conjugated, backward(*saved, *map(conjugated, given)))])
             else:
                 found = iter(backward(*saved, *given))
@@ -159,6 +162,9 @@ def _output(x: object, arguments: list[object], results: list[Tensor], numbers: 
     for k, argument in enumerate(arguments):
         if argument is x:
             return Output(k, is_argument=True)
+    for k, result in enumerate(results):
+        if result is x:
+            return Output(k)
     results.append(x)
     return Output(len(results) - 1)
 
@@ -190,7 +196,9 @@ def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Va
     if not roots or not wanted:
         return [], [None] * len(given)
     incoming = [tracer.fresh(raw_of(y)) for y in roots]
-    grads = iter(grad(roots, wanted, [from_raw(g) for g in incoming], allow_unused=True))
+    has_more = any([not x.is_leaf for x in tracer.owners.values()])  # a graph that others need, too
+    given_grads = [from_raw(g) for g in incoming]
+    grads = iter(grad(roots, wanted, given_grads, retain_graph=has_more or None, allow_unused=True))
     found = [next(grads) if x.requires_grad else None for x in given]
     copied = {i.outputs[0]: i.args[0] for i in tracer.instructions if i.name == ".copy"}  # the engine copies
     values = [None if g is None else tracer.value(raw_of(g)) for g in found]  # what isn't its own, as always

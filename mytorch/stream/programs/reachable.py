@@ -94,18 +94,21 @@ class Reachable:
     Attributes:
         tensors: what it found.
         asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
+        names: of globals and attributes in the functions that it found.
+        seen: all objects that it found, by their ids; may be cleared.
     """
 
     def __init__(self, *roots: object, inputs: Container[Place] = ()):
         self._inputs = inputs
         self.tensors: dict[Tensor, None] = {}
         self.asks_types = False
+        self.names: set[str] = set()
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[list, tuple]] = []
         self._whole: tuple[list[object], list[int], list[frozenset]] = [], [], []  # with length and names
         self._is_same: Callable[[], bool] | None = None
-        seen: dict[int, object] = {}  # by their ids, which hold as long as the objects are here
+        self.seen = seen = {}  # the ids hold as long as the objects are here
         waiting = list(roots)
         while waiting:
             x = waiting.pop()
@@ -231,7 +234,7 @@ class Reachable:
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the functions, and other attributes, of a user's class and its bases."""
         for base in kind.__mro__:
-            if not _is_foreign(base.__module__):
+            if not is_foreign(base.__module__):
                 found = vars(base)
                 yield from self._of_dict(found, [name for name in found if isinstance(found[name], _KINDS)])
                 for x in found.values():
@@ -245,7 +248,7 @@ class Reachable:
                 yield entries[name]
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
-        if _is_foreign(function.__module__):
+        if is_foreign(function.__module__):
             return
         for cell in function.__closure__ or ():
             if self._inputs and Place(cell) in self._inputs:
@@ -255,10 +258,11 @@ class Reachable:
             yield _content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         names = names_in(function.__code__)
+        self.names |= names
         self.asks_types = self.asks_types or ("type" in names and _calls_type(function.__code__))
-        for x in [*self._of_dict(function.__globals__, names)]:
+        for x in [*self._of_dict(function.__globals__, globals_in(function.__code__))]:
             if isinstance(x, types.ModuleType):
-                yield from () if _is_foreign(x.__name__) else self._of_dict(vars(x), names)
+                yield from () if is_foreign(x.__name__) else self._of_dict(vars(x), names)
             else:
                 yield x
 
@@ -283,8 +287,15 @@ def _calls_type(code: types.CodeType) -> bool:
     return any([_calls_type(x) for x in code.co_consts if isinstance(x, types.CodeType)])
 
 
+def globals_in(code: types.CodeType) -> set[str]:
+    """Returns the names of globals alone: `optimizer.step` isn't a global function `step`."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = [globals_in(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return names.union(*inner)
+
+
 @functools.cache
-def _is_foreign(module: str | None) -> bool:
+def is_foreign(module: str | None) -> bool:
     """Whether a module is Python's, the package's, or that of an installed package."""
     root = (module or "").partition(".")[0]
     if root in ("argparse", "types"):  # their namespaces hold options
@@ -303,7 +314,7 @@ def _content(cell: types.CellType) -> object:
 def _is_users(x: object) -> bool:
     """Whether it is a dataclass, or an instance of a user's class."""
     has_attributes = hasattr(x, "__dict__") and not isinstance(x, types.ModuleType)
-    return has_attributes and (is_dataclass(x) or not _is_foreign(type(x).__module__))
+    return has_attributes and (is_dataclass(x) or not is_foreign(type(x).__module__))
 
 
 def _same(now: object, was: object) -> bool:

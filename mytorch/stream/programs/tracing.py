@@ -88,8 +88,8 @@ def _tracer() -> Tracer:
 
 
 def _refuse_elements() -> Any:
-    _tracer()
-    raise NotImplementedError("a program can't hold the elements of an array that Python reads")
+    _tracer().refused = NotImplementedError("a program can't hold the elements of an array that Python reads")
+    raise _tracer().refused
 
 
 def name_of(function: Callable) -> str:
@@ -126,6 +126,7 @@ class Tracer(HostCalls):
         state: the arrays of tensors that are no arguments, by the values that stand for them.
         constants: other arrays with elements that instructions take.
         owners: the tensors of the state.
+        refused: the last error of what the program can't hold, which the function itself may have caught.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Tracer(HostCalls):
         self.state: dict[Value, RawArray] = {}
         self.constants: dict[Value, RawArray] = {}
         self.owners: dict[Value, Tensor] = {}
+        self.refused: NotImplementedError | None = None
         self.origins = Origins(self)
         self._keeps_composites = use_fused.default
         self._answer = answer
@@ -315,9 +317,13 @@ class Tracer(HostCalls):
         Raises:
             NotImplementedError: nothing can answer.
         """
-        if x.size != 1 or self._answer is None:
-            raise NotImplementedError("a program can't hold an element of an array that Python reads")
-        return self._answer(self, self.value(x))
+        try:
+            if x.size != 1 or self._answer is None:
+                raise NotImplementedError("a program can't hold an element of an array that Python reads")
+            return self._answer(self, self.value(x))
+        except NotImplementedError as error:
+            self.refused = error
+            raise
 
     def _lifted_leaf(self, x: Any) -> Any:
         return self.lift(x) if is_raw(x) else x

@@ -8,11 +8,13 @@ from typing import Any
 
 from ...backends.device import RawArray, device_of
 from ...core.tensor import Tensor
+from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
 from .capture import traced
 from .numbers import Numbers
 from .partition import Partition
 from .program import Value, fits, leaves
 from .reachable import Comparison, Place, Reachable
+from .syntax import is_part
 from .tracing import Tracer
 
 _EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
@@ -31,6 +33,8 @@ class Version:
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
+        if is_part(function):
+            refuse_arguments(others)
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
         self._reachable = Reachable(function, *others, inputs=self.places)
         if numbers.inputs and self._reachable.asks_types:
@@ -39,6 +43,7 @@ class Version:
             self._capture(function, args, kwargs)
         finally:
             change = self._reachable.undo()
+            self._reachable.seen.clear()
         if change is not None:
             raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
@@ -57,9 +62,14 @@ class Version:
             ]
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
                 raise NotImplementedError("backward() would set the .grad of an argument")
+            refuse_changes(found)
+            refuse_objects(found, self._reachable.seen)
+            if is_part(function):
+                refuse_views(found)
             names = {i.name for i in found.tracer.instructions}
             self.partition = Partition(found)
-        self._sets_grads = bool(names & {"host.grad", "host.set_grad"})
+        names |= self._reachable.names & {"grad", "zero_grad"}  # of None it makes no instruction
+        self._depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", "grad", "zero_grad"})
 
     def _answer(self, tracer: Tracer, value: Value) -> Any:
         """Returns the element that the function asks for: what the program so far computes.
@@ -96,7 +106,7 @@ class Version:
             for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
                 if (change := self._change_of(k, reference(), value, raw, requires_grad)) is not None:
                     return change
-        if self._sets_grads and self._grads() != self._have_grads:
+        if self._depends_on_grads and self._grads() != self._have_grads:
             ours, then = ([has for has, _ in found] for found in (self._grads(), self._have_grads))
             if ours == then:
                 return "a parameter has other hooks"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ...backends.device import CPU
+from ...backends.device import CPU, refuse_tracing
 from ...random import Generator, generator_on
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
@@ -202,6 +202,7 @@ class DataLoader(Generic[T]):
     # A pass.
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_tracing("a loop over a DataLoader")
         position = self._position if self._is_resuming else self._new_position()
         requests = self._requests(position)
         self._position, self._is_resuming, self._epoch = position, False, position.epoch + 1

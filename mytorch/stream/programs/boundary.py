@@ -1,0 +1,100 @@
+"""What compiled functions get and return besides tensors: what of it a program can't give as they do.
+
+A program returns new lists and dicts in each call, and the same other objects. What is the same object in two
+places, or has been changed, would not be so after it.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...backends.device import device
+from ...core.array import Array
+from ...core.size import Size
+from ...core.tensor import Tensor, raw_of
+from .capture import Traced
+from .effects import is_opaque
+from .nested import leaves
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_LASTING = (
+    *_PLAIN, type, types.ModuleType, types.BuiltinFunctionType, types.EllipsisType, np.dtype, np.generic,
+    np.ufunc, device, enum.Enum, range,
+)  # fmt: skip
+"""Types whose objects are equal, or the same, in each call."""
+
+
+def refuse_arguments(others: Collection[object]) -> None:
+    """Raises an error if an argument of a part is an object for which it might do more than can be seen."""
+    for x in others:
+        if not isinstance(x, (*_LASTING, Array)) and is_opaque(x):
+            raise NotImplementedError(f"a program can't hold what it does to a {type(x).__name__}")
+
+
+def refuse_changes(found: Traced) -> None:
+    """Raises an error if a function has changed a list or a dict that it got, or the history of a tensor."""
+    if not _is_equal(found.given, found.before):
+        raise NotImplementedError("a program can't hold what it does to a list or a dict that it gets")
+    for x, node in zip(found.arguments, found.nodes, strict=True):
+        if isinstance(x, Tensor) and x._node is not node:
+            raise NotImplementedError("a program can't give an argument a history, or take it")
+
+
+def refuse_objects(found: Traced, known: Collection[int]) -> None:
+    """Raises an error if a function returns an object that it has made: each call would return this one.
+
+    Args:
+        known: the ids of objects that were there before.
+    """
+    given = {id(x) for x in _containers(found.given)}
+    for x in _containers(found.result):
+        if isinstance(x, tuple):
+            if type(x) not in (tuple, Size) and not hasattr(x, "_fields"):
+                raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
+            continue
+        if type(x) not in (list, dict):
+            raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
+        if id(x) in given or id(x) in known:
+            raise NotImplementedError(f"it returns a {type(x).__name__} that was there before, or twice")
+        given.add(id(x))
+    for x in leaves(found.result):
+        is_lasting = isinstance(x, (*_LASTING, Tensor, Array, np.ndarray))
+        if not is_lasting and id(x) not in known:
+            raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
+
+
+def refuse_views(found: Traced) -> None:
+    """Raises an error if a part returns a view of what it got, or of another result: in what follows, that
+    would be a tensor of its own."""
+    given = {id(x) for x in found.arguments}
+    results = {id(x): x for x in leaves(found.result) if isinstance(x, Tensor) and id(x) not in given}
+    value = found.tracer.value
+    taken = {value(raw_of(x)).storage for x in found.arguments} | {*found.tracer.state}
+    for x in results.values():
+        storage = value(found.tracer.lift(raw_of(x), x)).storage
+        if storage in taken or storage in found.tracer.state:
+            raise NotImplementedError("a part of a function can't return a view of what it got or returns")
+        taken.add(storage)
+
+
+def _containers(x: object) -> Iterator[Any]:
+    if isinstance(x, (tuple, list, dict)):
+        yield x
+        for item in x.values() if isinstance(x, dict) else x:
+            yield from _containers(item)
+
+
+def _is_equal(x: object, y: object) -> bool:
+    """Whether two structures hold the same objects in the same places."""
+    if isinstance(x, dict) and isinstance(y, dict):
+        return [*x] == [*y] and _is_equal([*x.values()], [*y.values()])
+    if isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)):
+        return len(x) == len(y) and all(map(_is_equal, x, y))
+    if isinstance(x, slice) and isinstance(y, slice):
+        return True
+    return x is y

@@ -1,0 +1,315 @@
+"""Splitting: a function that can't be captured as a whole becomes parts that can, and what is between them.
+
+    def step(x, y):                         def step(x, y):
+        loss = F.mse_loss(model(x), y)          loss = part_1(x, y)
+        losses.append(loss.item())      →       losses.append(loss.item())
+        loss = loss * 2                         return part_2(loss)
+        return loss
+
+The statement at which the capture failed stays as it is, and runs eagerly. Of an `if`, a loop, a `with` or a
+`try` only the head does, and its blocks are split. What is between such statements becomes parts: functions
+of the variables that they read, which return those that are needed later. They are captured on their own; if
+one can't be, it is split again, until a statement is left that runs eagerly. The new function is made of the
+syntax tree of the old one, and has its lines, globals and closure.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .effects import Scope
+from .syntax import (
+    arguments,
+    cells_of,
+    function_of,
+    is_part,
+    keep,
+    line_in,
+    plain,
+    tree_of,
+    with_plain,
+)
+from .variables import NONE, Exits, Flow, Names, captured, read, stored
+
+_REFUSED = (
+    ast.Global, ast.Nonlocal, ast.Delete, ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef,
+    ast.AsyncFor, ast.AsyncWith, ast.Await, ast.Yield, ast.YieldFrom, ast.Match,
+    getattr(ast, "TryStar", ast.Match),
+)  # fmt: skip
+_FRAMES = ("super", "__class__", "locals", "vars", "eval", "exec", "dir")  # names that depend on the function
+_TRIVIAL = (
+    ast.Assign, ast.Attribute, ast.Constant, ast.Dict, ast.Expr, ast.List, ast.Name, ast.Pass, ast.Return,
+    ast.Tuple,
+)  # fmt: skip
+
+
+@dataclass
+class Split:
+    """A function that was split.
+
+    Attributes:
+        call: does what the function did.
+        parts: its compiled parts.
+        file: in which it is.
+        line: at which it was split; None if that isn't known: then it is cut in halves, to find out.
+    """
+
+    call: Callable
+    parts: list[Any]
+    file: str
+    line: int | None
+
+
+    def described(self, place: str, error: BaseException) -> str:
+        """Returns what became of a function, as text.
+
+        Args:
+            place: at which line of which file the error was raised.
+        """
+        if self.line is None:
+            return f"is cut in halves, as it isn't known which statement this is: {error}"
+        own = f"{Path(self.file).name}:{self.line}"
+        return f"is split at {own}: {error}" if own == place else f"is split at {own}: {place}: {error}"
+
+
+class Prints(NotImplementedError):
+    """Raised for a function that prints, which a program would do in its capture only.
+
+    Attributes:
+        file, line: at which it does.
+    """
+
+    def __init__(self, file: str, line: int):
+        super().__init__("it calls print")
+        self.file, self.line = file, line
+
+
+def split(function: Callable, error: BaseException, make: Callable[[Callable], Any]) -> Split | None:
+    """Returns a function split where its capture failed; None if that isn't possible.
+
+    Args:
+        error: what was raised.
+        make: compiles a part.
+    """
+    found = plain(function)
+    tree = None if found is None else tree_of(found)
+    if tree is None or _is_unusual(tree):
+        return None
+    line = error.line if isinstance(error, Prints) else line_in(error, found)
+    file = found.__code__.co_filename
+    splitter = _Splitter(found, tree, line, make)
+    new = splitter.function()
+    if not splitter.parts:
+        return Split(function, [], file, line or tree.body[0].lineno) if is_part(function) else None
+    return Split(with_plain(function, new), splitter.parts, file, line)
+
+
+def _is_unusual(tree: ast.FunctionDef) -> bool:
+    """Whether a function has variables that can't be followed."""
+    counts = Counter([a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)])
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            if isinstance(node, _REFUSED) or (isinstance(node, ast.Name) and node.id in _FRAMES):
+                return True
+            if isinstance(node, (ast.Name, ast.FunctionDef, ast.For, ast.While)):  # in loops more than once
+                counts.update(stored(node))
+    return any([counts[name] > 1 for name in captured(tree.body)])
+
+
+class _Splitter:
+    """Makes the new function of a tree."""
+
+    def __init__(self, function: types.FunctionType, tree: ast.FunctionDef, line: int | None, make: Callable):
+        self.parts: list[Any] = []
+        self._like, self._tree, self._make = function, tree, make
+        self._cells = cells_of(function)
+        self._part_cells: dict[str, types.CellType] = {}
+        given = [a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)]
+        self._given: Names = frozenset(given)
+        self._locals = self._given.union(*map(stored, tree.body))
+        self._scope = Scope(function, self._locals)
+        self._flow = Flow(self._locals, self._scope.suppresses)
+        self._breaks = {id(s) for s in _statements(tree.body) if self._is_break(s, line)}
+        self._cut: ast.stmt | None = None
+        if not self._breaks:
+            body = tree.body[:-1] if len(tree.body) > 1 and _is_trivial(tree.body[-1]) else tree.body
+            self._cut = body[len(body) // 2]
+            if len(body) == 1:
+                self._breaks = {id(body[0])}
+
+    def function(self) -> types.FunctionType:
+        """Returns the new function; its parts are then in `parts`."""
+        body = self._block(self._tree.body, self._given, NONE, Exits())
+        tree = ast.copy_location(_function(self._tree.name, self._tree.args, body), self._tree)
+        made = function_of(tree, self._like, {**self._cells, **self._part_cells}, self._like.__name__)
+        made.__defaults__, made.__kwdefaults__ = self._like.__defaults__, self._like.__kwdefaults__
+        return made
+
+    # Blocks.
+
+    def _block(self, body: list[ast.stmt], known: Names, after: Names, exits: Exits) -> list[ast.stmt]:
+        """Returns a block with calls of parts.
+
+        Args:
+            known: the variables that have a value before.
+            after: those that are needed later.
+        """
+        lives = [after]
+        for statement in reversed(body):
+            lives.append(self._flow.live(statement, lives[-1], exits))
+        made: list[ast.stmt] = []
+        for run in self._runs(body):
+            del lives[len(lives) - len(run) :]
+            if self._joins(run[0]):
+                made += self._called(run, known, lives[-1], exits)
+            else:
+                made.append(self._opened(run[0], known, lives[-1], exits))
+            known = self._flow.assigned_block(run, known)
+        return made
+
+    def _runs(self, body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
+        """Yields the statements that may become a part together, and each other one alone."""
+        run: list[ast.stmt] = []
+        for statement in body:
+            if run and not (self._joins(statement) and self._joins(run[-1]) and statement is not self._cut):
+                yield run
+                run = []
+            run.append(statement)
+            if isinstance(statement, ast.Return):
+                break
+        if run:
+            yield run
+
+    def _joins(self, statement: ast.stmt) -> bool:
+        return id(statement) not in self._breaks and not _leaves(statement)
+
+    def _opened(self, statement: ast.stmt, known: Names, after: Names, exits: Exits) -> ast.stmt:
+        """Returns a statement that runs eagerly, with its blocks split."""
+        made = copy.copy(statement)
+        if isinstance(made, ast.If):
+            made.body = self._block(made.body, known, after, exits)
+            made.orelse = self._block(made.orelse, known, after, exits)
+        elif isinstance(made, (ast.For, ast.While)):
+            head = self._flow.live_in_loop(made, after, exits)
+            inner = replace(exits, broken=after, continued=head)
+            targets = stored(made.target) if isinstance(made, ast.For) else NONE
+            made.body = self._block(made.body, known | targets, head, inner)
+            made.orelse = self._block(made.orelse, known, after, exits)
+        elif isinstance(made, ast.With):
+            known = known.union(*map(stored, made.items))
+            made.body = self._block(made.body, known, after, self._flow.exits_of_with(made, after, exits))
+        elif isinstance(made, ast.Try):
+            self._open_try(made, known, after, exits)
+        return made
+
+    def _open_try(self, made: ast.Try, known: Names, after: Names, exits: Exits) -> None:
+        ended, inner, guarded = self._flow.exits_of_try(made, after, exits)
+        tried = self._flow.assigned_block(made.body, known)
+        handlers = [copy.copy(handler) for handler in made.handlers]
+        for handler in handlers:
+            named = {handler.name} if handler.name else set()
+            handler.body = self._block(handler.body, known | named, ended, inner)
+        ended_well = self._flow.live_block(made.orelse, ended, inner)
+        made.body = self._block(made.body, known, ended_well, guarded)
+        made.orelse, made.handlers = self._block(made.orelse, tried, ended, inner), handlers
+
+    # Parts.
+
+    def _called(self, run: list[ast.stmt], known: Names, after: Names, exits: Exits) -> list[ast.stmt]:
+        """Returns the call of a run of statements as a part; the statements if they can't be one."""
+        assigned = NONE.union(*map(stored, run))
+        touched = assigned.union(*map(read, run))
+        given = sorted(self._flow.live_block(run, after, exits) & touched)
+        results = sorted(assigned & after)
+        if all(map(_is_trivial, run)) or not known.issuperset(given) or assigned & exits.raised:
+            return run
+        if not self._flow.assigned_block(run, known).issuperset(results):
+            return run
+        name = self._part(run, given, results)
+        call = ast.Call(ast.Name(name, ast.Load()), [ast.Name(x, ast.Load()) for x in given], [])
+        if isinstance(run[-1], ast.Return):
+            made: ast.stmt = ast.Return(call)
+        elif results:
+            made = ast.Assign([_names(results, ast.Store())], call)
+        else:
+            made = ast.Expr(call)
+        return [ast.copy_location(made, run[0])]
+
+    def _part(self, run: list[ast.stmt], given: list[str], results: list[str]) -> str:
+        """Makes a part; returns the name of the variable that holds it."""
+        body = run
+        if not isinstance(run[-1], ast.Return):
+            value = _names(results, ast.Load()) if results else None
+            body = [*run, ast.copy_location(ast.Return(value), run[-1])]
+        tree = ast.copy_location(_function(self._tree.name, arguments(given), body), run[0])
+        first, last = run[0].lineno, run[-1].end_lineno
+        lines = f"line {first}" if first == last else f"lines {first}-{last}"
+        function = function_of(tree, self._like, self._cells, f"{self._tree.name} {lines}")
+        self.parts.append(self._make(keep(function, tree)))
+        name = f"part {len(self.parts)}"  # no variable of the function has such a name
+        self._part_cells[name] = types.CellType(self.parts[-1])
+        return name
+
+    # Which statements stay.
+
+    def _is_break(self, statement: ast.stmt, line: int | None) -> bool:
+        if line is not None and statement.lineno <= line <= statement.end_lineno:
+            return True
+        return any(map(self._scope.has_effect, _executed(statement)))
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yields all statements of a block, but those of functions that are defined in it."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, ast.FunctionDef):
+            for node in ast.iter_child_nodes(statement):
+                if isinstance(node, ast.stmt):
+                    yield from _statements([node])
+                elif isinstance(node, ast.ExceptHandler):
+                    yield from _statements(node.body)
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the nodes of a tree, but those of functions that are defined in it."""
+    if not isinstance(node, (ast.Lambda, ast.FunctionDef)):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _executed(child)
+
+
+def _leaves(statement: ast.stmt, is_inside: bool = False) -> bool:
+    """Whether control may leave a statement for elsewhere than the next one, a return at the end excepted."""
+    if isinstance(statement, ast.Return):
+        return is_inside
+    if isinstance(statement, (ast.Break, ast.Continue)):
+        return True
+    if isinstance(statement, (ast.For, ast.While)):  # the others in its block are its own
+        returns = any([isinstance(s, ast.Return) for s in _statements(statement.body)])
+        return returns or any([_leaves(s, True) for s in statement.orelse])
+    if isinstance(statement, (ast.If, ast.With, ast.Try)):
+        blocks = [s for s in ast.iter_child_nodes(statement) if isinstance(s, ast.stmt)]
+        blocks += [s for h in getattr(statement, "handlers", ()) for s in h.body]
+        return any([_leaves(s, True) for s in blocks])
+    return False
+
+
+def _is_trivial(statement: ast.stmt) -> bool:
+    """Whether a statement only moves values."""
+    return all([isinstance(x, (*_TRIVIAL, ast.expr_context)) for x in ast.walk(statement)])
+
+
+def _function(name: str, given: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    return ast.FunctionDef(name, given, body, [], type_params=[])
+
+
+def _names(names: list[str], context: ast.expr_context) -> ast.expr:
+    found: list[ast.expr] = [ast.Name(name, context) for name in names]
+    return found[0] if len(found) == 1 else ast.Tuple(found, context)
