@@ -39,7 +39,7 @@ def key_of(
         if inputs and kind in KINDS:
             numbers.append(x)
             return kind, (ANY if len(numbers) - 1 in inputs else x)
-        return (kind, x) if x or kind is not float else (kind, x, str(x))  # 0.0 equals -0.0
+        return kind, (x if x or kind is not float else str(x))  # 0.0 equals -0.0
     if isinstance(x, dict):
         return (dict, *x, *[key_of(item, tensors, raws, numbers, inputs) for item in x.values()])
     if isinstance(x, slice):
