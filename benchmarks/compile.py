@@ -4,9 +4,9 @@
 
 A training step is zero_grad, forward, loss, backward and the optimizer's step, in float32, on the same
 weights and batches; mytorch compiles all of it, PyTorch the loss. From softmax on mytorch compiles the
-reference of what eagerly is a kernel written by hand. JAX (`pip install jax`) has all jobs except GPT and
-copyto. A time is the median of a turn's steps, then of the quiet turns, for one call. Exit code 1: results
-differ, or a worker failed.
+reference of what eagerly is a kernel written by hand. JAX (`pip install jax`) has all jobs except copyto.
+A time is the median of a turn's steps, then of the quiet turns, for one call. Exit code 1: results differ,
+or a worker failed.
 """
 
 import os

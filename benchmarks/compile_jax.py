@@ -3,14 +3,17 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import gpt_jax
 from benchmarks.compile import LENGTH, ROWS
+from benchmarks.gpt import BETAS, CONFIGS, chain
 
-LR, BETA1, BETA2, EPS = 1e-4, 0.9, 0.999, 1e-8
+EPS = 1e-8
 
 
 def normal(*shape: int, seed: int = 5) -> jax.Array:
@@ -21,22 +24,28 @@ def weights(*shapes: tuple[int, ...]) -> list[jax.Array]:
     return [normal(*shape, seed=k) * 0.1 for k, shape in enumerate(shapes)]
 
 
-def training(loss_of: Callable, params: list[jax.Array], *batch: jax.Array) -> Callable[[], jax.Array]:
-    """Returns steps of Adam, which return the loss."""
+def training(
+    loss_of: Callable, params: Any, *batch: jax.Array,
+    lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.999), decay: float = 0.0,
+) -> Callable[[], jax.Array]:  # fmt: skip
+    """Returns steps of AdamW, or without decay of Adam, which return the loss; `params` is a tree."""
+    (beta1, beta2), tree_map = betas, jax.tree.map
 
     @partial(jax.jit, donate_argnums=0)
     def step(state: tuple, *batch: jax.Array) -> tuple:
         params, means, squares, count = state
         loss, grads = jax.value_and_grad(loss_of)(params, *batch)
         count += 1
-        means = [BETA1 * m + (1 - BETA1) * g for m, g in zip(means, grads, strict=True)]
-        squares = [BETA2 * v + (1 - BETA2) * g * g for v, g in zip(squares, grads, strict=True)]
-        size, root = LR / (1 - BETA1**count), jnp.sqrt(1 - BETA2**count)
-        updates = [size * m / (jnp.sqrt(v) / root + EPS) for m, v in zip(means, squares, strict=True)]
-        params = [p - u for p, u in zip(params, updates, strict=True)]
-        return (params, means, squares, count), loss
+        means = tree_map(lambda m, g: beta1 * m + (1 - beta1) * g, means, grads)
+        squares = tree_map(lambda v, g: beta2 * v + (1 - beta2) * g * g, squares, grads)
+        size, root = lr / (1 - beta1**count), jnp.sqrt(1 - beta2**count)
 
-    zeros = [[jnp.zeros_like(p) for p in params] for _ in range(2)]
+        def update(p: jax.Array, m: jax.Array, v: jax.Array) -> jax.Array:
+            return (1 - lr * decay) * p - size * m / (jnp.sqrt(v) / root + EPS)
+
+        return (tree_map(update, params, means, squares), means, squares, count), loss
+
+    zeros = [tree_map(jnp.zeros_like, params) for _ in range(2)]
     state = params, *zeros, jnp.float32(0)
 
     def run() -> jax.Array:
@@ -93,6 +102,13 @@ def lstm() -> Callable:
     return training(loss_of, params, x, y)
 
 
+def gpt(name: str) -> Callable:
+    config = CONFIGS[name]
+    batch = [jnp.asarray(a[0]) for a in chain(config, 1)]
+    loss_of, params = partial(gpt_jax.loss, config), gpt_jax.make_params(config)
+    return training(loss_of, params, *batch, lr=6e-4, betas=BETAS, decay=0.1)
+
+
 def sums_and_products(x: jax.Array) -> jax.Array:
     y = jnp.abs((jnp.maximum(x * 2 + 1, x) - 0.5) * x) + x
     return jnp.minimum(y, x) * 0.5 - 1
@@ -101,15 +117,6 @@ def sums_and_products(x: jax.Array) -> jax.Array:
 def transcendental(x: jax.Array) -> jax.Array:
     y = jnp.exp(jnp.tanh(x * 2) + 1)
     return jnp.sqrt(jnp.abs(y * x)) * 0.1 - 0.5 + x
-
-
-def layer_norm(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w + b
-
-
-def cross_entropy(x: jax.Array, target: jax.Array) -> jax.Array:
-    return -jnp.take_along_axis(jax.nn.log_softmax(x), target[:, None], 1).mean()
 
 
 def adamw() -> Callable:
@@ -136,13 +143,14 @@ MAKE = {
     "MLP": mlp,
     "policy": policy,
     "LSTM": lstm,
+    **{name: partial(gpt, name) for name in ("nano", "small", "gpt2")},
     "sums": lambda: function(sums_and_products, normal(LENGTH)),
     "exp": lambda: function(transcendental, normal(LENGTH)),
     "softmax": lambda: function(jax.nn.softmax, normal(*ROWS)),
-    "layer_norm": lambda: function(layer_norm, normal(*ROWS), normal(ROWS[1]), normal(ROWS[1])),
+    "layer_norm": lambda: function(gpt_jax.layer_norm, normal(*ROWS), normal(ROWS[1]), normal(ROWS[1])),
     "gelu": lambda: function(partial(jax.nn.gelu, approximate=False), normal(*ROWS)),
     "cross_entropy": lambda: function(
-        cross_entropy, normal(512, 50304),
+        gpt_jax.cross_entropy, normal(512, 50304),
         jnp.asarray(np.random.default_rng(8).integers(0, 50304, 512)),
     ),
     "AdamW": adamw,

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +105,13 @@ def test_a_small_run(name, tmp_path, monkeypatch, capsys):
     assert "mytorch" in result["implementations"] and result["date"]
     for row in result["rows"]:
         assert all(0 < by["ms"] < math.inf and by["all"] == 1 for by in row["by"].values())
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
+def test_jax_takes_the_same_training_steps():
+    """The benchmark compares the losses itself; in processes of its own, because JAX's threads stay."""
+    command = [sys.executable, "-m", "benchmarks.compile", "--jobs", "MLP", "nano", "--rounds", "1"]
+    command += ["--variants", "mytorch", "jax"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\| nano ", done.stdout)
