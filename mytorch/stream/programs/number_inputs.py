@@ -59,7 +59,7 @@ class NumberInputs:
         """Returns what a function captures with these inputs.
 
         Where it fails it is called again with the numbers as constants, at once and from now on; so are those
-        whose exact values were asked for, or that were kept.
+        that were pinned, or kept.
         """
         before = self._known, self._constant
         while True:

@@ -221,7 +221,7 @@ class Numbers:
 
     Attributes:
         head: the instructions with which the program begins.
-        pinned: the positions of those whose exact values were asked for, or that were written to.
+        pinned: the positions of those whose exact values Python needed, or that were written to.
     """
 
     def __init__(self, inputs: Mapping[int | Place, float | int] | None = None):
@@ -327,7 +327,7 @@ class Numbers:
             operands = args[name == "where" :]
             if name in _ELEMENTWISE and all([is_raw(x) or isinstance(x, _OPERANDS) for x in operands]):
                 return np.result_type(*[x.dtype if is_raw(x) else x for x in operands])
-        except (AttributeError, IndexError, OverflowError, TypeError):  # the rule says what is wrong
+        except (AttributeError, IndexError, OverflowError, TypeError):  # the rule raises the error
             return None
         return None
 
