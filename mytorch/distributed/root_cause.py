@@ -66,7 +66,7 @@ def find_root_cause(folder: Path, messages: str, code: int, single: int | None =
     elif code < 0 and not reports:
         reports.append(_killed_report(folder, 0, socket.gethostname(), single, -code))
     if reports:
-        first = min(reports, key=lambda report: (KINDS.index(report["kind"]), report["time"]))
+        first = min(reports, key=_order)
         return RootCause(_describe(first, reports), first["code"])
     exited = (0, code) if single is not None else _exited_rank(messages)
     if exited is not None:
@@ -76,6 +76,11 @@ def find_root_cause(folder: Path, messages: str, code: int, single: int | None =
     details = messages.strip() or ("no rank reported an error" if code >= 0 else "")
     text = f"the launcher command (mpiexec, srun) {describe_exit(code)}\n{details}"
     return RootCause(text, (code if code >= 0 else 128 - code) or 1)
+
+
+def _order(report: ErrorReport) -> tuple[int, bool, float]:
+    """The earliest of the worst kind; but a launcher that gets a signal kills its ranks, at unknown times."""
+    return KINDS.index(report["kind"]), report["kind"] == "signal" and "rank" in report, report["time"]
 
 
 def framed(text: str) -> str:

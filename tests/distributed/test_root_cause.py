@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from mytorch.distributed import root_cause
+from mytorch.distributed import error_report, root_cause
 
 
 def error(folder, rank, kind, time, code=1):
@@ -42,6 +42,12 @@ def test_the_root_cause(name, tmp_path):
     assert root_cause.has_failed(tmp_path, messages, 0) == bool(reports or messages == LOST)
     cause = root_cause.find_root_cause(tmp_path, messages, 4)
     assert message in cause.text and cause.code == code
+
+
+def test_a_launcher_that_gets_a_signal_kills_its_ranks(tmp_path):
+    error_report.write_machine_error(tmp_path, 1, "b", "signal", "its launcher got SIGINT", 130)
+    cause = root_cause.find_root_cause(tmp_path, KILLED, 1)
+    assert cause.text.startswith("machine 1 (b), signal:\nits launcher got SIGINT") and cause.code == 130
 
 
 # How a process without a report ended: its root cause, and the launcher's exit code.
