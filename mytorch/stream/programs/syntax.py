@@ -119,9 +119,9 @@ def place_of_print(of: Callable) -> tuple[str, int] | None:
     function = plain(of)
     if function is None or "print" not in function.__code__.co_names or "print" in function.__globals__:
         return None
-    line = None
+    line, starts = function.__code__.co_firstlineno, dict(dis.findlinestarts(function.__code__))
     for instruction in dis.get_instructions(function.__code__):
-        line = instruction.starts_line or line
+        line = starts.get(instruction.offset) or line
         if instruction.opname == "LOAD_GLOBAL" and instruction.argval == "print":
             return function.__code__.co_filename, line
     return None
@@ -146,7 +146,11 @@ def arguments(names: list[str]) -> ast.arguments:
 def _content(code: types.CodeType) -> tuple:
     """Returns what tells the code of one source from that of another, whatever the module imports: on that it
     depends how a method is called."""
-    constants = [_content(x) if isinstance(x, types.CodeType) else (type(x), x) for x in code.co_consts]
+    constants = [
+        _content(x) if isinstance(x, types.CodeType)
+        else (type(x), x.rpartition("<locals>.")[2] if isinstance(x, str) else x)  # of inner functions
+        for x in code.co_consts
+    ]  # fmt: skip
     operations = [
         (i.opname, i.argrepr if i.opname in ("BINARY_OP", "COMPARE_OP") else "")
         for i in dis.get_instructions(code) if i.opname not in _OF_CALLS
