@@ -82,9 +82,10 @@ def test_dtypes_are_pytorchs(name, dtype):
                 results.append(half)
     ours, theirs = results
     assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch.")
+    if name == "conv_transpose2d":  # PyTorch's sums are in half precision on some CPUs
+        theirs = FUNCTIONS[name](torch, torch.nn.functional, x, half, i, k, labels)
     if name != "lstm":
-        atol = 6e-2 if name == "conv_transpose2d" else 2e-2  # its sums are half precision on CPUs with AVX2
-        np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), 2e-2, atol)
+        np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), 2e-2, 2e-2)
 
 
 # The dtype on a GPU, by PyTorch's lists; https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior

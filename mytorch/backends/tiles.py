@@ -20,7 +20,7 @@ from .lanes import COUNT, fma, load, repeated, splat, store
 
 ZERO = np.float32(0)
 LINE = 4 * COUNT  # bytes of a row of a panel
-HAS_WIDE = "avx512f" in {k for k, v in llvmlite.binding.get_host_cpu_features().items() if v}
+HAS_WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 ROWS = 8 if HAS_WIDE else 4  # of a tile, whose sums are in eight registers of 512 bits or of 256
 
 

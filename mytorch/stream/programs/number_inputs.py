@@ -11,7 +11,7 @@ from .numbers import Numbers
 from .reachable import KINDS, Place
 
 T = TypeVar("T")
-_ALL = frozenset(range(1000))
+_ALL = frozenset(range(1000))  # more numbers than arguments hold; others would stay constants
 
 
 class NumberInputs:

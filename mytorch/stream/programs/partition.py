@@ -150,8 +150,7 @@ _op.__name__, _op.is_kernel, _op.reference = "compiled", True, _op
 
 
 def _output(x: object, arguments: list[object], results: list[Tensor], numbers: list[Number]) -> Any:
-    """Returns the Output for a tensor, which is added to the results unless it is an argument, or a number.
-    """
+    """Returns the Output for a tensor or a number, which is added to the results unless it is an argument."""
     if type(x) is Number:
         numbers.insert(0, x)
         return Output(-len(numbers))

@@ -66,7 +66,6 @@ class Split:
     file: str
     line: int | None
 
-
     def described(self, place: str, error: BaseException) -> str:
         """Returns what became of a function, as text.
 
