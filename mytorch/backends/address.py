@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_void_p
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,23 @@ import numpy as np
 _POINTER = object.__basicsize__
 
 
+class Address(int):
+    """The address that an array without elements would have.
+
+    Attributes:
+        array: it.
+    """
+
+    array: Any
+
+
 def _from_interface(x: np.ndarray) -> int:
-    return x.__array_interface__["data"][0]
+    return x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else x.address
 
 
 def _from_header(x: np.ndarray) -> int:
+    if not isinstance(x, np.ndarray):
+        return x.address
     return c_void_p.from_address(id(x) + _POINTER).value
 
 

@@ -12,6 +12,8 @@ from . import cublas, threads
 from .device import RawArray, is_meta, is_raw
 from .dtypes import is_half
 
+SERIAL = 1 << 18  # multiplications of a product that OpenBLAS computes in the calling thread
+
 
 def product(x: RawArray, y: RawArray) -> RawArray:
     """Returns x @ y, with half precision accumulated in float32.
@@ -23,7 +25,7 @@ def product(x: RawArray, y: RawArray) -> RawArray:
         x: (..., m, k).
         y: (..., k, n), of the same dtype.
     """
-    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+    if not _is_on_cpu(x) or not _is_on_cpu(y):
         if not is_raw(x) or not is_raw(y):
             return np.matmul(x, y)  # Tensors, in an op that is differentiated again
         return np.matmul(x, y).astype(x.dtype, copy=False) if is_meta(x) else cublas.product(x, y)
@@ -34,16 +36,20 @@ def product(x: RawArray, y: RawArray) -> RawArray:
     return _multiply(x, y)
 
 
+def _is_on_cpu(x: RawArray) -> bool:
+    return isinstance(x, np.ndarray) or getattr(x, "stands_for_cpu", False)
+
+
 def _multiply(x: RawArray, y: RawArray) -> RawArray:
     """Returns x @ y, computed on the pool of threads if it runs, so that no second pool competes with it."""
     if x.dtype != np.float32 or y.dtype != np.float32 or x.ndim < 2 or y.ndim < 2 or not threads.running:
         return np.matmul(x, y)
     gemm = _gemm()
-    if gemm is None or x.size * y.shape[-1] < gemm.SERIAL:
+    if gemm is None or x.size * y.shape[-1] < SERIAL:
         return np.matmul(x, y)
     if x.ndim > 2 or y.ndim > 2:
         return gemm.stacked_product(x, y)
-    out = np.empty((x.shape[0], y.shape[1]), np.float32)
+    out = np.empty((x.shape[0], y.shape[1]), np.float32, like=x)
     gemm.matrix_product(x, y, out)
     return out
 
@@ -58,7 +64,7 @@ def _gemm() -> ModuleType | None:
 
 def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> None:
     """Computes out = x @ y + beta out for (stacks of) matrices; beta is 0 or 1; with 0 `out` isn't read."""
-    if not isinstance(x, np.ndarray):
+    if not _is_on_cpu(x):
         if is_meta(x):
             out[...] = product(x, y)
         else:
@@ -88,11 +94,11 @@ def column_sums(x: RawArray) -> RawArray:
     On the CPU it is a product with ones, several times as fast as np.sum and more exact, because BLAS adds in
     blocks and np.sum row after row.
     """
-    if not isinstance(x, np.ndarray):
+    if not _is_on_cpu(x):
         return np.sum(x, axis=-2)
     if x.dtype == np.float32 and x.ndim == 2 and threads.running and _gemm() is not None:
-        out = np.empty(x.shape[1:], x.dtype)
-        _gemm().column_sums(np.ascontiguousarray(x), out)
+        out = np.empty(x.shape[1:], x.dtype, like=x)
+        _gemm().column_sums(np.ascontiguousarray(x, like=x), out)
         return out
     return np.matmul(_ones(x.shape[-2], x.dtype), x)
 

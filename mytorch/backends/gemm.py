@@ -7,6 +7,7 @@ import numpy as np
 from numba import types
 
 from .address import address_of
+from .blas import SERIAL
 from .jit import device, kernel, prange, routine
 from .lanes import AHEAD, fma, load, prefetch, splat, total
 from .openblas import address, openblas
@@ -14,7 +15,6 @@ from .threads import get_num_threads
 
 ROW_MAJOR, PLAIN, TRANSPOSED = np.int32(101), np.int32(111), np.int32(112)  # of the CBLAS interface
 ONE, ZERO = np.float32(1), np.float32(0)
-SERIAL = 1 << 18  # multiplications of a product that OpenBLAS computes in the calling thread
 _ROUND = 16  # parts begin at a multiple of the rows of OpenBLAS's micro-kernels
 
 _int, _float, _flag = types.int64, types.float32, types.int32
@@ -129,7 +129,7 @@ def matrix_product(x: np.ndarray, y: np.ndarray, out: np.ndarray, beta: float = 
             out.fill(0)
         return
     if m == 1 and not beta and y.T.flags.c_contiguous:  # one row times a weight: bound by memory bandwidth
-        _vector_product(y.T, np.ascontiguousarray(x[0]), out[0])
+        _vector_product(y.T, np.ascontiguousarray(x[0], like=x), out[0])
         return
     if m * n * k < SERIAL:
         if beta:
@@ -151,7 +151,7 @@ def operand(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
         return x, PLAIN, max(rows // 4, x.shape[1], 1)
     if rows == 4 and (columns >= 4 * x.shape[0] and columns % 4 == 0 or x.shape[1] == 1):
         return x, TRANSPOSED, max(columns // 4, x.shape[0], 1)
-    return np.ascontiguousarray(x), PLAIN, max(x.shape[1], 1)
+    return np.ascontiguousarray(x, like=x), PLAIN, max(x.shape[1], 1)
 
 
 def stacked_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ def _stack(x: np.ndarray) -> tuple[np.ndarray, np.int32, int]:
     """Returns the same as `operand` for a stack."""
     first = x[(0,) * (x.ndim - 2)]
     matrix, transposed, ld = operand(first)
-    return (x if matrix is first else np.ascontiguousarray(x)), transposed, ld
+    return (x if matrix is first else np.ascontiguousarray(x, like=x)), transposed, ld
 
 
 def _addresses(x: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ..address import address_of
+from ..address import Address, address_of
 from ..device import META, RawArray, device
 from ..dtypes import DTypeLike
 from . import layout as layouts
@@ -55,6 +55,12 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def data(self) -> Pointer:
         return Pointer(self.storage.start + address_of(self.layout) - layouts.ADDRESS)
+
+    @property
+    def address(self) -> Address:
+        found = Address(self.data.ptr)
+        found.array = self
+        return found
 
     @property
     def real(self) -> MetaArray:

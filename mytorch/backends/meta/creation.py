@@ -14,7 +14,9 @@ from .layout import Shape, sample_of
 from .random import MetaRandom
 
 
-def empty(shape: int | Shape, dtype: DTypeLike = float, order: str = "C") -> MetaArray:
+def empty(
+    shape: int | Shape, dtype: DTypeLike = float, order: str = "C", device: None = None
+) -> MetaArray:
     return new(shape, float if dtype is None else dtype, order)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from ...backends.device import RawArray
 from ...core.tensor import Tensor
-from ...ops.split import joined
 from .attention import attention_manual, check_options, scaled_dot_product_attention
 from .composite import composite, require_float
 
@@ -75,11 +74,10 @@ def _sizes(name: str, qkv: Tensor, num_heads: int) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2] // 3 // num_heads
 
 
-def packed(attention: Callable, adjacent: bool = False, writes: bool = False) -> Callable:
+def packed(attention: Callable, writes: bool = False) -> Callable:
     """Returns the variant of `self_attention` made of a variant of `scaled_dot_product_attention`.
 
     Args:
-        adjacent: its gradients may be the thirds of one array already.
         writes: its vjp takes the arrays into which it writes the gradients of queries, keys and values.
     """
 
@@ -93,9 +91,7 @@ def packed(attention: Callable, adjacent: bool = False, writes: bool = False) ->
                 dqkv = np.empty(qkv.shape, qkv.dtype, like=qkv)
                 return dqkv, None, *vjp(dy, heads_of_thirds(dqkv, num_heads))[3:]
             dq, dk, dv, *dmask = vjp(dy)
-            gradients = dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
-            dqkv = joined(gradients, 2, new_dim=True) if adjacent else None
-            dqkv = np.stack(gradients, 2) if dqkv is None else dqkv
+            dqkv = np.stack((dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)), 2)
             return dqkv.reshape(qkv.shape), None, *dmask
 
         return side_by_side(y), self_attention_vjp

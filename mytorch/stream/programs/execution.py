@@ -12,6 +12,7 @@ import numpy as np
 
 from ...backends.device import CPU, RawArray, device, device_of
 from ...backends.float_errors import IGNORE, errors
+from ...backends.threads import get_num_threads
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
 from ...nn.functional.composite import use_fused
@@ -33,21 +34,11 @@ class Executable:
     """
 
     def __init__(self, program: Program):
-        self._device = program.device
-        text, self._namespace = source_of(program)
-        for number, i in enumerate(scheduled(program)):
-            if i.name == "loop":  # each is in a file of its own: see `loaded`
-                strategy = _strategy_of(i, program)
-                self._namespace[f"loop{number}"] = runnable(i.kwargs["loop"], strategy, program.device)
-        self._namespace |= {"errors": errors, "IGNORE": IGNORE}
-        exec(compile(_without_warnings(text), f"<{program.name}>", "exec"), self._namespace)  # our own text
-        self._run = self._namespace["run"]
-        self._program = program
-        self._recorded: dict[str, object] | None = None  # what `_namespace` is, for recorded runs
-        self._transposed = [(name_of(y), name_of(x)) for y, x in transposed_state(program).items()]
-        self._transpose()
-        changed = {value for i in program.instructions if not i.is_host for value in i.written}
+        self._device, self._program = program.device, program
         self._state = [(value, owner, program.state[value]) for value, owner in program.owners.items()]
+        self._transposed = [(name_of(y), name_of(x)) for y, x in transposed_state(program).items()]
+        self._build()
+        changed = {value for i in program.instructions if not i.is_host for value in i.written}
         self._changed = [owner for value, owner in program.owners.items() if value in changed]
         saved = any([value.dtype.kind == "O" for value in program.results()])
         self._written = [k for k, x in enumerate(program.inputs) if x in changed]
@@ -55,6 +46,22 @@ class Executable:
         self.writes = bool(self._written or self._written_state)
         names = {i.name for i in program.instructions}
         self._has_vjps, self._has_kernels = saved or "kernel.vjp" in names, "kernel" in names
+
+    def _build(self) -> None:
+        """Generates the function, for kernels or without them, and for the number of threads."""
+        program = self._program
+        self._settings = use_fused.default, get_num_threads()
+        text, self._namespace = source_of(program)
+        for number, i in enumerate(scheduled(program)):
+            if i.name == "loop":  # each is in a file of its own: see `loaded`
+                strategy = _strategy_of(i, program)
+                self._namespace[f"loop{number}"] = runnable(i.kwargs["loop"], strategy, program.device)
+        self._namespace |= {"errors": errors, "IGNORE": IGNORE}
+        self._namespace |= {name_of(value): raw for value, _, raw in self._state}
+        exec(compile(_without_warnings(text), f"<{program.name}>", "exec"), self._namespace)  # our own text
+        self._run = self._namespace["run"]
+        self._recorded: dict[str, object] | None = None  # what `_namespace` is, for recorded runs
+        self._transpose()
 
     def bind(self) -> None:
         """Makes the program use the arrays that the tensors of its state have now.
@@ -95,6 +102,8 @@ class Executable:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
+        if self._settings != (use_fused.default, get_num_threads()):
+            self._build()
         run = self._run if _state.stream is None else self._recorded_run()
         if not self._has_kernels:
             return run(*raws)

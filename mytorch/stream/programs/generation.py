@@ -8,6 +8,7 @@ from collections.abc import Container
 
 import numpy as np
 
+from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, RawArray, array_module, device, move
 from . import loop_triton
@@ -15,6 +16,7 @@ from .host import HOST
 from .kernels import run_kernel, run_vjp
 from .loop import COLUMN, FULL, ROW, SCALAR
 from .loop_numba import SMALL
+from .lowering import Pointer, lowered
 from .memory import last_uses, scheduled
 from .program import Instruction, Program, Reference, Value
 from .recorded import RecordedStep
@@ -30,6 +32,7 @@ def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[st
     """
     target = program.device
     namespace: dict[str, object] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
+    namespace |= {"in_order": in_order, "address_of": address_of}
     if target is not CPU:
         namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": _as_it_is}
     namespace |= {name_of(value): raw for value, raw in program.state.items()}
@@ -37,8 +40,12 @@ def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[st
     lines = [f"def run({', '.join(map(name_of, program.inputs))}):"]
     changed = program.changed_storages() - {*program.gradients()}
     instructions = scheduled(program)
+    numbers = {i: number for number, i in enumerate(instructions)}
     vectors, ready = _contiguous(program), transposed_state(program)
-    for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
+    if not is_recorded:
+        instructions = lowered(program, instructions, vectors)
+    for i, last in zip(instructions, last_uses(program, instructions), strict=True):
+        number = numbers.get(i, -1)
         last = [value for value in last if value not in ready]
         if i.outputs and i.outputs[0] in ready:
             continue
@@ -92,6 +99,8 @@ def _source(x: object, namespace: dict[str, object]) -> str:
     """Returns the source of an argument; what isn't a value gets a name in the namespace."""
     if isinstance(x, Value):
         return name_of(x)
+    if isinstance(x, Pointer):
+        return f"address_of({name_of(x.array)})" + f" + {x.offset}" * bool(x.offset)
     if hasattr(x, "_fields"):
         namespace[type(x).__name__] = type(x)
         return f"{type(x).__name__}{_source(tuple(x), namespace)}"
@@ -134,6 +143,10 @@ def _lines(
         return _kernel_lines(i, namespace, target)
     if i.is_host:
         return _host_lines(i, namespace)
+    if i.name == "launch":
+        return [_launch_line(i, namespace)]
+    if i.name == "in_order":
+        return [f"{name_of(i.outputs[0])} = in_order({name_of(i.args[0])})"]
     given = [_source(x, namespace) for x in i.args]
     arrays = *i.inputs(), *i.outputs
     is_small = target is CPU and all([x.dtype == np.float32 and x.size < SMALL for x in arrays])
@@ -154,21 +167,23 @@ def _lines(
         rest += [f"{key}={_source(x, namespace)}" for key, x in i.kwargs.items()]
         takes_arrays = any([x.dtype.kind != "O" for x in i.inputs()]) and i.name != "full"
         module = "np" if target is CPU or takes_arrays else "cupy"  # NumPy's functions see their arguments
-        call = f"{_callee(i.name, given, is_small, module)}({', '.join(rest)})"
+        callee = _callee(i.name, given, is_small, "out" in i.kwargs, module)
+        call = f"{callee}({', '.join(rest)})"
     return [f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call]
 
 
-def _callee(name: str, given: list[str], is_small: bool, module: str) -> str:
+def _callee(name: str, given: list[str], is_small: bool, has_out: bool, module: str) -> str:
     """Returns the source of the function that an instruction calls.
 
     Args:
         is_small: it isn't worth more than one thread.
+        has_out: the array of the result is given.
         module: the name of that of functions.
 
     Raises:
         ValueError: NumPy has none of this name.
     """
-    if name == "matmul" and not is_small:
+    if name == "matmul" and not is_small and not has_out:
         return "product"  # BLAS on the pool of threads, or cuBLAS
     if name.startswith("."):
         found = getattr(np.ndarray, name[1:], None)
@@ -189,6 +204,25 @@ def _kernel_lines(i: Instruction, namespace: dict[str, object], target: device) 
     given = [_source(x, namespace) for x in i.args]
     given += [f"{name}={_source(x, namespace)}" for name, x in i.kwargs.items()]
     return [f"{results}= vjp({', '.join(given)})"]
+
+
+def _launch_line(i: Instruction, namespace: dict[str, object]) -> str:
+    function, *args = i.args[0].target, *i.args[1:]
+    name = f"{function.__module__.rpartition('.')[2]}_{function.__name__.lstrip('_')}"
+    namespace[name] = function
+    return f"{name}({', '.join([_constant(x, namespace) for x in args])})"
+
+
+def _constant(x: object, namespace: dict[str, object]) -> str:
+    """Returns the source of an argument of a launch; NumPy's numbers are made once, and tuples of numbers."""
+    if isinstance(x, np.generic):
+        name = f"{type(x).__name__}_{x}".replace(".", "_").replace("-", "m")
+    elif type(x) is tuple and not any([isinstance(item, (Value, Pointer)) for item in x]):
+        name = f"k{len(namespace)}"
+    else:
+        return _source(x, namespace)
+    namespace[name] = x
+    return name
 
 
 def _host_lines(i: Instruction, namespace: dict[str, object]) -> list[str]:
@@ -244,6 +278,12 @@ def flat(x: np.ndarray, size: int) -> np.ndarray:
         raise ValueError(f"a loop needs an array of {size} elements, got shape {x.shape}")
     flags = x.flags
     return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
+
+
+def in_order(x: np.ndarray) -> np.ndarray:
+    """Returns the array, or a copy if it isn't in C order, or read-only."""
+    flags = x.flags
+    return x if flags.c_contiguous and flags.writeable else np.array(x, order="C")
 
 
 def writeable(x: np.ndarray) -> np.ndarray:

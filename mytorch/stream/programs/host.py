@@ -287,6 +287,22 @@ def _add_grad(owner: Tensor, grad: RawArray | LazyGrad) -> RawArray:
     return owner._grad._array
 
 
+def _new_grad(owner: Tensor) -> RawArray:
+    """Returns memory for a gradient that nothing is added to: that in a flat buffer, or new."""
+    owner._grad = None
+    out, _ = _accumulator.destination(owner.node)
+    return np.empty(owner._data._array.shape, owner._data._array.dtype) if out is None else out
+
+
+def _stored(owner: Tensor, grad: RawArray) -> RawArray:
+    """Makes memory of `_grad` or `_new_grad`, in which a gradient has been computed, the `.grad`."""
+    _accumulator.store(owner.node, grad, True)
+    return owner._grad._array
+
+
+_accumulator = GradAccumulator()
+
+
 def _references() -> int:
     x = Array(np.empty(0))
     return getrefcount(x)
@@ -341,7 +357,7 @@ def _random(generator: Generator | str | None, name: str, args: tuple, kwargs: d
 
 
 HOST = {
-    "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "step": _step, "call": _call,
-    "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept, "random": _random,
+    "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "new_grad": _new_grad, "stored": _stored,
+    "step": _step, "call": _call, "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept, "random": _random,
     "number": _number, "outcome": _outcome,
 }  # fmt: skip

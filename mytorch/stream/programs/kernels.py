@@ -119,17 +119,20 @@ class MetaDraw:
 
 
 def with_lazy_gradients(program: Program) -> list[Instruction]:
-    """Returns the instructions, those gradients that only become `.grad` directly behind their vjp, which
-    need not compute them itself."""
+    """Returns the instructions, those gradients that only become `.grad` directly behind their vjp, or their
+    product, which need not compute them itself."""
     program = replace(program, instructions=_with_separate_terms(program))
     uses, results = program.uses(), {*program.results()}
+    places = {i: k for k, i in enumerate(program.instructions)}
     found: list[Instruction] = []
     moved: set[Instruction] = set()
     for i in program.instructions:
         if i in moved:
             continue
         if i.name != "kernel.vjp":
-            found.append(i)
+            user = _store_of_product(i, uses, places, program.instructions)
+            found += [i, *user]
+            moved |= {*user}
             continue
         lazy, users = [], []
         for position, y in zip(i.kwargs["wanted"], i.outputs, strict=True):
@@ -142,6 +145,19 @@ def with_lazy_gradients(program: Program) -> list[Instruction]:
         found += [replace(i, kwargs={**i.kwargs, "lazy": tuple(lazy)}) if lazy else i, *users]
         moved |= {*users}
     return found
+
+
+def _store_of_product(
+    i: Instruction, uses: dict[Value, list[Instruction]], places: dict[Instruction, int],
+    instructions: list[Instruction],
+) -> list[Instruction]:  # fmt: skip
+    """Returns the instruction that makes a product `.grad`, if nothing else takes it, and no other object of
+    Python could see the difference."""
+    users = uses.get(i.outputs[0], []) if i.name == "matmul" else []
+    if [user.name for user in users] != ["host.set_grad"] or users[0].args[1:] != i.outputs:
+        return []
+    between = instructions[places[i] : places[users[0]]]
+    return users if all([j.name == "host.set_grad" for j in between if j.is_host]) else []
 
 
 def _with_separate_terms(program: Program) -> list[Instruction]:

@@ -126,8 +126,12 @@ class Tracer(HostCalls):
         state: the arrays of tensors that are no arguments, by the values that stand for them.
         constants: other arrays with elements that instructions take.
         owners: the tensors of the state.
+        takes_launches: calls of compiled kernels are noted: see `lowering`.
         refused: the last error of what the program can't hold, which the function itself may have caught.
     """
+
+    takes_launches = False
+    kind = TracingArray
 
     def __init__(
         self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
@@ -147,13 +151,14 @@ class Tracer(HostCalls):
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
         self._is_inside = False
+        self._first = 0  # the number of the first value
         super().__init__()
 
     def new(self, x: MetaArray) -> Value:
         """Returns a new value for an array."""
-        x.__class__ = TracingArray
+        x.__class__ = self.kind
         of = self._storages.get(id(x.storage))
-        value = Value(len(self._values), x.shape, x.strides, x.dtype, of)
+        value = Value(self._first + len(self._values), x.shape, x.strides, x.dtype, of)
         self._storages.setdefault(id(x.storage), value)
         self._values[id(x)] = value, x
         return value

@@ -164,8 +164,8 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft
     batches, heads, queries, features = q.shape
     kv_heads, keys, value_features = v.shape[1:]
     bias = None if mask is None else _as_bias(mask, (*lead, queries, keys))
-    y = _new(batches, queries, heads, value_features)
-    maxima, factors = np.empty((2, batches, heads, queries), np.float32)
+    y = _new(q, batches, queries, heads, value_features)
+    maxima, factors = np.empty((2, batches, heads, queries), np.float32, like=q)
     sizes = (batches, heads, kv_heads, queries, keys, features, value_features)
     mode = (np.float32(scale), bool(is_causal), window or 0, position)
     draw = _dropout_scalars(dropout)
@@ -174,23 +174,28 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft
         bias_address = [(0, 0, 0, 0)] if bias is None else addresses(bias)
         return *addresses(q, k, v), *bias_address, *addresses(y), maxima, factors, sizes, mode, draw
 
-    def gradients(dy, dbias=0):
+    def gradients(dy, out=None, dbias=0):
         dy = _four_dims(dy, lead)
+        dq, *dkv = out or _new_gradients(q, k, v)
         splits = _splits(batches * kv_heads, heads // max(1, kv_heads) * -(-queries // TILE))
-        dq, dk, dv = _new_gradients(q, k, v, splits)
-        steps = (dk.strides[0], dv.strides[0])
-        _backward(*inputs(), *addresses(dy, dq, dk[0], dv[0]), dbias, splits, steps)
-        return dq, *(d[0] if splits == 1 else d.sum(0) for d in (dk, dv))
+        parts = [d[None] if splits == 1 else np.empty((splits, *d.shape), d.dtype, like=d) for d in dkv]
+        steps = tuple([part.strides[0] for part in parts])
+        _backward(*inputs(), *addresses(dy, dq, *[part[0] for part in parts]), dbias, splits, steps)
+        if splits > 1:
+            for part, d in zip(parts, dkv, strict=True):
+                np.sum(part, axis=0, out=d)
+        return dq, *dkv
 
-    def vjp(dy):
-        dq, dk, dv = gradients(dy)
+    def vjp(dy, out=None):
+        """Writes the gradients of q, k and v to the arrays `out`, of four dims, if there are any."""
+        dq, dk, dv = gradients(dy, out)
         found = _like_input(dq, lead), _like_input(dk, kv_lead), _like_input(dv, kv_lead)
         if mask is None or mask.dtype == bool:
             return found
 
         def add_mask_gradient(out, beta):  # rarely needed: backward runs a second time
             d = np.zeros((*lead, queries, keys), np.float32)
-            gradients(dy, address_of(d))
+            gradients(dy, dbias=address_of(d))
             np.add(unbroadcast(d, mask.shape), out if beta else 0, out=out)
 
         return *found, LazyGrad(mask.shape, mask, add_mask_gradient)
@@ -237,9 +242,9 @@ def _like_input(d, lead):
     return d if len(lead) == 2 else d.reshape(*lead, *d.shape[2:])
 
 
-def _new(batches, n, heads, features):
+def _new(like, batches, n, heads, features):
     """Returns a new (batches, heads, n, features), a token's heads adjacent: joining them needs no copy."""
-    return np.empty((batches, n, heads, features), np.float32).swapaxes(1, 2)
+    return np.empty((batches, n, heads, features), np.float32, like=like).swapaxes(1, 2)
 
 
 def _splits(heads, units):
@@ -247,23 +252,19 @@ def _splits(heads, units):
     return 1 if heads >= SPLITS or not heads else max(1, min(units, -(-SPLITS // heads)))
 
 
-def _new_gradients(q, k, v, splits):
-    """Returns arrays for dq, and for dk and dv of each split. If q, k and v are the thirds of one projection,
-    so are the gradients, which then need no copy to be joined."""
+def _new_gradients(q, k, v):
+    """Returns arrays for dq, dk and dv. If q, k and v are the thirds of one projection, so are the gradients,
+    which then need no copy to be joined."""
     batches, heads, n, features = q.shape
     width = 4 * heads * features
     if (
-        splits == 1
-        and q.shape == k.shape == v.shape
+        q.shape == k.shape == v.shape
         and q.strides == k.strides == v.strides == (3 * width * n, 4 * features, 3 * width, 4)
         and address_of(k) - address_of(q) == address_of(v) - address_of(k) == width
     ):
-        thirds = np.empty((batches, n, 3, heads, features), np.float32)
-        dq, dk, dv = (thirds[:, :, i].swapaxes(1, 2) for i in range(3))
-        return dq, dk[None], dv[None]
-    dk, dv = (_new(splits * batches, a.shape[2], a.shape[1], a.shape[3]) for a in (k, v))
-    dk, dv = (d.reshape(splits, batches, *d.shape[1:]) for d in (dk, dv))
-    return _new(batches, n, heads, features), dk, dv
+        thirds = np.empty((batches, n, 3, heads, features), np.float32, like=q)
+        return [thirds[:, :, i].swapaxes(1, 2) for i in range(3)]
+    return [_new(x, batches, x.shape[2], x.shape[1], x.shape[3]) for x in (q, k, v)]
 
 
-self_attention.fused("cpu")(packed(attention, adjacent=True))
+self_attention.fused("cpu")(packed(attention, writes=True))

@@ -186,7 +186,7 @@ def _batch_norm(
     layout = (shape[0], channels) if by_rows else (shape[0], channels, length)
     x = contiguous(x, layout)
     has_weight, has_bias = weight is not None, bias is not None
-    scale, shift = parameters(weight, bias, channels)
+    scale, shift = parameters(weight, bias, channels, x)
     running, rstd = mean, np.empty(channels, SINGLE)
     if training:
         mean, variance = np.empty(channels, SINGLE), np.empty(channels, SINGLE)

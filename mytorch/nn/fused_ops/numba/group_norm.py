@@ -80,12 +80,12 @@ def _group_norm(
     matrix = count, channels * math.prod(shape[2:])
     x = contiguous(x, matrix)
     has_weight, has_bias = weight is not None, bias is not None
-    scale, shift = parameters(weight, bias, shape[1])
-    y, mean, rstd = np.empty_like(x), np.empty(count, SINGLE), np.empty(count, SINGLE)
+    scale, shift = parameters(weight, bias, shape[1], x)
+    y, (mean, rstd) = np.empty_like(x), np.empty((2, count), SINGLE, like=x)
     _forward(x, channels, scale, shift, eps, y, mean, rstd)
 
     def vjp(dy: np.ndarray) -> tuple:
-        dx, sums = np.empty_like(x), np.empty((2, count, channels), SINGLE)
+        dx, sums = np.empty_like(x), np.empty((2, count, channels), SINGLE, like=x)
         _backward(contiguous(dy, matrix), x, channels, scale, mean, rstd, sums[0], sums[1], dx)
         dweight, dbias = sums.reshape(2, *shape[:2]).sum(1)
         return dx.reshape(shape), None, dweight if has_weight else None, dbias if has_bias else None

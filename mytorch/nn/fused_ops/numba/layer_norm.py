@@ -94,16 +94,16 @@ def _normalize(
     matrix = x.size // max(n, 1), n
     x, residual = contiguous(x, matrix), contiguous(residual, matrix)
     has_weight, has_bias = weight is not None, bias is not None
-    scale, shift = parameters(weight, bias, n)
+    scale, shift = parameters(weight, bias, n, x)
     total = np.empty_like(x) if residual.size else x
-    y, mean, rstd = np.empty_like(x), np.empty(matrix[0], SINGLE), np.empty(matrix[0], SINGLE)
+    y, (mean, rstd) = np.empty_like(x), np.empty((2, matrix[0]), SINGLE, like=x)
     _forward(x, residual, total, scale, shift, eps, centred, y, mean, rstd)
 
     def vjp(dy: np.ndarray, dtotal: np.ndarray | None) -> tuple:
         dy, dtotal = contiguous(dy, matrix), contiguous(dtotal, matrix)
         dx = np.empty_like(total)
         chunks = min(max(matrix[0] // _ROWS_OF_CHUNK, 1), _MOST_CHUNKS)
-        partials = np.zeros((chunks, 2, n), SINGLE)
+        partials = np.zeros((chunks, 2, n), SINGLE, like=x)
         _backward(dy, dtotal, total, scale, mean, rstd, centred, partials, dx)
         dweight, dbias = partials.sum(0).reshape(2, *normalized_shape)
         return dx.reshape(shape), None, dweight if has_weight else None, dbias if has_bias else None

@@ -91,15 +91,15 @@ def forward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns f(z) and f'(z) of z = x W^T + b for x (m, k) and W (n, k); without f, z and an empty array."""
     m, n = x.shape[0], weight.shape[0]
-    y = np.empty((m, n), SINGLE)
-    slopes = np.empty((m, n if activation else 0), SINGLE)
+    y = np.empty((m, n), SINGLE, like=x)
+    slopes = np.empty((m, n if activation else 0), SINGLE, like=x)
     if (bias is None and activation is None) or not y.size:
         gemm.matrix_product(x, weight.T, y)
         return y, slopes
-    bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias)
+    bias = np.empty(0, SINGLE) if bias is None else np.ascontiguousarray(bias, like=x)
     number = ACTIVATIONS.get(activation, -1)
     if m == 1 and weight.flags.c_contiguous:
-        _row_kernel(weight, np.ascontiguousarray(x[0]), y[0], bias, number, slopes[0])
+        _row_kernel(weight, np.ascontiguousarray(x[0], like=x), y[0], bias, number, slopes[0])
         return y, slopes
     if not gemm.is_available():
         np.matmul(x, weight.T, out=y)
@@ -138,7 +138,7 @@ def _linear_activation(x, weight, bias, activation):
     def backward(dy):
         dz = np.empty_like(slopes)
         kernel = relu_backward if activation == "relu" else multiply
-        kernel(slopes.reshape(-1), np.ascontiguousarray(dy).reshape(-1), dz.reshape(-1))
+        kernel(slopes.reshape(-1), np.ascontiguousarray(dy, like=dy).reshape(-1), dz.reshape(-1))
         return dz, lambda: column_sums(dz)
 
     return y.reshape(*x_shape[:-1], weight.shape[0]), vjps(x, weight, bias, x_shape, backward)

@@ -101,10 +101,12 @@ def contiguous(x: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     return (x if flags.c_contiguous and flags.writeable else x.copy()).reshape(shape)
 
 
-def parameters(weight: np.ndarray | None, bias: np.ndarray | None, n: int) -> tuple[np.ndarray, np.ndarray]:
+def parameters(
+    weight: np.ndarray | None, bias: np.ndarray | None, n: int, like: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns weight and bias as vectors; ones and zeros for None."""
-    weight = np.ones(n, SINGLE) if weight is None else contiguous(weight, (n,))
-    bias = np.zeros(n, SINGLE) if bias is None else contiguous(bias, (n,))
+    weight = np.ones(n, SINGLE, like=like) if weight is None else contiguous(weight, (n,))
+    bias = np.zeros(n, SINGLE, like=like) if bias is None else contiguous(bias, (n,))
     return weight, bias
 
 
