@@ -358,6 +358,6 @@ def _random(generator: Generator | str | None, name: str, args: tuple, kwargs: d
 
 HOST = {
     "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "new_grad": _new_grad, "stored": _stored,
-    "step": _step, "call": _call, "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept, "random": _random,
-    "number": _number, "outcome": _outcome,
+    "step": _step, "call": _call, "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept,
+    "random": _random, "number": _number, "outcome": _outcome,
 }  # fmt: skip
