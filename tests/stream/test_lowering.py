@@ -10,7 +10,7 @@ import mytorch
 from mytorch.backends import threads
 from mytorch.core.tensor import raw_of
 from mytorch.nn import functional as F
-from mytorch.nn.functional.composite import REGISTRY
+from mytorch.nn.functional.composite import REGISTRY, Unsupported
 from mytorch.optim import AdamW
 from mytorch.stream.programs import lowering
 
@@ -169,6 +169,25 @@ def test_a_kernel_that_cannot_be_taken_apart_runs_as_it_is(monkeypatch):
     other = mytorch.capture(lambda x: F.gelu(F.layer_norm(x, (64,))), x)
     assert "= layer_norm(" in other.source() and "= gelu(" not in other.source()
     np.testing.assert_array_equal(array(other(x)), expected)
+
+
+def test_a_kernel_that_is_being_compiled_is_taken_apart_when_it_is_there(monkeypatch):
+    def missing(demanded=False):
+        raise Unsupported("its kernels are being compiled")
+
+    composite, x = REGISTRY["gelu"], normal(300, 64)
+    kernels = {**composite.kernels, "cpu": composite.kernel("cpu")}
+    monkeypatch.setattr(composite, "kernels", {})
+    monkeypatch.setitem(composite.suppliers, "cpu", missing)
+    program = mytorch.capture(F.gelu, x)
+    manual = array(program(x))
+    run = program.executable()._run
+    program(x)
+    assert program.executable()._run is run
+    monkeypatch.setattr(composite, "kernels", kernels)
+    np.testing.assert_allclose(array(program(x)), manual, rtol=1e-5, atol=1e-6)
+    assert program.executable()._run is not run
+    assert "gelu_gelu(" in program.source()
 
 
 def test_what_a_later_backward_pass_needs_is_kept():

@@ -15,13 +15,14 @@ from ...backends.float_errors import IGNORE, errors
 from ...backends.threads import get_num_threads
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
-from ...nn.functional.composite import use_fused
+from ...nn.functional.composite import REGISTRY, use_fused
 from ...nn.fused_ops.registry import why_not
 from . import loop_numba, loop_triton
 from .autotune import is_compiled, strategy_of
 from .generation import name_of, source_of, transposed_state
 from .loop import Loop
 from .loop_numba import DEFAULT, Strategy, loaded
+from .lowering import awaited
 from .memory import scheduled
 from .program import Instruction, Program, fits
 
@@ -48,10 +49,11 @@ class Executable:
         self._has_vjps, self._has_kernels = saved or "kernel.vjp" in names, "kernel" in names
 
     def _build(self) -> None:
-        """Generates the function, for kernels or without them, and for the number of threads."""
+        """Generates the function, with the kernels that are there, and for the number of threads."""
         program = self._program
         self._settings = use_fused.default, get_num_threads()
         text, self._namespace = source_of(program)
+        self._awaited = awaited(program)
         for number, i in enumerate(scheduled(program)):
             if i.name == "loop":  # each is in a file of its own: see `loaded`
                 strategy = _strategy_of(i, program)
@@ -62,6 +64,10 @@ class Executable:
         self._run = self._namespace["run"]
         self._recorded: dict[str, object] | None = None  # what `_namespace` is, for recorded runs
         self._transpose()
+
+    def _arrived(self) -> bool:
+        """Returns whether all kernels are compiled that weren't when the function was generated."""
+        return all(["cpu" in REGISTRY[name].kernels for name in self._awaited])
 
     def bind(self) -> None:
         """Makes the program use the arrays that the tensors of its state have now.
@@ -102,7 +108,7 @@ class Executable:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
-        if self._settings != (use_fused.default, get_num_threads()):
+        if self._settings != (use_fused.default, get_num_threads()) or self._awaited and self._arrived():
             self._build()
         run = self._run if _state.stream is None else self._recorded_run()
         if not self._has_kernels:

@@ -78,6 +78,14 @@ def lowered(
             kernels = kernels - {refused.saved}
 
 
+def awaited(program: Program) -> list[str]:
+    """Returns the names of kernels in a program that aren't loaded: perhaps they are being compiled."""
+    names = {i.args[0] for i in program.instructions if i.name == "kernel"}.intersection(LOWERED)
+    if not names or program.device is not CPU or threads.why_serial():
+        return []
+    return [name for name in names if "cpu" not in REGISTRY[name].kernels]
+
+
 def _candidates(program: Program, instructions: list[Instruction]) -> frozenset[Value]:
     """Returns what those kernels save that can be taken apart: of float32, their vjp in the program, too."""
     results, found = {*program.results()}, set()
