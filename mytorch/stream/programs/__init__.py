@@ -1,8 +1,7 @@
-"""Programs: functions and training steps as data, to be looked at, changed, compiled, saved and run."""
+"""Programs: functions and training steps as data, to be looked at, changed, saved and run."""
 
 from .capture import capture
-from .compile import compile
 from .loading import load, thaw
 from .program import Instruction, Program, Value
 
-__all__ = ["Instruction", "Program", "Value", "capture", "compile", "load", "thaw"]
+__all__ = ["Instruction", "Program", "Value", "capture", "load", "thaw"]

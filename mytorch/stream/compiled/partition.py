@@ -14,10 +14,10 @@ from ...backends.device import CPU, RawArray
 from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
-from .capture import Traced
-from .numbers import Number
-from .on_gpu import Graphed
-from .program import Program, Value, mapped
+from ..programs.capture import Traced
+from ..programs.numbers import Number
+from ..programs.on_gpu import Graphed
+from ..programs.program import Program, Value, mapped
 
 
 @dataclass
