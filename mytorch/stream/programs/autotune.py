@@ -18,9 +18,9 @@ from ...backends import threads
 from ...nn.functional.composite import use_fused
 from ...nn.fused_ops.background import cache_folder
 from ...utils import atomic_write
-from . import loop_numba
-from .loop import COLUMN, FULL, ROW, SCALAR, Loop
-from .loop_numba import DEFAULT, SMALL, Strategy
+from .loops import loop_numba
+from .loops.loop import COLUMN, FULL, ROW, SCALAR, Loop
+from .loops.loop_numba import DEFAULT, SMALL, Strategy
 from .memory import scheduled
 from .program import Instruction, Program
 

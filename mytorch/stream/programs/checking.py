@@ -20,7 +20,7 @@ from ...nn.functional.composite import REGISTRY
 from .checking_host import HostChecker
 from .host import HOST
 from .kernels import KEPT, MetaDraw
-from .loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
+from .loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
 from .program import Instruction, Value, leaves, mapped
 from .tracing import _METHODS, _PROPERTIES, _WRITERS, name_of
 

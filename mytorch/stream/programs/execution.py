@@ -16,11 +16,11 @@ from ...core.grad_mode import _state
 from ...core.tensor import increment_version
 from ...nn.functional.composite import use_fused
 from ...nn.fused_ops.registry import why_not
-from . import loop_numba, loop_triton
 from .autotune import is_compiled, strategy_of
 from .generation import name_of, source_of, transposed_state
-from .loop import Loop
-from .loop_numba import DEFAULT, Strategy, loaded
+from .loops import loop_numba, loop_triton
+from .loops.loop import Loop
+from .loops.loop_numba import DEFAULT, Strategy, loaded
 from .memory import scheduled
 from .program import Instruction, Program, fits
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...backends.blas import product
 from ...backends.device import CPU, RawArray, array_module, device, move
-from . import loop_triton
 from .host import HOST
 from .kernels import run_kernel, run_vjp
-from .loop import COLUMN, FULL, ROW, SCALAR
-from .loop_numba import SMALL
+from .loops import loop_triton
+from .loops.loop import COLUMN, FULL, ROW, SCALAR
+from .loops.loop_numba import SMALL
 from .memory import last_uses, scheduled
 from .program import Instruction, Program, Reference, Value
 from .recorded import RecordedStep

@@ -23,7 +23,7 @@ from ...ops import empty
 from ...random import Generator, default_generator
 from ...utils.reading import is_count
 from .checking import Checker, extent_of
-from .loop import Loop, Step
+from .loops.loop import Loop, Step
 from .objects import read_objects, read_reference, try_objects
 from .program import Instruction, Program, Reference, Value, mapped
 from .saving import VERSION

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...backends.meta.layout import layout
-from .loop import FULL, Loop
+from .loops.loop import FULL, Loop
 from .program import Instruction, Program, Value
 
 # Besides loops and ufuncs, these return new arrays, which share no memory with their arguments. What others

@@ -30,7 +30,7 @@ from ...nn.parameter import Parameter
 from ...random import default_generator
 from .checking import extent_of, is_known
 from .host import draws
-from .loop import Loop
+from .loops.loop import Loop
 from .objects import ObjectWriter
 from .program import Instruction, Program, Reference, Value, fits
 

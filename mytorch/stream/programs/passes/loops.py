@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
+from ..loops.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
 from ..program import Instruction, Program, Value, leaves
 
 _REDUCTIONS = {
