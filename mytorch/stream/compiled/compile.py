@@ -16,9 +16,10 @@ from ...backends.device import RawArray, refuse_tracing, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
 from ..programs.host import Mismatch
+from ..programs.nested import leaves
 from ..programs.numbers import Numbers
 from ..programs.passes import check_mode
-from ..programs.program import Program, leaves
+from ..programs.program import Program
 from ..programs.reachable import KINDS
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs

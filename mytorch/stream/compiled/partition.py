@@ -15,9 +15,11 @@ from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
 from ..programs.capture import Traced
-from ..programs.numbers import Number
+from ..programs.instruction import Value
+from ..programs.nested import mapped
+from ..programs.number import Number
 from ..programs.on_gpu import Graphed
-from ..programs.program import Program, Value, mapped
+from ..programs.program import Program
 
 
 @dataclass

@@ -9,8 +9,10 @@ from typing import Any
 from ...backends.device import RawArray, device_of
 from ...core.tensor import Tensor
 from ..programs.capture import traced
+from ..programs.instruction import Value
+from ..programs.nested import leaves
 from ..programs.numbers import Numbers
-from ..programs.program import Value, fits, leaves
+from ..programs.program import fits
 from ..programs.reachable import Comparison, Place, Reachable
 from ..programs.tracing import Tracer
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views

@@ -18,11 +18,12 @@ from ...nn.functional.composite import use_fused
 from ...nn.fused_ops.registry import why_not
 from .autotune import is_compiled, strategy_of
 from .generation import name_of, source_of, transposed_state
+from .instruction import Instruction
 from .loops import loop_numba, loop_triton
 from .loops.loop import Loop
 from .loops.loop_numba import DEFAULT, Strategy, loaded
 from .memory import scheduled
-from .program import Instruction, Program, fits
+from .program import Program, fits
 
 
 class Executable:
