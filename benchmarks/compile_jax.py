@@ -1,4 +1,4 @@
-"""The jobs of `benchmarks.compile` in JAX, with `jax.jit`: the same sizes, weights and numbers."""
+"""The jobs of `benchmarks.compile_jobs` in JAX, with `jax.jit`: the same sizes, weights and numbers."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import gpt_jax
-from benchmarks.compile import LENGTH, ROWS
+from benchmarks.compile_jobs import LENGTH, ROWS
 from benchmarks.gpt import BETAS, CONFIGS, chain
 
 EPS = 1e-8

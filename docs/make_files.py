@@ -31,7 +31,7 @@ Imports point one way: a layer uses those listed before it, and a test holds tha
 | [`benchmarks/`](../benchmarks) | timings beside PyTorch's, and their results |
 | [`docs/`](../docs), [`notebooks/`](../notebooks), [`examples/`](../examples), [`src/`](../src) | these pages, notebooks, small programs, pictures |
 """
-ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "stream", "profiler", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
+ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "stream", "stream/programs", "stream/compiled", "profiler", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
 
 
 def first_sentence(path: Path) -> str:
@@ -59,8 +59,8 @@ def page() -> str:
         lines.append(f"{first_sentence(folders[name][0].parent / '__init__.py')}\n")
         lines.append("| file | |\n|---|---|")
         for path in folders[name]:
-            if path.name not in ("__init__.py", "__main__.py", "version.py"):
-                link = path.relative_to(ROOT).as_posix()
+            link = path.relative_to(ROOT).as_posix()
+            if path.name not in ("__init__.py", "__main__.py") and link != "mytorch/version.py":
                 lines.append(f"| [`{path.name}`](../{link}) | {first_sentence(path)} |")
         lines.append("")
     return "\n".join(lines)

@@ -92,7 +92,7 @@ nn.parallel.ABOVE.update(
 
 _LATER = {
     "accelerate": None, "Accelerator": "accelerate", "accelerator": None, "amp": None, "autocast": "amp",
-    "capture": "stream.programs", "compile": "stream.programs", "compiler": None, "debug": None,
+    "capture": "stream.programs", "compile": "stream.compiled", "compiler": None, "debug": None,
     "distributed": None,
     "distributions": None, "fft": None, "foreach": None, "get_autocast_dtype": "amp", "GradScaler": "amp",
     "hub": None, "is_autocast_enabled": "amp", "jit": None, "multiprocessing": None, "profiler": None,

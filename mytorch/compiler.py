@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .backends.device import refuse_tracing, thread
-from .stream.programs.compile import compile, explain, reset
+from .stream.compiled.compile import compile, explain, reset
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "explain",

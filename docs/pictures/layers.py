@@ -16,7 +16,8 @@ WORDS = {  # of a layer, by its first entry
     "nn/fused_ops": "Module, layers, initialisation, kernels",
     "func": "grad(f), hessian(f); probability distributions",
     "optim": "SGD, Adam, Muon, …, schedules; flat buffers", "serialization": "files, text, DataLoader",
-    "stream": "log, profiler, programs, compile", "distributed": "collectives, DDP, ZeRO, the launcher",
+    "stream": "log, profiler, programs", "stream/compiled": "compile",
+    "distributed": "collectives, DDP, ZeRO, the launcher",
     "models": "GPT-2, Llama, BERT", "accelerate": "precision, accumulation, checkpoints",
     "amp": "autocast", "cli": "mytorchrun; conversations", "__init__": "the public names",
 }  # fmt: skip

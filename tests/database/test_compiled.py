@@ -8,7 +8,7 @@ import torch
 
 import mytorch
 from mytorch.nn import functional as F
-from mytorch.stream.programs.program import leaves
+from mytorch.stream.programs.nested import leaves
 
 from .test_operators import ENTRIES, NAMES, label_of, samples
 from .translate import Foreign, counterpart, ours

@@ -11,7 +11,7 @@ from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
 from mytorch.optim.flat_buffer import FlatBuffer, GradSlot
 from mytorch.stream.programs import capture, load
-from mytorch.stream.programs.program import leaves
+from mytorch.stream.programs.nested import leaves
 from tests.on_device import DEVICE, never_waiting
 from tests.stream.test_capture import FUNCTIONS, X, same
 from tests.stream.test_compile import CASES, MODULES, batch, training

@@ -10,7 +10,7 @@ import numpy as np
 import mytorch
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture
-from mytorch.stream.programs.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
+from mytorch.stream.programs.loops.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
 
 SPECIAL = np.float32([0, -0.0, 1, -1, 0.5, -2.5, 3e-5, 87, -87, 1e30, np.inf, -np.inf, np.nan])
 

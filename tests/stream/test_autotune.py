@@ -5,9 +5,10 @@ import pytest
 
 import mytorch
 from mytorch.nn import functional as F
-from mytorch.stream.programs import autotune, capture, execution, loop_numba
-from mytorch.stream.programs.loop_numba import DEFAULT, loaded
-from mytorch.stream.programs.sources import module_of
+from mytorch.stream.programs import autotune, capture, execution
+from mytorch.stream.programs.loops import loop_numba
+from mytorch.stream.programs.loops.loop_numba import DEFAULT, loaded
+from mytorch.stream.programs.loops.sources import module_of
 from tests.stream.loop_cases import assert_close, captured
 
 pytest.importorskip("numba")

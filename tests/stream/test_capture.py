@@ -13,8 +13,8 @@ from mytorch.core.tensor import raw_of
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture
+from mytorch.stream.programs.nested import leaves
 from mytorch.stream.programs.passes import functionalize
-from mytorch.stream.programs.program import leaves
 
 X = (6, 10)
 

@@ -15,7 +15,7 @@ import mytorch
 from mytorch import nn, optim
 from mytorch.models import Llama, LlamaConfig
 from mytorch.nn import functional as F
-from mytorch.stream.programs.program import leaves
+from mytorch.stream.programs.nested import leaves
 from tests.stream.test_capture import SHAPES, a_step
 
 # Training steps: (model, optimizer) -> a function of a batch.

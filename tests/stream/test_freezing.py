@@ -14,7 +14,7 @@ from mytorch import nn, optim
 from mytorch.nn import functional as F
 from mytorch.optim import lr_scheduler
 from mytorch.stream.programs import capture, load, thaw
-from mytorch.stream.programs.program import leaves
+from mytorch.stream.programs.nested import leaves
 from tests.stream.test_saving import changed, places
 
 GENERATOR = mytorch.Generator()

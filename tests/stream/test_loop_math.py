@@ -6,7 +6,7 @@ import pytest
 numba = pytest.importorskip("numba")
 
 from mytorch.backends import jit  # noqa: E402
-from mytorch.stream.programs import loop_math  # noqa: E402
+from mytorch.stream.programs.loops import loop_math  # noqa: E402
 
 
 def one_plus_tanh(x):

@@ -6,8 +6,8 @@ import pytest
 import mytorch
 from mytorch.nn import functional as F
 from mytorch.stream.programs import Instruction, Program, Value, capture, execution
+from mytorch.stream.programs.loops.sources import module_of
 from mytorch.stream.programs.passes import functionalize
-from mytorch.stream.programs.sources import module_of
 from tests.stream.loop_cases import assert_close, cases, every_expression, layer_norm_step
 
 NAMES = ("kinds 0", "kinds 1", "layer norm 0", "cross entropy 0")

@@ -12,10 +12,11 @@ import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture, execution
-from mytorch.stream.programs.loop import COLUMN, FULL, ROW, Loop, Step
+from mytorch.stream.programs.instruction import Instruction, Value
+from mytorch.stream.programs.loops.loop import COLUMN, FULL, ROW, Loop, Step
+from mytorch.stream.programs.loops.sources import module_of
 from mytorch.stream.programs.memory import last_uses, scheduled
-from mytorch.stream.programs.program import Instruction, Value, leaves
-from mytorch.stream.programs.sources import module_of
+from mytorch.stream.programs.nested import leaves
 
 X = (200, 300)
 W = mytorch.randn(300, 300) / 17

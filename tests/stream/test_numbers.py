@@ -16,7 +16,7 @@ from mytorch import nn, optim
 from mytorch.nn import functional as F
 from mytorch.stream import record
 from mytorch.stream.programs import load
-from mytorch.stream.programs.program import leaves
+from mytorch.stream.programs.nested import leaves
 
 X = mytorch.tensor([[-3.0, -0.5, 0.0], [0.25, 1.0, 7.5]])
 FLOATS, INTS = (0.3, 0.37, 0.43, 1.5, 0.1), (2, 3, 5, 7, 4)

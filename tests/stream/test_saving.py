@@ -13,7 +13,8 @@ import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture, load
-from mytorch.stream.programs.program import Instruction, leaves
+from mytorch.stream.programs.instruction import Instruction
+from mytorch.stream.programs.nested import leaves
 
 X = (6, 10)
 

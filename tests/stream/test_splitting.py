@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch import nn, optim
 from mytorch.nn import functional as F
-from mytorch.stream.programs.compile import Compiled, OptimizedModule
+from mytorch.stream.compiled.compile import Compiled, OptimizedModule
 from mytorch.stream.programs.nested import leaves
 
 # Each makes a function of a list, to which it may append, and of two tensors.

@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from mytorch.stream.programs.loop import COLUMN, FULL, ROW, Loop, Step
-from mytorch.stream.programs.loop_triton import LONGEST, launched
+from mytorch.stream.programs.loops.loop import COLUMN, FULL, ROW, Loop, Step
+from mytorch.stream.programs.loops.loop_triton import LONGEST, launched
 from tests.stream.loop_cases import Case, assert_close, cases, every_expression
 from tests.triton import interpreter
 from tests.triton.compile import compiling

@@ -1,8 +1,8 @@
-"""Programs: functions and training steps as data, to be looked at, changed, compiled, saved and run."""
+"""Programs: functions and training steps as data, to be looked at, changed, saved and run."""
 
 from .capture import capture
-from .compile import compile
+from .instruction import Instruction, Value
 from .loading import load, thaw
-from .program import Instruction, Program, Value
+from .program import Program
 
-__all__ = ["Instruction", "Program", "Value", "capture", "compile", "load", "thaw"]
+__all__ = ["Instruction", "Program", "Value", "capture", "load", "thaw"]

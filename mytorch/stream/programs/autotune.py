@@ -18,11 +18,12 @@ from ...backends import threads
 from ...nn.functional.composite import use_fused
 from ...nn.fused_ops.background import cache_folder
 from ...utils import atomic_write
-from . import loop_numba
-from .loop import COLUMN, FULL, ROW, SCALAR, Loop
-from .loop_numba import DEFAULT, SMALL, Strategy
+from .instruction import Instruction
+from .loops import loop_numba
+from .loops.loop import COLUMN, FULL, ROW, SCALAR, Loop
+from .loops.loop_numba import DEFAULT, SMALL, Strategy
 from .memory import scheduled
-from .program import Instruction, Program
+from .program import Program
 
 _BUDGET, _ROUNDS = 0.006, 5  # for each strategy: seconds, and how often it runs at least
 _MARGIN = 0.95  # what is faster by less may be noise

@@ -13,8 +13,10 @@ from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.composite import TRACED, choose
+from .instruction import Value
+from .nested import leaves, mapped
 from .numbers import Numbers, with_numbers
-from .program import Program, Value, leaves, mapped
+from .program import Program
 from .reachable import Reachable
 from .tracing import Tracer, tracing
 

@@ -19,16 +19,17 @@ from ...core.tensor import Tensor, from_raw
 from ...nn.functional.composite import REGISTRY
 from .checking_host import HostChecker
 from .host import HOST
+from .instruction import Instruction, Value
 from .kernels import KEPT, MetaDraw
-from .loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
-from .program import Instruction, Value, leaves, mapped
-from .tracing import _METHODS, _PROPERTIES, _WRITERS, name_of
+from .loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
+from .nested import leaves, mapped
+from .tracing_array import METHODS, PROPERTIES, WRITERS, name_of
 
 # Those that make lists of any length, or repeat something any number of times, are left out.
 _UNKNOWN = {"split", "array_split", "hsplit", "vsplit", "dsplit", "diff", "frombuffer", "broadcast_arrays"}
 _FUNCTIONS = {name_of(f): f for f in (*SHAPES, *FUNCTIONS, *VIEWS) if name_of(f) not in _UNKNOWN}
-_OF_ARRAYS = {f".{name.strip('_')}": getattr(MetaArray, name) for name in _METHODS}
-_OF_ARRAYS |= {f".{name}": getattr(MetaArray, name).fget for name in _PROPERTIES}
+_OF_ARRAYS = {f".{name.strip('_')}": getattr(MetaArray, name) for name in METHODS}
+_OF_ARRAYS |= {f".{name}": getattr(MetaArray, name).fget for name in PROPERTIES}
 _UFUNC_METHODS = ("__call__", "reduce", "accumulate", "outer", "at")
 _HOST = HOST.keys() - {"number", "outcome"}  # numbers are inputs of compiled functions only
 _MOST_DIMS = 12  # samples have two elements along each
@@ -110,7 +111,7 @@ class Checker:
             return self._host.written_by(name, args)
         outs = [x.storage for x in leaves(kwargs.get("out")) if isinstance(x, Value)]
         given = [x.storage for x in leaves((args, kwargs)) if isinstance(x, Value)]
-        return (*outs, *(given[:1] if name in _WRITERS else []))
+        return (*outs, *(given[:1] if name in WRITERS else []))
 
     def _call_host(self, i: Instruction) -> None:
         if i.kwargs or i.name.removeprefix("host.") not in _HOST:

@@ -14,8 +14,9 @@ from ...backends.meta.random import MetaRandom
 from ...core.tensor import Tensor
 from ...optim import Optimizer
 from ...random import Generator
+from .instruction import Reference, Value
 from .kernels import MetaDraw
-from .program import Reference, Value, mapped
+from .nested import mapped
 
 
 class HostChecker:

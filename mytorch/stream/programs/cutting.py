@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .loop import COLUMN, FULL, ROW
+from .loops.loop import COLUMN, FULL, ROW
 from .program import Instruction, Value, leaves
 
 Dims = Mapping[Value, int]

@@ -11,7 +11,9 @@ from pathlib import Path
 from ... import diagram
 from ...diagram import AMBER, BLACK, BLUE, GRAY, GREEN, LIGHT, MOST_CHARS, RED, Box
 from ...utils.atomic import atomic_write
-from .program import Instruction, Program, Value, leaves, text
+from .instruction import Instruction, Value
+from .nested import leaves, text
+from .program import Program
 
 _COLOURS = {  # of what a box stands for: fill and edge
     "input": (LIGHT[BLUE], BLUE), "state": (LIGHT[GRAY], GRAY), "constant": (LIGHT[GRAY], GRAY),

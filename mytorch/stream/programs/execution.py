@@ -17,14 +17,15 @@ from ...core.grad_mode import _state
 from ...core.tensor import increment_version
 from ...nn.functional.composite import REGISTRY, use_fused
 from ...nn.fused_ops.registry import why_not
-from . import loop_numba, loop_triton
 from .autotune import is_compiled, strategy_of
 from .generation import name_of, source_of, transposed_state
-from .loop import Loop
-from .loop_numba import DEFAULT, Strategy, loaded
+from .instruction import Instruction
+from .loops import loop_numba, loop_triton
+from .loops.loop import Loop
+from .loops.loop_numba import DEFAULT, Strategy, loaded
 from .lowering import awaited
 from .memory import scheduled
-from .program import Instruction, Program, fits
+from .program import Program, fits
 
 
 class Executable:

@@ -11,14 +11,15 @@ import numpy as np
 from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, RawArray, array_module, device, move
-from . import loop_triton
 from .host import HOST
+from .instruction import Instruction, Reference, Value
 from .kernels import run_kernel, run_vjp
-from .loop import COLUMN, FULL, ROW, SCALAR
-from .loop_numba import SMALL
+from .loops import loop_triton
+from .loops.loop import COLUMN, FULL, ROW, SCALAR
+from .loops.loop_numba import SMALL
 from .lowering import Pointer, lowered
 from .memory import last_uses, scheduled
-from .program import Instruction, Program, Reference, Value
+from .program import Program
 from .recorded import RecordedStep
 
 _PROPERTIES = ".T", ".mT", ".real", ".imag"

@@ -27,8 +27,10 @@ from ...core.tensor import Tensor, from_raw, raw_of
 from ...nn.functional.dropout import Draw
 from ...optim.optimizer import Optimizer
 from ...random import Generator, default_generator
-from .numbers import COMPARISONS, OPERATIONS, Number
-from .program import Instruction, Program, Reference, Value, mapped
+from .instruction import Instruction, Reference, Value
+from .nested import mapped
+from .number import COMPARISONS, OPERATIONS, Number
+from .program import Program
 
 Draws = (Draw,)
 

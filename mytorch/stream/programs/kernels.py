@@ -22,7 +22,8 @@ from ...core.op import as_raw, op
 from ...core.tensor import Tensor, from_raw
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
-from .program import Instruction, Program, Value
+from .instruction import Instruction, Value
+from .program import Program
 
 # Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
 KEPT = (

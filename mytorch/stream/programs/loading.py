@@ -23,9 +23,11 @@ from ...ops import empty
 from ...random import Generator, default_generator
 from ...utils.reading import is_count
 from .checking import Checker, extent_of
-from .loop import Loop, Step
+from .instruction import Instruction, Reference, Value
+from .loops.loop import Loop, Step
+from .nested import mapped
 from .objects import read_objects, read_reference, try_objects
-from .program import Instruction, Program, Reference, Value, mapped
+from .program import Program
 from .saving import VERSION
 from .streaming import check_position
 

@@ -36,9 +36,12 @@ from ...core.grad_accumulator import LazyGrad
 from ...core.grad_mode import _state
 from ...core.unbroadcast import unbroadcast
 from ...nn.functional.composite import REGISTRY, Unsupported, use_fused
+from .instruction import Instruction, Reference, Value
 from .kernels import gradients
-from .program import Instruction, Program, Reference, Value, mapped
-from .tracing import Tracer, TracingArray
+from .nested import mapped
+from .program import Program
+from .tracing import Tracer
+from .tracing_array import TracingArray
 
 # Kernels whose Python looks at no elements, and makes arrays with `like=`.
 LOWERED = (

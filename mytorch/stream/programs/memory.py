@@ -14,8 +14,10 @@ from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.layout import layout
 from ...core.grad_accumulator import LazyGrad
 from ...nn.functional.composite import REGISTRY, use_fused
+from .instruction import Instruction, Value
 from .kernels import MetaDraw, gradients, with_lazy_gradients
-from .program import Instruction, Program, Value, mapped
+from .nested import mapped
+from .program import Program
 from .reuse import in_place
 
 _ATTENTION = ("scaled_dot_product_attention", "self_attention")

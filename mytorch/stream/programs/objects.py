@@ -28,7 +28,8 @@ from ...ops import zeros
 from ...optim import LBFGS, Optimizer, lr_scheduler
 from ...optim.lr_scheduler import LambdaLR, LRScheduler, MultiplicativeLR, ReduceLROnPlateau
 from ...random import Generator
-from .program import Program, leaves
+from .nested import leaves
+from .program import Program
 
 _NO = {Optimizer, LBFGS, LRScheduler, LambdaLR, MultiplicativeLR}  # closures and functions are code
 _CLASSES = {

@@ -13,7 +13,8 @@ from ...cuda.graphs import CUDAGraph, graph
 from ...optim.flat_buffer import GradSlot
 from ...optim.optimizer import Optimizer
 from .execution import Executable
-from .program import Instruction, Program
+from .instruction import Instruction
+from .program import Program
 
 _IN_A_GRAPH = ("host.draw", "host.kept", "host.random", "host.grad", "host.set_grad", "host.add_grad")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..instruction import BACKWARD
 from ..recorder import Recorder
-from .program import Instruction
+from .instruction import Instruction
 
 
 class Origins(Recorder):

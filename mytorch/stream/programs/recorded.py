@@ -13,8 +13,8 @@ from ...core.op import as_raw
 from ...nn.functional.composite import REGISTRY
 from ..instruction import BACKWARD
 from ..recorder import Block
+from .instruction import Instruction, Value
 from .nested import leaves
-from .program import Instruction, Value
 
 
 class RecordedBlock(Block):

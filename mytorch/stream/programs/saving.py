@@ -30,9 +30,10 @@ from ...nn.parameter import Parameter
 from ...random import default_generator
 from .checking import extent_of, is_known
 from .host import draws
-from .loop import Loop
+from .instruction import Instruction, Reference, Value
+from .loops.loop import Loop
 from .objects import ObjectWriter
-from .program import Instruction, Program, Reference, Value, fits
+from .program import Program, fits
 
 VERSION = 2
 _MOST_APART = 64  # how many times its size an array of state may span

@@ -16,8 +16,9 @@ from ...core.tensor import Tensor, raw_of
 from ...utils.reading import is_count
 from .chunking import run_parts
 from .host import draws
+from .nested import leaves
 from .plan import Plan
-from .program import Program, leaves
+from .program import Program
 
 AHEAD = 2  # batches that are read ahead, and results that wait to be written
 _ARRAYS = (np.ndarray, Array, Tensor)

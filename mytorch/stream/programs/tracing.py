@@ -1,4 +1,4 @@
-"""Tracing arrays: meta arrays that note each call of a NumPy function as an instruction."""
+"""Tracing: notes the instructions of a function that runs on tracing arrays."""
 
 from __future__ import annotations
 
@@ -19,97 +19,14 @@ from ...core.grad_mode import _state
 from ...core.tensor import Tensor
 from ...nn.functional.composite import Composite, use_fused
 from .host import Draws, HostCalls
+from .instruction import Instruction, Value
 from .kernels import call_kept
-from .numbers import Number, Numbers
+from .nested import leaves, mapped
+from .number import Number
+from .numbers import Numbers
 from .origin import Origins
-from .program import Instruction, Program, Value, leaves, mapped
-
-_METHODS = (
-    "__getitem__", "__setitem__", "astype", "reshape", "view", "transpose", "copy", "flatten", "fill", "sort",
-    "conj",
-)  # fmt: skip
-_PROPERTIES = ("T", "mT", "real", "imag")
-_WRITERS = {
-    ".setitem", ".fill", ".sort", "copyto", "put_along_axis", "put", "fill_diagonal", "add.at",
-    "subtract.at", "multiply.at", "maximum.at", "minimum.at",
-}  # fmt: skip
-
-
-class TracingArray(MetaArray):
-    """A meta array of a program that is being captured."""
-
-    __slots__ = ()
-
-    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-
-        def rule(*inputs, **kwargs):
-            return MetaArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs)
-
-        return _tracer().call(name, rule, inputs, kwargs)
-
-    def __array_function__(self, function, types, args, kwargs):
-        def rule(*args, **kwargs):
-            return MetaArray.__array_function__(self, function, types, args, kwargs)
-
-        return _tracer().call(name_of(function), rule, args, kwargs)
-
-    def item(self, *args: Any) -> Any:
-        return _tracer().ask(self if not args else self[args if len(args) > 1 else args[0]])
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
-
-    def __index__(self) -> int:
-        return self.item() if self.dtype.kind in "iu" and self.size == 1 else super().__index__()
-
-    def tolist(self) -> Any:
-        return self.item() if not self.ndim else _refuse_elements()
-
-    def __array__(self, dtype=None, copy=None) -> Any:
-        return _refuse_elements()
-
-    __dlpack__ = __dlpack_device__ = __array__
-
-
-def _tracer() -> Tracer:
-    if thread.tracer is None:
-        raise RuntimeError("this array is part of a program that was captured, and holds nothing")
-    return thread.tracer
-
-
-def _refuse_elements() -> Any:
-    _tracer().refused = NotImplementedError("a program can't hold the elements of an array that Python reads")
-    raise _tracer().refused
-
-
-def name_of(function: Callable) -> str:
-    """Returns the name of a NumPy function below `np`."""
-    module = getattr(function, "__module__", "numpy").removeprefix("numpy").lstrip(".")
-    return f"{module}.{function.__name__}" if module else function.__name__
-
-
-def _traced(name: str, rule: Callable) -> Callable:
-    def method(self, *args, **kwargs):
-        return _tracer().call(name, rule, (self, *args), kwargs)
-
-    return method
-
-
-for _name in _METHODS:
-    setattr(TracingArray, _name, _traced("." + _name.strip("_"), getattr(MetaArray, _name)))
-for _name in _PROPERTIES:
-    _property = getattr(MetaArray, _name)
-    setattr(TracingArray, _name, property(_traced(f".{_name}", _property.fget), _property.fset))
+from .program import Program
+from .tracing_array import WRITERS, TracingArray
 
 
 class Tracer(HostCalls):
@@ -243,7 +160,7 @@ class Tracer(HostCalls):
             result = rule(*args, **kwargs)
         given = [self.value(x).storage for x in leaves((args, kwargs)) if isinstance(x, MetaArray)]
         outs = [x for x in leaves(kwargs.get("out")) if isinstance(x, MetaArray)]
-        written = [self.value(x).storage for x in outs] + (given[:1] if name in _WRITERS else [])
+        written = [self.value(x).storage for x in outs] + (given[:1] if name in WRITERS else [])
         if not self.constants.keys().isdisjoint(written):
             raise NotImplementedError("a program can't write to an array that it did not make")
         made = [x for x in leaves(result) if isinstance(x, MetaArray) and id(x) not in self._values]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..program import Instruction, Program, Value, mapped
+from ..instruction import Instruction, Value
+from ..nested import mapped
+from ..program import Program
 
 
 def merge_common_subexpressions(program: Program) -> Program:

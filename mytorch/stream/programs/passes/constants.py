@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..generation import computed
-from ..program import Instruction, Program, Value, leaves
+from ..instruction import Instruction, Value
+from ..nested import leaves
+from ..program import Program
 
 _OF_SHAPES = {"ones_like", "zeros_like", "full_like"}  # of arrays, what counts is their shape and dtype
 _CREATION = {"zeros", "ones", "full", "arange", "eye", "tri"}

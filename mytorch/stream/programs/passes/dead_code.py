@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..program import Instruction, Program, Value
+from ..instruction import Instruction, Value
+from ..program import Program
 
 
 def remove_dead_code(program: Program) -> Program:

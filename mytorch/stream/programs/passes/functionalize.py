@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..program import Instruction, Program, Value, leaves, mapped
+from ..instruction import Instruction, Value
+from ..nested import leaves, mapped
+from ..program import Program
 
 
 def functionalize(program: Program) -> Program:

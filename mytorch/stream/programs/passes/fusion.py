@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..program import Instruction, Program, Value
+from ..instruction import Instruction, Value
+from ..program import Program
 from .loops import Group, domain
 
 _WINDOW = 24  # instructions that wait for a loop before it is closed

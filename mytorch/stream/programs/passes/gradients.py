@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..program import Instruction, Program, Value
+from ..instruction import Instruction, Value
+from ..program import Program
 
 _SMALL = 1 << 14  # elements; a large gradient is better stored at once, which frees its memory
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
-from ..program import Instruction, Program, Value, leaves
+from ..instruction import Instruction, Value
+from ..loops.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
+from ..nested import leaves
+from ..program import Program
 
 _REDUCTIONS = {
     "sum": "sum", "add.reduce": "sum", "max": "max", "maximum.reduce": "max", "min": "min",

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..program import Instruction, Program, Value, mapped
+from ..instruction import Instruction, Value
+from ..nested import mapped
+from ..program import Program
 
 
 def transpose_products(program: Program) -> Program:

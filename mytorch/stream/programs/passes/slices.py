@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..program import Instruction, Program, Value, mapped
+from ..instruction import Instruction, Value
+from ..nested import mapped
+from ..program import Program
 
 
 def simplify_slices(program: Program) -> Program:

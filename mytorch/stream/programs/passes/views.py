@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..program import Instruction, Program, Value, mapped
+from ..instruction import Instruction, Value
+from ..nested import mapped
+from ..program import Program
 
 _RESHAPES = {"reshape", ".reshape", "broadcast_to", ".view", "transpose", ".transpose"}
 _TRANSPOSES = {"transpose", ".transpose", "swapaxes", ".T", "matrix_transpose", ".mT"}

@@ -16,10 +16,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...backends.jit import device
-from ...nn.fused_ops.numba.approximations import HALF, INF, ONE, TWO, ZERO, fma
-from ...nn.fused_ops.numba.in_order import minus, plus, times
-from ...nn.fused_ops.numba.maximum import maximum32, minimum32
+from ....backends.jit import device
+from ....nn.fused_ops.numba.approximations import HALF, INF, ONE, TWO, ZERO, fma
+from ....nn.fused_ops.numba.in_order import minus, plus, times
+from ....nn.fused_ops.numba.maximum import maximum32, minimum32
 
 _LOG2_E, _TWO_LOG2_E = np.float32(math.log2(math.e)), np.float32(2 * math.log2(math.e))
 _LN2, _HALF_LN2 = np.float32(math.log(2)), np.float32(math.log(2) / 2)

@@ -15,13 +15,14 @@ from typing import Any
 from ...backends.device import RawArray, refuse_tracing, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
-from .host import Mismatch
+from ..programs.host import Mismatch
+from ..programs.nested import leaves
+from ..programs.numbers import Numbers
+from ..programs.passes import check_mode
+from ..programs.program import Program
+from ..programs.reachable import KINDS
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs
-from .numbers import Numbers
-from .passes import check_mode
-from .program import Program, leaves
-from .reachable import KINDS
 from .splitting import Prints, Split, split
 from .syntax import place_of_print
 from .version import Version

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...backends.device import RawArray
+from ..programs.numbers import Numbers
+from ..programs.reachable import KINDS, Place
 from .keys import changed_numbers, shapes_of
-from .numbers import Numbers
-from .reachable import KINDS, Place
 
 T = TypeVar("T")
 _ALL = frozenset(range(1000))  # more numbers than arguments hold; others would stay constants

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-from ...nn.fused_ops.background import cache_folder
-from ...utils import atomic_write
+from ....nn.fused_ops.background import cache_folder
+from ....utils import atomic_write
 
 
 @functools.cache

@@ -17,9 +17,9 @@ from ...backends.device import device
 from ...core.array import Array
 from ...core.size import Size
 from ...core.tensor import Tensor, raw_of
-from .capture import Traced
+from ..programs.capture import Traced
+from ..programs.nested import leaves
 from .effects import is_opaque
-from .nested import leaves
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LASTING = (

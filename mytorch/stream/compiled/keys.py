@@ -12,7 +12,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
-from .reachable import KINDS
+from ..programs.reachable import KINDS
 
 
 def key_of(

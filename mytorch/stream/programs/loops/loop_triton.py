@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...backends.device import RawArray
+from ....backends.device import RawArray
 from .loop import COLUMN, FULL, ROW, SCALAR, Loop, Step
 from .sources import module_of
 
@@ -53,9 +53,9 @@ def launched(loop: Loop, *arrays: RawArray) -> None:
     Args:
         arrays: the inputs and the outputs, flat and in C order; then `rows` and `n`.
     """
-    from ...nn.fused_ops.triton.launch import launch
-    from ...nn.fused_ops.triton.moments import column_sums
-    from ...nn.fused_ops.triton.sizes import cdiv, next_power_of_2
+    from ....nn.fused_ops.triton.launch import launch
+    from ....nn.fused_ops.triton.moments import column_sums
+    from ....nn.fused_ops.triton.sizes import cdiv, next_power_of_2
 
     *arrays, rows, n = arrays
     kernel = _kernel(loop, n > LONGEST and not loop.is_flat)

@@ -14,10 +14,12 @@ from ...backends.device import CPU, RawArray
 from ...core.engine import conjugated
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of
-from .capture import Traced
-from .numbers import Number
-from .on_gpu import Graphed
-from .program import Program, Value, mapped
+from ..programs.capture import Traced
+from ..programs.instruction import Value
+from ..programs.nested import mapped
+from ..programs.number import Number
+from ..programs.on_gpu import Graphed
+from ..programs.program import Program
 
 
 @dataclass

@@ -8,14 +8,16 @@ from typing import Any
 
 from ...backends.device import RawArray, device_of
 from ...core.tensor import Tensor
+from ..programs.capture import traced
+from ..programs.instruction import Value
+from ..programs.nested import leaves
+from ..programs.numbers import Numbers
+from ..programs.program import fits
+from ..programs.reachable import Comparison, Place, Reachable
+from ..programs.tracing import Tracer
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
-from .capture import traced
-from .numbers import Numbers
 from .partition import Partition
-from .program import Value, fits, leaves
-from .reachable import Comparison, Place, Reachable
 from .syntax import is_part
-from .tracing import Tracer
 
 _EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
 
