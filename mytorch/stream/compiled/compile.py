@@ -15,7 +15,7 @@ from typing import Any
 from ...backends.device import RawArray, refuse_tracing, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
-from ..programs.host import Mismatch
+from ..programs.host_functions import Mismatch
 from ..programs.nested import leaves
 from ..programs.numbers import Numbers
 from ..programs.passes import check_mode

@@ -18,7 +18,7 @@ from ...backends.meta.ufuncs import call_ufunc
 from ...core.tensor import Tensor, from_raw
 from ...nn.functional.composite import REGISTRY
 from .checking_host import HostChecker
-from .host import HOST
+from .host_functions import HOST
 from .instruction import Instruction, Value
 from .kernels import KEPT, MetaDraw
 from .loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step

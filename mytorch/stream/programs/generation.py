@@ -11,7 +11,7 @@ import numpy as np
 from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, RawArray, array_module, device, move
-from .host import HOST
+from .host_functions import HOST
 from .instruction import Instruction, Reference, Value
 from .kernels import run_kernel, run_vjp
 from .loops import loop_triton
