@@ -505,7 +505,7 @@ def writes_first(x):
 EAGER = {
     "an element": (lambda x: x * x.sum().item(), "asks for the element of an array of float32"),
     "elements": (lambda x: x * x.tolist()[0], "the elements of an array"),
-    "print": (lambda x: print(x) or x, "it calls print"),
+    "print": (lambda x: print(x) or x, "what is printed"),
     "a mask": (lambda x: x[x > 0], "depends on the data"),
     "after a write": (writes_first, "after it has written in place"),
     "a disabled function": (mytorch.compiler.disable(lambda x: x + 1), "compilation is disabled"),

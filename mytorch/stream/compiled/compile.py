@@ -23,14 +23,14 @@ from ..programs.program import Program
 from ..programs.reachable import KINDS
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs
-from .splitting import Prints, Split, split
-from .syntax import place_of_print
+from .splitting import Split, split
 from .version import Version
 
 _LIBRARY = sysconfig.get_path("stdlib")
 LIMIT = 8  # captures of a function; other calls then run eagerly
 _PACKAGE = str(Path(__file__).parents[2])
 _functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
+_said: set[str] = set()  # warnings
 
 
 class Compiled:
@@ -49,7 +49,10 @@ class Compiled:
     Attributes:
         history: for each capture what made it necessary, and what came of it, the version or text. Parts of
             a function that was split have their own.
+        is_callee: whether it is called by a function that was split, and compiled for that reason.
     """
+
+    is_callee = False
 
     def __init__(
         self, function: Callable, fullgraph: bool = False, mode: str | None = None,
@@ -74,7 +77,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None:  # a part of the program that is captured now
-            if self._split is not None or place_of_print(self._function) is not None:
+            if self._split is not None:
                 refuse_tracing("a compiled function that is split")
             return self._function(*args, **kwargs)
         if self._split is not None:
@@ -136,8 +139,6 @@ class Compiled:
             return Version(self._function, args, kwargs, raws, self._mode, inputs)
 
         try:
-            if (place := place_of_print(self._function)) is not None:
-                raise Prints(*place)
             version = self._numbers.captured(capture, numbers)
         except Exception as error:  # whatever the function does on arrays without elements
             if self._fullgraph:
@@ -163,7 +164,7 @@ class Compiled:
         before = self._versions, len(self.history)
         self._versions, self._split = [(key, None), *self._versions], made
         self.history.append((reason, outcome))
-        has_place = made is None or made.line is not None
+        has_place = made is None or made.line is not None and not made.is_in_callee
         is_programs = isinstance(error, NotImplementedError)
         if has_place and is_programs:
             self._warn(outcome)
@@ -179,7 +180,10 @@ class Compiled:
 
     def _warn(self, text: str) -> None:
         name = getattr(self._function, "__name__", type(self._function).__name__).partition(" line")[0]
-        warnings.warn(f"mytorch.compile: {name} {text}", stacklevel=4)
+        text = f"mytorch.compile: {name} {text}"
+        if not (self.is_callee and text in _said):  # the same of each layer of a model is said once
+            _said.add(text)
+            warnings.warn(text, stacklevel=4)
 
     def programs(self) -> list[Program]:
         """Returns the programs that were captured so far, also of parts: forward, and backward where there is
@@ -189,8 +193,8 @@ class Compiled:
         return own + [p for part in self.parts() for p in part.programs()]
 
     def parts(self) -> list[Compiled]:
-        """Returns the parts of a function that was split."""
-        return [] if self._split is None else self._split.parts
+        """Returns the parts of a function that was split, and what it calls that was."""
+        return [] if self._split is None else [*self._split.parts, *self._split.callees.values()]
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Makes it a method where it decorates one."""
@@ -205,8 +209,6 @@ def _key(args: tuple, kwargs: dict, inputs: Container[int]) -> tuple:
 
 def _place(error: BaseException, function: Callable) -> str:
     """Returns the line of the user's program at which an error was raised: "train.py:12"."""
-    if isinstance(error, Prints):
-        return f"{Path(error.file).name}:{error.line}"
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     users = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, _LIBRARY))]
     if users:
@@ -257,9 +259,9 @@ def compile(
     values than before it is captured again, eight times at most (see `compiler.explain`). A number that
     changes from call to call, among the arguments or what else it uses, becomes an input. At a statement that
     programs don't hold (`losses.append(loss.item())`, `print`) a function is split, after a warning: the
-    statement runs eagerly, and what is around it as programs.
+    statement runs eagerly, and what is around it as programs. So are functions and modules that it calls.
 
-    Other effects of Python code (prints of functions that it calls, files) happen during the capture only.
+    Other effects of Python code (files, logs) happen during the capture only.
 
     Args:
         model: None returns a decorator.
@@ -295,6 +297,7 @@ def compile(
 
 def reset() -> None:
     """Makes all compiled functions forget their programs."""
+    _said.clear()
     for function in [*_functions]:
         function.reset()
 
@@ -323,5 +326,6 @@ def _explained(compiled: Compiled) -> Iterator[str]:
     for k, (reason, outcome) in enumerate(compiled.history, 1):
         yield from (f"{k}. {reason}", f"   {outcome}")
     for part in compiled.parts():
-        yield f"   {part.__name__}{'' if part.history else ': not called yet'}"
+        name = getattr(part, "__name__", type(part._function).__name__)
+        yield f"   {name}{'' if part.history else ': not called yet'}"
         yield from [f"     {line}" for line in _explained(part)]

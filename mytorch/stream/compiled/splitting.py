@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .callees import CALLEE, Callees
 from .effects import Scope
 from .syntax import (
     arguments,
@@ -57,12 +58,16 @@ class Split:
     Attributes:
         call: does what the function did.
         parts: its compiled parts.
+        callees: the functions that it calls which are compiled themselves, by these.
+        is_in_callee: whether the capture failed in one of these, which then is split itself.
         file: in which it is.
         line: at which it was split; None if that isn't known: then it is cut in halves, to find out.
     """
 
     call: Callable
     parts: list[Any]
+    callees: dict[Callable, Any]
+    is_in_callee: bool
     file: str
     line: int | None
 
@@ -78,18 +83,6 @@ class Split:
         return f"is split at {own}: {error}" if own == place else f"is split at {own}: {place}: {error}"
 
 
-class Prints(NotImplementedError):
-    """Raised for a function that prints, which a program would do in its capture only.
-
-    Attributes:
-        file, line: at which it does.
-    """
-
-    def __init__(self, file: str, line: int):
-        super().__init__("it calls print")
-        self.file, self.line = file, line
-
-
 def split(function: Callable, error: BaseException, make: Callable[[Callable], Any]) -> Split | None:
     """Returns a function split where its capture failed; None if that isn't possible.
 
@@ -101,13 +94,14 @@ def split(function: Callable, error: BaseException, make: Callable[[Callable], A
     tree = None if found is None else tree_of(found)
     if tree is None or _is_unusual(tree):
         return None
-    line = error.line if isinstance(error, Prints) else line_in(error, found)
-    file = found.__code__.co_filename
-    splitter = _Splitter(found, tree, line, make)
+    line, file = line_in(error, found), found.__code__.co_filename
+    callees = Callees(error, found, make)
+    splitter = _Splitter(found, tree, line, make, callees)
     new = splitter.function()
-    if not splitter.parts:
-        return Split(function, [], file, line or tree.body[0].lineno) if is_part(function) else None
-    return Split(with_plain(function, new), splitter.parts, file, line)
+    called = callees.made, bool(callees.codes)
+    if splitter.parts or callees.codes:
+        return Split(with_plain(function, new), splitter.parts, *called, file, line)
+    return Split(function, [], *called, file, line or tree.body[0].lineno) if is_part(function) else None
 
 
 def _is_unusual(tree: ast.FunctionDef) -> bool:
@@ -125,11 +119,15 @@ def _is_unusual(tree: ast.FunctionDef) -> bool:
 class _Splitter:
     """Makes the new function of a tree."""
 
-    def __init__(self, function: types.FunctionType, tree: ast.FunctionDef, line: int | None, make: Callable):
+    def __init__(
+        self, function: types.FunctionType, tree: ast.FunctionDef, line: int | None, make: Callable,
+        callees: Callees,
+    ):  # fmt: skip
         self.parts: list[Any] = []
+        self._callees = callees
         self._like, self._tree, self._make = function, tree, make
         self._cells = cells_of(function)
-        self._part_cells: dict[str, types.CellType] = {}
+        self._part_cells = {CALLEE: types.CellType(callees)}
         given = [a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)]
         self._given: Names = frozenset(given)
         self._locals = self._given.union(*map(stored, tree.body))
@@ -191,7 +189,7 @@ class _Splitter:
 
     def _opened(self, statement: ast.stmt, known: Names, after: Names, exits: Exits) -> ast.stmt:
         """Returns a statement that runs eagerly, with its blocks split."""
-        made = copy.copy(statement)
+        made = self._callees.in_calls(statement) if self._callees.codes else copy.copy(statement)
         if isinstance(made, ast.If):
             made.body = self._block(made.body, known, after, exits)
             made.orelse = self._block(made.orelse, known, after, exits)

@@ -114,19 +114,6 @@ def line_in(error: BaseException, function: types.FunctionType) -> int | None:
     return frames[0] if frames else None
 
 
-def place_of_print(of: Callable) -> tuple[str, int] | None:
-    """Returns the file and the first line at which a function itself calls the builtin `print`."""
-    function = plain(of)
-    if function is None or "print" not in function.__code__.co_names or "print" in function.__globals__:
-        return None
-    line, starts = function.__code__.co_firstlineno, dict(dis.findlinestarts(function.__code__))
-    for instruction in dis.get_instructions(function.__code__):
-        line = starts.get(instruction.offset) or line
-        if instruction.opname == "LOAD_GLOBAL" and instruction.argval == "print":
-            return function.__code__.co_filename, line
-    return None
-
-
 def _code(tree: ast.FunctionDef, like: types.FunctionType, free: object) -> types.CodeType:
     """Returns the code of a function whose variables `free` belong to one around it."""
     around = ast.FunctionDef("around", arguments([*free]), [tree], [], type_params=[])

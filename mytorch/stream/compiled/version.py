@@ -17,6 +17,7 @@ from ..programs.reachable import Comparison, Place, Reachable
 from ..programs.tracing import Tracer
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
 from .partition import Partition
+from .prints import refused_prints
 from .syntax import is_part
 
 _EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
@@ -57,7 +58,8 @@ class Version:
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
-        with traced(function, args, kwargs, self._reachable.tensors, self._answer, self._numbers) as found:
+        known = self._reachable.tensors
+        with refused_prints(), traced(function, args, kwargs, known, self._answer, self._numbers) as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
                 for value, owner in found.tracer.owners.items()
