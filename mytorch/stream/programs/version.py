@@ -8,6 +8,7 @@ from typing import Any
 
 from ...backends.device import RawArray, device_of
 from ...core.tensor import Tensor
+from .backend import Backend
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
 from .capture import traced
 from .numbers import Numbers
@@ -29,7 +30,8 @@ class Version:
     """
 
     def __init__(
-        self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, numbers: Numbers
+        self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, backend: Backend,
+        numbers: Numbers,
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
@@ -51,7 +53,7 @@ class Version:
         del self._raws, self._numbers
         self._arrays = [raw for _, _, raw, _ in self._owners]
         self._have_arrays = self._comparison()
-        self.partition.optimize(mode)
+        self.partition.optimize(mode, backend)
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
