@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .backends.device import refuse_tracing, thread
+from .stream.compiled.backend import list_backends
 from .stream.compiled.compile import compile, explain, reset
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "explain",
-    "is_compiling", "is_dynamo_compiling", "reset",
+    "is_compiling", "is_dynamo_compiling", "list_backends", "reset",
 ]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ IMPORTS = [
     ("accelerator", "is_available current_accelerator device_count synchronize current_device_index"),
     ("multiprocessing", "get_context set_start_method spawn Process Queue Pool start_processes"),
     ("jit", "script trace export ignore unused is_scripting is_tracing annotate"),
-    ("compiler", "disable is_compiling is_dynamo_compiling compile reset"),
+    ("compiler", "disable is_compiling is_dynamo_compiling compile list_backends reset"),
     ("hub", "load load_state_dict_from_url download_url_to_file"),
     ("func", "vmap grad functional_call"),
     ("version", "__version__ cuda hip"),

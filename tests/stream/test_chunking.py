@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from dataclasses import replace
+from itertools import product
 
 import hypothesis
 import numpy as np
@@ -16,6 +17,7 @@ from mytorch.nn import functional as F
 from mytorch.stream.programs import capture, execution
 from mytorch.stream.programs.checking import Checker
 from mytorch.stream.programs.chunking import run_parts
+from mytorch.stream.programs.crossing import PRICES, STORE
 from mytorch.stream.programs.plan import Plan
 from mytorch.stream.programs.program import leaves
 from mytorch.stream.programs.stage import Builder
@@ -69,8 +71,8 @@ def partly_written(x):
     return y * x, z
 
 
-def in_parts(program, rows, *args):
-    plan = Plan(program)
+def in_parts(program, rows, *args, price=STORE):
+    plan = Plan(program, price)
     for stage in plan.stages:
         check(Builder(stage, rows).program())
     return run_parts(plan, [x.numpy() for x in args], rows, plan.rows)
@@ -105,8 +107,8 @@ def test_the_same_is_computed(name, kernels, optimized):
         assert {stage.number for stage in Plan(program).stages} == levels
     with F.use_fused(False):
         want = function(X)
-        for rows in (3,) if name == "gpt" else (1, 3, 7):
-            assert_same(in_parts(program, rows, X), want)
+        for rows, price in [(3, STORE), (3, 0)] if name == "gpt" else product((1, 3, 7), PRICES):
+            assert_same(in_parts(program, rows, X, price=price), want)
 
 
 @pytest.mark.parametrize("name", [name for name in CAPTURED if name not in ("constants", "in place", "gpt")])
@@ -125,8 +127,9 @@ def test_captured_functions(name):
 @hypothesis.given(
     st.lists(st.sampled_from([(4, 4), (4, 1), (4,), (4, 3, 4), (1, 4), (3, 4, 4)]), min_size=1, max_size=2),
     st.lists(st.lists(st.integers(0, 59), min_size=6, max_size=6), min_size=1, max_size=9),
+    st.sampled_from(PRICES),
 )
-def test_random_programs(shapes, decisions):
+def test_random_programs(shapes, decisions, price):
     def function(*given):
         values = [x.clone() for x in given]
         for numbers in decisions:
@@ -141,10 +144,11 @@ def test_random_programs(shapes, decisions):
     mytorch.manual_seed(1)
     inputs = [mytorch.randn(4, *shapes[0][1:]), *[mytorch.randn(shape) for shape in shapes[1:]]]
     with F.use_fused(False):
-        assert_same(in_parts(capture(function, *inputs), 3, *inputs), function(*inputs))
+        assert_same(in_parts(capture(function, *inputs), 3, *inputs, price=price), function(*inputs))
 
 
-def test_a_training_step():
+@pytest.mark.parametrize("price", PRICES)
+def test_a_training_step(price):
     """Gradients of parts are added up; clipping, steps and random numbers are those of the whole."""
 
     def step_of(model):
@@ -168,7 +172,7 @@ def test_a_training_step():
 
     with F.use_fused(False):
         step, program = step_of(model()), capture(step_of(model()), X)
-        plan, results = Plan(program), []
+        plan, results = Plan(program, price), []
         for run in (step, lambda x: run_parts(plan, [x.numpy()], 2, 7)):
             mytorch.manual_seed(1)
             results.append([run(X) for _ in range(3)])
@@ -219,14 +223,21 @@ def test_the_limit_is_kept(limit, nbytes, idle_loops):
     assert chunked.rows < 1000 and "parts of" in str(chunked)
 
 
+def centred(x):
+    y = (x @ W).exp()
+    return (y * y.mean(0)).sum(1)
+
+
+@pytest.mark.parametrize("price", [STORE, 0])
+@pytest.mark.parametrize("function", [across, centred])
 @pytest.mark.parametrize("rows", [100, 1000])
-def test_the_peak_of_several_stages(rows, idle_loops):
+def test_the_peak_of_several_stages(rows, function, price, idle_loops):
     x = np.ones((1000, 50), np.float32)
     with F.use_fused(False):
-        plan = Plan(capture(across, x))
+        plan = Plan(capture(function, x), price)
         assert {stage.number for stage in plan.stages} == {1, 2, 3}
         needed = measured(lambda: run_parts(plan, [x], rows, 1000))
-    assert plan.peak(rows) == pytest.approx(needed, rel=0.05)
+    assert plan.peak(rows) == pytest.approx(needed, rel=0.05, abs=4_000)  # Python's own objects
 
 
 def test_results_within_a_limit():

@@ -21,6 +21,7 @@ from ..programs.numbers import Numbers
 from ..programs.passes import check_mode
 from ..programs.program import Program
 from ..programs.reachable import KINDS
+from .backend import Backend, check_backend
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs
 from .splitting import Split, split
@@ -44,7 +45,7 @@ class Compiled:
     Args:
         function: the function or module.
         fullgraph: raise where it would be split or run eagerly.
-        mode, dynamic: see `compile`.
+        mode, dynamic, backend: see `compile`.
 
     Attributes:
         history: for each capture what made it necessary, and what came of it, the version or text. Parts of
@@ -56,15 +57,16 @@ class Compiled:
 
     def __init__(
         self, function: Callable, fullgraph: bool = False, mode: str | None = None,
-        dynamic: bool | None = None,
+        dynamic: bool | None = None, backend: Backend = "inductor",
     ):  # fmt: skip
         functools.update_wrapper(self, function, updated=())
         self._function, self._fullgraph, self._mode, self._dynamic = function, fullgraph, mode, dynamic
+        self._backend = backend
         _functions.add(self)
         self.reset()
 
     def __reduce__(self) -> tuple:
-        given = self._function, self._fullgraph, self._mode, self._dynamic
+        given = self._function, self._fullgraph, self._mode, self._dynamic, self._backend
         return Compiled, given  # copies capture for themselves
 
     def reset(self) -> None:
@@ -136,7 +138,7 @@ class Compiled:
         """Returns a new version, or why there is none."""
 
         def capture(inputs: Numbers) -> Version:
-            return Version(self._function, args, kwargs, raws, self._mode, inputs)
+            return Version(self._function, args, kwargs, raws, self._mode, self._backend, inputs)
 
         try:
             version = self._numbers.captured(capture, numbers)
@@ -155,7 +157,7 @@ class Compiled:
     def _uncaptured(self, error: Exception, reason: str, key: tuple, args: tuple, kwargs: dict) -> Any:
         """Returns what a function does that can't be captured: split from now on, or eagerly for these
         arguments; unless that raises such an error, too, which then is the function's own."""
-        make = functools.partial(Compiled, mode=self._mode, dynamic=self._dynamic)
+        make = functools.partial(Compiled, mode=self._mode, dynamic=self._dynamic, backend=self._backend)
         made = split(self._function, error, make)
         place = _place(error, self._function)
         outcome = f"runs eagerly for these arguments: {place}: {error}"
@@ -224,14 +226,12 @@ class OptimizedModule(Module):
 
     Args:
         module: it is called with its hooks.
-        fullgraph, mode, dynamic: see `compile`.
+        others: fullgraph, mode, dynamic and backend, see `compile`.
     """
 
-    def __init__(
-        self, module: Module, fullgraph: bool = False, mode: str | None = None, dynamic: bool | None = None
-    ):  # fmt: skip
+    def __init__(self, module: Module, *others: Any):
         super().__init__()
-        self.__dict__["forward"] = Compiled(module, fullgraph, mode, dynamic)
+        self.__dict__["forward"] = Compiled(module, *others)
         self._orig_mod = module
 
     def __getattr__(self, name: str) -> Any:
@@ -249,7 +249,7 @@ class OptimizedModule(Module):
 
 def compile(
     model: Callable | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
-    backend: str | Callable = "inductor", mode: str | None = None, options: dict | None = None,
+    backend: str | Callable | None = "inductor", mode: str | None = None, options: dict | None = None,
     disable: bool = False,
 ) -> Any:  # fmt: skip
     """Returns a function or module that is captured as a program when it is called, and runs as that.
@@ -272,12 +272,17 @@ def compile(
         dynamic: which numbers are inputs of programs: None for those that were seen to change, True for these
             and all among the arguments, False for none, each value of which is captured. Shapes are constants
             in any case, but with True captures for other shapes don't count towards the eight.
-        backend, options, other modes: for code written for PyTorch, without effect.
+        backend: "eager" and "aot_eager" run programs as they were captured, without passes and loops: is it
+            the capture, or the compiler, that is wrong? A function is called as `backend(program, inputs)`
+            when a captured part runs for the first time, and returns the function of inputs that runs in
+            place of the program. It doesn't get backward programs of their own, as a module's, which run as
+            always. None is "inductor". See `compiler.list_backends`.
+        options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 
     Raises:
-        RuntimeError: an unknown mode. When called: fullgraph, and the function can't be captured; it names
-            the line.
+        RuntimeError: an unknown mode or backend. When called: fullgraph, and the function can't be captured;
+            it names the line.
 
     >>> @mytorch.compile
     ... def norm(x):
@@ -286,13 +291,17 @@ def compile(
     tensor([0.60000 0.80000])
     """
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, disable=disable)
+        named = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode}
+        return functools.partial(compile, **named, disable=disable)
     if not callable(model):
         raise TypeError(f"compile(): expected a function or a module, got {type(model).__name__}")
     if disable or isinstance(model, (Compiled, OptimizedModule)):
         return model
     check_mode(mode)
-    return (OptimizedModule if isinstance(model, Module) else Compiled)(model, fullgraph, mode, dynamic)
+    backend = "inductor" if backend is None else backend
+    check_backend(backend)
+    made = OptimizedModule if isinstance(model, Module) else Compiled
+    return made(model, fullgraph, mode, dynamic, backend)
 
 
 def reset() -> None:

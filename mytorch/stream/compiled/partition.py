@@ -20,6 +20,7 @@ from ..programs.nested import mapped
 from ..programs.number import Number
 from ..programs.on_gpu import Graphed
 from ..programs.program import Program
+from .backend import Backend, BackendFunction
 
 
 @dataclass
@@ -85,22 +86,29 @@ class Partition:
                 gives_lazy=True, device=whole.device,
             )  # fmt: skip
 
-    def optimize(self, mode: str | None = None) -> None:
+    def optimize(self, mode: str | None = None, backend: Backend = "inductor") -> None:
         """Runs all passes over both programs; see `Program.optimized`.
+
+        With other backends than "inductor" the forward program stays as it was captured. One that is a
+        function doesn't get the backward program, which may take what only kernels understand.
 
         With "reduce-overhead" a forward program on a GPU without a backward pass, which would need what the
         next call overwrites, becomes a CUDA graph.
         """
-        self.forward = self.forward.optimized(mode)
-        if mode == "reduce-overhead" and self.forward.device is not CPU:
+        is_default = backend == "inductor"
+        if is_default:
+            self.forward = self.forward.optimized(mode)
+        if is_default and mode == "reduce-overhead" and self.forward.device is not CPU:
             self.graph = "no CUDA graph: its backward pass comes later"
             if self.backward is None:
                 self.graph = self.forward._run = Graphed(self.forward)
-        if self.backward is not None:
+        if self.backward is not None and (is_default or callable(backend)):
             self.backward = self.backward.optimized(mode)
         changed = self.forward.changed_storages()
         self._written = [k for k, x in enumerate(self.forward.inputs) if x in changed]
         self._run = self.forward.executable().__call__  # bound: a tenth of a microsecond less
+        if callable(backend):
+            self._run = BackendFunction(self.forward, backend)
 
     def __call__(self, tensors: Sequence[object], raws: Sequence[RawArray]) -> Any:
         """Runs the forward program on tensors, and their arrays, and records it."""

@@ -15,6 +15,7 @@ from ..programs.numbers import Numbers
 from ..programs.program import fits
 from ..programs.reachable import Comparison, Place, Reachable
 from ..programs.tracing import Tracer
+from .backend import Backend
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
 from .partition import Partition
 from .prints import refused_prints
@@ -32,7 +33,8 @@ class Version:
     """
 
     def __init__(
-        self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, numbers: Numbers
+        self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, backend: Backend,
+        numbers: Numbers,
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
@@ -54,7 +56,7 @@ class Version:
         del self._raws, self._numbers
         self._arrays = [raw for _, _, raw, _ in self._owners]
         self._have_arrays = self._comparison()
-        self.partition.optimize(mode)
+        self.partition.optimize(mode, backend)
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:

@@ -11,12 +11,14 @@ import numpy as np
 from ...backends.device import RawArray
 from ...core.op import as_raw
 from ...core.tensor import Tensor, from_raw, raw_of
+from .crossing import PRICES
 from .cutting import scaled
-from .memory import size_text
+from .memory import Memory, size_text
 from .plan import Plan
 from .program import Program, Value, fits, mapped
 from .stage import Stage
 
+PARTS = 64  # the time of calling that many programs is small beside that of what they do
 _UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -24,8 +26,19 @@ class Chunked:
     """A program that runs part by part of the batch.
 
     Instructions that treat the rows of the batch by themselves run in loops over parts of it; sums over the
-    batch are added up. The others run between the loops, on whole arrays, which the loops store. A later loop
-    computes again what an earlier one had computed and didn't store.
+    batch are added up. The others run between the loops, on whole arrays, which the loops store.
+
+    What a later loop takes of an earlier one is stored, too, or computed again. Four plans are tried, and the
+    first one that needs at most 64 parts is taken; if there is none, the one with the smallest peak:
+
+    1. All that a later loop takes is stored: nothing is computed twice.
+    2. Cheap chains of elementwise functions are computed again, from what is smaller; results of products,
+       kernels (attention, convolutions) and sorts, and what is small, are stored.
+    3. Products run again, too, where a narrower value before them can be stored.
+    4. All is computed again, from the inputs and the whole arrays, if these aren't larger.
+
+    In 2 to 4 it is a minimum cut of the graph: see `crossing`. What kernels save for their vjps can't be
+    stored; these kernels run again in any case.
 
     Args:
         program: its first input's first dim is the batch, and that of all inputs of this length.
@@ -47,10 +60,16 @@ class Chunked:
         self.rows, self.peak = plan.rows, self._whole.memory().peak
         if self.peak <= limit:
             return
-        self._whole, smallest = None, plan.peak(1)
-        if smallest > limit:
-            least = size_text(smallest)
-            raise ValueError(f"{self.name}: a row at a time needs {least}, the limit is {memory}")
+        if not plan.cuts:
+            needed = _described(self._whole.memory(), memory)
+            raise ValueError(
+                f"{self.name}: no instruction can be cut along the batch; the whole needs {needed}"
+            )
+        self._whole, rows = None, -(-plan.rows // PARTS)
+        self._plan = plan = _chosen(plan, rows, limit)
+        if plan.peak(1) > limit:
+            needed = _described(max(plan.memories(1), key=lambda memory: memory.peak), memory)
+            raise ValueError(f"{self.name}: a row at a time needs {needed}")
         low, high = 1, plan.rows + 1  # binary search: `low` rows fit, `high` don't
         while high - low > 1:
             middle = (low + high) // 2
@@ -64,8 +83,11 @@ class Chunked:
         if self._whole is not None:
             return str(self._whole)
         lines = [f"{self.name}: parts of {self.rows} of {plan.rows} rows, peak {size_text(self.peak)}"]
-        for stage in plan.stages:
+        for stage, alive in zip(plan.stages, plan.crossings(), strict=True):
             lines += ["for each part:"] * stage.is_loop + [str(stage.program(self.rows))]
+            if alive and stage is not plan.stages[-1]:
+                values = ", ".join([f"{x.described()} ({size_text(n)})" for x, n in alive.items()])
+                lines.append(f"stored, {size_text(sum(alive.values()))}: {values}")
         return "\n".join(lines)
 
     def __call__(self, *tensors: Tensor | RawArray) -> Any:
@@ -79,6 +101,30 @@ class Chunked:
             given = ", ".join(f"{x.dtype}{list(x.shape)}" for x in raws)
             raise ValueError(f"{self.name}: expected {wanted}, got {given}")
         return run_parts(self._plan, raws, self.rows, self._plan.rows)
+
+
+def _chosen(plan: Plan, rows: int, limit: float) -> Plan:
+    """Returns the first plan that parts of some rows fit with; else the one with the smallest peak.
+
+    Args:
+        plan: the one that stores all.
+    """
+    plans = [plan]
+    for price in PRICES:
+        if price != plan.price:
+            plans.append(Plan(plan.program, price))
+        if plans[-1].peak(rows) <= limit:
+            return plans[-1]
+    return min(plans, key=lambda plan: plan.peak(1))
+
+
+def _described(needed: Memory, limit: int | str) -> str:
+    """Returns the peak, where it is, and the largest that is alive there."""
+    at = str(needed.instruction).partition("\n")[0]
+    held = [f"{x.value.described()} ({size_text(x.nbytes)})" for x in needed.held[:3]]
+    rest = [f"{len(needed.held) - 3} others"] if needed.held[3:] else []
+    alive = ", ".join([*held, *rest])
+    return f"{size_text(needed.peak)}, the limit is {limit}; at {at} these are alive: {alive}"
 
 
 def run_parts(plan: Plan, raws: list[RawArray], now: int, rows: int) -> Any:

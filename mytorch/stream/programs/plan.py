@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from ...backends.device import CPU
+from .crossing import STORE, crossing
 from .cutting import Cut, cut_of
-from .memory import memory_of, nbytes_of
+from .memory import Held, Memory, memory_of, nbytes_of
 from .passes import (
     fold_constants,
     fold_views,
@@ -21,18 +24,27 @@ _PASSES = fold_views, functionalize, fold_constants, merge_common_subexpressions
 class Plan:
     """The stages of a program: those of even numbers run once, those of odd ones in a loop over parts.
 
+    What a whole-array stage takes of a loop is stored. What a later loop takes of an earlier one is stored,
+    or computed again from other values: `crossing` chooses by the price.
+
+    Args:
+        program: see `Chunked`.
+        price: of computing again, compared with the memory of what is stored, one of `crossing.PRICES`.
+
     Attributes:
         rows: of the batch.
         stages: in the order in which they run.
+        stored: the values of loops that are stored as a whole, with the dims along which they are cut.
+        until: the number of the last stage whose instructions take a value, unless they run again later.
         last: the number of the last stage that uses a value.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, price: int = STORE):
         if program.device is not CPU:
             raise NotImplementedError(f"{program.name} is on {program.device}; only the CPU's run in parts")
         for step in _PASSES:
             program = step(program)
-        self.program, self.bases = program, program.bases()
+        self.program, self.bases, self.price = program, program.bases(), price
         self.makers = {y: i for i in program.instructions for y in i.outputs}
         self.changed = {self.bases.get(x, x) for x in program.changed_storages()}
         if self.changed & {*program.inputs}:
@@ -49,15 +61,19 @@ class Plan:
         self.levels: dict[Instruction, int] = {}
         self._writes: dict[Value, list[int]] = {}
         self._assign_levels()
+        self.until: dict[Value, int] = {}
+        for i in self.program.instructions:
+            self.until |= {x: max(self.levels[i], self.until.get(x, 0)) for x in (*i.inputs(), *i.outputs)}
+        self.until |= dict.fromkeys(self.program.results(), 1 + max(self.levels.values(), default=0))
         self.stored = {x: dim for x in self.program.results() if (dim := self.dim_of(x)) is not None}
         for i in self.program.instructions:
             if i not in self.cuts:
                 self.stored |= {x: d for x in i.inputs() if (d := self.dim_of(x)) is not None}
-        while True:
-            before = len(self.stored)
-            self.stages = [self._stage(k) for k in range(max(self.levels.values(), default=0) + 1)]
-            if len(self.stored) == before:
-                break
+        before = -1
+        while len(self.stored) > before:  # what a later loop wants stored, earlier ones may want from others
+            before, self.stages = len(self.stored), []
+            for number in range(max(self.levels.values(), default=0) + 1):
+                self.stages.append(self._loop(number) if number % 2 else self._once(number))
         opaque = [self.makers[x] for x in self.stored if x.dtype.kind == "O"]
         self._uncut |= {*opaque}
         self._find_outputs()
@@ -114,36 +130,54 @@ class Plan:
         found = {y: [dims[x] for x in like if x.shape == y.shape] for y in i.outputs}
         return {y: same[0] for y, same in found.items() if same}
 
-    def _stage(self, number: int) -> Stage:
-        """Returns a stage; adds to `stored` what it can't compute again, as it has been written to since."""
-        own = [i for i in self.program.instructions if self.levels[i] == number]
+    def _once(self, number: int) -> Stage:
         stage = Stage(self.program, self.rows, number, self.cuts, self.bases)
-        if not stage.is_loop:
-            stage.instructions, inside = own, {y for i in own for y in i.outputs}
-            taken = [*[x for i in own for x in i.inputs()], *[x for i in own for x in i.written]]
-            stage.inputs = {(x, None): None for x in taken if x not in inside}
-            return stage
-        waiting = [i for i in own if any([isinstance(d, str) or y in self.stored
-                   for y, d in zip(i.outputs, self.cuts[i].results, strict=True)])]  # fmt: skip
-        needed: set[Instruction] = set()
+        stage.instructions = own = [i for i in self.program.instructions if self.levels[i] == number]
+        inside = {y for i in own for y in i.outputs}
+        taken = [*[x for i in own for x in i.inputs()], *[x for i in own for x in i.written]]
+        stage.inputs = {(x, None): None for x in taken if x not in inside}
+        return stage
+
+    def _loop(self, number: int) -> Stage:
+        """Returns a loop; adds to `stored` what it takes of earlier loops and doesn't compute again."""
+
+        def is_own(x: Value) -> bool:
+            return self.dim_of(x) is not None and self.levels[self.makers[x]] == number
+
+        def is_made(x: Value) -> bool:
+            return is_own(x) or (self.dim_of(x) is not None and x not in self.stored)
+
+        stage = Stage(self.program, self.rows, number, self.cuts, self.bases)
+        own = [i for i in self.program.instructions if self.levels[i] == number]
+        last = [i for i in own if any([isinstance(d, str) or y in self.stored
+                for y, d in zip(i.outputs, self.cuts[i].results, strict=True)])]  # fmt: skip
+        wanted = [x for x, _ in self._needed(last, is_own)[1] if self.dim_of(x) is not None]
+        ran = {i for other in self.stages for i in other.instructions}
+        self.stored |= {x: self.dim_of(x) for x in crossing(self, number, wanted, ran)}
+        needed, stage.inputs = self._needed(last, is_made)
+        stage.instructions = [i for i in self.program.instructions if i in needed]
+        return stage
+
+    def _needed(
+        self, last: Iterable[Instruction], is_made: Callable[[Value], bool]
+    ) -> tuple[set[Instruction], dict[tuple[Value, int | None], None]]:
+        """Returns what runs in a loop so that the last ones can, and what these instructions are given."""
+        needed, given, waiting = set(), {}, [*last]
         while waiting:
             i = waiting.pop()
             if i in needed:
                 continue
             needed.add(i)
             for x in i.inputs():
-                maker = self.makers.get(x)
-                is_part = self.dim_of(x) is not None
-                if is_part and self.levels[maker] < number and self._is_stale(maker, number):
-                    self.stored[x] = self.dim_of(x)
-                if is_part and (self.levels[maker] == number or x not in self.stored):
-                    waiting.append(maker)
+                if is_made(x):
+                    waiting.append(self.makers[x])
                 else:
-                    stage.inputs[x, self.cuts[i].operands.get(x)] = None
-        stage.instructions = [i for i in self.program.instructions if i in needed]
-        return stage
+                    given[x, self.cuts[i].operands.get(x)] = None
+        return needed, given
 
-    def _is_stale(self, i: Instruction, number: int) -> bool:
+    def is_stale(self, i: Instruction, number: int) -> bool:
+        """Returns whether what an instruction takes is written to before a stage, so that it can't run there
+        again."""
         levels = [w for x in i.inputs() for w in self._writes.get(self.bases[x], ())]
         return any([self.levels[i] < w < number for w in levels])
 
@@ -155,7 +189,8 @@ class Plan:
                 for y in i.outputs:
                     if stage.is_loop:
                         kind = self._result_of(y)
-                        if self.levels[i] == stage.number and (y in self.stored or isinstance(kind, str)):
+                        is_taken = y in self.stored and y in later | results
+                        if self.levels[i] == stage.number and (is_taken or isinstance(kind, str)):
                             stage.outputs[y] = kind
                     elif y in later | results:
                         stage.outputs[y] = None
@@ -172,16 +207,32 @@ class Plan:
 
     def peak(self, now: int) -> int:
         """Returns the bytes of what is made, at the most at a time, in parts of `now` rows."""
-        peak, sizes = 0, {}  # what is held, with the bytes of each
+        return max([memory.peak for memory in self.memories(now)], default=0)
+
+    def memories(self, now: int) -> list[Memory]:
+        """Returns the memory of each stage in parts of `now` rows, with that of what crosses it."""
+        found, alive = [], {}
+        for stage, after in zip(self.stages, self.crossings(), strict=True):
+            made = {self._holder(y) for y in stage.outputs if stage.is_loop} - alive.keys() - {None}
+            memory = memory_of(stage.program(min(now, self.rows)))
+            others = [Held(y, nbytes_of(y), self.makers[y].name) for y in (*alive, *made)]
+            held = sorted([*memory.held, *others], key=lambda x: -x.nbytes)
+            peak = memory.peak + sum([x.nbytes for x in others])
+            found.append(memory._replace(peak=peak, held=held))
+            alive = after
+        return found
+
+    def crossings(self) -> list[dict[Value, int]]:
+        """Returns for each stage what was made and is alive after it, with the bytes; `.grad`s stay alive."""
+        found, alive = [], {}
         for stage in self.stages:
-            made = {self._holder(y) for y in stage.outputs} - sizes.keys() - {None}
-            alive = sum(sizes.values()) + sum([nbytes_of(y) for y in made if stage.is_loop])
-            peak = max(peak, alive + memory_of(stage.program(min(now, self.rows))).peak)
-            grads = {y for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs}
-            sizes |= {y: nbytes_of(y) for y in made | grads}
+            made = {y: None for y in map(self._holder, stage.outputs) if y is not None}
+            made |= {y: None for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs}
+            alive = alive | {y: nbytes_of(y) for y in made}
             used = {self._holder(x) for x, last in self.last.items() if last > stage.number}
-            sizes = {y: n for y, n in sizes.items() if y in used or self.makers[y].name == "host.set_grad"}
-        return peak
+            alive = {y: n for y, n in alive.items() if y in used or self.makers[y].name == "host.set_grad"}
+            found.append(alive)
+        return found
 
     def _holder(self, x: Value) -> Value | None:
         """Returns the array in whose memory a value lies that a stage has made; None if it was given."""
