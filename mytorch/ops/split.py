@@ -215,7 +215,7 @@ def joined(parts: Sequence[RawArray], dim: int, new_dim: bool = False) -> np.nda
         return None
     whole, owner = as_strided(first, shape, strides), owner_of(first)  # not looked into before it is checked
     for part, cut in zip(parts, cuts, strict=True):
-        if owner_of(part) is not owner or _layout(part) != _layout(whole[(slice(None),) * dim + (cut,)]):
+        if owner_of(part) is not owner or _layout(part) != _layout(whole[(slice(None),) * dim + (cut, ...)]):
             return None
     return whole
 
