@@ -152,9 +152,7 @@ class Lowering(Tracer):
 
     def __init__(self, program: Program, contiguous: Collection[Value]):
         super().__init__(CPU, None)
-        values = *program.inputs, *program.state, *program.constants
-        self._first = 1 + max([y.number for i in program.instructions for y in i.outputs], default=0)
-        self._first += len(values)
+        self._first = program.next_number()
         self._known: dict[Value, MetaArray] = {}
         arrays = [x for x in program.inputs if x.dtype.kind != "O"]
         self._given = {*program.state, *[x for x in arrays if not x.is_c_order]}

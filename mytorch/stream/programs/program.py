@@ -259,6 +259,11 @@ class Program:
         calls = ("host.grad", "host.set_grad")
         return [value for i in self.instructions if i.name in calls for value in i.outputs]
 
+    def next_number(self) -> int:
+        """Returns a number that no value has, nor any after it."""
+        made = [y for i in self.instructions for y in i.outputs]
+        return 1 + max([x.number for x in (*self.inputs, *self.state, *self.constants, *made)], default=-1)
+
     def uses(self) -> dict[Value, list[Instruction]]:
         """Returns the instructions that take each value."""
         found: dict[Value, list[Instruction]] = {}

@@ -17,10 +17,7 @@ def remove_dead_code(program: Program) -> Program:
     needed = {value.storage for value in [*program.results(), *given]} | {*program.results()}
     kept = []
     for instruction in reversed(program.instructions):
-        touched = {value.storage for value in instruction.outputs} | {*instruction.written}
-        if instruction.outputs and not instruction.written:
-            touched -= given  # a view of a parameter changes nothing
-            touched |= {value for value in instruction.outputs if value in needed}
+        touched = {*instruction.outputs, *instruction.written}  # a view that nothing takes changes nothing
         if needed.isdisjoint(touched) and not (instruction.is_host and instruction.name != "host.grad"):
             continue
         if instruction.name == "kernel.vjp":

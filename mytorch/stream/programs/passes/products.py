@@ -15,8 +15,7 @@ def transpose_products(program: Program) -> Program:
     """Returns the program with such products of matrices, as gradients of weights are: BLAS reads transposed
     matrices without a copy, and the result is in C order."""
     uses, results = program.uses(), {*program.results()}
-    number = 1 + max([y.number for i in program.instructions for y in i.outputs], default=-1)
-    number = max([number, *[x.number + 1 for x in (*program.inputs, *program.state, *program.constants)]])
+    number = program.next_number()
     transposed = {i.outputs[0]: i.args[0] for i in program.instructions if i.name == ".T"}
     same: dict[Value, Value] = {}
     kept = []

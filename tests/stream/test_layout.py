@@ -1,0 +1,77 @@
+"""Elementwise functions run in the order in which arrays lie in memory; results have eager's strides."""
+
+import numpy as np
+import pytest
+
+import mytorch
+from mytorch import capture
+from mytorch.stream.programs.nested import leaves
+
+
+def halves_of_a_transpose(x, y):
+    z = (x.t() * 2).tanh()
+    return z[:2], z.t()[1:].exp()
+
+
+def written_afterwards(x, y):
+    z = (x.t() * 2).tanh()
+    z[0] += 1
+    return z, (z * 3).exp()
+
+
+def of_a_copy_written_before(x, y):
+    z = (x.t() * 2).contiguous()
+    z.add_(y.sum())
+    return (z.t() * 2).tanh()
+
+
+CASES = {
+    "a transpose": lambda x, y: (x.t() * 2).tanh(),
+    "two": lambda x, y: (x.t() * y.t() + 1).exp(),
+    "rows are broadcast": lambda x, y: (x.t() * 2 + y[:, 0]).tanh(),
+    "columns are broadcast": lambda x, y: (x.t() * 2 + y[0, :, None]).tanh(),
+    "comparisons": lambda x, y: mytorch.where(x.t() > y.t(), x.t() * 2, y.t() - 1),
+    "another dtype": lambda x, y: (x.t() > 0) & (y.t() < 0),
+    "halves": halves_of_a_transpose,
+    "written afterwards": written_afterwards,
+    "a copy, written before": of_a_copy_written_before,
+    "both orders": lambda x, y: (x.t() * 2 + y.reshape(5, 4)).tanh(),
+    "into a product": lambda x, y: (x.t() * 2).tanh() @ y,
+    "sums of rows": lambda x, y: (x.t() * 2).tanh().sum(1),
+    "sums of columns": lambda x, y: (x.t() * 2).tanh().sum(0),
+    "another order of dims": lambda x, y: ((x[None] * y[:, None]).permute(2, 0, 1) * 2).tanh(),
+    "an order within": lambda x, y: ((x[None] * y[:, None]).transpose(0, 1) * 2).tanh() + 1,
+    "a dim of one": lambda x, y: (x[None].permute(2, 1, 0) * 2).tanh(),
+    "a step": lambda x, y: (x.t()[::2] * 2).tanh(),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_strides_are_eagers(name):
+    mytorch.manual_seed(0)
+    x, y = mytorch.randn(4, 5), mytorch.randn(4, 5)
+    program = capture(CASES[name], x, y).optimized()
+    for got, want in zip(leaves(program(x, y)), leaves(CASES[name](x, y)), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-6, 1e-6)
+        assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+
+
+def instructions(function, *examples):
+    return [i.name for i in capture(function, *examples).optimized().instructions]
+
+
+def test_a_chain_over_a_transpose_is_one_loop_over_the_array():
+    x, y = mytorch.randn(4, 5), mytorch.randn(5)
+    assert instructions(lambda x: (x.t() * 2).tanh() + 1, x) == ["loop", ".T"]
+    text = str(capture(lambda x, y: (x.t() * 2).tanh() + y[:, None], x, y).optimized())
+    assert "loop over 4 rows of 5" in text
+
+
+def test_a_transpose_in_a_loop_over_c_order_is_read_there():
+    x, y = mytorch.randn(4, 5), mytorch.randn(5, 4)
+    assert instructions(lambda x, y: ((x.t() * 2).tanh() + y).exp(), x, y) == [".T", "loop"]
+
+
+def test_a_product_of_which_the_transpose_is_taken_keeps_its_order():
+    x = mytorch.randn(4, 4)
+    assert instructions(lambda x: (x @ x).t().tanh() * 2, x) == ["matmul", "loop", ".T"]
