@@ -26,7 +26,7 @@ ROWS = 8 if HAS_WIDE else 4  # of a tile, whose sums are in eight registers of 5
 
 def packed(x: np.ndarray) -> np.ndarray:
     """Returns the panels of a float32 matrix (k, n), (n / 16, k, 16), zeros behind the last column."""
-    panels = np.empty((-(-x.shape[1] // COUNT), x.shape[0], COUNT), np.float32)
+    panels = np.empty((-(-x.shape[1] // COUNT), x.shape[0], COUNT), np.float32, like=x)
     _pack(x, panels)
     return panels
 

@@ -43,6 +43,10 @@ KERNELS = {
     "gelu": ([(300, 64)], F.gelu),
     "swiglu": ([(300, 128)], F.swiglu),
     "geglu": ([(300, 128)], F.geglu),
+    "lstm_steps": (
+        [(90, 64), (10, 16), (10, 16), (64, 16)],
+        lambda x, h, c, w: F.lstm_steps(x, h, c, w, None, (10,) * 8 + (5, 5), True),
+    ),
     "matmul": ([(7, 100, 64), (64, 80)], mytorch.matmul),
 }  # fmt: skip
 

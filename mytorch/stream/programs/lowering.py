@@ -46,7 +46,7 @@ from .tracing_array import TracingArray
 # Kernels whose Python looks at no elements, and makes arrays with `like=`.
 LOWERED = (
     "linear", "linear_activation", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "self_attention",
-    "scaled_dot_product_attention", "gelu", "swiglu", "geglu",
+    "scaled_dot_product_attention", "gelu", "swiglu", "geglu", "lstm_steps",
 )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ class Lowering(Tracer):
         if isinstance(x, Address):
             storage = x.array.storage
             return Pointer(self._storages[id(storage)], x - storage.start)
-        if is_raw(x) and x.size:
+        if is_raw(x) and x.flags.writeable and x.size:
             raise NotImplementedError("a kernel makes an array without `like=`")
         if isinstance(x, int) and x >= 1 << 63:
             raise NotImplementedError("a kernel computes an address")

@@ -103,7 +103,7 @@ def _normalize(
         dy, dtotal = contiguous(dy, matrix), contiguous(dtotal, matrix)
         dx = np.empty_like(total)
         chunks = min(max(matrix[0] // _ROWS_OF_CHUNK, 1), _MOST_CHUNKS)
-        partials = np.zeros((chunks, 2, n), SINGLE, like=x)
+        partials = np.zeros((chunks, 2, n), SINGLE, like=total)
         _backward(dy, dtotal, total, scale, mean, rstd, centred, partials, dx)
         dweight, dbias = partials.sum(0).reshape(2, *normalized_shape)
         return dx.reshape(shape), None, dweight if has_weight else None, dbias if has_bias else None

@@ -106,15 +106,16 @@ def _lstm_steps(
     if weight_hr is not None or weight_hh.size > LARGEST:
         raise Unsupported("the kernel is for LSTMs without a projection, of a hidden size of at most 362")
     steps = np.array([(s.start, s.stop) for s in step_rows(batch_sizes, reverse)])
+    steps.flags.writeable = False  # the same in each run of a program
     part = max(1, -(-len(hx) // get_num_threads()))
-    gates = np.ascontiguousarray(gates)
-    flat, (y, h, c) = result_of_steps(len(gates), hx, cx)
+    gates, rows = np.ascontiguousarray(gates, like=gates), len(gates)
+    flat, (y, h, c) = result_of_steps(rows, hx, cx)
     acts = np.empty_like(gates)
     before, c_before, tanh_c = (np.empty_like(y) for _ in range(3))
     _forward(gates, packed(weight_hh.T), steps, part, y, h, c, acts, before, c_before, tanh_c)
 
     def vjp(g):
-        dy, dh, dc = split_raw_steps(np.ascontiguousarray(g), len(gates), hx, cx)
+        dy, dh, dc = split_raw_steps(np.ascontiguousarray(g, like=g), rows, hx, cx)
         dh, dc, d_gates = dh.copy(), dc.copy(), np.empty_like(acts)
         _backward(acts, c_before, tanh_c, packed(weight_hh), steps, part, dy, dh, dc, d_gates)
         weight_grad = LazyGrad(
