@@ -153,15 +153,15 @@ def _one_at_a_time(compile: Callable, lock: Path) -> Callable:
 
 def _stamp(path: str) -> str:
     """Returns a hash of all sources that a kernel may be compiled from: those beside it, and ours."""
-    ours = Path(__file__).parents[1] / "nn" / "fused_ops" / "numba"
-    return (_sources(ours) + _sources(Path(path).parent)).hex()
+    here = Path(__file__).parent
+    folders = here, here.parent / "nn" / "fused_ops" / "numba", Path(path).parent
+    return b"".join(map(_sources, folders)).hex()
 
 
 @functools.cache
 def _sources(folder: Path) -> bytes:
-    """Returns a hash of the Python files in a folder, and of this one."""
-    sources = [Path(__file__), *sorted(folder.glob("*.py"))]
-    return hashlib.sha256(b"".join([source.read_bytes() for source in sources])).digest()
+    """Returns a hash of the Python files in a folder."""
+    return hashlib.sha256(b"".join([source.read_bytes() for source in sorted(folder.glob("*.py"))])).digest()
 
 
 class _Compilations(event.Listener):

@@ -1,5 +1,6 @@
 """
-Products of small matrices in compiled loops, a tile of 16 columns and a few rows in registers at a time.
+Products of small matrices in compiled loops, a tile of a few rows and 16 or 32 columns in registers at
+a time.
 
 OpenBLAS packs its operands in each call, which takes as long as a small product. Here a matrix is read as it
 lies, or is packed once and multiplied many times, as that of a recurrent layer in each step.
@@ -21,7 +22,7 @@ from .lanes import COUNT, fma, load, repeated, splat, store
 ZERO = np.float32(0)
 LINE = 4 * COUNT  # bytes of a row of a panel
 HAS_WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
-ROWS = 8 if HAS_WIDE else 4  # of a tile, whose sums are in eight registers of 512 bits or of 256
+ROWS, PANELS = (8, 2) if HAS_WIDE else (4, 1)  # of a tile: its sums are in 16 of 32 registers, or in 8 of 16
 
 
 def packed(x: np.ndarray) -> np.ndarray:
@@ -62,12 +63,13 @@ def multiply(alpha, x, w, beta, y, rows, k, panels):
         beta: 0 or 1; with 0 y isn't read.
         y: (address, bytes from row to row) of (rows, 16 panels).
     """
-    for p in range(panels):
+    for p in range(0, panels, PANELS):
+        panel, out, beyond = w[0] + p * w[2], y[0] + p * LINE, w[2] if p + 1 < panels else 0
         for i in range(0, rows, ROWS):
             if ROWS == 8:
-                eight_rows(alpha, x, w[0] + p * w[2], w[1], beta, y[0] + p * LINE, y[1], i, rows - 1, k)
+                eight_rows(alpha, x, panel, w[1], beyond, beta, out, y[1], i, rows - 1, k)
             else:
-                four_rows(alpha, x, w[0] + p * w[2], w[1], beta, y[0] + p * LINE, y[1], i, rows - 1, k)
+                four_rows(alpha, x, panel, w[1], beta, out, y[1], i, rows - 1, k)
 
 
 @device
@@ -105,19 +107,29 @@ def four_rows(alpha, x, w, step, beta, y, y_step, i, last, k):
 
 
 @routine
-def eight_rows(alpha, x, w, step, beta, y, y_step, i, last, k):
-    """Rows i to i + 7 of the product with a panel."""
+def eight_rows(alpha, x, w, step, beyond, beta, y, y_step, i, last, k):
+    """Rows i to i + 7 of the product with a panel and that `beyond` bytes behind it; 0: with one panel."""
     (a, b, c, d), (e, f, g, h) = _four(x[0], x[1], i, last), _four(x[0], x[1], i + 4, last)
     p, q, r, s = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
     t, u, v, z = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+    p2, q2, r2, s2 = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+    t2, u2, v2, z2 = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
     for j in range(k):
-        row, at = load(w + step * j), x[2] * j
-        p, q = fma(repeated(a + at), row, p), fma(repeated(b + at), row, q)
-        r, s = fma(repeated(c + at), row, r), fma(repeated(d + at), row, s)
-        t, u = fma(repeated(e + at), row, t), fma(repeated(f + at), row, u)
-        v, z = fma(repeated(g + at), row, v), fma(repeated(h + at), row, z)
+        row, row2, at = load(w + step * j), load(w + beyond + step * j), x[2] * j
+        p, p2 = fma(repeated(a + at), row, p), fma(repeated(a + at), row2, p2)
+        q, q2 = fma(repeated(b + at), row, q), fma(repeated(b + at), row2, q2)
+        r, r2 = fma(repeated(c + at), row, r), fma(repeated(c + at), row2, r2)
+        s, s2 = fma(repeated(d + at), row, s), fma(repeated(d + at), row2, s2)
+        t, t2 = fma(repeated(e + at), row, t), fma(repeated(e + at), row2, t2)
+        u, u2 = fma(repeated(f + at), row, u), fma(repeated(f + at), row2, u2)
+        v, v2 = fma(repeated(g + at), row, v), fma(repeated(g + at), row2, v2)
+        z, z2 = fma(repeated(h + at), row, z), fma(repeated(h + at), row2, z2)
     a, b, c, d = _four(y, y_step, i, last)
     _store(alpha, p, q, r, s, beta, a, b, c, d)
+    if beyond:
+        _store(alpha, p2, q2, r2, s2, beta, a + LINE, b + LINE, c + LINE, d + LINE)
     if i + 4 <= last:  # else these are the last row again
         a, b, c, d = _four(y, y_step, i + 4, last)
         _store(alpha, t, u, v, z, beta, a, b, c, d)
+        if beyond:
+            _store(alpha, t2, u2, v2, z2, beta, a + LINE, b + LINE, c + LINE, d + LINE)

@@ -1,9 +1,11 @@
 """The one pool of threads: what it does to its process, to other processes and to other threads."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -236,3 +238,16 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
         [sys.executable, "-W", "always", "-c", KERNEL + code], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "90000.0\n" and "kernels can't be cached" in done.stderr
+
+
+@pytest.mark.parametrize("changed", ["backends/tiles.py", "nn/fused_ops/numba/approximations.py"])
+def test_kernels_are_compiled_anew_when_a_routine_that_they_call_changes(changed, tmp_path, monkeypatch):
+    jit = pytest.importorskip("mytorch.backends.jit")
+    for folder in ("backends", "nn/fused_ops/numba"):
+        shutil.copytree(Path(mytorch.__file__).parent / folder, tmp_path / folder)
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "backends" / "jit.py"))
+    mine = str(tmp_path / "nn" / "fused_ops" / "numba" / "lstm.py")
+    before = jit._stamp(mine)
+    (tmp_path / changed).write_text("changed = True\n")
+    jit._sources.cache_clear()
+    assert jit._stamp(mine) != before

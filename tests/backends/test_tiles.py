@@ -21,11 +21,12 @@ def product_by_tiles(x, panels, y, wide):
     """The same with tiles of four or eight rows, whatever this CPU has."""
     one, zero, k = np.float32(1), np.float32(0), x.shape[1]
     last, a = x.shape[0] - 1, (x.ctypes.data, 4 * k, 4)
-    for p in range(panels.shape[0]):
+    for p in range(0, panels.shape[0], 2 if wide else 1):
         w, out = panels[p].ctypes.data, y.ctypes.data + tiles.LINE * p
+        beyond = tiles.LINE * k if p + 1 < panels.shape[0] else 0
         for i in range(0, x.shape[0], 8 if wide else 4):
             if wide:
-                tiles.eight_rows(one, a, w, tiles.LINE, zero, out, y.strides[0], i, last, k)
+                tiles.eight_rows(one, a, w, tiles.LINE, beyond, zero, out, y.strides[0], i, last, k)
             else:
                 tiles.four_rows(one, a, w, tiles.LINE, zero, out, y.strides[0], i, last, k)
 
@@ -63,7 +64,8 @@ def test_products(rows, k, n):
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("rows", [1, 4, 6, 8, 13])
 def test_both_kinds_of_tiles(wide, rows):
-    x, w = normal(rows, 24), normal(24, 32)
-    y = np.full((rows, 32), np.nan, np.float32)
-    product_by_tiles(x, tiles.packed(w), y, wide)
-    np.testing.assert_allclose(y, x @ w, rtol=1e-5, atol=1e-5)
+    for columns in (16, 32, 48):
+        x, w = normal(rows, 24), normal(24, columns)
+        y = np.full((rows, columns), np.nan, np.float32)
+        product_by_tiles(x, tiles.packed(w), y, wide)
+        np.testing.assert_allclose(y, x @ w, rtol=1e-5, atol=1e-5)

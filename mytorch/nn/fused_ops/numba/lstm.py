@@ -24,16 +24,21 @@ LARGEST = 1 << 19  # elements of weight_hh, which every thread reads in each ste
 
 
 @routine
-def _cells(gates, z, a, c, h, tanh_c):
-    """c = f c + i u and h = o tanh(c) of a sequence; a gets i, f, u and o, functions of gates + z."""
+def _cells(gates, z, a, c_before, c, tanh_c, h, y):
+    """c = f c_before + i u and h = y = o tanh(c) of a sequence; a gets i, f, u and o, functions of gates + z.
+
+    In two loops, each of which has its numbers in registers.
+    """
     n = c.size
     for j in range(n):
-        i, f = sigmoid32(gates[j] + z[j]), sigmoid32(gates[n + j] + z[n + j])
-        u, o = tanh32(gates[2 * n + j] + z[2 * n + j]), sigmoid32(gates[3 * n + j] + z[3 * n + j])
-        c[j] = f * c[j] + i * u
+        a[j], a[n + j] = sigmoid32(gates[j] + z[j]), sigmoid32(gates[n + j] + z[n + j])
+        a[2 * n + j] = tanh32(gates[2 * n + j] + z[2 * n + j])
+        a[3 * n + j] = sigmoid32(gates[3 * n + j] + z[3 * n + j])
+    for j in range(n):
+        c[j] = a[n + j] * c_before[j] + a[j] * a[2 * n + j]
         tanh_c[j] = tanh32(c[j])
-        h[j] = o * tanh_c[j]
-        a[j], a[n + j], a[2 * n + j], a[3 * n + j] = i, f, u, o
+        h[j] = a[3 * n + j] * tanh_c[j]
+        y[j] = h[j]
 
 
 @routine
@@ -54,23 +59,28 @@ def _derivatives(a, c_before, tanh_c, dy, dh, dc, d_gates):
 @kernel
 def _forward(gates, weight, steps, part, y, h, c, acts, before, c_before, tanh_c):
     """Args: `weight` has the panels of (hidden size, 4 hidden size); `steps` has the first row of each and
-    the one behind the last; `part` sequences are a task; h and c hold the first states, and then the last."""
+    the one behind the last; `part` sequences are a task; h and c hold the first states, and then the last;
+    `before` and `c_before` get the states before each step, which the step before writes there."""
     n, width = h.shape[1], COUNT * weight.shape[0]
     for task in prange((h.shape[0] + part - 1) // part):
         wide_registers()
-        first = task * part
+        first, entered = task * part, task * part  # sequences before `entered` have had a step
         z = np.empty((part, width), np.float32)
         for k in range(steps.shape[0]):
             start, last = steps[k, 0], min(first + part, steps[k, 1] - steps[k, 0])
             if last <= first:  # its sequences are shorter
                 continue
-            x, out = (h[first:].ctypes.data, 4 * n, 4), (z.ctypes.data, 4 * width)
+            for b in range(entered, last):
+                before[start + b], c_before[start + b] = h[b], c[b]
+            entered = max(entered, last)
+            x, out = (before[start + first :].ctypes.data, 4 * n, 4), (z.ctypes.data, 4 * width)
             multiply(ONE, x, matrix_of(weight), ZERO, out, last - first, n, weight.shape[0])
+            following = steps[k + 1, 0] if k + 1 < steps.shape[0] else 0
+            end = steps[k + 1, 1] - following if k + 1 < steps.shape[0] else 0
             for b in range(first, last):
                 row = start + b
-                before[row], c_before[row] = h[b], c[b]
-                _cells(gates[row], z[b - first], acts[row], c[b], h[b], tanh_c[row])
-                y[row] = h[b]
+                to_h, to_c = (before[following + b], c_before[following + b]) if b < end else (h[b], c[b])
+                _cells(gates[row], z[b - first], acts[row], c_before[row], to_c, tanh_c[row], to_h, y[row])
 
 
 @kernel
