@@ -66,7 +66,6 @@ def counts(plan, name):
 @pytest.mark.parametrize(
     ("function", "limit", "shapes"),
     [
-        (products, "1.9MB", [(1000, 256)]),
         (products, "500kB", [(1000, 4)]),
         (products, "45kB", []),
         (elements, "2MB", [(1000, 256)]),

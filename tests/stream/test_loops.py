@@ -78,6 +78,20 @@ def test_what_loops_take(function, count):
         np.testing.assert_allclose(program.optimized()(x).numpy(), function(x).numpy(), 1e-5)
 
 
+def test_one_step_is_a_loop_where_threads_help():
+    """From 2^16 elements; not a sum of gradients, for which `.grad` needs no other array."""
+    weight, large = mytorch.nn.Parameter(mytorch.ones(256, 256)), mytorch.ones(256, 256)
+
+    def twice(x):
+        weight.grad = None
+        ((x @ weight) @ weight).backward(x)
+
+    assert names(mytorch.exp, large) == names(lambda x: x.sum(1), large) == ["loop"]
+    assert names(mytorch.exp, large[:255]) == ["exp"]
+    found = names(twice, large)
+    assert "add" in found and "loop" not in found
+
+
 def test_layer_norm_and_its_backward_pass_are_one_loop():
     v = mytorch.ones(10, requires_grad=True)
     found = names(layer_norm_step, x.clone().requires_grad_(), v, v.clone().detach().requires_grad_(), x)

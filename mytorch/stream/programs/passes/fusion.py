@@ -63,12 +63,17 @@ class _Fused:
             self._close_group()
 
     def _begin(self, i: Instruction) -> None:
-        size = domain(i)
+        size = None if self._becomes_grad(i) else domain(i)
         group = None if size is None else Group(*size, self._program, self._makers)
         if group is not None and group.accepts(i):
             self._group = group
         else:
             self.instructions.append(i)
+
+    def _becomes_grad(self, i: Instruction) -> bool:
+        """Whether it is a sum of gradients, which is added to `.grad` in place."""
+        users = self._uses.get(i.outputs[0], []) if i.name == "add" else []
+        return bool(users) and all([user.name == "host.set_grad" for user in users])
 
     def _close_group(self) -> None:
         group, later = self._group, self._later

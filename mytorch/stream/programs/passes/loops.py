@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ....backends.device import CPU
 from ..instruction import Instruction, Value
 from ..loops.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
 from ..nested import leaves
@@ -20,6 +21,7 @@ _FLOAT, _BOOL = np.dtype(np.float32), np.dtype(bool)
 _POWERS = (1, 2, 3, 4)  # that are products
 _SCALAR = ("sin", "cos")  # in a compiled loop a call of the C library for each element: NumPy takes a tenth
 _MOST_STEPS = 200
+_ALONE = 1 << 16  # elements from which one step is a loop on the CPU: NumPy computes it in one thread
 
 
 class Group:
@@ -35,7 +37,8 @@ class Group:
     """
 
     def __init__(self, rows: int, n: int, program: Program, makers: Mapping[Value, Instruction]):
-        self.rows, self.n, self._makers, self._constants = rows, n, makers, program.constants
+        self.rows, self.n, self._makers = rows, n, makers
+        self._constants, self._device = program.constants, program.device
         self.refs: dict[Value, str] = {}
         self.made: set[Value] = set()
         self.originals: list[Instruction] = []
@@ -211,7 +214,7 @@ class Group:
 
     def closed(self, wanted: list[Value]) -> list[Instruction]:
         """Returns the instructions: the loop, which stores the wanted values, and wanted views of these."""
-        if len(self._steps) < 2:
+        if len(self._steps) < 2 and (self.rows * self.n < _ALONE or self._device is not CPU):
             return self.originals
         views, needed = [], {*wanted}
         for i in reversed(self._views):
