@@ -11,8 +11,7 @@ import numpy as np
 from . import cublas, threads
 from .device import RawArray, is_meta, is_raw
 from .dtypes import is_half
-
-SERIAL = 1 << 18  # multiplications of a product that OpenBLAS computes in the calling thread
+from .openblas import SERIAL
 
 
 def product(x: RawArray, y: RawArray) -> RawArray:

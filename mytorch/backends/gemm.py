@@ -7,10 +7,9 @@ import numpy as np
 from numba import types
 
 from .address import address_of
-from .blas import SERIAL
 from .jit import device, kernel, prange, routine
 from .lanes import AHEAD, fma, load, prefetch, splat, total
-from .openblas import address, openblas
+from .openblas import SERIAL, address, openblas
 from .threads import get_num_threads
 
 ROW_MAJOR, PLAIN, TRANSPOSED = np.int32(101), np.int32(111), np.int32(112)  # of the CBLAS interface

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+SERIAL = 1 << 18  # multiplications of a product that it computes in the calling thread
+
 # NumPy's wheels rename the functions, other builds don't; "64_" marks those with 64-bit integers.
 _NAMES = [(prefix, suffix) for prefix in ("scipy_", "") for suffix in ("64_", "")]
 

@@ -28,10 +28,11 @@ import numpy as np
 
 from ...backends import threads
 from ...backends.address import Address
-from ...backends.blas import SERIAL, add_product, product
+from ...backends.blas import add_product, product
 from ...backends.device import CPU, is_raw, thread
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
+from ...backends.openblas import SERIAL
 from ...core.grad_accumulator import LazyGrad
 from ...core.grad_mode import _state
 from ...core.unbroadcast import unbroadcast
