@@ -1,0 +1,40 @@
+"""Programs on the device "meta" that also use what has data: masks, generators, the state of optimizers."""
+
+import pytest
+
+import mytorch
+from tests.each import each
+
+MASKS = {
+    "one dim": lambda x: x[mytorch.tensor([True, False, True])],
+    "all dims": lambda x: x[mytorch.eye(3, 4) > 0],
+    "second dim": lambda x: x[:, mytorch.arange(4) > 1],
+    "with integers": lambda x: x[mytorch.arange(3) > 0, mytorch.tensor([0, 3], device=x.device)],
+    "a list": lambda x: x[[True, False, True]],
+    "wrong shape": lambda x: x[mytorch.tensor([True, False])],
+    "lengths of indices": lambda x: x[[0, 1], [0, 1, 2]],
+}
+
+
+@each("call", MASKS)
+def test_masks_with_data(call):
+    """How many elements they choose is known, as in PyTorch."""
+    found = []
+    for device in ("cpu", "meta"):
+        x = mytorch.zeros(3, 4, device=device, requires_grad=True)
+        try:
+            y = MASKS[call](x)
+            y.sum().backward()
+            found.append((y.shape, y.stride(), x.grad.shape))
+        except IndexError:
+            found.append(IndexError)
+    assert found[0] == found[1]
+
+
+def test_writes_at_masks_with_data():
+    x = mytorch.zeros(3, 4, device="meta")
+    mask = mytorch.eye(3, 4) > 0
+    x[mask] = mytorch.ones(3, device="meta")
+    with pytest.raises(RuntimeError, match=r"can't write shape \(4,\)"):
+        x[mask] = mytorch.ones(4, device="meta")
+    assert x._version.count == 1
