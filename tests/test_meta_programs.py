@@ -38,3 +38,10 @@ def test_writes_at_masks_with_data():
     with pytest.raises(RuntimeError, match=r"can't write shape \(4,\)"):
         x[mask] = mytorch.ones(4, device="meta")
     assert x._version.count == 1
+
+
+def test_histc():
+    x = mytorch.zeros(1 << 20, 1 << 20, device="meta")
+    assert x.histc(5).shape == mytorch.histc(x, 5, 0, 1).shape == (5,)
+    with pytest.raises(RuntimeError, match="not finite"):
+        mytorch.histc(x, 5, 0, float("inf"))
