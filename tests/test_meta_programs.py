@@ -1,5 +1,7 @@
 """Programs on the device "meta" that also use what has data: masks, generators, the state of optimizers."""
 
+import tracemalloc
+
 import pytest
 
 import mytorch
@@ -45,3 +47,16 @@ def test_histc():
     assert x.histc(5).shape == mytorch.histc(x, 5, 0, 1).shape == (5,)
     with pytest.raises(RuntimeError, match="not finite"):
         mytorch.histc(x, 5, 0, float("inf"))
+
+
+@pytest.mark.parametrize("offset", [-5, -2, 0, 1, 9])
+@pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
+def test_indices_of_triangles(name, offset):
+    indices = getattr(mytorch, name)
+    for shape in [(3, 5), (5, 3), (0, 2)]:
+        assert indices(*shape, offset, device="meta").shape == indices(*shape, offset).shape
+    tracemalloc.start()
+    assert indices(10**4, 10**4, device="meta").shape == (2, 10**4 * (10**4 + 1) // 2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
