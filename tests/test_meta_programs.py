@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 import mytorch
+from mytorch import nn
 from tests.each import each
 
 MASKS = {
@@ -60,3 +61,15 @@ def test_indices_of_triangles(name, offset):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100_000
+
+
+def test_generators_of_other_devices():
+    generator = mytorch.Generator().manual_seed(0)
+    before = generator.get_state()
+    with mytorch.device("meta"):
+        layer = nn.Linear(2, 3)
+        nn.init.normal_(layer.weight, generator=generator)
+        assert mytorch.randn(3, generator=generator).is_meta
+    assert mytorch.equal(before, generator.get_state())
+    with pytest.raises(RuntimeError, match="expected a generator on 'cpu', got one on 'meta'"):
+        mytorch.randn(3, generator=mytorch.Generator("meta"))
