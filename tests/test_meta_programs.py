@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 import mytorch
-from mytorch import nn
+from mytorch import nn, optim
 from tests.each import each
 
 MASKS = {
@@ -73,3 +73,16 @@ def test_generators_of_other_devices():
     assert mytorch.equal(before, generator.get_state())
     with pytest.raises(RuntimeError, match="expected a generator on 'cpu', got one on 'meta'"):
         mytorch.randn(3, generator=mytorch.Generator("meta"))
+
+
+@pytest.mark.parametrize("kind", [optim.NAdam, optim.ASGD, optim.AdamW])
+def test_optimizers_go_on(kind):
+    layer = nn.Linear(2, 3, device="meta")
+    layer(mytorch.ones(1, 2, device="meta")).sum().backward()
+    first, second = kind(layer.parameters()), kind(layer.parameters())
+    first.step()
+    second.load_state_dict(first.state_dict())
+    second.step()
+    got, want = second.state[layer.weight], first.state[layer.weight]
+    assert {name: x.device for name, x in got.items()} == {name: x.device for name, x in want.items()}
+    assert got["step"].item() == 2
