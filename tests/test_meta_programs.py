@@ -1,5 +1,6 @@
 """Programs on the device "meta" that also use what has data: masks, generators, the state of optimizers."""
 
+import pickle
 import tracemalloc
 
 import pytest
@@ -86,3 +87,14 @@ def test_optimizers_go_on(kind):
     got, want = second.state[layer.weight], first.state[layer.weight]
     assert {name: x.device for name, x in got.items()} == {name: x.device for name, x in want.items()}
     assert got["step"].item() == 2
+
+
+def test_pickle():
+    model = nn.Sequential(nn.Linear(2, 3, dtype=mytorch.bfloat16), nn.BatchNorm1d(3)).to("meta")
+    x = mytorch.empty(4, 5, device="meta").T
+    other, y = pickle.loads(pickle.dumps((model, x)))
+    assert y.is_meta and y.stride() == x.stride() == (1, 5)
+    state, found = model.state_dict(), other.state_dict()
+    assert all(found[k].is_meta and found[k].dtype == v.dtype for k, v in state.items())
+    assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in state.items()}
+    assert other[0].weight.requires_grad and isinstance(other[0].weight, nn.Parameter)
