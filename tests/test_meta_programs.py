@@ -2,6 +2,7 @@
 
 import pickle
 import tracemalloc
+import warnings
 
 import pytest
 
@@ -98,3 +99,15 @@ def test_pickle():
     assert all(found[k].is_meta and found[k].dtype == v.dtype for k, v in state.items())
     assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in state.items()}
     assert other[0].weight.requires_grad and isinstance(other[0].weight, nn.Parameter)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compiled_functions_run_eagerly(fullgraph):
+    function = mytorch.compile(lambda x: (x * 2 + 1).relu().sum(), fullgraph=fullgraph)
+    x = mytorch.empty(3, device="meta", requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function(x).backward()
+    assert x.grad.is_meta and function.programs() == []
+    assert function(mytorch.ones(3)).item() == 9 and len(function.programs()) == 1
+    assert function(x).shape == ()
