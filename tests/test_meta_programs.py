@@ -65,6 +65,14 @@ def test_indices_of_triangles(name, offset):
     assert peak < 100_000
 
 
+def test_a_block_of_a_device_that_does_not_exist():
+    with mytorch.device("meta"):
+        with pytest.raises(RuntimeError), mytorch.device("cuda:99"):
+            pass
+        assert mytorch.ones(1).is_meta
+    assert mytorch.get_default_device() == "cpu"
+
+
 def test_generators_of_other_devices():
     generator = mytorch.Generator().manual_seed(0)
     before = generator.get_state()

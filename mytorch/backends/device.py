@@ -41,8 +41,9 @@ class device(str):  # noqa: N801 - PyTorch's name
 
     def __enter__(self) -> device:
         """Makes it the device of new tensors, in this thread, within the block."""
+        default = as_device(self)  # before anything has changed: it may raise
         thread.former_defaults = (*thread.former_defaults, thread.default_device)
-        thread.default_device = as_device(self)
+        thread.default_device = default
         return self
 
     def __exit__(self, *exception: object) -> None:
