@@ -119,3 +119,32 @@ def test_compiled_functions_run_eagerly(fullgraph):
     assert x.grad.is_meta and function.programs() == []
     assert function(mytorch.ones(3)).item() == 9 and len(function.programs()) == 1
     assert function(x).shape == ()
+
+
+MADE = {
+    "zeros": lambda x: mytorch.zeros(5, device="meta"),
+    "to": lambda x: x.to("meta"),
+    "a device": lambda x: mytorch.empty(3, device=mytorch.device("meta")) + 1,
+    "a block": lambda x: [x * 2, in_a_block()][1],
+}
+
+
+def in_a_block():
+    with mytorch.device("meta"):
+        return mytorch.zeros(5).exp()
+
+
+@each("function", MADE)
+def test_compiled_functions_that_make_them(function):
+    compiled, x = mytorch.compile(MADE[function]), mytorch.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it runs eagerly
+        assert compiled(x).is_meta and compiled(x).is_meta
+
+
+def test_a_compiled_function_on_another_default_device():
+    compiled = mytorch.compile(lambda n: mytorch.ones(n).exp())
+    assert not compiled(3).is_meta
+    with mytorch.device("meta"):
+        assert compiled(3).is_meta
+    assert not compiled(3).is_meta and len(compiled.programs()) == 1

@@ -117,12 +117,15 @@ def is_available() -> bool:
 def as_device(name: DeviceLike) -> device:
     """Returns the device called `name`, with its index if it is a GPU; None means the CPU.
 
-    While a program is captured, what will lie on its device is on the meta device.
+    While a program is captured, what will lie on its device is on the meta device, `META` itself; a user's
+    "meta" is refused, as the program would make tensors with data.
     """
     if name is None:
         return CPU
     found = device(name)
     if found.type == "meta":
+        if found is not META:
+            refuse_tracing("tensors of the device meta")
         return META
     found = CPU if found.type == "cpu" else _gpu(found)
     return found if thread.tracer is None else thread.tracer.stand_in(found)
