@@ -164,6 +164,8 @@ def default_generator(device: DeviceLike = "cpu") -> Generator:
 def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
     """Returns the generator that is given, or the default one of the device.
 
+    On the device "meta", where nothing is drawn, one of any device may be given.
+
     Raises:
         TypeError: not a Generator.
         RuntimeError: it is on another device.
@@ -173,6 +175,8 @@ def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
     if not isinstance(generator, Generator):
         raise TypeError(f"expected a mytorch.Generator, got {type(generator).__name__}")
     if generator.device != device and thread.tracer is None:
+        if device == META:
+            return default_generator(META)
         raise RuntimeError(f"expected a generator on '{device}', got one on '{generator.device}'")
     return generator
 

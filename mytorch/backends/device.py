@@ -41,8 +41,9 @@ class device(str):  # noqa: N801 - PyTorch's name
 
     def __enter__(self) -> device:
         """Makes it the device of new tensors, in this thread, within the block."""
+        default = as_device(self)  # before anything has changed: it may raise
         thread.former_defaults = (*thread.former_defaults, thread.default_device)
-        thread.default_device = as_device(self)
+        thread.default_device = default
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -116,12 +117,15 @@ def is_available() -> bool:
 def as_device(name: DeviceLike) -> device:
     """Returns the device called `name`, with its index if it is a GPU; None means the CPU.
 
-    While a program is captured, what will lie on its device is on the meta device.
+    While a program is captured, what will lie on its device is on the meta device, `META` itself; a user's
+    "meta" is refused, as the program would make tensors with data.
     """
     if name is None:
         return CPU
     found = device(name)
     if found.type == "meta":
+        if found is not META:
+            refuse_tracing("tensors of the device meta")
         return META
     found = CPU if found.type == "cpu" else _gpu(found)
     return found if thread.tracer is None else thread.tracer.stand_in(found)

@@ -22,6 +22,7 @@ import numpy as np
 from ..backends import dtypes
 from ..backends.device import (
     CPU,
+    META,
     DeviceLike,
     array_module,
     as_device,
@@ -165,6 +166,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._array.__dlpack_device__()
 
     def __reduce__(self):
+        if self.device is META:
+            return _rebuild_meta, (self.shape, self.dtype, "F" if self._array.flags.fnc else "C")
         return _rebuild, (move(self._array, CPU), str(self.device))
 
     def __repr__(self) -> str:
@@ -302,6 +305,10 @@ def _wrap(x: Any) -> Any:
 
 def _rebuild(raw: np.ndarray, device: str) -> Array:
     return Array(raw, device=device)
+
+
+def _rebuild_meta(shape: tuple[int, ...], dtype: np.dtype, order: str) -> Array:
+    return _wrap(array_module(META).empty(shape, dtype, order))
 
 
 wrap = _wrap

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backends.device import DeviceLike, device_of_new
+from ..backends.device import META, DeviceLike, device_of_new
 from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .create import ones
+from .create import empty, ones
 from .dims import canonical_dim
 from .reduce import sum
 from .scalars import integer
@@ -221,5 +221,20 @@ def _indices(name, row, col, offset, dtype, device):
         raise RuntimeError(f"{name}_indices(): row and col must be non-negative, got {row} and {col}")
     if dtype not in (None, np.int64, np.int32):
         raise NotImplementedError(f"{name}_indices(): not implemented for dtype {dtype}")
+    target = device_of_new(device)
+    if target is META:
+        below = _count_below(row, col, offset if name == "tril" else offset - 1)
+        return empty(2, below if name == "tril" else row * col - below, dtype=dtype or np.int64, device=META)
     places = getattr(np, f"{name}_indices")(row, offset, col)
-    return Tensor(np.stack(places), dtype=dtype or np.int64, device=device_of_new(device))
+    return Tensor(np.stack(places), dtype=dtype or np.int64, device=target)
+
+
+def _count_below(row: int, col: int, offset: int) -> int:
+    """Returns the number of a (row, col) matrix's elements up to a diagonal; row i has i + 1 + offset, if
+    these are at least 0 and at most `col`."""
+
+    def up_to(n: int) -> int:
+        n, more = min(n, col), max(n - col, 0)
+        return n * (n + 1) // 2 * (n > 0) + more * col
+
+    return up_to(row + offset) - up_to(offset)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device_of, is_meta, is_raw, move, on
+from ..backends.device import CPU, META, RawArray, device_of, is_meta, is_raw, move, on, thread
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor, raw_of
@@ -236,7 +236,11 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
                     f"the shape of the mask {list(i.shape)} does not match the shape of the indexed tensor "
                     f"{list(x.shape)} at dimension {source}"
                 )
-            arrays[target] = i
+            if is_meta(x) and type(i) is np.ndarray:  # a mask with elements
+                places = _masks_to_indices({target: i})
+                arrays.update({dim: move(place, META) for dim, place in places.items()})
+            else:
+                arrays[target] = i
         basic += here
         source += taken
         target += 0 if type(i) is int else len(here)
@@ -285,6 +289,8 @@ def _index_array(i: object, x: Tensor) -> Any:
         return raw if raw.dtype == bool else 0 if is_meta(raw) else int(raw)  # all of one shape
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
+    if is_meta(x) and type(raw) is np.ndarray and raw.dtype == bool and thread.tracer is None:
+        return raw  # `_split_index` counts what it chooses
     same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Container
 from typing import Any
 
 from ..backends.device import device
@@ -19,6 +20,7 @@ class SavedState(Hooked):
     defaults: ParamGroup
     state: dict[Tensor, dict[str, Any]]
     param_groups: list[ParamGroup]
+    state_scalars: Callable[[ParamGroup], dict[str, float]]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns options and state, with an index for each parameter, in PyTorch's format.
@@ -55,10 +57,11 @@ class SavedState(Hooked):
             for name, value in group.items():
                 if name != "params":
                     check_kind(name, value, other.get(name, value))
+        scalars = {"step"}.union(*map(self.state_scalars, self.param_groups))
         state: dict[Any, dict[str, Any]] = defaultdict(dict)
         for key, entry in state_dict["state"].items():
             p = params.get(key)
-            state[key if p is None else p] = copied(entry, None if p is None else p.device)
+            state[key if p is None else p] = copied(entry, None if p is None else p.device, scalars)
         groups = [
             {**self.defaults, **names_of(group), **copied(other), "params": group["params"]}
             for group, other in zip(self.param_groups, saved, strict=True)
@@ -82,12 +85,15 @@ class SavedState(Hooked):
         self._forget_hooks()
 
 
-def copied(value: Any, target: device | None = None) -> Any:
-    """Returns a copy of nested containers and their tensors; all but "step" go to `target`."""
+def copied(value: Any, target: device | None = None, scalars: Container[str] = ()) -> Any:
+    """Returns a copy of nested containers and their tensors; all but `scalars` go to `target`.
+
+    The scalars are numbers on the CPU: on the device "meta" they would be lost.
+    """
     if isinstance(value, (Tensor, Array)):
         return value.clone() if target is None else value.clone().to(target)
     if isinstance(value, dict):
-        return {k: copied(v, None if k == "step" else target) for k, v in value.items()}
+        return {k: copied(v, None if k in scalars else target, scalars) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(copied(v, target) for v in value)
+        return type(value)(copied(v, target, scalars) for v in value)
     return value

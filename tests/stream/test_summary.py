@@ -1,5 +1,7 @@
 """mytorch.summary: shapes, parameters, FLOP and bytes of layers."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from mytorch.models import GPT2, Bert, BertConfig, GPT2Config, Llama, LlamaConfi
 def test_a_small_model():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2, bias=False))
     model[0].bias.requires_grad = False
+    gc.collect()  # what other tests have left
     weight, before = model[0].weight.data._array, memory.allocated
     found = mytorch.summary(model, (16, 4))
     assert model[0].weight.data._array is weight and model[0]._hooks is None and memory.allocated == before

@@ -93,7 +93,13 @@ def _split(x: MetaArray, items: list) -> tuple[np.ndarray, list]:
 def _gathered(part: np.ndarray, advanced: list) -> tuple[Shape, np.ndarray]:
     """Returns the shape of `part[advanced]`, and the result for the sample."""
     places = [d for d, i in enumerate(advanced) if not isinstance(i, slice)]
-    index = np.broadcast_shapes(*[np.shape(advanced[d]) for d in places])
+    shapes = [np.shape(advanced[d]) for d in places]
+    try:
+        index = np.broadcast_shapes(*shapes)
+    except ValueError:  # NumPy's error, for indices, is another one
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        ) from None
     rest = [n for d, n in enumerate(part.shape) if d not in places]
     first = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # NumPy's rule for where they go
     sample = sample_of(part)

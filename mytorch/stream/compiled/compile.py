@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...backends.device import RawArray, refuse_tracing, thread
+from ...backends.device import META, RawArray, is_meta, refuse_tracing, thread
 from ...core.tensor import Tensor
 from ...nn.module import Module
 from ..programs.host_functions import Mismatch
@@ -115,6 +115,8 @@ class Compiled:
                 if entry is not self._versions[0]:
                     self._versions = [entry, *[e for e in self._versions if e is not entry]]
                 return result
+        if thread.default_device is META or any(map(is_meta, raws)):  # nothing would be computed
+            return self._function(*args, **kwargs)
         if self._numbers.count(self._versions, key) >= LIMIT:
             return self._function(*args, **kwargs)
         if reason is None:
