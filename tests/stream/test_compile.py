@@ -720,3 +720,58 @@ def test_wrong_calls():
     mytorch.capture(lambda x: kept.append(x * 2) or x, mytorch.ones(2))
     with pytest.raises(RuntimeError, match="part of a program that was captured"):
         kept[0] + 1
+
+
+def test_results_that_share_memory():
+    @mytorch.compile
+    def function(x):
+        y = x * 2
+        return y[0], y, y.t()
+
+    for written, factors in ((0, [[6, 6], [2, 2]]), (1, [[6, 6], [6, 6]]), (2, [[6, 6], [6, 6]])):
+        x = mytorch.ones(2, 2, requires_grad=True)
+        results = function(x)
+        results[written].mul_(3)
+        results[1].sum().backward()
+        np.testing.assert_array_equal(x.grad, factors)
+
+
+def test_history_in_enable_grad_alone():
+    weight = mytorch.ones(2, requires_grad=True)
+
+    @mytorch.compile
+    def function(x):
+        with mytorch.enable_grad():
+            return weight * x
+
+    for _ in range(2):
+        weight.grad = None
+        with mytorch.no_grad():
+            y = function(mytorch.full((2,), 3.0))
+        y.sum().backward()
+        np.testing.assert_array_equal(weight.grad, [3, 3])
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_results_that_get_a_grad():
+    @mytorch.compile
+    def leaf(x):
+        y = x.detach().clone().requires_grad_()
+        return y, (y * 2).sum()
+
+    @mytorch.compile
+    def retained(x):
+        y = x * 2
+        y.retain_grad()
+        return y, (y * 2).sum()
+
+    @mytorch.compile
+    def argument(x):
+        x.retain_grad()
+        return x, (x * 2).sum()
+
+    for function in (leaf, retained, argument):
+        for _ in range(2):
+            y, loss = function(mytorch.ones(2, requires_grad=True) * 1)
+            loss.backward()
+            np.testing.assert_array_equal(y.grad, [2, 2])

@@ -43,6 +43,8 @@ def refuse_changes(found: Traced) -> None:
     for x, node in zip(found.arguments, found.nodes, strict=True):
         if isinstance(x, Tensor) and x._node is not node:
             raise NotImplementedError("a program can't give an argument a history, or take it")
+        if isinstance(x, Tensor) and node is not None and node.retain:
+            raise NotImplementedError("a program can't hold the retain_grad() of an argument")
 
 
 def refuse_objects(found: Traced, known: Collection[int]) -> None:
