@@ -1,8 +1,10 @@
 """Compiled functions do what the functions do: results, gradients, updates, random numbers and errors."""
 
+import collections
 import contextlib
 import copy
 import gc
+import random
 import threading
 import warnings
 
@@ -775,3 +777,101 @@ def test_results_that_get_a_grad():
             y, loss = function(mytorch.ones(2, requires_grad=True) * 1)
             loss.backward()
             np.testing.assert_array_equal(y.grad, [2, 2])
+
+
+SEEN = {"a"}
+
+
+class WithSlots:
+    __slots__ = ("factor",)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+
+class Counter:
+    calls = 0
+
+    def __call__(self, x):
+        Counter.calls += 1
+        return x * Counter.calls
+
+
+def doubled(x):
+    doubled.calls += 1
+    return x * doubled.calls
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_changes_of_other_objects():
+    """Sets, deques, slots, attributes of classes and functions, by the caller or the function."""
+    slots, queue, counter = WithSlots(2.0), collections.deque([1, 2]), Counter()
+
+    @mytorch.compile
+    def reads(x):
+        return x * slots.factor + len(queue) + 10 * ("b" in SEEN)
+
+    assert reads(mytorch.ones(1)).item() == 4
+    slots.factor = 3.0
+    assert reads(mytorch.ones(1)).item() == 5
+    queue.append(0)
+    assert reads(mytorch.ones(1)).item() == 6
+    SEEN.add("b")
+    assert reads(mytorch.ones(1)).item() == 16
+
+    @mytorch.compile
+    def writes(x):
+        slots.factor += 1
+        queue.append(0)
+        SEEN.add(len(queue))
+        return doubled(counter(x)) * slots.factor
+
+    doubled.calls = 0
+    found = [writes(mytorch.ones(1)).item() for _ in range(3)]
+    assert found == [4, 20, 54]
+    assert (slots.factor, len(queue), Counter.calls, doubled.calls) == (6, 6, 3, 3)
+    assert {"a", "b", 4, 5, 6} == SEEN
+
+
+def draws_of_python(x):
+    return x * random.random() + random_number() + random.Random.random(OWN)
+
+
+def draws_of_numpy(x):
+    return x * float(np.random.rand()) + float(OWN_OF_NUMPY.random())
+
+
+def draws_before_a_print(x):
+    y = x * random.random()
+    print("drawn")
+    return y + random.random()
+
+
+random_number, OWN, OWN_OF_NUMPY = random.random, random.Random(1), np.random.default_rng(1)
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("function", [draws_of_python, draws_of_numpy, draws_before_a_print])
+def test_random_numbers_of_python(function):
+    results = []
+    for call in (function, mytorch.compile(function)):
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002 - the global generator is what is tested
+        OWN.seed(1)
+        OWN_OF_NUMPY.bit_generator.state = np.random.default_rng(1).bit_generator.state
+        results.append([call(mytorch.ones(1)).item() for _ in range(3)] + [random.random()])
+    assert results[0] == results[1]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_next_of_an_iterator():
+    numbers, weight = iter(range(1, 9)), nn.Parameter(mytorch.ones(1))
+
+    @mytorch.compile
+    def outside(x):
+        return x * next(numbers)
+
+    assert [outside(mytorch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+    model = nn.Linear(1, 1)
+    inside = mytorch.compile(lambda x: x.to(next(model.parameters()).dtype) * weight, fullgraph=True)
+    assert inside(mytorch.ones(1)).item() == 1
