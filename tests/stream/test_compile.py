@@ -875,3 +875,30 @@ def test_next_of_an_iterator():
     model = nn.Linear(1, 1)
     inside = mytorch.compile(lambda x: x.to(next(model.parameters()).dtype) * weight, fullgraph=True)
     assert inside(mytorch.ones(1)).item() == 1
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_gradients_of_frozen_parameters():
+    results = []
+    for make in (mytorch.compile, lambda function: function):
+        mytorch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        step = make(
+            training(model, optim.SGD(model.parameters(), 0.1), loss=lambda m, x, y: (m(x) - y).pow(2).mean())
+        )
+        for is_free in (True, False, False, True):
+            model[0].requires_grad_(is_free)
+            step(mytorch.ones(3, 2), mytorch.ones(3, 1))
+            assert (model[0].weight.grad is not None) == is_free
+        results.append([p.detach().numpy() for p in model.parameters()])
+    np.testing.assert_allclose(results[0][0], results[1][0], 1e-5)
+
+    @mytorch.compile
+    def assigns(x):
+        frozen.grad = x * 2
+        return x + 1
+
+    frozen = mytorch.ones(2)
+    for k in (1.0, 2.0):
+        assigns(mytorch.full((2,), k))
+        np.testing.assert_array_equal(frozen.grad, [2 * k, 2 * k])

@@ -76,6 +76,8 @@ class _Slot:
         if grad is not self.known:
             if grad is None:
                 self._tracer.host("set_grad", Reference(self._owner), None)
+            elif self._owner._node is None:
+                raise NotImplementedError("a program can't set the .grad of a tensor that requires none")
             else:
                 self._owner._grad = grad = self._tracer.set_grad(self._owner, grad._array)
             self.known = grad
@@ -103,7 +105,7 @@ class HostCalls:
             owner, owner._data, raw, owner._grad, owner.grad_slot, owner._post_hooks, owner._node
         )
         owner._data._array = x
-        if owner._node is not None and not owner._node.parents:
+        if owner._node is None or not owner._node.parents:  # one that is frozen may have a gradient, too
             if owner._post_hooks:  # it would be called now, and not in each run
                 owner._post_hooks = {0: _refuse_hook}
             owner.grad_slot = _Slot(self, owner)
