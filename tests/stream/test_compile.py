@@ -902,3 +902,60 @@ def test_gradients_of_frozen_parameters():
     for k in (1.0, 2.0):
         assigns(mytorch.full((2,), k))
         np.testing.assert_array_equal(frozen.grad, [2 * k, 2 * k])
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_state_that_has_a_history():
+    """Its graph is walked once, behind the program: `weight` is in both."""
+    weight, kept = mytorch.tensor([1.0, 2.0], requires_grad=True), {}
+
+    @mytorch.compile
+    def function(x):
+        return (kept["hidden"] * x).sum() + (weight * x).sum()
+
+    @mytorch.compile
+    def whole(x):
+        function(x).backward()
+
+    for call in (lambda x: function(x).backward(), whole):
+        for k in (1.0, 2.0):
+            weight.grad = None
+            kept["hidden"] = (weight * weight)[:]
+            call(mytorch.full((2,), k))
+            np.testing.assert_array_equal(weight.grad, [3 * k, 5 * k])
+
+
+class Options(dict):
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_objects_without_other_attributes():
+    options = Options(factor=2.0)
+
+    @mytorch.compile
+    def function(x):
+        options["calls"] = options.get("calls", 0) + 1
+        return x * options.factor
+
+    assert [function(mytorch.ones(1)).item() for _ in range(2)] == [2, 2] and options.calls == 2
+    options["factor"] = 0.0
+    assert str(function(mytorch.ones(1)).item()) == "0.0"
+    options["factor"] = -0.0
+    assert str(function(mytorch.ones(1)).item()) == "-0.0"
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("name", ["unsqueeze_", "data"])
+def test_data_of_arguments(name):
+    @mytorch.compile
+    def function(x):
+        if name == "data":
+            x.data = x.data * 3
+        else:
+            x.unsqueeze_(0)
+        return x + 1
+
+    x = mytorch.ones(2)
+    y = function(x)
+    assert mytorch.equal(y, x + 1) and (x.shape == (1, 2) or x[0].item() == 3)

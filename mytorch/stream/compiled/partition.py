@@ -239,9 +239,8 @@ def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Va
     if not roots or not wanted:
         return [], [None] * len(given)
     incoming = [tracer.fresh(raw_of(y)) for y in roots]
-    has_more = any([not x.is_leaf for x in tracer.owners.values()])  # a graph that others need, too
     given_grads = [from_raw(g) for g in incoming]
-    grads = iter(grad(roots, wanted, given_grads, retain_graph=has_more or None, allow_unused=True))
+    grads = iter(grad(roots, wanted, given_grads, allow_unused=True))
     found = [next(grads) if x.requires_grad else None for x in given]
     copied = {i.outputs[0]: i.args[0] for i in tracer.instructions if i.name == ".copy"}  # the engine copies
     values = [None if g is None else tracer.value(raw_of(g)) for g in found]  # what isn't its own, as always

@@ -169,7 +169,7 @@ class Reachable:
         if names := _slots_of(x):
             yield from self._of_dict(Slots(x, names), names)
             yield from self._of_class(type(x))
-        if hasattr(x, "__wrapped__") and not isinstance(x, (Tensor, Module)):
+        if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
             yield x.__wrapped__  # a compiled or a cached function
 
     def _of_container(self, x: list | tuple | dict | set | frozenset | deque) -> Iterator[object]:
@@ -287,6 +287,8 @@ def _same(now: object, was: object) -> bool:
         return False
     if isinstance(now, tuple):
         return len(now) == len(was) and all(map(_same, now, was))
+    if isinstance(now, (float, complex)):
+        return repr(now) == repr(was)  # -0.0 is another number than 0.0
     return isinstance(now, _PLAIN) and now == was
 
 
