@@ -959,3 +959,25 @@ def test_data_of_arguments(name):
     x = mytorch.ones(2)
     y = function(x)
     assert mytorch.equal(y, x + 1) and (x.shape == (1, 2) or x[0].item() == 3)
+
+
+def test_threads_that_capture_one_module():
+    for _ in range(10):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+        compiled, errors = mytorch.compile(model, fullgraph=True), []
+        expected = {n: model(mytorch.ones(n, 3)).detach().numpy() for n in (1, 2, 3)}
+
+        def work(k, compiled=compiled, errors=errors, expected=expected):
+            try:
+                for n in (1, 2, 3) if k % 2 else (3, 2, 1):
+                    with mytorch.set_grad_enabled(k % 3 == 0):
+                        np.testing.assert_allclose(compiled(mytorch.ones(n, 3)).detach(), expected[n], 1e-5)
+            except (RuntimeError, AssertionError) as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
