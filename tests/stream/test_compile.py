@@ -1,8 +1,10 @@
 """Compiled functions do what the functions do: results, gradients, updates, random numbers and errors."""
 
+import collections
 import contextlib
 import copy
 import gc
+import random
 import threading
 import warnings
 
@@ -720,3 +722,262 @@ def test_wrong_calls():
     mytorch.capture(lambda x: kept.append(x * 2) or x, mytorch.ones(2))
     with pytest.raises(RuntimeError, match="part of a program that was captured"):
         kept[0] + 1
+
+
+def test_results_that_share_memory():
+    @mytorch.compile
+    def function(x):
+        y = x * 2
+        return y[0], y, y.t()
+
+    for written, factors in ((0, [[6, 6], [2, 2]]), (1, [[6, 6], [6, 6]]), (2, [[6, 6], [6, 6]])):
+        x = mytorch.ones(2, 2, requires_grad=True)
+        results = function(x)
+        results[written].mul_(3)
+        results[1].sum().backward()
+        np.testing.assert_array_equal(x.grad, factors)
+
+
+def test_history_in_enable_grad_alone():
+    weight = mytorch.ones(2, requires_grad=True)
+
+    @mytorch.compile
+    def function(x):
+        with mytorch.enable_grad():
+            return weight * x
+
+    for _ in range(2):
+        weight.grad = None
+        with mytorch.no_grad():
+            y = function(mytorch.full((2,), 3.0))
+        y.sum().backward()
+        np.testing.assert_array_equal(weight.grad, [3, 3])
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_results_that_get_a_grad():
+    @mytorch.compile
+    def leaf(x):
+        y = x.detach().clone().requires_grad_()
+        return y, (y * 2).sum()
+
+    @mytorch.compile
+    def retained(x):
+        y = x * 2
+        y.retain_grad()
+        return y, (y * 2).sum()
+
+    @mytorch.compile
+    def argument(x):
+        x.retain_grad()
+        return x, (x * 2).sum()
+
+    for function in (leaf, retained, argument):
+        for _ in range(2):
+            y, loss = function(mytorch.ones(2, requires_grad=True) * 1)
+            loss.backward()
+            np.testing.assert_array_equal(y.grad, [2, 2])
+
+
+SEEN = {"a"}
+
+
+class WithSlots:
+    __slots__ = ("factor",)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+
+class Counter:
+    calls = 0
+
+    def __call__(self, x):
+        Counter.calls += 1
+        return x * Counter.calls
+
+
+def doubled(x):
+    doubled.calls += 1
+    return x * doubled.calls
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_changes_of_other_objects():
+    """Sets, deques, slots, attributes of classes and functions, by the caller or the function."""
+    slots, queue, counter = WithSlots(2.0), collections.deque([1, 2]), Counter()
+
+    @mytorch.compile
+    def reads(x):
+        return x * slots.factor + len(queue) + 10 * ("b" in SEEN)
+
+    assert reads(mytorch.ones(1)).item() == 4
+    slots.factor = 3.0
+    assert reads(mytorch.ones(1)).item() == 5
+    queue.append(0)
+    assert reads(mytorch.ones(1)).item() == 6
+    SEEN.add("b")
+    assert reads(mytorch.ones(1)).item() == 16
+
+    @mytorch.compile
+    def writes(x):
+        slots.factor += 1
+        queue.append(0)
+        SEEN.add(len(queue))
+        return doubled(counter(x)) * slots.factor
+
+    doubled.calls = 0
+    found = [writes(mytorch.ones(1)).item() for _ in range(3)]
+    assert found == [4, 20, 54]
+    assert (slots.factor, len(queue), Counter.calls, doubled.calls) == (6, 6, 3, 3)
+    assert {"a", "b", 4, 5, 6} == SEEN
+
+
+def draws_of_python(x):
+    return x * random.random() + random_number() + random.Random.random(OWN)
+
+
+def draws_of_numpy(x):
+    return x * float(np.random.rand()) + float(OWN_OF_NUMPY.random())
+
+
+def draws_before_a_print(x):
+    y = x * random.random()
+    print("drawn")
+    return y + random.random()
+
+
+random_number, OWN, OWN_OF_NUMPY = random.random, random.Random(1), np.random.default_rng(1)
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("function", [draws_of_python, draws_of_numpy, draws_before_a_print])
+def test_random_numbers_of_python(function):
+    results = []
+    for call in (function, mytorch.compile(function)):
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002 - the global generator is what is tested
+        OWN.seed(1)
+        OWN_OF_NUMPY.bit_generator.state = np.random.default_rng(1).bit_generator.state
+        results.append([call(mytorch.ones(1)).item() for _ in range(3)] + [random.random()])
+    assert results[0] == results[1]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_next_of_an_iterator():
+    numbers, weight = iter(range(1, 9)), nn.Parameter(mytorch.ones(1))
+
+    @mytorch.compile
+    def outside(x):
+        return x * next(numbers)
+
+    assert [outside(mytorch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+    model = nn.Linear(1, 1)
+    inside = mytorch.compile(lambda x: x.to(next(model.parameters()).dtype) * weight, fullgraph=True)
+    assert inside(mytorch.ones(1)).item() == 1
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_gradients_of_frozen_parameters():
+    results = []
+    for make in (mytorch.compile, lambda function: function):
+        mytorch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        step = make(
+            training(model, optim.SGD(model.parameters(), 0.1), loss=lambda m, x, y: (m(x) - y).pow(2).mean())
+        )
+        for is_free in (True, False, False, True):
+            model[0].requires_grad_(is_free)
+            step(mytorch.ones(3, 2), mytorch.ones(3, 1))
+            assert (model[0].weight.grad is not None) == is_free
+        results.append([p.detach().numpy() for p in model.parameters()])
+    np.testing.assert_allclose(results[0][0], results[1][0], 1e-5)
+
+    @mytorch.compile
+    def assigns(x):
+        frozen.grad = x * 2
+        return x + 1
+
+    frozen = mytorch.ones(2)
+    for k in (1.0, 2.0):
+        assigns(mytorch.full((2,), k))
+        np.testing.assert_array_equal(frozen.grad, [2 * k, 2 * k])
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_state_that_has_a_history():
+    """Its graph is walked once, behind the program: `weight` is in both."""
+    weight, kept = mytorch.tensor([1.0, 2.0], requires_grad=True), {}
+
+    @mytorch.compile
+    def function(x):
+        return (kept["hidden"] * x).sum() + (weight * x).sum()
+
+    @mytorch.compile
+    def whole(x):
+        function(x).backward()
+
+    for call in (lambda x: function(x).backward(), whole):
+        for k in (1.0, 2.0):
+            weight.grad = None
+            kept["hidden"] = (weight * weight)[:]
+            call(mytorch.full((2,), k))
+            np.testing.assert_array_equal(weight.grad, [3 * k, 5 * k])
+
+
+class Options(dict):
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_objects_without_other_attributes():
+    options = Options(factor=2.0)
+
+    @mytorch.compile
+    def function(x):
+        options["calls"] = options.get("calls", 0) + 1
+        return x * options.factor
+
+    assert [function(mytorch.ones(1)).item() for _ in range(2)] == [2, 2] and options.calls == 2
+    options["factor"] = 0.0
+    assert str(function(mytorch.ones(1)).item()) == "0.0"
+    options["factor"] = -0.0
+    assert str(function(mytorch.ones(1)).item()) == "-0.0"
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("name", ["unsqueeze_", "data"])
+def test_data_of_arguments(name):
+    @mytorch.compile
+    def function(x):
+        if name == "data":
+            x.data = x.data * 3
+        else:
+            x.unsqueeze_(0)
+        return x + 1
+
+    x = mytorch.ones(2)
+    y = function(x)
+    assert mytorch.equal(y, x + 1) and (x.shape == (1, 2) or x[0].item() == 3)
+
+
+def test_threads_that_capture_one_module():
+    for _ in range(10):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+        compiled, errors = mytorch.compile(model, fullgraph=True), []
+        expected = {n: model(mytorch.ones(n, 3)).detach().numpy() for n in (1, 2, 3)}
+
+        def work(k, compiled=compiled, errors=errors, expected=expected):
+            try:
+                for n in (1, 2, 3) if k % 2 else (3, 2, 1):
+                    with mytorch.set_grad_enabled(k % 3 == 0):
+                        np.testing.assert_allclose(compiled(mytorch.ones(n, 3)).detach(), expected[n], 1e-5)
+            except (RuntimeError, AssertionError) as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors

@@ -37,12 +37,17 @@ def refuse_arguments(others: Collection[object]) -> None:
 
 
 def refuse_changes(found: Traced) -> None:
-    """Raises an error if a function has changed a list or a dict that it got, or the history of a tensor."""
+    """Raises an error if a function has changed a list or a dict that it got, or the history, or the
+    `.data`, of a tensor."""
     if not _is_equal(found.given, found.before):
         raise NotImplementedError("a program can't hold what it does to a list or a dict that it gets")
-    for x, node in zip(found.arguments, found.nodes, strict=True):
+    for x, node, data in zip(found.arguments, found.nodes, found.datas, strict=True):
+        if isinstance(x, Tensor) and x._data is not data:  # also `unsqueeze_` and other views in place
+            raise NotImplementedError("a program can't hold an assignment to `.data`")
         if isinstance(x, Tensor) and x._node is not node:
             raise NotImplementedError("a program can't give an argument a history, or take it")
+        if isinstance(x, Tensor) and node is not None and node.retain:
+            raise NotImplementedError("a program can't hold the retain_grad() of an argument")
 
 
 def refuse_objects(found: Traced, known: Collection[int]) -> None:

@@ -21,6 +21,7 @@ from ..programs.numbers import Numbers
 from ..programs.passes import check_mode
 from ..programs.program import Program
 from ..programs.reachable import KINDS
+from . import turns
 from .backend import Backend, check_backend
 from .keys import difference, key_of, modes
 from .number_inputs import NumberInputs
@@ -84,6 +85,7 @@ class Compiled:
             return self._function(*args, **kwargs)
         if self._split is not None:
             return self._split.call(*args, **kwargs)
+        seen = turns.wait() if turns.count % 2 else turns.count
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
         numbers: list[float | int] = []
@@ -119,12 +121,17 @@ class Compiled:
             return self._function(*args, **kwargs)
         if self._numbers.count(self._versions, key) >= LIMIT:
             return self._function(*args, **kwargs)
-        if reason is None:
-            reason = difference(self._last_key, key)
-            self._numbers.learn([k for k, version in self._versions if version is not None], key)
-        self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
-        numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
-        version = self._captured(args, kwargs, raws, numbers, reason)
+        if not turns.begin(seen):
+            return self(*args, **kwargs)
+        try:
+            if reason is None:
+                reason = difference(self._last_key, key)
+                self._numbers.learn([k for k, version in self._versions if version is not None], key)
+            self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
+            numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
+            version = self._captured(args, kwargs, raws, numbers, reason)
+        finally:
+            turns.end()
         if isinstance(version, Exception):  # other numbers may do
             self._last_key = key = _key(args, kwargs, ())
             return self._uncaptured(version, reason, key, args, kwargs)

@@ -81,7 +81,11 @@ class Scope:
 def is_opaque(x: object) -> bool:
     """Returns whether what is done to an object can't be seen, as with files, iterators and sets."""
     root = type(x).__module__.partition(".")[0]
-    if isinstance(x, (set, bytearray)) or hasattr(x, "__next__") or "numpy.random" in type(x).__module__:
+    if (
+        isinstance(x, (set, bytearray))
+        or hasattr(type(x), "__next__")
+        or "numpy.random" in type(x).__module__
+    ):
         return True
     return root not in ("builtins", "mytorch", "numpy", "functools", "types", "enum") and is_foreign(root)
 

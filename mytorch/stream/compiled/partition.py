@@ -12,11 +12,12 @@ import numpy as np
 from ...autograd.gradients import grad
 from ...backends.device import CPU, RawArray
 from ...core.engine import conjugated
+from ...core.grad_mode import enable_grad
 from ...core.op import as_raw, connect
-from ...core.tensor import Tensor, from_raw, increment_version, raw_of
+from ...core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from ..programs.capture import Traced
 from ..programs.instruction import Value
-from ..programs.nested import mapped
+from ..programs.nested import leaves, mapped
 from ..programs.number import Number
 from ..programs.on_gpu import Graphed
 from ..programs.program import Program
@@ -51,7 +52,8 @@ class Partition:
         graph: what is to be said of CUDA graphs, as text.
 
     Raises:
-        NotImplementedError: a differentiable result is a view of an argument or of the state.
+        NotImplementedError: a differentiable result is a view of an argument or of the state, or one
+            that has a `.grad`: a leaf, or after `retain_grad()`.
     """
 
     def __init__(self, traced: Traced):
@@ -61,6 +63,9 @@ class Partition:
         self.structure = mapped(lambda x: _output(x, traced.arguments, results, numbers), traced.result)
         self._count = len(results)
         self._roots = [k for k, x in enumerate(results) if _has_history(x)]
+        _refuse_grads([results[k] for k in self._roots])
+        self._views = _views([(k, results[k]) for k in self._roots])
+        self._roots = [k for k in self._roots if k not in self._views]
         roots = [results[k] for k in self._roots]
         values = tuple(map(traced.output, results))
         _refuse_views([values[k] for k in self._roots], traced)
@@ -119,7 +124,10 @@ class Partition:
         else:
             made = [from_raw(as_raw(y)) for y in results[: self._count]]
             if self._roots:
-                self._record(tensors, [made[k] for k in self._roots], saved)
+                with enable_grad():  # it may have done so itself
+                    self._record(tensors, [made[k] for k in self._roots], saved)
+                    for k, (base, replay) in self._views.items():
+                        made[k] = replay_views(replay, made[base])
             made += results[self._count :]
             result = mapped(lambda x: _returned(x, made, tensors), self.structure)
         for k in self._written:
@@ -190,6 +198,32 @@ def _has_history(x: Tensor) -> bool:
     return node is not None and (not node.parents or node.vjp is not None)
 
 
+def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
+    """Returns which differentiable results are views of another one, of which, and the ops that lead there.
+
+    They are made of it anew, so that autograd knows what is written to either of them. The several views that
+    one op returns, as of `chunk`, can't be written to.
+    """
+    positions = {id(x): k for k, x in roots}
+    found = {}
+    for k, x in roots:
+        view = x._view
+        if view is None or view.multiple or id(view.base) not in positions:
+            continue
+        if not any([isinstance(arg, (Tensor, Number)) for arg in leaves(view.replay)]):
+            found[k] = positions[id(view.base)], view.replay
+    return found
+
+
+def _refuse_grads(roots: list[Tensor]) -> None:
+    """Raises an error if a result gets a `.grad`: the backward program has gradients of what it got alone."""
+    for x in roots:
+        if x.is_leaf:
+            raise NotImplementedError("a compiled function can't return a leaf that it makes")
+        if x.node.retain:
+            raise NotImplementedError("a compiled function can't return what retain_grad() was called of")
+
+
 def _refuse_views(values: list[Value], traced: Traced) -> None:
     given = {traced.output(x).storage for x in traced.arguments} | {*traced.tracer.state}
     if any([value.storage in given for value in values]):
@@ -205,9 +239,8 @@ def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Va
     if not roots or not wanted:
         return [], [None] * len(given)
     incoming = [tracer.fresh(raw_of(y)) for y in roots]
-    has_more = any([not x.is_leaf for x in tracer.owners.values()])  # a graph that others need, too
     given_grads = [from_raw(g) for g in incoming]
-    grads = iter(grad(roots, wanted, given_grads, retain_graph=has_more or None, allow_unused=True))
+    grads = iter(grad(roots, wanted, given_grads, allow_unused=True))
     found = [next(grads) if x.requires_grad else None for x in given]
     copied = {i.outputs[0]: i.args[0] for i in tracer.instructions if i.name == ".copy"}  # the engine copies
     values = [None if g is None else tracer.value(raw_of(g)) for g in found]  # what isn't its own, as always

@@ -12,13 +12,15 @@ from ..programs.capture import traced
 from ..programs.instruction import Value
 from ..programs.nested import leaves
 from ..programs.numbers import Numbers
+from ..programs.places import Comparison, Place
 from ..programs.program import fits
-from ..programs.reachable import Comparison, Place, Reachable
+from ..programs.reachable import Reachable
 from ..programs.tracing import Tracer
 from .backend import Backend
 from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
+from .calls import refused_effects
+from .draws import Draws
 from .partition import Partition
-from .prints import refused_prints
 from .syntax import is_part
 
 _EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
@@ -44,11 +46,15 @@ class Version:
         self._reachable = Reachable(function, *others, inputs=self.places)
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
+        draws = Draws(self._reachable.seen.values())
         try:
             self._capture(function, args, kwargs)
         finally:
             change = self._reachable.undo()
+            has_drawn = draws.undo()  # the function, when it runs eagerly, shall draw them
             self._reachable.seen.clear()
+        if has_drawn:
+            raise NotImplementedError("a program can't hold random numbers of Python's random, or of NumPy")
         if change is not None:
             raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
@@ -60,8 +66,9 @@ class Version:
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
-        known = self._reachable.tensors
-        with refused_prints(), traced(function, args, kwargs, known, self._answer, self._numbers) as found:
+        known, seen = self._reachable.tensors, self._reachable.seen
+        running = traced(function, args, kwargs, known, self._answer, self._numbers)
+        with refused_effects(seen), running as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
                 for value, owner in found.tracer.owners.items()
@@ -69,7 +76,7 @@ class Version:
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
                 raise NotImplementedError("backward() would set the .grad of an argument")
             refuse_changes(found)
-            refuse_objects(found, self._reachable.seen)
+            refuse_objects(found, seen)
             if is_part(function):
                 refuse_views(found)
             names = {i.name for i in found.tracer.instructions}

@@ -69,11 +69,12 @@ def traced(
         given = args, kwargs = with_numbers((args, kwargs), tracer.numbers.begin(tracer))
         before = mapped(lambda x: x, given)
         nodes = [getattr(x, "_node", None) for x in arguments]
+        datas = [getattr(x, "_data", None) for x in arguments]
         result = function(*args, **kwargs)
         if tracer.refused is not None:  # the function has caught it
             raise tracer.refused
         tracer.finish()
-        yield Traced(function, tracer, arguments, result, given, before, nodes)
+        yield Traced(function, tracer, arguments, result, given, before, nodes, datas)
 
 
 _ARRAYS = (Tensor, Array)
@@ -129,6 +130,7 @@ class Traced:
         given: the arguments with all that they hold, as the function has left them.
         before: the same as the function got them.
         nodes: the nodes of `arguments` in the graph before it ran.
+        datas: their arrays before it ran.
     """
 
     function: Callable
@@ -138,6 +140,7 @@ class Traced:
     given: tuple
     before: tuple
     nodes: list[Any]
+    datas: list[Any]
 
     def output(self, x: object) -> Any:
         """Returns the value of what the function returned, if it is an array, else itself."""

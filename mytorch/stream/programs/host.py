@@ -21,6 +21,7 @@ from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...backends.meta.random import MetaRandom
 from ...core.array import Array
+from ...core.graph import Node
 from ...core.tensor import Tensor, from_raw
 from ...nn.functional.dropout import Draw
 from ...optim.optimizer import Optimizer
@@ -43,21 +44,27 @@ class _Held(NamedTuple):
     slot: Any
     post_hooks: Any
     node: Any
+    view: Any
 
 
 class _Slot:
     """What a parameter has as its `grad_slot` while a program is captured.
 
+    Args:
+        has_graph: whether the tensor is the result of operations before the function.
+
     Attributes:
         known: the `.grad` that the instructions so far give the parameter.
     """
 
-    def __init__(self, tracer: HostCalls, owner: Tensor):
-        self._tracer, self._owner = tracer, owner
+    def __init__(self, tracer: HostCalls, owner: Tensor, has_graph: bool):
+        self._tracer, self._owner, self._has_graph = tracer, owner, has_graph
         self.known = owner._grad = None if owner._grad is None else tracer.grad(owner)
 
     def take(self, grad: MetaArray) -> Array:
         """Returns the gradient that backward has computed, as `.grad`."""
+        if self._has_graph:
+            raise NotImplementedError("a program can't hold the backward pass of a graph that was there")
         self.known = self._tracer.set_grad(self._owner, grad)
         return self.known
 
@@ -76,6 +83,8 @@ class _Slot:
         if grad is not self.known:
             if grad is None:
                 self._tracer.host("set_grad", Reference(self._owner), None)
+            elif self._owner._node is None:
+                raise NotImplementedError("a program can't set the .grad of a tensor that requires none")
             else:
                 self._owner._grad = grad = self._tracer.set_grad(self._owner, grad._array)
             self.known = grad
@@ -92,6 +101,7 @@ class HostCalls:
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}  # by the id of the tensor, which stays alive
+        self._leaves: dict[int, Node | None] = {}  # what they are in the graph meanwhile, by the id, too
         self._slots: list[_Slot] = []
         self._draws: dict[int, tuple[Value, Draw]] = {}
 
@@ -99,15 +109,19 @@ class HostCalls:
         """Makes a tensor hold a tracing array until the end."""
         if id(owner) in self._held:
             raise NotImplementedError("a program can't hold an assignment to `.data`")
+        has_graph = not owner.is_leaf
         self._held[id(owner)] = _Held(
-            owner, owner._data, raw, owner._grad, owner.grad_slot, owner._post_hooks, owner._node
+            owner, owner._data, raw, owner._grad, owner.grad_slot, owner._post_hooks, owner.node, owner._view
         )
         owner._data._array = x
-        if owner._node is not None and not owner._node.parents:
-            if owner._post_hooks:  # it would be called now, and not in each run
-                owner._post_hooks = {0: _refuse_hook}
-            owner.grad_slot = _Slot(self, owner)
-            self._slots.append(owner.grad_slot)
+        if has_graph:  # which the engine walks behind the program, and not the program, too
+            owner._node = owner._view = None
+            owner.requires_grad_()
+        self._leaves[id(owner)] = owner._node
+        if owner._post_hooks:  # it would be called now, and not in each run
+            owner._post_hooks = {0: _refuse_hook}
+        owner.grad_slot = _Slot(self, owner, has_graph)  # one that is frozen may have a gradient, too
+        self._slots.append(owner.grad_slot)
 
     def finish(self) -> None:
         """Notes what the function has left in `.grad`.
@@ -119,7 +133,7 @@ class HostCalls:
         for held in self._held.values():
             if held.owner._data is not held.data:
                 raise NotImplementedError("a program can't hold an assignment to `.data`")
-            if held.owner._node is not held.node:
+            if held.owner._node is not self._leaves[id(held.owner)]:
                 raise NotImplementedError("a program can't write to a tensor that has a history")
 
     def restore(self) -> None:
@@ -127,7 +141,7 @@ class HostCalls:
         for held in self._held.values():
             owner, held.data._array = held.owner, held.raw
             owner._data, owner._grad, owner.grad_slot = held.data, held.grad, held.slot
-            owner._post_hooks, owner._node = held.post_hooks, held.node
+            owner._post_hooks, owner._node, owner._view = held.post_hooks, held.node, held.view
         self._held.clear(), self._slots.clear(), self.owners.clear()
 
     # Gradients and optimizers.

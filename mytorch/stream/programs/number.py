@@ -20,7 +20,7 @@ from .nested import mapped
 if TYPE_CHECKING:
     from .instruction import Value
     from .numbers import Numbers
-    from .reachable import Place
+    from .places import Place
 
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,

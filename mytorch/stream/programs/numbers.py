@@ -29,7 +29,8 @@ from ...backends.meta.layout import layout
 from .instruction import Instruction, Value
 from .nested import leaves, mapped
 from .number import OPERANDS, OPERATIONS, UFUNCS, Number, pinned
-from .reachable import KINDS, Place
+from .places import Place
+from .reachable import KINDS
 
 if TYPE_CHECKING:
     from .tracing import Tracer

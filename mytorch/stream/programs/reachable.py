@@ -7,78 +7,24 @@ import functools
 import sys
 import sysconfig
 import types
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from typing import Any
 
 from ...core.tensor import Tensor
 from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
 from ...optim.optimizer import Optimizer
+from .places import MISSING, Comparison, Place, Slots, content
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _KINDS = (*_PLAIN, list, tuple, dict, Tensor, Module, types.FunctionType)  # of attributes of classes
 KINDS = (float, int)  # of numbers that may be inputs
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _LONGEST = 10_000  # what has more items isn't searched
-_MISSING = object()
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-
-
-class Comparison:
-    """Comparisons as one expression, which takes a third of the time of loops.
-
-    Attributes:
-        terms: they refer to objects by names that `name` gives them.
-    """
-
-    def __init__(self) -> None:
-        self.terms: list[str] = []
-        self._namespace: dict[str, object] = {}
-
-    def name(self, x: object) -> str:
-        """Returns a name for an object."""
-        self._namespace[f"x{len(self._namespace)}"] = x
-        return f"x{len(self._namespace) - 1}"
-
-    def compiled(self) -> Callable[[], bool]:
-        """Returns a function without arguments that returns whether all terms are true."""
-        text = f"def compare():\n    return {' and '.join(self.terms or ['True'])}"
-        exec(text, self._namespace)  # our own text
-        return self._namespace["compare"]
-
-
-class Place:
-    """Where a value is: an entry of a dict, as an attribute or a global, or a variable of a closure.
-
-    Args:
-        holder: the dict or the cell.
-        name: of the entry; None for a cell.
-    """
-
-    def __init__(self, holder: dict | types.CellType, name: object = None):
-        self._holder, self._name = holder, name
-
-    def read(self) -> object:
-        """Returns the value; what is no value if there is none."""
-        is_cell = isinstance(self._holder, types.CellType)
-        return _content(self._holder) if is_cell else self._holder.get(self._name, _MISSING)
-
-    def write(self, value: object) -> None:
-        """Replaces the value."""
-        if isinstance(self._holder, types.CellType):
-            self._holder.cell_contents = value
-        else:
-            self._holder[self._name] = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and self._holder is other._holder and self._name == other._name
-
-    def __hash__(self) -> int:
-        return hash((id(self._holder), self._name))
-
-    def __str__(self) -> str:
-        return "a variable of a closure" if self._name is None else str(self._name)
 
 
 class Reachable:
@@ -105,7 +51,8 @@ class Reachable:
         self.names: set[str] = set()
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._cells: tuple[list[types.CellType], list[object]] = [], []
-        self._lists: list[tuple[list, tuple]] = []
+        self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
+        self._classes: dict[int, type] = {}  # by the ids of their attributes
         self._whole: tuple[list[object], list[int], list[frozenset]] = [], [], []  # with length and names
         self._is_same: Callable[[], bool] | None = None
         self.seen = seen = {}  # the ids hold as long as the objects are here
@@ -129,7 +76,7 @@ class Reachable:
             return change
         for items, was in self._lists:
             if not _same(tuple(items), was):
-                return "the items of a list have changed"
+                return f"the items of a {type(items).__name__} have changed"
         return None
 
     def _comparison(self) -> Callable[[], bool]:
@@ -150,13 +97,21 @@ class Reachable:
         if change is None:
             return None
         for entries, name, was in zip(*self._entries, strict=True):
-            if isinstance(entries, dict):  # attributes of classes are left
+            if entries.get(name, MISSING) is was:
+                continue
+            if isinstance(entries, (dict, Slots)):
                 entries[name] = was
+            else:
+                setattr(self._classes[id(entries)], name, was)
         for cell, was in zip(*self._cells, strict=True):
-            if was is not _MISSING:
+            if was is not MISSING:
                 cell.cell_contents = was
         for items, was in self._lists:
-            items[:] = was
+            if isinstance(items, list):
+                items[:] = was
+            else:
+                items.clear()
+                (items.update if isinstance(items, set) else items.extend)(was)
         for entries, _, names in zip(*self._whole, strict=True):
             for name in entries.keys() - names if isinstance(entries, dict) else ():
                 del entries[name]
@@ -164,11 +119,11 @@ class Reachable:
 
     def _first_change(self) -> str | None:
         for entries, name, was in zip(*self._entries, strict=True):
-            now = entries.get(name, _MISSING)
+            now = entries.get(name, MISSING)
             if not _same(now, was):
                 return _described(name, now, was)
         for cell, was in zip(*self._cells, strict=True):
-            now = _content(cell)
+            now = content(cell)
             if not _same(now, was):
                 return _described("a variable of a closure", now, was)
         if any([len(x) != count for x, count, _ in zip(*self._whole, strict=True)]):
@@ -180,10 +135,10 @@ class Reachable:
         changed = [
             (Place(entries, name), now, was, isinstance(entries, dict))
             for entries, name, was in zip(*self._entries, strict=True)
-            if not _same(now := entries.get(name, _MISSING), was)
+            if not _same(now := entries.get(name, MISSING), was)
         ]
         cells = zip(*self._cells, strict=True)
-        changed += [(Place(x), now, was, True) for x, was in cells if not _same(now := _content(x), was)]
+        changed += [(Place(x), now, was, True) for x, was in cells if not _same(now := content(x), was)]
         only = all([type(now) is type(was) and type(now) in KINDS and ours for _, now, was, ours in changed])
         only = only and all([len(x) == count for x, count, _ in zip(*self._whole, strict=True)])
         only = only and all([_same(tuple(items), was) for items, was in self._lists])
@@ -201,7 +156,7 @@ class Reachable:
             yield from (x.__self__, x.__func__)
         elif isinstance(x, functools.partial):
             yield from (x.func, x.args, x.keywords)
-        elif isinstance(x, (list, tuple, dict)):
+        elif isinstance(x, (list, tuple, dict, set, frozenset, deque)):
             yield from self._of_container(x)
         elif isinstance(x, type):
             yield from self._of_class(x)
@@ -211,10 +166,13 @@ class Reachable:
             yield from self._of_object(x, x.__dict__.keys() - _HELD)
         elif isinstance(x, Hooks) or _is_users(x):
             yield from self._of_object(x, x.__dict__)
-        if hasattr(x, "__wrapped__") and not isinstance(x, (Tensor, Module)):
+        if names := _slots_of(x):
+            yield from self._of_dict(Slots(x, names), names)
+            yield from self._of_class(type(x))
+        if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
             yield x.__wrapped__  # a compiled or a cached function
 
-    def _of_container(self, x: list | tuple | dict) -> Iterator[object]:
+    def _of_container(self, x: list | tuple | dict | set | frozenset | deque) -> Iterator[object]:
         if isinstance(x, dict):
             self._keep_names(x)
         if len(x) > _LONGEST:  # data
@@ -222,7 +180,7 @@ class Reachable:
         if isinstance(x, dict):
             yield from self._of_dict(x, x)
             return
-        if isinstance(x, list):
+        if isinstance(x, (list, set, deque)):
             self._lists.append((x, tuple(x)))
         yield from x
 
@@ -236,6 +194,7 @@ class Reachable:
         for base in kind.__mro__:
             if not is_foreign(base.__module__):
                 found = vars(base)
+                self._classes[id(found)] = base
                 yield from self._of_dict(found, [name for name in found if isinstance(found[name], _KINDS)])
                 for x in found.values():
                     yield from filter(None, (getattr(x, "__func__", None), getattr(x, "fget", None)))
@@ -254,9 +213,12 @@ class Reachable:
             if self._inputs and Place(cell) in self._inputs:
                 continue
             self._cells[0].append(cell)
-            self._cells[1].append(_content(cell))
-            yield _content(cell)
+            self._cells[1].append(content(cell))
+            yield content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
+        if function.__dict__:
+            self._keep_names(function.__dict__)
+            yield from self._of_dict(function.__dict__, function.__dict__)
         names = names_in(function.__code__)
         self.names |= names
         self.asks_types = self.asks_types or ("type" in names and _calls_type(function.__code__))
@@ -304,17 +266,18 @@ def is_foreign(module: str | None) -> bool:
     return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or file.startswith(_INSTALLED)
 
 
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return _MISSING
-
-
 def _is_users(x: object) -> bool:
     """Whether it is a dataclass, or an instance of a user's class."""
     has_attributes = hasattr(x, "__dict__") and not isinstance(x, types.ModuleType)
     return has_attributes and (is_dataclass(x) or not is_foreign(type(x).__module__))
+
+
+def _slots_of(x: object) -> list[str]:
+    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
+    bases = [base for base in type(x).__mro__ if not is_foreign(base.__module__)]
+    slots = [vars(base).get("__slots__", ()) for base in bases]
+    names = [name for found in slots for name in ((found,) if isinstance(found, str) else found)]
+    return [name for name in names if not name.startswith("__")]
 
 
 def _same(now: object, was: object) -> bool:
@@ -324,6 +287,8 @@ def _same(now: object, was: object) -> bool:
         return False
     if isinstance(now, tuple):
         return len(now) == len(was) and all(map(_same, now, was))
+    if isinstance(now, (float, complex)):
+        return repr(now) == repr(was)  # -0.0 is another number than 0.0
     return isinstance(now, _PLAIN) and now == was
 
 
