@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from dataclasses import dataclass, field
@@ -63,8 +64,8 @@ class Activity:
 
 def run(options: argparse.Namespace) -> int:
     """Shows; returns the exit code, 1 if nothing runs, 2 for a wrong call."""
-    if options.interval <= 0:
-        print(f"mytorchrun top: --interval is positive, got {options.interval}", file=sys.stderr)
+    if not 0 < options.interval < math.inf:
+        print(f"mytorchrun top: --interval is positive and finite, got {options.interval}", file=sys.stderr)
         return 2
     ranks: dict[int, Activity] = {}
     watch(ranks, options.pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import defaultdict
@@ -27,8 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes traces and prints their names; returns the exit code, 1 without a trace, 2 for a wrong call."""
-    if options.seconds <= 0 or options.instructions < 0:
-        print("mytorchrun trace: --seconds is positive, --instructions not negative", file=sys.stderr)
+    if not 0 < options.seconds < math.inf or options.instructions < 0:
+        wrong = f"got {options.seconds} and {options.instructions}"
+        print(f"mytorchrun trace: --seconds is positive, --instructions not negative, {wrong}", file=sys.stderr)
         return 2
     jobs: dict[str, list[Reading]] = defaultdict(list)
     for reading in read_pages(options.pid):

@@ -236,7 +236,8 @@ def test_trace_takes_a_window(running, tmp_path, capsys):
 def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch):
     assert main(["trace", "--dir", str(tmp_path)]) == 1
     assert "no running job" in capsys.readouterr().err
-    assert main(["trace", "-s", "0"]) == 2
+    for seconds in ("0", "nan", "inf"):
+        assert main(["trace", "-s", seconds]) == main(["top", "--once", "--interval", seconds]) == 2
     running("hang")
     wait_for(lambda: "stuck" in [r.operation for r in page.read_pages()])
     monkeypatch.setattr("mytorch.cli.trace._PATIENCE", 0.1)

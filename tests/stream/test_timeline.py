@@ -99,7 +99,7 @@ def log(tmp_path, monkeypatch):
 def test_the_command_writes(log, suffix, capsys):
     pytest.importorskip("matplotlib")
     path = log.with_suffix(suffix)
-    assert main(["timeline", str(log), "--output", str(path), "--title", "Two <ranks>"]) == 0
+    assert main(["timeline", str(log), "--output", str(path), "--title", "DATA of two <ranks>"]) == 0
     assert "rank 1 communication" in capsys.readouterr().out
     if suffix == ".png":
         assert path.read_bytes().startswith(b"\x89PNG")
@@ -109,7 +109,7 @@ def test_the_command_writes(log, suffix, capsys):
         assert {e["pid"] for e in check_trace(path)} == {0, 1}
     else:
         page = path.read_text()
-        assert page.count("</script>") == 1 and "Two &lt;ranks&gt;" in page
+        assert page.count("</script>") == 1 and page.count("DATA of two &lt;ranks&gt;") == 2
         assert not re.search(r"""(?:src|href)\s*=|@import|url\(""", page)  # self-contained
         data = json.loads(re.search(r"const data = (.*);\n", page)[1])
         assert len(data["bars"]) >= 5 and data["ranks"] == [0, 1] and data["arrows"]
