@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes traces and prints their names; returns the exit code, 1 without a trace, 2 for a wrong call."""
     if not 0 < options.seconds < math.inf or options.instructions < 0:
-        wrong = f"got {options.seconds} and {options.instructions}"
-        print(f"mytorchrun trace: --seconds is positive, --instructions not negative, {wrong}", file=sys.stderr)
+        wrong = f"needs --seconds > 0 and --instructions >= 0, got {options.seconds}, {options.instructions}"
+        print(f"mytorchrun trace: {wrong}", file=sys.stderr)
         return 2
     jobs: dict[str, list[Reading]] = defaultdict(list)
     for reading in read_pages(options.pid):

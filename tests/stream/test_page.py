@@ -233,6 +233,33 @@ def test_trace_takes_a_window(running, tmp_path, capsys):
     wait_for(lambda: page.read_pages()[0].count > count)  # the program goes its way
 
 
+def test_a_request_ends_the_window_of_one_before(tmp_path):
+    stream.publish()
+
+    def poll_and_run(count):
+        publishing.poll(publishing._page)
+        for _ in range(count):
+            mytorch.ones(2).exp()
+
+    assert page.ask_for_trace(mine(), 600.0, 0, str(tmp_path / "first.log")) == 1
+    poll_and_run(2)
+    assert page.ask_for_trace(mine(), 600.0, 3, str(tmp_path / "second.log")) == 2
+    poll_and_run(4)
+    assert mine().done == 2 and not stream.is_recording()
+    assert [len(read_log(tmp_path / f"{name}.log")) for name in ("first", "second")] == [2, 3]
+
+
+@pytest.mark.parametrize("command", ["trace", "top"])
+def test_an_interrupt_ends_without_a_traceback(running, command, tmp_path, monkeypatch):
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    running("hang")
+    monkeypatch.setattr("time.sleep", interrupt)
+    option = {"trace": ["--dir", str(tmp_path)], "top": ["--once"]}[command]
+    assert main([command, *option]) == 130
+
+
 def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch):
     assert main(["trace", "--dir", str(tmp_path)]) == 1
     assert "no running job" in capsys.readouterr().err
