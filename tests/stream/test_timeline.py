@@ -70,7 +70,10 @@ def test_a_part_of_it_and_what_hangs():
     found = two_ranks()
     found[4].duration = None
     line = make_timeline(found, start=5.0, end=9.5)
-    assert line.seconds == pytest.approx(4.0) and (0, "data") not in line.bars
+    assert line.seconds == pytest.approx(4.0 + 0.03 * 9.0) and (0, "data") not in line.bars
+    (bar,) = line.bars[0, "compute"]
+    assert bar.end - bar.start == pytest.approx(0.03 * 9.0)  # wide enough to be seen
+    assert make_timeline(found[4:5]).seconds > 0  # also where it is all that began
     assert [b.is_open for b in line.bars[0, "compute"]] == [True]
     assert "never ended" in line.bars[0, "compute"][0].text
     with pytest.raises(ValueError, match="no operation between 50"):
@@ -79,6 +82,17 @@ def test_a_part_of_it_and_what_hangs():
 
 def test_every_kind_has_a_colour():
     assert set(COLOURS) == set(KINDS)
+
+
+def test_what_hangs_is_named(tmp_path, capsys):
+    writer = LogWriter(tmp_path / "ops.log")
+    for i in two_ranks()[:4]:
+        writer.begin(i)
+        if i.name != "all_reduce":
+            writer.end(i)
+    assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["  rank 0 #3 all_reduce never ended", "  rank 0 #4 all_reduce never ended"]
 
 
 @pytest.fixture
