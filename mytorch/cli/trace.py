@@ -49,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
     for rank in late:
         last = f"its last is {rank.operation or 'none'}"
         print(f"rank {rank.rank} (pid {rank.pid}) began no operation; {last}", file=sys.stderr)
-    return 0 if [path for path in _logs(jobs, folder) if _convert(path)] else 1
+    found = [path for path in _logs(jobs, folder) if _convert(path)]
+    if not found and not late:
+        print("mytorchrun trace: no operation began, or the job ended before", file=sys.stderr)
+    return 0 if found else 1
 
 
 def _logs(jobs: dict[str, list[Reading]], folder: Path) -> list[Path]:

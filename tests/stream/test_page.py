@@ -274,6 +274,20 @@ def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch)
     assert "at most 400 bytes" in capsys.readouterr().err
 
 
+def test_a_trace_of_a_job_that_ends_is_explained(running, tmp_path, capsys, monkeypatch):
+    process = running("hang")
+    wait_for(lambda: "stuck" in [r.operation for r in page.read_pages()])
+    waits = time.sleep
+
+    def end(seconds):
+        process.kill()
+        waits(seconds)
+
+    monkeypatch.setattr("time.sleep", end)
+    assert main(["trace", "-s", "30", "--dir", str(tmp_path)]) == 1
+    assert "no operation began, or the job ended" in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path):
     stream.publish()
     page.ask_for_trace(mine(), 1.0, 0, str(tmp_path / "no" / "trace.log"))
