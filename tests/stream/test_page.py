@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -214,6 +215,24 @@ def test_rich_draws(running):
     console.print(top._screen(ranks))
     text = console.export_text()
     assert "█" in text and "product" in text and "tokens/s" in text and "0/1" in text
+
+
+@pytest.mark.parametrize("width", [80, 150])
+def test_bars_fill_their_column(running, width):
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    running()
+    ranks = {}
+    top.watch(ranks, None)
+    (activity,) = ranks.values()
+    activity.shares = {"product": 0.25, "data": 0.25, "loss": 0.0}
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(top._screen(ranks))
+    _, row, key = console.export_text().splitlines()
+    (bar,) = re.findall("[█·…]+", row)
+    assert abs(bar.count("█") - bar.count("·")) <= 2 and "…" not in bar and len(bar) >= 8
+    assert "product" in key and "data" in key and "loss" not in key
 
 
 def test_trace_takes_a_window(running, tmp_path, capsys):
