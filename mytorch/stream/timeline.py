@@ -15,7 +15,7 @@ COLOURS = {
     "product": "#3b6fb6", "attention": "#7a4fa3", "convolution": "#1f8a8a", "normalization": "#e0a030",
     "elementwise": "#6aa84f", "reduction": "#a3c45a", "loss": "#c0392b", "embedding": "#b5651d",
     "view": "#b8b8b8", "copy": "#8a8f98", "optimizer": "#d1618a", "communication": "#e4572e",
-    "data": "#2a9d8f", "annotation": "#dddddd",
+    "data": "#56bfe0", "annotation": "#dddddd",
 }  # fmt: skip
 _OPEN, _LEAST = 0.03, 1e-4  # the least width of an operation that never ended: of the whole, and in seconds
 PHASE_COLOURS = {FORWARD: "#e8f0fb", BACKWARD: "#fbefe6", OPTIMIZER: "#fbe8f1"}

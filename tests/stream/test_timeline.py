@@ -1,5 +1,6 @@
 """Timelines: lanes, idle time, arrows, what hangs; and the files that are drawn of them."""
 
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -12,6 +13,7 @@ from mytorch.stream import Instruction, Operand
 from mytorch.stream.instruction import KINDS
 from mytorch.stream.log import LogWriter
 from mytorch.stream.timeline import COLOURS, make_timeline
+from mytorch.stream.timeline_picture import draw_timeline
 from tests.profiler.test_profile import check_trace
 
 
@@ -82,6 +84,20 @@ def test_a_part_of_it_and_what_hangs():
 
 def test_every_kind_has_a_colour():
     assert set(COLOURS) == set(KINDS)
+    colours = [np.array([int(c[n : n + 2], 16) for n in (1, 3, 5)]) for c in COLOURS.values()]
+    for a, b in itertools.combinations(colours, 2):
+        assert np.linalg.norm(a - b) > 40  # they can be told apart
+
+
+def test_narrow_bars_have_their_colour(tmp_path):
+    """No white line hides them."""
+    image = pytest.importorskip("matplotlib.image")
+    line = make_timeline([instruction(n, "matmul", "forward", 1e-4 * n, 0.8e-4) for n in range(5000)])
+    draw_timeline(line, tmp_path / "t.png")
+    pixels = image.imread(tmp_path / "t.png")[..., :3]
+    colour = np.array([int(COLOURS["product"][n : n + 2], 16) / 255 for n in (1, 3, 5)])
+    distance = np.abs(pixels - colour).max(-1)
+    assert np.mean(distance < 0.25, axis=1).max() > 0.5  # of the widest row
 
 
 def test_what_hangs_is_named(tmp_path, capsys):
