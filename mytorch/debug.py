@@ -78,7 +78,7 @@ def _loader_lines() -> list[str]:
         lines.append(f"DataLoader of {type(pool.job.recipe.dataset).__name__}: {waited}")
         for worker in pool.workers:
             pid = worker.process.pid
-            facts = f"{worker.answered} batches, {text_of_bytes(page.resident_memory(pid))}"
+            facts = f"{worker.status[1]} batches, {text_of_bytes(page.resident_memory(pid))}"
             lines.append(f"  worker {worker.id} (pid {pid}): {facts}, {pool.current(worker) or 'waits'}")
     return lines or ["no DataLoader has workers"]
 

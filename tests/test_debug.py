@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import time
 
 import pytest
 
@@ -11,7 +12,7 @@ from mytorch import nn, stream
 from mytorch.debug import print_tape, print_worker_stats, tape_text
 from mytorch.stream import page
 from mytorch.utils.checkpoint import checkpoint
-from mytorch.utils.data import DataLoader, TensorDataset
+from mytorch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 def test_the_tape_is_in_the_order_of_the_backward_pass(capsys):
@@ -71,6 +72,38 @@ def test_workers():
     assert re.search(r"DataLoader of TensorDataset: waited \d\.\d{3} s for 3 batches", text)
     assert re.search(r"  worker 1 \(pid \d+\): \d batches, [\d.]+ [MG]B, ", text)
     assert list(batches) and "no DataLoader has workers" in stats()
+
+
+class Stuck(Dataset):
+    """Sample 4 takes until the file `go` exists."""
+
+    def __init__(self, go):
+        self.go = go
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        while i == 4 and not self.go.exists():
+            time.sleep(0.01)
+        return i
+
+
+def test_a_worker_that_is_ahead_of_the_program(tmp_path):
+    """What it says is of the batch that it loads, not of the first that the program hasn't received."""
+    batches = iter(DataLoader(Stuck(tmp_path / "go"), num_workers=1, prefetch_factor=6))
+    next(batches)
+    deadline = time.monotonic() + 60
+    while ": 4 batches" not in stats() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    while "sample 4, in batch 4" not in stats() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert re.search(r"worker 0 .*: 4 batches, .*, sample 4, in batch 4\n", stats())
+    (tmp_path / "go").touch()
+    while ": 6 batches" not in stats() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert re.search(r"worker 0 .*: 6 batches, .*, waits\n", stats())
+    assert len(list(batches)) == 5
 
 
 def test_ranks(tmp_path, monkeypatch):

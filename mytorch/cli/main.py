@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from . import compile, config, env, estimate_memory, launch, test, timeline, top, trace
@@ -14,7 +15,7 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns the exit code. Without a command it prints the help and returns 1."""
+    """Runs a command; returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, module in COMMANDS.items():
@@ -23,7 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 1
-    return COMMANDS[options.command].run(options)
+    try:
+        return COMMANDS[options.command].run(options)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT  # as a shell says it, without a traceback
 
 
 if __name__ == "__main__":

@@ -50,4 +50,6 @@ def run(options: argparse.Namespace) -> int:
     print(f"{options.output}: {count} operations, {1e3 * line.seconds:.3f} ms, {len(line.arrows)} arrows")
     for rank, lane in sorted(line.bars):
         print(f"  rank {rank} {lane:<13} {line.idle(rank, lane):5.1%} idle")
+    for i in [bar.instruction for bars in line.bars.values() for bar in bars if bar.is_open]:
+        print(f"  rank {i.rank} #{i.number} {i.name} never ended")
     return 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,8 +65,8 @@ class Activity:
 
 def run(options: argparse.Namespace) -> int:
     """Shows; returns the exit code, 1 if nothing runs, 2 for a wrong call."""
-    if options.interval <= 0:
-        print(f"mytorchrun top: --interval is positive, got {options.interval}", file=sys.stderr)
+    if not 0 < options.interval < math.inf:
+        print(f"mytorchrun top: --interval is positive and finite, got {options.interval}", file=sys.stderr)
         return 2
     ranks: dict[int, Activity] = {}
     watch(ranks, options.pid)
@@ -126,6 +128,28 @@ def _memory(now: Reading) -> str:
     return f"{now.resident / 2**30:.2f} GiB{on_gpu}"
 
 
+@dataclass
+class _Bar:
+    """The shares as a bar that fills its column, so that a narrow terminal cuts nothing off."""
+
+    shares: dict[str, float]
+
+    def __rich_measure__(self, console: Any, options: Any) -> Any:
+        from rich.measure import Measurement
+
+        return Measurement(8, min(40, options.max_width))
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.text import Text
+
+        width, bar = min(40, options.max_width), Text()
+        for kind, share in sorted(self.shares.items(), key=lambda pair: -pair[1]):
+            bar.append("█" * round(width * share), style=COLOURS[kind])
+        bar.truncate(width)
+        bar.append("·" * (width - len(bar)), style="dim")
+        yield bar
+
+
 def _screen(ranks: dict[int, Activity]) -> Any:
     """Returns what rich draws: a table with a bar for each rank, and the colours of the kinds."""
     from rich.console import Group
@@ -137,17 +161,16 @@ def _screen(ranks: dict[int, Activity]) -> Any:
         table.add_column(name, ratio=4 if name == "time by kind" else None, no_wrap=True)
     seen: dict[str, float] = {}
     for activity in sorted(ranks.values(), key=lambda a: (a.last.job, a.last.rank)):
-        now, bar = activity.last, Text()
-        for kind, share in sorted(activity.shares.items(), key=lambda pair: -pair[1]):
-            bar.append("█" * round(40 * share), style=COLOURS[kind])
+        now = activity.last
+        for kind, share in activity.shares.items():
             seen[kind] = seen.get(kind, 0.0) + share
-        bar.append("·" * max(0, 40 - len(bar)), style="dim")
         style = "bold red" if now.is_running and now.elapsed > 10 else ""
         table.add_row(
-            now.job[-16:], f"{now.rank}/{now.world_size}", bar, f"{activity.idle:.0%}", _speed(now),
-            _memory(now), Text(activity.operation, style=style),
+            now.job[-16:], f"{now.rank}/{now.world_size}", _Bar(activity.shares), f"{activity.idle:.0%}",
+            _speed(now), _memory(now), Text(activity.operation, style=style),
         )  # fmt: skip
     key = Text()
-    for kind, _ in sorted(seen.items(), key=lambda pair: -pair[1])[:8]:
+    shown = [kind for kind, share in seen.items() if share >= 0.005]
+    for kind in sorted(shown, key=seen.__getitem__, reverse=True)[:8]:
         key.append("█ ", style=COLOURS[kind]).append(f"{kind}  ")
     return Group(table, key) if ranks else Text(_NOTHING)

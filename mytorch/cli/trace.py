@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import defaultdict
@@ -27,8 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes traces and prints their names; returns the exit code, 1 without a trace, 2 for a wrong call."""
-    if options.seconds <= 0 or options.instructions < 0:
-        print("mytorchrun trace: --seconds is positive, --instructions not negative", file=sys.stderr)
+    if not 0 < options.seconds < math.inf or options.instructions < 0:
+        wrong = f"needs --seconds > 0 and --instructions >= 0, got {options.seconds}, {options.instructions}"
+        print(f"mytorchrun trace: {wrong}", file=sys.stderr)
         return 2
     jobs: dict[str, list[Reading]] = defaultdict(list)
     for reading in read_pages(options.pid):
@@ -47,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
     for rank in late:
         last = f"its last is {rank.operation or 'none'}"
         print(f"rank {rank.rank} (pid {rank.pid}) began no operation; {last}", file=sys.stderr)
-    return 0 if [path for path in _logs(jobs, folder) if _convert(path)] else 1
+    found = [path for path in _logs(jobs, folder) if _convert(path)]
+    if not found and not late:
+        print("mytorchrun trace: no operation began, or the job ended before", file=sys.stderr)
+    return 0 if found else 1
 
 
 def _logs(jobs: dict[str, list[Reading]], folder: Path) -> list[Path]:

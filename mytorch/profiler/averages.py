@@ -122,7 +122,7 @@ class EventList(list):
         total = FunctionEventAvg("Total", self[0])
         for event in self:
             total.add(event)
-        total.count = sum(getattr(event, "count", 1) for event in self)
+        total.count = sum(event.count for event in self)
         return total
 
     @property
@@ -181,7 +181,7 @@ class EventList(list):
             "Self CPU": lambda e: text_of_time(e.self_cpu_time_total, unit),
             "CPU total %": lambda e: _percent(e.cpu_time_total, cpu),
             "CPU total": lambda e: text_of_time(e.cpu_time_total, unit),
-            "CPU time avg": lambda e: text_of_time(getattr(e, "cpu_time", e.cpu_time_total), unit),
+            "CPU time avg": lambda e: text_of_time(e.cpu_time, unit),
         }
         if self._options["with_device"]:
             gpu = sum(e.self_device_time_total for e in self)
@@ -194,7 +194,7 @@ class EventList(list):
             if self._options["with_device"]:
                 columns["CUDA Mem"] = lambda e: text_of_bytes(e.device_memory_usage)
             columns["Peak Mem"] = lambda e: text_of_bytes(e.peak_memory)
-        columns["# of Calls"] = lambda e: str(getattr(e, "count", 1))
+        columns["# of Calls"] = lambda e: str(e.count)
         if self._options["with_flops"]:
             columns["Total FLOPs"] = lambda e: text_of_number(e.flops) if e.flops else "--"
             columns["Bytes"] = lambda e: text_of_bytes(e.bytes)

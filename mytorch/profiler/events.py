@@ -16,15 +16,18 @@ class FunctionEvent:
     """One recorded operation, with the attributes of PyTorch's class of this name; times in microseconds.
 
     Attributes:
-        name, thread, stack, flops, input_shapes: as in PyTorch.
+        name, thread, stack, flops, input_shapes, count: as in PyTorch.
         phase, module, kind: as of its `Instruction`.
         start, end: since the beginning of the trace.
-        cpu_time_total, self_cpu_time_total: with and without the operations within it.
-        device_time_total, self_device_time_total: on the GPU, between CUDA events before and after it.
+        cpu_time_total, self_cpu_time_total: with and without the operations within it; cpu_time is the first.
+        device_time_total, self_device_time_total: on the GPU, between CUDA events before and after it;
+            device_time is the first.
         cpu_memory_usage, device_memory_usage: bytes of the arrays that it made and that outlived it.
         peak_memory: the most bytes that were alive while it ran.
         bytes: that it read and wrote.
     """
+
+    count = 1
 
     def __init__(self, i: Instruction, zero: float, allocated: dict[str, int], peak: int = 0):
         self.instruction = i
@@ -43,6 +46,14 @@ class FunctionEvent:
         self.input_shapes = [list(a.shape) for a in i.inputs]
         self.stack = [i.site] if i.site else []
         self.is_user_annotation, self.is_inner = i.kind == "annotation", i.parent is not None
+
+    @property
+    def cpu_time(self) -> float:
+        return self.cpu_time_total
+
+    @property
+    def device_time(self) -> float:
+        return self.device_time_total
 
     def __repr__(self) -> str:
         return f"<FunctionEvent {self.name} {self.phase} {self.cpu_time_total:.1f} us>"

@@ -87,7 +87,7 @@ class profile:  # noqa: N801 - PyTorch's name
         if not self.activities:
             raise ValueError("profile(): no activities: give ProfilerActivity.CPU, CUDA or both")
         if not self.activities <= possible:
-            missing = ", ".join(a.name for a in self.activities - possible)
+            missing = ", ".join(str(getattr(a, "name", repr(a))) for a in self.activities - possible)
             raise ValueError(f"profile(): {missing} can't be timed on this machine")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_stack, self.with_flops = record_shapes, with_stack, with_flops
@@ -253,6 +253,9 @@ class record_function:  # noqa: N801 - PyTorch's name
         name: of the block.
         args: a text, shown with it.
 
+    Raises:
+        TypeError: the name is no text.
+
     >>> from mytorch.profiler import profile, record_function
     >>> with profile() as prof, record_function("twice"):
     ...     y = mytorch.ones(3) * 2
@@ -261,6 +264,8 @@ class record_function:  # noqa: N801 - PyTorch's name
     """
 
     def __init__(self, name: str, args: str | None = None):
+        if not isinstance(name, str):
+            raise TypeError(f"record_function(): the name is a str, got {type(name).__name__}")
         self.name, self.args = name, args
         self._running: list[Any] = []
 

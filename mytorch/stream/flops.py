@@ -115,7 +115,9 @@ def _each_gradient(i: Instruction) -> int:
 
 
 def _all_gradients(i: Instruction) -> int:
-    return 2 * _FORMULAS[i.origin.name](i.origin) if i.outputs else 0
+    """The vjp counts for all gradients, also for one that a later `…_backward.3` computes."""
+    is_vjp = i.name.endswith("_backward") and i.outputs
+    return 2 * _FORMULAS[i.origin.name](i.origin) if is_vjp else 0
 
 
 _PRODUCTS: dict[str, _Formula] = {
@@ -165,7 +167,8 @@ def product_flops(instruction: Instruction) -> int:
 def _formula(instruction: Instruction) -> _Formula | None:
     origin = instruction.origin
     if origin is None:
-        return _FORMULAS.get(instruction.name)
+        # a block that `record_function` names "add" is no addition
+        return None if instruction.signature is None else _FORMULAS.get(instruction.name)
     if origin.name not in _FORMULAS or not instruction.name.startswith(origin.name + "_backward"):
         return None
     return _VJPS.get(origin.name, _gradients)

@@ -163,12 +163,16 @@ def plain(value: object, operand: Callable[[object], Operand | None]) -> Any:
     kind = type(value)
     if kind in PLAIN or kind is Operand:
         return value
-    if kind is tuple or kind is list:
+    if isinstance(value, (tuple, list)):  # a Size, too
         return tuple([v if type(v) in PLAIN else plain(v, operand) for v in value])
     if kind is slice:
         return f"{value.start}:{value.stop}:{value.step}".replace("None", "")
     if isinstance(value, (np.dtype, device)):
         return str(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, int):  # of a class of its own
+        return int(value)
     found = operand(value)
     return f"<{kind.__name__}>" if found is None else found
 
@@ -178,7 +182,7 @@ def text_of(value: object) -> str:
     if type(value) is tuple:
         return f"({','.join(map(text_of, value))})"
     text = str(value)
-    return "_".join(text.split()) if " " in text or "\n" in text else text
+    return text if " " not in text and text.isprintable() else "_".join(text.split())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -214,5 +218,7 @@ def _names_of(call: Signature) -> tuple[str, ...]:
     code = getattr(function, "__code__", None)
     if code is None:
         return ()
-    names = code.co_varnames[: code.co_argcount + bool(code.co_flags & 0x04)]  # with *args
+    names = code.co_varnames[: code.co_argcount]
+    if code.co_flags & 0x04:  # *args, whose name comes after those that are given by keyword only
+        names += (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],)
     return tuple({"x": "left", "y": "right"}.get(n, n) for n in names) if names[:2] == ("x", "y") else names

@@ -14,6 +14,7 @@ for the device.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import socket
@@ -30,6 +31,7 @@ VARIABLE = "MYTORCH_INSTRUCTION_LOG"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _KEPT = 4096  # texts of operands
 _HEADER = "# mytorch instruction log"
+_FACTS = re.compile(rf"{_HEADER}: rank=(?P<rank>\d+) .*time=(?P<time>[\d.]+)")
 _LINE = re.compile(
     r"\[ *(?P<time>[\d.]+)\] (?P<event>START|END|FAILED) *\| rank (?P<rank>\d+) \| (?P<phase>\w+) *"
     r"\| #(?P<number>\d+) (?P<name>.*?) \| (?P<values>.*?) \| (?P<last>[^|]*?)(?: \| at (?P<site>.*))?"
@@ -71,7 +73,8 @@ class LogWriter(Sink):
 
     def _write(self, event: str, i: Instruction, rest: str) -> None:
         now = time.perf_counter() - self._zero
-        line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | #{i.number} {i.name} | {rest}"
+        name = i.name if i.name.isprintable() and "|" not in i.name else _in_one_line(i.name)
+        line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | #{i.number} {name} | {rest}"
         os.write(self._open() if self._file is None else self._file, line.encode())
 
     def _text(self, value: object) -> str:
@@ -87,7 +90,10 @@ class LogWriter(Sink):
 
     def _open(self) -> int:
         os.environ.pop(VARIABLE, None)  # a process that this one starts would write over its file
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise type(error)(error.errno, f"no instruction log: {error.strerror}", str(self.path)) from None
         began = time.time() - (time.perf_counter() - self._zero)
         where = f"world={self.world_size} pid={os.getpid()} host={socket.gethostname()}"
         os.write(self._file, f"{_HEADER}: rank={self.rank} {where} time={began:.6f}\n".encode())
@@ -99,6 +105,11 @@ def start_from_environment() -> None:
     processes = sys.modules.get("multiprocessing")
     if processes is None or processes.parent_process() is None:
         start(LogWriter(os.environ[VARIABLE]))
+
+
+def _in_one_line(name: str) -> str:
+    """Returns the name of a block without line ends, and without what separates the parts of a line."""
+    return " ".join(name.replace("|", "/").split())
 
 
 def path_of_rank(path: str | os.PathLike, rank: int) -> Path:
@@ -120,7 +131,9 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
         ValueError: a file that is no log.
     """
     path = Path(path)
-    paths = [path] if path.exists() else sorted(path.parent.glob(f"{path.stem}.rank*{path.suffix}"))
+    paths = sorted(path.parent.glob(f"{glob.escape(path.stem)}.rank*{path.suffix}"))
+    if path.exists() and all(path.stat().st_mtime >= p.stat().st_mtime for p in paths):
+        paths = [path]  # else it is of an earlier run, with one rank
     if not paths:
         raise FileNotFoundError(f"{path}: no such log, and no {path_of_rank(path, 0).name} of its ranks")
     found = [i for file in paths for i in _read_file(file)]
@@ -129,13 +142,14 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
 
 def _read_file(path: Path) -> list[Instruction]:
     """Returns the instructions of one rank; [] for a file that an earlier run with more ranks left."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    if not lines or not lines[0].startswith(_HEADER):
-        raise ValueError(f"{path} is no instruction log: its first line isn't '{_HEADER}…'")
-    facts = dict(pair.split("=", 1) for pair in lines[0].split(": ", 1)[1].split())
-    zero, found, running = float(facts["time"]), [], {}
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    header = _FACTS.fullmatch(lines[0])
+    if header is None:
+        raise ValueError(f"{path} is no instruction log: its first line isn't '{_HEADER}: rank=… time=…'")
+    lines = lines if lines[-1] else lines[:-1]
+    zero, found, running = float(header["time"]), [], {}
     first = path_of_rank(re.sub(r"\.rank\d+(?=\.|$)", "", str(path)), 0)
-    if ".rank" in path.name and first.exists() and int(facts["rank"]) >= _world_of(first):
+    if ".rank" in path.name and first.exists() and int(header["rank"]) >= _world_of(first):
         return []
     for number, line in enumerate(lines[1:], 2):
         match = _LINE.fullmatch(line)
@@ -156,8 +170,11 @@ def _read_file(path: Path) -> list[Instruction]:
 def _started(match: re.Match, zero: float) -> Instruction:
     pairs = _values(match["values"])
     module = "" if match["last"] == "-" else match["last"]
+    # a block of a program has no arguments, but may have the text that was given to record_function
+    is_block = all(k == "args" and not isinstance(v, Operand) for k, v in pairs)
     i = Instruction(
-        int(match["number"]), match["name"], match["phase"], module, tuple(k for k, _ in pairs) or None,
+        int(match["number"]), match["name"], match["phase"], module,
+        None if is_block else tuple(k for k, _ in pairs),
         tuple(v for _, v in pairs), {}, None, int(match["rank"]), 0,
     )  # fmt: skip
     i.start, i.site = zero + float(match["time"]), match["site"] or ""

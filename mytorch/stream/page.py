@@ -89,13 +89,14 @@ class Page:
     def request(self) -> Request | None:
         """Returns a request for a trace that wasn't carried out yet."""
         number = _NUMBER.unpack_from(self.memory, _REQUEST_AT)[0]
-        if number == _NUMBER.unpack_from(self.memory, _DONE_AT)[0]:
+        if number <= _NUMBER.unpack_from(self.memory, _DONE_AT)[0]:
             return None
         return _request_in(self.memory)
 
     def finish(self, request: Request) -> None:
-        """Marks a request as carried out."""
-        _NUMBER.pack_into(self.memory, _DONE_AT, request.number)
+        """Marks a request as carried out, and those before it."""
+        done = _NUMBER.unpack_from(self.memory, _DONE_AT)[0]
+        _NUMBER.pack_into(self.memory, _DONE_AT, max(done, request.number))
 
     def close(self) -> None:
         """Removes the file; the memory stays for the operations that other threads are in."""
@@ -206,8 +207,8 @@ def ask_for_trace(reading: Reading, seconds: float, instructions: int, path: str
     encoded = path.encode()
     if len(encoded) > 400:
         raise ValueError(f"the path of a trace has at most 400 bytes, got {len(encoded)}: {path}")
-    number = reading.done + 1
     with open(reading.path, "r+b") as file, mmap.mmap(file.fileno(), SIZE) as memory:
+        number = 1 + max(reading.done, _NUMBER.unpack_from(memory, _REQUEST_AT)[0])
         _REQUEST.pack_into(memory, _REQUEST_AT, reading.done, seconds, instructions, encoded)
         _NUMBER.pack_into(memory, _REQUEST_AT, number)  # last: now it is complete
     return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import warnings
@@ -111,8 +112,7 @@ class Window(LogWriter):
 
     def begin(self, instruction: Instruction) -> None:
         if self.left == 0:  # those that began have ended
-            self.expire()
-            recording.stop(self)
+            self.close()
             return
         self.left -= 1
         super().begin(instruction)
@@ -124,12 +124,22 @@ class Window(LogWriter):
         self.page.finish(self.request)
 
 
+    def close(self) -> None:
+        """Ends the window, and records no more."""
+        self.expire()
+        with contextlib.suppress(ValueError):  # another thread has stopped it
+            recording.stop(self)
+
+
 def poll(page: Page) -> None:
-    """Starts the trace that a request in the page wants."""
+    """Starts the trace that a request in the page wants; it ends that of an earlier request."""
     request = page.request()
-    recorder = _state.stream
-    if request is None or any(isinstance(sink, Window) for sink in recorder.sinks):
+    if request is None:
         return
+    for window in [sink for sink in _state.stream.sinks if isinstance(sink, Window)]:
+        if window.request.number >= request.number:
+            return
+        window.close()  # who asked for it was interrupted, and waits no more
     try:
         recording.start(Window(request, page))
     except OSError as error:  # the folder can't be written

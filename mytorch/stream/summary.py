@@ -103,9 +103,13 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
 
     Args:
         model: a module, in training mode or not.
-        inputs: of a call: shapes, or tensors and arrays, of which only the shapes and dtypes count.
+        inputs: of a call: shapes, or tensors and arrays, of which only the shapes and dtypes count; dicts,
+            tuples and lists of these; None.
         dtype: of inputs that are shapes; the default dtype if None.
         depth: down to which depth the printed table shows modules; None for all.
+
+    Raises:
+        TypeError: no Module, or an input that is something else.
 
     >>> print(mytorch.summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), (16, 4)))
     Layer        Output  Parameters  FLOP forward  backward  Saved
@@ -117,6 +121,8 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
     58 parameters, 58 of them trained: 232 B; buffers 0 B
     forward and backward: 3.584K FLOP, at the peak 2.3 KiB
     """
+    if not isinstance(model, Module):
+        raise TypeError(f"summary(): the model is a Module, got {type(model).__name__}")
     before = memory.allocated
     model = meta_copy(model)
     layers = {path: LayerSummary(path, type(m).__name__) for path, m in model.named_modules()}
@@ -127,7 +133,7 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
     with FlopCounterMode(display=False) as forward:
         outputs = list(_tensors(model(*given)))
     tensors = [*model.parameters(), *model.buffers()]
-    saved = _saved_bytes(outputs, [raw_of(t).storage for t in (*tensors, *given)])
+    saved = _saved_bytes(outputs, [raw_of(t).storage for t in (*tensors, *_tensors(given))])
     with FlopCounterMode(display=False) as backward:
         losses = [x.sum() for x in outputs if x.requires_grad]
         if losses:
@@ -173,6 +179,12 @@ def _as_meta(x: Any, dtype: DTypeLike) -> Any:
         return Tensor(x).to("meta")
     if isinstance(x, Sequence) and all(isinstance(n, (int, np.integer)) for n in x):
         return empty(tuple(x), dtype=get_default_dtype() if dtype is None else dtype, device="meta")
+    if isinstance(x, dict):
+        return {name: _as_meta(value, dtype) for name, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        return type(x)([_as_meta(value, dtype) for value in x])
+    if x is None:
+        return None
     raise TypeError(f"summary(): an input is a shape, a Tensor or an array, got {type(x).__name__}")
 
 

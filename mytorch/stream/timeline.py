@@ -15,8 +15,9 @@ COLOURS = {
     "product": "#3b6fb6", "attention": "#7a4fa3", "convolution": "#1f8a8a", "normalization": "#e0a030",
     "elementwise": "#6aa84f", "reduction": "#a3c45a", "loss": "#c0392b", "embedding": "#b5651d",
     "view": "#b8b8b8", "copy": "#8a8f98", "optimizer": "#d1618a", "communication": "#e4572e",
-    "data": "#2a9d8f", "annotation": "#dddddd",
+    "data": "#56bfe0", "annotation": "#dddddd",
 }  # fmt: skip
+_OPEN, _LEAST = 0.03, 1e-4  # the least width of an operation that never ended: of the whole, and in seconds
 PHASE_COLOURS = {FORWARD: "#e8f0fb", BACKWARD: "#fbefe6", OPTIMIZER: "#fbe8f1"}
 
 
@@ -112,7 +113,7 @@ def make_timeline(
     """
     listed = sorted((i for i in instructions if i.kind != "annotation"), key=lambda i: i.start)
     first = listed[0].start if listed else 0.0
-    last = max([i.start + (i.duration or 0.0) for i in listed], default=0.0)
+    last = _last(listed)
     listed = [
         i for i in listed
         if i.start - first < end and (last if i.duration is None else i.start + i.duration) - first > start
@@ -133,6 +134,15 @@ def make_timeline(
         line.phases[rank] = _phases(line.bars.get((rank, COMPUTE), []))
     line.arrows = _arrows([b for rank in line.ranks for b in line.bars.get((rank, COMMUNICATION), ())])
     return line
+
+
+def _last(instructions: list[Instruction]) -> float:
+    """Returns the end; what never ended has a width there, though nothing says how long it has run."""
+    last = max([i.start + (i.duration or 0.0) for i in instructions], default=0.0)
+    hanging = [i.start for i in instructions if i.duration is None]
+    if not hanging:
+        return last
+    return max(last, max(hanging) + max(_OPEN * (last - instructions[0].start), _LEAST))
 
 
 def _outer(bars: list[Bar]) -> list[Bar]:

@@ -137,4 +137,5 @@ def write_timeline(line: Timeline, path: str | os.PathLike, title: str = "") -> 
     }  # fmt: skip
     text = json.dumps(data).replace("<", "\\u003c")  # no name in it may end the script
     with atomic_write(path) as file:
-        Path(file).write_text(_PAGE.replace("TITLE", html.escape(title)).replace("DATA", text, 1), "utf-8")
+        page = _PAGE.replace("= DATA;", f"= {text};", 1).replace("TITLE", html.escape(title), 2)
+        Path(file).write_text(page, "utf-8")

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ..utils.atomic import atomic_write
-from .timeline import COLOURS, COMPUTE, LANES, PHASE_COLOURS, Timeline
+from .timeline import COLOURS, COMPUTE, LANES, PHASE_COLOURS, Bar, Timeline
 
 _LANE, _GAP, _BAND = 1.0, 0.14, 0.55  # heights of a lane, between lanes, between ranks
 _TEXT = "#333333"
@@ -62,26 +62,41 @@ def _draw_lane(
     """Draws the bars of a lane, and adds the middle of each to `middles`, by its id."""
     axes.axhspan(bottom, bottom + _LANE, color="#f6f6f6", zorder=0, linewidth=0)
     if lane == COMPUTE:
-        for phase, start, end in line.phases[rank]:
-            axes.broken_barh(
-                [(1e3 * start, 1e3 * (end - start))], (bottom, _LANE),
-                facecolors=PHASE_COLOURS.get(phase, "#f6f6f6"), zorder=1, linewidth=0,
-            )  # fmt: skip
+        phases = line.phases[rank]
+        axes.broken_barh(
+            [(1e3 * start, 1e3 * (end - start)) for _, start, end in phases], (bottom, _LANE),
+            facecolors=[PHASE_COLOURS.get(phase, "#f6f6f6") for phase, _, _ in phases], zorder=1, linewidth=0,
+        )  # fmt: skip
+        for phase, start, end in phases:
             if end - start > 0.06 * line.seconds:
                 axes.text(1e3 * (start + end) / 2, bottom + _LANE + 0.03, phase, ha="center", va="bottom",
                           fontsize=7.5, color="#777777")  # fmt: skip
-    for bar in line.bars.get((rank, lane), ()):
-        row = _LANE / bar.rows
-        height = 0.94 * row * bar.height
-        low = bottom + bar.row * row + (row - height) / 2
-        middles[id(bar)] = low + height / 2
-        axes.broken_barh(
-            [(1e3 * bar.start, 1e3 * (bar.end - bar.start))], (low, height), zorder=3, linewidth=0.25,
-            facecolors=COLOURS[bar.instruction.kind], edgecolor="white", hatch="///" if bar.is_open else None,
-        )  # fmt: skip
+    _draw_bars(axes, line, line.bars.get((rank, lane), []), bottom, middles)
     idle = f"{line.idle(rank, lane):.0%} idle"
     axes.text(1.006, bottom + _LANE / 2, idle, transform=axes.get_yaxis_transform(), va="center",
               fontsize=8.5, color=_TEXT)  # fmt: skip
+
+
+def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middles: dict[int, float]) -> None:
+    """Draws bars as one collection, or two: an artist for each of many thousands takes minutes."""
+    from matplotlib.collections import PolyCollection
+
+    for is_open in (False, True):
+        shown, corners = [bar for bar in bars if bar.is_open is is_open], []
+        for bar in shown:
+            row = _LANE / bar.rows
+            height = 0.94 * row * bar.height
+            low = bottom + bar.row * row + (row - height) / 2
+            middles[id(bar)] = low + height / 2
+            left, right, high = 1e3 * bar.start, 1e3 * bar.end, low + height
+            corners.append([(left, low), (left, high), (right, high), (right, low)])
+        # between wide ones a white line, which would hide a narrow one
+        edges = [0.25 if bar.end - bar.start > 0.002 * line.seconds else 0.0 for bar in shown]
+        colours = [COLOURS[bar.instruction.kind] for bar in shown]
+        axes.add_collection(
+            PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edges, zorder=3,
+                           hatch="///" if is_open else None), autolim=False,
+        )  # fmt: skip
 
 
 def _decorate(axes: Any, line: Timeline, bottoms: dict, title: str) -> None:

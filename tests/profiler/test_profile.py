@@ -158,6 +158,10 @@ def test_the_table():
     assert [r.input_shapes for r in by_shape if r.key == "matmul"] == [[[256, 256]] * 2, [[2, 2]] * 2]
     assert "s" in prof.key_averages().table(time_unit="s").splitlines()[3]
     assert prof.key_averages().table("count").splitlines()[3].split()[0] == "matmul"
+    for column in ("cpu_time", "cuda_time", "count"):
+        events = prof.events().table(sort_by=column, row_limit=2).splitlines()
+        assert len(events) == 7 and events[1].split() == prof.key_averages().table().splitlines()[1].split()
+    assert [e.count for e in prof.events()[:2]] == [1, 1]
     with pytest.raises(ValueError, match="can't sort by 'colour'"):
         prof.key_averages().table(sort_by="colour")
 
@@ -166,6 +170,7 @@ def test_wrong_calls_raise():
     for call, message in {
         (lambda: profile(activities=[])): "no activities",
         (lambda: profile(activities=[ProfilerActivity.CUDA])): "CUDA can't be timed",
+        (lambda: profile(activities=["CPU"])): "'CPU' can't be timed",
         (lambda: finished().key_averages(group_by_input_shape=True)): "record_shapes=True",
         (lambda: finished().key_averages(group_by_stack_n=1)): "with_stack=True",
         (lambda: finished().memory_summary()): "profile_memory=True",
@@ -173,6 +178,8 @@ def test_wrong_calls_raise():
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(TypeError, match="the name is a str, got int"):
+        record_function(3)
     with pytest.raises(RuntimeError, match="recorded nothing yet"):
         profile().events()
 

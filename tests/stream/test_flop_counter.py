@@ -83,6 +83,9 @@ OURS = {
     "RNN": (steps("RNN"), [(5, 3, 6)], 15 * 8 * (6 + 8), 30 * 8 * (6 + 8)),
     "GRU": (steps("GRU", False), [(5, 3, 6)], 15 * 24 * (6 + 8), 30 * 24 * (6 + 8)),
     "LSTM": (steps("LSTM", proj_size=5), [(5, 3, 6)], LSTM + 15 * 8 * 5, 2 * (LSTM + 15 * 8 * 5)),
+    "LSTM of one size": (steps("LSTM"), [(5, 3, 6)], 15 * 32 * (6 + 8), 30 * 32 * (6 + 8)),
+    "attention with a bias": (
+        F.scaled_dot_product_attention, [(2, 4, 8, 16)] * 3 + [(8, 8)], 8 * 8 * 8 * 32, 2 * 8 * 8 * 8 * 32),
     "self-attention": (lambda x: F.self_attention(x, 2), [(3, 7, 24)], 2 * 3 * 49 * 8, 4 * 3 * 49 * 8),
     "linear_cross_entropy": (
         lambda x, w, b: F.linear_cross_entropy(x, w, x[:, 0].to(mytorch.int64), linear_bias=b),

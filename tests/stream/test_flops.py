@@ -4,7 +4,8 @@ import pytest
 
 import mytorch
 from mytorch.models import GPT2, GPT2Config
-from mytorch.stream import record
+from mytorch.profiler import record_function
+from mytorch.stream import flops, record
 from mytorch.stream.flops import product_flops
 from mytorch.utils.flop_counter import FlopCounterMode
 
@@ -13,6 +14,14 @@ def gpt(device):
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "context_length": 8}
     model = GPT2(GPT2Config(33, bias=False, **sizes)).to(device)
     return model, mytorch.zeros(2, 8, dtype=mytorch.int64, device=device)
+
+
+def test_a_block_with_the_name_of_an_op_is_no_product():
+    with record() as instructions:
+        for name in ("outer", "linear", "einsum", "add"):
+            with record_function(name):
+                mytorch.ones(3).exp()
+    assert [flops(i) for i in instructions] == [0] * 8
 
 
 @pytest.mark.parametrize("backward", [False, True])

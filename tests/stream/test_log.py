@@ -12,6 +12,7 @@ import pytest
 
 import mytorch
 from mytorch import nn
+from mytorch.profiler import record_function
 from mytorch.stream import start, stop
 from mytorch.stream.log import LogWriter, read_log
 
@@ -96,6 +97,54 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_strange_one_is_an_error(logge
         read_log(logged)
     with pytest.raises(FileNotFoundError, match="no other.rank0.log of its ranks"):
         read_log(logged.with_name("other.log"))
+
+
+def test_any_name_of_a_block_and_any_text_are_read_back(tmp_path):
+    writer = LogWriter(tmp_path / "ops.log")
+    start(writer)
+    for name in ("two\nlines", "a | b", "page\x0cbreak", ""):
+        with record_function(name, "a\ttext\u2028here"):
+            mytorch.ones(2).exp()
+    stop(writer)
+    found = read_log(writer.path)
+    assert [i.name for i in found[::2]] == ["two lines", "a / b", "page break", ""]
+    assert {i.kind for i in found[::2]} == {"annotation"} and {i.name for i in found[1::2]} == {"exp"}
+    assert all(i.duration is not None for i in found)
+
+
+@pytest.mark.parametrize("rest", ["", ": rank=0", ": rank=0 world=1 pid=3 host=vm time=", ": time=1.5"])
+def test_a_first_line_that_was_cut_off_is_an_error(tmp_path, rest):
+    path = tmp_path / "ops.log"
+    path.write_text(f"# mytorch instruction log{rest}\n")
+    with pytest.raises(ValueError, match="is no instruction log: its first line"):
+        read_log(path)
+
+
+def test_a_file_that_cannot_be_written_is_explained(tmp_path):
+    writer = LogWriter(tmp_path / "no" / "ops.log")
+    start(writer)
+    with pytest.raises(FileNotFoundError, match="no instruction log: .*ops.log"):
+        mytorch.ones(2).exp()
+    stop(writer)
+
+
+def test_the_log_of_an_earlier_run_with_one_rank_is_not_read(tmp_path, monkeypatch):
+    def write(rank, age):
+        monkeypatch.setenv("RANK", str(rank))
+        writer = LogWriter(tmp_path / "ops[1].log")
+        start(writer)
+        mytorch.ones(2).exp()
+        stop(writer)
+        os.utime(writer.path, (1e9 - age, 1e9 - age))
+
+    write(0, age=2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    write(0, age=1)
+    write(1, age=1)
+    assert [i.rank for i in read_log(tmp_path / "ops[1].log")] == [0, 1]
+    monkeypatch.delenv("WORLD_SIZE")
+    write(0, age=0)
+    assert [i.rank for i in read_log(tmp_path / "ops[1].log")] == [0]
 
 
 def test_ranks_have_files_of_their_own_which_are_merged_by_time(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -216,6 +217,24 @@ def test_rich_draws(running):
     assert "█" in text and "product" in text and "tokens/s" in text and "0/1" in text
 
 
+@pytest.mark.parametrize("width", [80, 150])
+def test_bars_fill_their_column(running, width):
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    running()
+    ranks = {}
+    top.watch(ranks, None)
+    (activity,) = ranks.values()
+    activity.shares = {"product": 0.25, "data": 0.25, "loss": 0.0}
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(top._screen(ranks))
+    _, row, key = console.export_text().splitlines()
+    (bar,) = re.findall("[█·…]+", row)
+    assert abs(bar.count("█") - bar.count("·")) <= 2 and "…" not in bar and len(bar) >= 8
+    assert "product" in key and "data" in key and "loss" not in key
+
+
 def test_trace_takes_a_window(running, tmp_path, capsys):
     process = running()
     folder = tmp_path / "traces"
@@ -233,10 +252,38 @@ def test_trace_takes_a_window(running, tmp_path, capsys):
     wait_for(lambda: page.read_pages()[0].count > count)  # the program goes its way
 
 
+def test_a_request_ends_the_window_of_one_before(tmp_path):
+    stream.publish()
+
+    def poll_and_run(count):
+        publishing.poll(publishing._page)
+        for _ in range(count):
+            mytorch.ones(2).exp()
+
+    assert page.ask_for_trace(mine(), 600.0, 0, str(tmp_path / "first.log")) == 1
+    poll_and_run(2)
+    assert page.ask_for_trace(mine(), 600.0, 3, str(tmp_path / "second.log")) == 2
+    poll_and_run(4)
+    assert mine().done == 2 and not stream.is_recording()
+    assert [len(read_log(tmp_path / f"{name}.log")) for name in ("first", "second")] == [2, 3]
+
+
+@pytest.mark.parametrize("command", ["trace", "top"])
+def test_an_interrupt_ends_without_a_traceback(running, command, tmp_path, monkeypatch):
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    running("hang")
+    monkeypatch.setattr("time.sleep", interrupt)
+    option = {"trace": ["--dir", str(tmp_path)], "top": ["--once"]}[command]
+    assert main([command, *option]) == 130
+
+
 def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch):
     assert main(["trace", "--dir", str(tmp_path)]) == 1
     assert "no running job" in capsys.readouterr().err
-    assert main(["trace", "-s", "0"]) == 2
+    for seconds in ("0", "nan", "inf"):
+        assert main(["trace", "-s", seconds]) == main(["top", "--once", "--interval", seconds]) == 2
     running("hang")
     wait_for(lambda: "stuck" in [r.operation for r in page.read_pages()])
     monkeypatch.setattr("mytorch.cli.trace._PATIENCE", 0.1)
@@ -244,6 +291,20 @@ def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch)
     assert "began no operation; its last is stuck" in capsys.readouterr().err
     assert main(["trace", "-s", "0.1", "--dir", str(tmp_path / ("long" * 50) / ("long" * 60))]) == 2
     assert "at most 400 bytes" in capsys.readouterr().err
+
+
+def test_a_trace_of_a_job_that_ends_is_explained(running, tmp_path, capsys, monkeypatch):
+    process = running("hang")
+    wait_for(lambda: "stuck" in [r.operation for r in page.read_pages()])
+    waits = time.sleep
+
+    def end(seconds):
+        process.kill()
+        waits(seconds)
+
+    monkeypatch.setattr("time.sleep", end)
+    assert main(["trace", "-s", "30", "--dir", str(tmp_path)]) == 1
+    assert "no operation began, or the job ended" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path):

@@ -68,12 +68,27 @@ def test_arrays_keep_their_number_and_operators_name_their_sides():
     assert repr(add).startswith("#2 %4:float64[2,3] = add left=%3:float64[2,3] right=%1:float32[2,3]")
 
 
+def test_all_arrays_of_an_op_with_any_number_of_them_are_shown():
+    x, y = mytorch.ones(2, 3), mytorch.ones(2, 3)
+    with record() as instructions:
+        mytorch.cat([x, y], dim=1)
+        mytorch.einsum("ij,kj->ik", x, y)
+    for i in instructions:
+        assert len(i.inputs) == 2 and set(i.inputs) < set(i.named.values())
+        assert all(str(a) in repr(i) for a in i.inputs)
+    assert instructions[0].named["dim"] == 1 and instructions[1].named["equation"] == "ij,kj->ik"
+
+
 def test_attributes_are_plain_and_keep_nothing_alive():
     x = mytorch.randn(2, 3)
     with record() as instructions:
         x.sum(1, keepdim=True)
         x[:, mytorch.tensor([0, 2])]
+        x.reshape(mytorch.ones(3, 2).shape)
+        x * np.float32(2)
         x.double()
+    assert instructions[-3].attributes == {"sizes": (3, 2)}
+    assert type(instructions[-2].named["right"]) is float
     assert instructions[0].attributes["keepdim"] is True
     assert instructions[-1].attributes["dtype"] == "float64"
     for i in instructions:

@@ -88,3 +88,29 @@ def test_the_table_to_a_depth():
     assert [line.split()[0] for line in lines[2:5]] == ["GPT2", "transformer", "lm_head"]
     assert lines[2].split()[4:] == ["174,604,259,328", "734.804T", "1.470P", "144.2", "GiB"]
     assert lines[-2].startswith("174,604,259,328 parameters, 174,604,259,328 of them trained: 650.5 GiB")
+
+
+def test_inputs_in_a_dict_or_tuple():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, batch, mask=None):
+            x, (y, _) = batch["x"], batch["more"]
+            return {"sum": self.layer(x) + self.layer(y)}
+
+    found = mytorch.summary(Net(), {"x": (3, 4), "more": [mytorch.ones(3, 4), (5,)]}, None)
+    assert found.layers[0].output == (3, 2) and found.layers[1].forward_flops == 2 * 2 * 3 * 4 * 2
+    state = (1, 3, 6), (1, 3, 6)  # an LSTM's
+    alone, given = (mytorch.summary(nn.LSTM(4, 6), (5, 3, 4), *more) for more in ((), (state,)))
+    assert (given.layers[0].output, given.layers[0].forward_flops) == ([(5, 3, 6), *state], 7200)
+    zeros = 2 * 3 * 6 * 4  # that the layer makes itself, and keeps
+    assert alone.layers[0].saved_bytes == given.layers[0].saved_bytes + zeros
+
+
+def test_wrong_calls_are_explained():
+    with pytest.raises(TypeError, match="the model is a Module, got int"):
+        mytorch.summary(3, (4, 5))
+    with pytest.raises(TypeError, match="a shape, a Tensor or an array, got str"):
+        mytorch.summary(nn.Linear(4, 2), {"x": "text"})

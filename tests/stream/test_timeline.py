@@ -1,5 +1,6 @@
 """Timelines: lanes, idle time, arrows, what hangs; and the files that are drawn of them."""
 
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -12,6 +13,7 @@ from mytorch.stream import Instruction, Operand
 from mytorch.stream.instruction import KINDS
 from mytorch.stream.log import LogWriter
 from mytorch.stream.timeline import COLOURS, make_timeline
+from mytorch.stream.timeline_picture import draw_timeline
 from tests.profiler.test_profile import check_trace
 
 
@@ -70,7 +72,10 @@ def test_a_part_of_it_and_what_hangs():
     found = two_ranks()
     found[4].duration = None
     line = make_timeline(found, start=5.0, end=9.5)
-    assert line.seconds == pytest.approx(4.0) and (0, "data") not in line.bars
+    assert line.seconds == pytest.approx(4.0 + 0.03 * 9.0) and (0, "data") not in line.bars
+    (bar,) = line.bars[0, "compute"]
+    assert bar.end - bar.start == pytest.approx(0.03 * 9.0)  # wide enough to be seen
+    assert make_timeline(found[4:5]).seconds > 0  # also where it is all that began
     assert [b.is_open for b in line.bars[0, "compute"]] == [True]
     assert "never ended" in line.bars[0, "compute"][0].text
     with pytest.raises(ValueError, match="no operation between 50"):
@@ -79,6 +84,31 @@ def test_a_part_of_it_and_what_hangs():
 
 def test_every_kind_has_a_colour():
     assert set(COLOURS) == set(KINDS)
+    colours = [np.array([int(c[n : n + 2], 16) for n in (1, 3, 5)]) for c in COLOURS.values()]
+    for a, b in itertools.combinations(colours, 2):
+        assert np.linalg.norm(a - b) > 40  # they can be told apart
+
+
+def test_narrow_bars_have_their_colour(tmp_path):
+    """No white line hides them."""
+    image = pytest.importorskip("matplotlib.image")
+    line = make_timeline([instruction(n, "matmul", "forward", 1e-4 * n, 0.8e-4) for n in range(5000)])
+    draw_timeline(line, tmp_path / "t.png")
+    pixels = image.imread(tmp_path / "t.png")[..., :3]
+    colour = np.array([int(COLOURS["product"][n : n + 2], 16) / 255 for n in (1, 3, 5)])
+    distance = np.abs(pixels - colour).max(-1)
+    assert np.mean(distance < 0.25, axis=1).max() > 0.5  # of the widest row
+
+
+def test_what_hangs_is_named(tmp_path, capsys):
+    writer = LogWriter(tmp_path / "ops.log")
+    for i in two_ranks()[:4]:
+        writer.begin(i)
+        if i.name != "all_reduce":
+            writer.end(i)
+    assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["  rank 0 #3 all_reduce never ended", "  rank 0 #4 all_reduce never ended"]
 
 
 @pytest.fixture
@@ -99,7 +129,7 @@ def log(tmp_path, monkeypatch):
 def test_the_command_writes(log, suffix, capsys):
     pytest.importorskip("matplotlib")
     path = log.with_suffix(suffix)
-    assert main(["timeline", str(log), "--output", str(path), "--title", "Two <ranks>"]) == 0
+    assert main(["timeline", str(log), "--output", str(path), "--title", "DATA of two <ranks>"]) == 0
     assert "rank 1 communication" in capsys.readouterr().out
     if suffix == ".png":
         assert path.read_bytes().startswith(b"\x89PNG")
@@ -109,7 +139,7 @@ def test_the_command_writes(log, suffix, capsys):
         assert {e["pid"] for e in check_trace(path)} == {0, 1}
     else:
         page = path.read_text()
-        assert page.count("</script>") == 1 and "Two &lt;ranks&gt;" in page
+        assert page.count("</script>") == 1 and page.count("DATA of two &lt;ranks&gt;") == 2
         assert not re.search(r"""(?:src|href)\s*=|@import|url\(""", page)  # self-contained
         data = json.loads(re.search(r"const data = (.*);\n", page)[1])
         assert len(data["bars"]) >= 5 and data["ranks"] == [0, 1] and data["arrows"]

@@ -159,9 +159,10 @@ class Pool:
 
     def current(self, worker: Worker) -> str | None:
         """Returns a description of the sample that a worker is loading; None between two batches."""
-        if worker.status[0] <= worker.answered:
+        begun, done = worker.status[:2]
+        if begun <= max(worker.answered, done):  # it may have answered what wasn't received yet
             return None
-        request = worker.pending[0]
+        request = worker.pending[begun - worker.answered - 1]
         sample = describe(self.job.recipe.is_iterable, request.indices, worker.status[-1])
         return f"{sample}, in batch {request.number}"
 

@@ -112,7 +112,8 @@ class _Worker:
     """The state of a worker.
 
     Attributes:
-        status: (number of requests begun, position in the batch), shared memory that the parent can read.
+        status: (number of requests begun, of requests answered, …, position in the batch), shared memory that
+            the parent can read.
         failure: the answer to all requests of a pass whose beginning failed.
     """
 
@@ -171,6 +172,7 @@ class _Worker:
             raise
         except Exception as error:
             self._send(ERROR, (_failure(error, f"batch {number}, to send it"), None))
+        self.status[1] = self.status[0]
 
     def _load(self, number: int, indices: Any) -> tuple[int, Any]:
         """Returns BATCH and (batch, state of the stream), ERROR and (failure, None), or END and None."""
