@@ -139,7 +139,7 @@ def poll(page: Page) -> None:
     for window in [sink for sink in _state.stream.sinks if isinstance(sink, Window)]:
         if window.request.number >= request.number:
             return
-        window.close()  # who asked for it was interrupted, and waits no more
+        window.close()  # the command that wanted it was interrupted
     try:
         recording.start(Window(request, page))
     except OSError as error:  # the folder can't be written
