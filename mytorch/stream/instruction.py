@@ -169,9 +169,9 @@ def plain(value: object, operand: Callable[[object], Operand | None]) -> Any:
         return f"{value.start}:{value.stop}:{value.step}".replace("None", "")
     if isinstance(value, (np.dtype, device)):
         return str(value)
-    if isinstance(value, np.generic):
+    if issubclass(kind, np.generic):
         return value.item()
-    if isinstance(value, int):  # of a class of its own
+    if issubclass(kind, int):  # a class of its own; what only stands for a number in a capture is none
         return int(value)
     found = operand(value)
     return f"<{kind.__name__}>" if found is None else found
