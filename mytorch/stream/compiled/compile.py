@@ -124,10 +124,7 @@ class Compiled:
         if not turns.begin(seen):
             return self(*args, **kwargs)
         try:
-            if reason is None:
-                reason = difference(self._last_key, key)
-                self._numbers.learn([k for k, version in self._versions if version is not None], key)
-            self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
+            reason = self._learn(key, reason, stale)
             numbers = [x for x in leaves((args, kwargs)) if type(x) in KINDS]
             version = self._captured(args, kwargs, raws, numbers, reason)
         finally:
@@ -140,6 +137,14 @@ class Compiled:
         if version.writes and version.overlap(raws):
             return self._function(*args, **kwargs)
         return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
+
+    def _learn(self, key: tuple, reason: str | None, stale: tuple[Version, ...]) -> str:
+        """Makes inputs of numbers that have changed; returns why no version fits."""
+        if reason is None:
+            reason = difference(self._last_key, key)
+            self._numbers.learn([k for k, version in self._versions if version is not None], key)
+        self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
+        return reason
 
     def _captured(
         self, args: tuple, kwargs: dict, raws: list, numbers: list, reason: str

@@ -201,8 +201,8 @@ def _has_history(x: Tensor) -> bool:
 def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
     """Returns which differentiable results are views of another one, of which, and the ops that lead there.
 
-    They are made of it anew, so that autograd knows what is written to either of them. The several views that
-    one op returns, as of `chunk`, can't be written to.
+    They are made of it again, so that autograd knows what is written to either of them. The several views
+    that one op returns, as of `chunk`, can't be written to.
     """
     positions = {id(x): k for k, x in roots}
     found = {}
