@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ...backends.device import RawArray, device_of
+from ...backends.device import RawArray, device_of, is_raw
 from ...core.tensor import Tensor
 from ..programs.capture import traced
 from ..programs.instruction import Value
@@ -43,7 +43,8 @@ class Version:
         if is_part(function):
             refuse_arguments(others)
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
-        self._reachable = Reachable(function, *others, inputs=self.places)
+        objects = [x for x in others if not is_raw(x)]
+        self._reachable = Reachable(function, *objects, inputs=self.places)
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
         draws = Draws(self._reachable.seen.values())
