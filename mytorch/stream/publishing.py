@@ -123,7 +123,6 @@ class Window(LogWriter):
         self.timer.cancel()
         self.page.finish(self.request)
 
-
     def close(self) -> None:
         """Ends the window, and records no more."""
         self.expire()
