@@ -32,7 +32,8 @@ class Job(NamedTuple):
 
 
 def normal(library: Any, *shape: int, seed: int = 5) -> Any:
-    return library.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
+    array = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    return library.from_numpy(array).to(library.get_default_device())
 
 
 def filled(library: Any, model: Any) -> Any:
@@ -84,7 +85,8 @@ def lstm(library: Any, mode: str) -> Call:
 
 
 def gpt(library: Any, mode: str, config: str) -> Call:
-    model = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(CONFIGS[config]).model
+    device = library.get_default_device()
+    model = import_module(f"benchmarks.gpt_{library.__name__}").Trainer(CONFIGS[config], device.type).model
     adamw = library.optim.AdamW(model.parameters(), lr=6e-4, betas=BETAS, weight_decay=0.1)
 
     def loss_of(x: Any, y: Any) -> Any:
@@ -93,7 +95,7 @@ def gpt(library: Any, mode: str, config: str) -> Call:
         logits = model(x)
         return library.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), y.view(-1))
 
-    batch = [library.from_numpy(a[0]) for a in chain(CONFIGS[config], 1)]
+    batch = [library.from_numpy(a[0]).to(device) for a in chain(CONFIGS[config], 1)]
     return training(library, mode, loss_of, adamw, *batch)
 
 

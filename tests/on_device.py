@@ -109,6 +109,7 @@ def never_waiting(monkeypatch: Any, cupy: Any) -> Iterator[None]:
     with monkeypatch.context() as patch:
         for name in ("get", "item", "tolist", "__bool__", "__int__", "__float__", "nonzero"):
             patch.setattr(cupy.ndarray, name, refuse)
-        for name in ("nonzero", "flatnonzero", "argwhere", "unique", "asnumpy"):
+        for name in ("nonzero", "flatnonzero", "argwhere", "unique", "argpartition", "asnumpy"):
             patch.setattr(cupy, name, refuse, raising=False)
+        patch.setattr(cupy.lib.stride_tricks, "sliding_window_view", refuse)
         yield

@@ -8,6 +8,7 @@ It needs CuPy and Triton; PyTorch, where it is installed, is the peer. Sections:
     train      GPT-2 124M, batch 64 x 1024, float16 and bfloat16: tokens a second, eager and as a CUDA graph,
                losses beside PyTorch's
     profile    a step of it by kernel, and Python's time
+    programs   training steps and functions, eager, compiled, and as a CUDA graph
     parity     every kernel in every dtype, odd and real sizes, against float64; cross entropy at full size
     kernels    forward and backward at GPT-2's sizes, against CuPy alone, PyTorch eager, torch.compile
 

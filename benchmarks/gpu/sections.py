@@ -19,6 +19,11 @@ TRAINERS = {
     "mytorch": ("mytorch", "eager"), "mytorch, captured": ("mytorch", "captured"),
     "PyTorch eager": ("torch", "eager"), "torch.compile": ("torch", "compiled"),
 }  # fmt: skip
+COMPILERS = {
+    "mytorch": ("mytorch", ""), "mytorch.compile": ("mytorch", "default"),
+    "as a CUDA graph": ("mytorch", "reduce-overhead"), "PyTorch eager": ("torch", ""),
+    "torch.compile": ("torch", "default"), "torch, as a CUDA graph": ("torch", "reduce-overhead"),
+}  # fmt: skip
 LIMIT = 540.0  # seconds for one question
 say = functools.partial(print, file=sys.stderr, flush=True)
 
@@ -118,4 +123,15 @@ def kernels(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
     ]
 
 
-SECTIONS = {"ceilings": ceilings, "train": train, "profile": profile, "parity": parity, "kernels": kernels}
+def programs(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
+    """A process for each implementation, with all jobs."""
+    return [
+        Group(who, library, [{"do": "program_time", "job": job, "mode": mode} for job in size.programs])
+        for who, (library, mode) in COMPILERS.items()
+    ]
+
+
+SECTIONS = {
+    "ceilings": ceilings, "train": train, "profile": profile, "programs": programs, "parity": parity,
+    "kernels": kernels,
+}  # fmt: skip

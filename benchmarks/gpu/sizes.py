@@ -22,6 +22,7 @@ class Size:
     train: Config = _gpt2(8)  # what is trained, in `windows` of `steps` steps that are timed
     windows: int = 2
     steps: int = 5
+    programs: tuple[str, ...] = ("MLP", "policy", "LSTM", "nano", "small", "sums", "exp")
 
 
 SIZES = {
@@ -29,5 +30,5 @@ SIZES = {
                  _gpt2(64), windows=5, steps=20),
     "quick": Size(),
     "tiny": Size(1, 1 << 16, (64,), 1 << 16, 0.0, (2, 2), CONFIGS["tiny"], (2, 64, 2, 2), CONFIGS["tiny"],
-                 steps=4),
+                 steps=4, programs=("policy",)),
 }  # fmt: skip

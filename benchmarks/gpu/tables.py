@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from math import isfinite, isnan, nan
 
 from benchmarks.gpu.sections import reason
+from benchmarks.gpu.sizes import SIZES
 from benchmarks.harness import table
 
+VALUE_TOLERANCE = 1e-3  # of what programs compute, beside PyTorch's or eager's, whose LSTM computes in TF32
 LOSS_TOLERANCE = 0.05  # of a loss beside PyTorch's: rounding differs in every step of a long run
 SHOWN = 30  # kernels of a profile; gpu.json has all
 DTYPES = ("float32", "float16", "bfloat16")
@@ -38,6 +40,11 @@ def problems(result: dict) -> list[str]:
     for row in trained:
         if row["library"] == "mytorch" and not (by := loss_difference(row, trained)) <= LOSS_TOLERANCE:
             found.append(f"train: {row['who']}, {row['case']}: losses differ by {by:.1e}")
+    values = {(row["job"], row["library"]): row["value"] for row in reversed(_rows(sections, "programs"))}
+    for row in _rows(sections, "programs"):
+        want = values.get((row["job"], "torch"), values[row["job"], row["library"]])
+        if row["library"] == "mytorch" and not abs(row["value"] - want) <= VALUE_TOLERANCE * abs(want):
+            found.append(f"programs: {row['who']}, {row['case']}: {row['value']:.6g}, expected {want:.6g}")
     return found
 
 
@@ -109,9 +116,23 @@ def _profile(rows: list[dict], sections: dict) -> Iterator[dict]:
             yield {"": row["who"], "what": name[:80], "calls": calls, "ms": ms}
 
 
+def _programs(rows: list[dict], sections: dict) -> Iterator[dict]:
+    """Calls in float32, with the work of the CPU; ratio: to PyTorch eager."""
+    eager = {row["job"]: row["ms"] for row in rows if row["who"] == "PyTorch eager"}
+    for row in sorted(rows, key=lambda row: list(SIZES["full"].programs).index(row["job"])):
+        yield {
+            "job": row["job"], "size": row["size"], "": row["who"], "ms": row["ms"],
+            "fastest": min(row["windows_ms"]), "slowest": max(row["windows_ms"]),
+            "ratio": row["ms"] / eager.get(row["job"], nan), "value": row["value"],
+        }  # fmt: skip
+
+
 def _ceilings(rows: list[dict], sections: dict) -> Iterator[dict]:
     """What the chip can do at best."""
     return ({"": row["what"], "best": row["value"], "unit": row["unit"]} for row in rows)
 
 
-TABLES = {"ceilings": _ceilings, "train": _train, "profile": _profile, "parity": _parity, "kernels": _kernels}
+TABLES = {
+    "ceilings": _ceilings, "train": _train, "profile": _profile, "programs": _programs, "parity": _parity,
+    "kernels": _kernels,
+}  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.gpu import training, vectors
 from benchmarks.gpu.clock import Clock
+from benchmarks.gpu.programs import program_time
 from benchmarks.gpu.sizes import SIZES, Size
 from benchmarks.kernel_jobs import Job, Passes, jobs, self_attention
 from benchmarks.processes import serve
@@ -67,7 +68,7 @@ def _job_time(library, size: Size, job: Job, mode: str) -> dict:
 
 def main(name: str, size: str) -> None:
     library = import_module(name)
-    tasks = [kernel_time, training.train, training.profile]
+    tasks = [kernel_time, program_time, training.train, training.profile]
     if name == "mytorch":
         from benchmarks.gpu.ceilings import ceiling
         from tests.triton import on_gpu

@@ -158,6 +158,11 @@ def device_of(raw: RawArray) -> device:
     return _CUDA.get(index) or cuda_device(index)
 
 
+def computes(raw: RawArray) -> device:
+    """Returns the device that computes with an array: the program's, while one is captured."""
+    return device_of(raw) if thread.tracer is None else thread.tracer.device
+
+
 def array_module(target: device) -> Any:
     """Returns the module whose arrays are on this device: NumPy, CuPy or the one of meta arrays."""
     if target is CPU:

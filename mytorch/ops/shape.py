@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
+from ..backends.sliding_window import sliding_window_view
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
@@ -293,8 +294,7 @@ def unfold(x, dimension, size, step):
 def _windows(x, axis, count, size, step):
     if size == 0:
         return np.zeros((*x.shape[:axis], count, *x.shape[axis + 1 :], 0), x.dtype, like=x)
-    how = {"writeable": True} if isinstance(x, np.ndarray) else {}  # CuPy's views always are
-    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis, **how)
+    windows = sliding_window_view(x, (size,), (axis,), writeable=True)
     return windows[(*(FULL,) * axis, slice(None, None, step))]
 
 

@@ -6,7 +6,7 @@ import operator
 
 import numpy as np
 
-from ..backends.device import RawArray
+from ..backends.device import RawArray, computes
 from ..core.op import op
 from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
@@ -102,12 +102,18 @@ def _order(x: RawArray, axis: int, descending: bool) -> RawArray:
 
 
 def _partition(x: RawArray, k: int, axis: int, largest: bool) -> RawArray:
-    """Returns the indices of the k largest or smallest, unordered: partitioning is O(n), not O(n log n)."""
+    """Returns the indices of the k largest or smallest, unordered: partitioning is O(n), not O(n log n).
+
+    CuPy's partition sorts, too, and waits for the GPU.
+    """
     n = x.shape[axis]
     if k in (0, n):
         return _order(x, axis, largest)[(slice(None),) * axis + (slice(0, k),)]
     first = n - k if largest else 0
-    parted = np.argpartition(x, first if largest else k - 1, axis)
+    if computes(x).type == "cuda":
+        parted = _order(x, axis, False)
+    else:
+        parted = np.argpartition(x, first if largest else k - 1, axis)
     return parted[(slice(None),) * axis + (slice(first, first + k),)]
 
 

@@ -48,7 +48,10 @@ _ANY_DEVICE = words(
     "array2string"
 )
 # These wait for the GPU: for numbers, or for the size of the result.
-_WAIT = words("item tolist tobytes nonzero flatnonzero argwhere unique array_repr array_str array2string")
+_WAIT = words(
+    "item tolist tobytes nonzero flatnonzero argwhere unique argpartition sliding_window_view array_repr "
+    "array_str array2string"
+)
 # Here several axes are a tuple; a list or a range of them is taken for one axis.
 _TUPLE_OF_AXES = words("flip squeeze sliding_window_view")
 # They go through cuBLAS or cuSOLVER, which CuPy doesn't call while a stream is captured.

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...backends.device import RawArray
+from ...backends.sliding_window import sliding_window_view
 from .types import IntOrInts
 
 Ints = tuple[int, ...]
@@ -89,7 +90,7 @@ def windows(x: RawArray, kernel: Sequence[int], stride: Sequence[int], dilation:
     dims = len(kernel)
     reach = tuple([d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)])
     axes = tuple(range(-dims, 0))
-    view = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    view = sliding_window_view(x, reach, axes)
     return view[(..., *[slice(None, None, step) for step in (*stride, *dilation)])]
 
 

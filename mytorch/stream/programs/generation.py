@@ -11,6 +11,7 @@ import numpy as np
 from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, RawArray, array_module, device, move
+from ...backends.sliding_window import sliding_window_view
 from .host_functions import HOST
 from .instruction import Instruction, Reference, Value
 from .kernels import run_kernel, run_vjp
@@ -33,7 +34,7 @@ def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[st
     """
     target = program.device
     namespace: dict[str, object] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
-    namespace |= {"in_order": in_order, "address_of": address_of}
+    namespace |= {"in_order": in_order, "address_of": address_of, "sliding_window_view": sliding_window_view}
     if target is not CPU:
         namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": _as_it_is}
     namespace |= {name_of(value): raw for value, raw in program.state.items()}
@@ -186,6 +187,8 @@ def _callee(name: str, given: list[str], is_small: bool, has_out: bool, module: 
     """
     if name == "matmul" and not is_small and not has_out:
         return "product"  # BLAS on the pool of threads, or cuBLAS
+    if name == "lib.stride_tricks.sliding_window_view":
+        return "sliding_window_view"
     if name.startswith("."):
         found = getattr(np.ndarray, name[1:], None)
     else:

@@ -176,7 +176,10 @@ def settings(
     heads, group = q.shape[1], q.shape[1] // max(k.shape[1], 1)
     scalars = (heads, group, q.shape[2], k.shape[2], float(scale), window, seed, p, kept_scale)
     e, ev = q.shape[3], v.shape[3]
-    meta = {"E": e, "EV": ev, "BLOCK_E": block_of(e), "BLOCK_EV": block_of(ev)}
+    # As wide as each other: for tiles of two layouts at one address in shared memory ptxas 12.8, that of
+    # Triton 3.6, makes products with an address that nothing has set.
+    block = block_of(max(e, ev))
+    meta = {"E": e, "EV": ev, "BLOCK_E": block, "BLOCK_EV": block}
     return scalars, {**meta, "CAUSAL": is_causal, "PRECISION": PRECISION}
 
 
