@@ -13,7 +13,7 @@ import torch
 
 import mytorch
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import sections, tables, training
+from benchmarks.gpu import programs, sections, tables, training
 from benchmarks.gpu.sizes import SIZES
 from tests.triton.cases import CASES, COMPILED
 
@@ -172,6 +172,22 @@ def test_a_profile_has_the_times_of_a_step(fake_cuda):
     calls = {name: count for name, count, _ in found["kernels"]}
     assert calls["AdamW.step"] == 1 and calls["self_attention"] == TINY.train.n_layer
     assert 0 < found["host_ms"] <= found["ms"] and "AdamW.step |" in tables.markdown(result(profile=[found]))
+
+
+def test_programs_compute_the_same(fake_cuda):
+    (job,), groups = TINY.programs, sections.programs(TINY, HALVES, [])
+    modes = [group.questions[0]["mode"] for group in groups if group.library == "mytorch"]
+    found = [programs.program_time(mytorch, TINY, job, mode) for mode in modes]
+    mytorch.set_default_device(None)
+    assert modes == ["", "default", "reduce-overhead"] and all(row["ms"] > 0 for row in found)
+    np.testing.assert_allclose([row["value"] for row in found], found[0]["value"], 1e-5)
+
+
+def test_values_of_programs_are_compared():
+    row = {"job": "MLP", "size": "", "ms": 1.0, "windows_ms": [1.0], "value": 2.0}
+    rows = [row, {**row, "who": "mytorch.compile", "value": 2.1}, {**row, "value": 2.001, **PEER, "ms": 4.0}]
+    found = result(programs=rows)
+    assert len(tables.problems(found)) == 1 and "0.25" in tables.markdown(found)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -96,6 +96,23 @@ def test_a_language_model(monkeypatch, fake_cuda):
         step(idx, idx)
 
 
+GRAPHS = {
+    "pooling": lambda x: F.max_pool2d(F.conv2d(x, x[:, :, :3, :3]), 2),
+    "unfold": lambda x: x.unfold(2, 3, 2).sum(-1) + F.unfold(x, 2).sum(),
+    "topk": lambda x: x.topk(2, 1).values,
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_is_a_graph(name):
+    """CuPy's own windows and partitions would wait for the GPU."""
+    x, function = mytorch.randn(3, 3, 9, 9, device=DEVICE)[:, :2], GRAPHS[name]
+    compiled = mytorch.compile(function, fullgraph=True, mode="reduce-overhead")
+    for _ in range(3):
+        same([compiled(x).numpy(force=True)], [function(x).numpy(force=True)])
+    assert mytorch.compiler.explain(compiled).endswith("in a CUDA graph")
+
+
 def test_autocast():
     x, found = mytorch.randn(5, 6, device=DEVICE), []
     for compiled in (False, True):

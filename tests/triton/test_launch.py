@@ -1,10 +1,12 @@
 """Run the tests of launches on a GPU that is made of stand-ins; and what is said where there is none."""
 
+import importlib
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +69,23 @@ def test_a_machine_without_a_gpu(without_torch, some_cupy, tmp_path):  # noqa: F
     reason, loaded = why_not(without_torch, TRITON_LIBCUDA_PATH=str(tmp_path))
     assert reason.startswith("there is no NVIDIA driver (") and "libcuda.so.1" in reason
     assert loaded == "[]", "finding that out took seconds"
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "chosen"),
+    [("12.8", None, "12.9"), ("12.9", None, None), ("12.8", "/own/ptxas", None)],
+)
+def test_the_assembler_of_triton_3_6_is_replaced(monkeypatch, version, given, chosen):
+    """It miscompiles attention; one that TRITON_PTXAS_PATH names stays."""
+    choose_assembler = importlib.import_module("mytorch.nn.fused_ops.triton.driver").choose_assembler
+    if given is None:
+        monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    else:
+        monkeypatch.setenv("TRITON_PTXAS_PATH", given)
+    ptxas = SimpleNamespace(version=version)
+    tools = SimpleNamespace(ptxas=ptxas, ptxas_blackwell=SimpleNamespace(path="12.9"))
+    choose_assembler(tools)
+    assert tools.ptxas == (chosen or ptxas)
 
 
 def test_a_machine_without_a_compiler(libcuda, without_torch, some_cupy, tmp_path):  # noqa: F811

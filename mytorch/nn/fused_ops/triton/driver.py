@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from triton import knobs
 from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
 from triton.runtime import driver as active
 
@@ -43,9 +45,20 @@ class CupyDriver(CudaDriver):
     get_device_interface = get_empty_cache_for_benchmark = get_active_torch_device
 
 
+def choose_assembler(tools: Any) -> None:
+    """Makes Triton 3.6 use the ptxas 12.9 that it has for Blackwell, unless TRITON_PTXAS_PATH is set.
+
+    Its own for other GPUs, 12.8, gives some products of attention an address that nothing has set: wrong
+    results, or an illegal memory access. Seen on an H200, with heads of 40 features whose values have 24.
+    """
+    if tools.ptxas.version == "12.8" and "TRITON_PTXAS_PATH" not in os.environ:
+        tools.ptxas = tools.ptxas_blackwell.path
+
+
 @functools.cache
 def why_not() -> str:
     """Makes ours the driver of all Triton kernels in this process; returns why that fails, else ""."""
+    choose_assembler(knobs.nvidia)
     try:
         active.set_active(CupyDriver())
     except (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError) as error:
