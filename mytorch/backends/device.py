@@ -232,6 +232,23 @@ def refuse_tracing(what: str) -> None:
         raise thread.tracer.refused
 
 
+def copied(raw: RawArray) -> RawArray:
+    """Returns a copy with the same order of dims in memory.
+
+    On a GPU contiguous arrays are assigned, which copies memory as it is: CuPy's `copy` is a kernel with a
+    thread for each element.
+    """
+    if isinstance(raw, np.ndarray):
+        return np.array(raw)
+    if is_meta(raw):
+        return raw.copy()
+    if not raw.flags.c_contiguous:
+        return raw.copy(order="K")
+    out = np.empty_like(raw)
+    out[...] = raw
+    return out
+
+
 def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
     """Returns `np.concatenate(arrays, axis)`.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, NO_CONTEXT, RawArray, device_of, on
+from ..backends.device import CPU, NO_CONTEXT, RawArray, copied, on
 from .array import wrap
 from .graph import Node
 
@@ -110,7 +110,7 @@ class GradAccumulator:
         elif tensor.grad_slot is not None:
             tensor._grad = tensor.grad_slot.take(grad)
         else:
-            tensor._grad = wrap(grad if owned else _copied(grad))
+            tensor._grad = wrap(grad if owned else copied(grad))
         if tensor._post_hooks:
             for hook in list(tensor._post_hooks.values()):
                 hook(tensor)
@@ -123,7 +123,3 @@ class GradAccumulator:
         if tensor._grad is not None:
             return tensor._grad._array, 1
         return (None, 0) if tensor.grad_slot is None else (tensor.grad_slot.reserve(), 0)
-
-
-def _copied(grad: RawArray) -> RawArray:
-    return np.array(grad) if device_of(grad) is CPU else grad.copy()

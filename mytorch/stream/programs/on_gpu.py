@@ -6,7 +6,7 @@ from dataclasses import replace
 from operator import is_, is_not
 from typing import Any
 
-from ...backends.device import RawArray, on
+from ...backends.device import RawArray, copied, on
 from ...core.array import Array
 from ...core.tensor import Tensor, increment_version
 from ...cuda.graphs import CUDAGraph, graph
@@ -149,7 +149,7 @@ class Graphed(OnGPU):
         for step in self._steps:
             step.count()
         pairs = zip(self._results, self._copied, strict=True)
-        return [y.copy(order="K") if is_copied else y for y, is_copied in pairs]
+        return [copied(y) if is_copied else y for y, is_copied in pairs]
 
     def __str__(self) -> str:
         if self.reason is not None:
