@@ -38,8 +38,8 @@ def end() -> None:
 
 
 def _before_fork() -> None:
-    """Waits until no other thread captures or compiles: a child would have locks that nobody releases, and
-    parameters without elements."""
+    """Waits until no other thread captures or compiles: a child would have locks that are never released,
+    and parameters without elements."""
     compiler = sys.modules.get("numba.core.compiler_lock")
     locks = [_lock, *([] if compiler is None else [compiler.global_compiler_lock._lock])]  # in this order
     _held[:] = [lock for lock in locks if lock.acquire(timeout=PATIENCE)]
@@ -60,6 +60,4 @@ def _in_forked_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_child)
