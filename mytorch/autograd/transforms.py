@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.grad_mode import enable_grad
+from ..core.grad_mode import _state, enable_grad
 from ..core.graph import Node
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..ops import stack
@@ -228,8 +228,13 @@ def _enter(args: tuple, argnums: Argnums) -> tuple[list, object, list[Tensor]]:
 
 
 def _run(func: Callable, args: list, kwargs: dict) -> Any:
-    with enable_grad():
-        return func(*args, **kwargs)
+    """Calls the function; what is compiled runs eagerly, as programs have no second derivatives."""
+    outer, _state.transforming = _state.transforming, True
+    try:
+        with enable_grad():
+            return func(*args, **kwargs)
+    finally:
+        _state.transforming = outer
 
 
 def _split_aux(result: object, has_aux: bool) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ class _State(threading.local):
     tape: list | None = None  # the nodes made while a checkpoint runs; see `checkpoint`
     autocast: dict | None = None  # the dtype of products by kind of device; see `amp`
     backward_pass: Any = None  # the one that runs; see `engine`
+    transforming = False  # whether a function runs that `func` differentiates
     stream: Any = None  # what records all threads' operations: set on the class; see `mytorch.stream`
 
 

@@ -33,14 +33,14 @@ def expand(x, *sizes, size=None):
 
 
 @op(view=True)
-def broadcast_to(x, size):
-    """`x` expanded to `size`.
+def broadcast_to(x, *sizes, size=None):
+    """`x` expanded to these sizes, as by `expand`.
 
     >>> mytorch.broadcast_to(mytorch.arange(2), (2, 2))
     tensor([[0 1]
             [0 1]])
     """
-    return _expanded(x, as_sizes(size, "broadcast_to")), lambda g: g
+    return _expanded(x, as_sizes(sizes if size is None else size, "broadcast_to")), lambda g: g
 
 
 def expand_as(x: Tensor, other: Tensor) -> Tensor:

@@ -190,15 +190,18 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
             _check_step(i)
-        return (items if Ellipsis in items else (*items, ...)), {}
+        if (ellipses := items.count(...)) < 2:
+            return (items if ellipses else (*items, ...)), {}
     read = []
     for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
         read.append(_item(i, x))
     taken = sum(_dims_taken(i) for i in read)
     if taken > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim}, got {taken}")
-    if sum(i is Ellipsis for i in read) > 1:
-        raise IndexError("an index can have only one ellipsis (`...`)")
+    while read and read[-1] is Ellipsis:  # whatever is left
+        read.pop()
+    if taken < x.ndim and sum(i is Ellipsis for i in read) > 1:
+        raise IndexError("an ellipsis (`...`) after another one that stands for dims must be the last item")
     with on(x.device):
         basic, arrays = _split_index(x, read, x.ndim - taken)
         return basic, _masks_to_indices(arrays) if len(arrays) > 1 else arrays
@@ -244,8 +247,8 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
         basic += here
         source += taken
         target += 0 if type(i) is int else len(here)
-    whole = all(type(b) is slice and b == FULL for b in basic)
-    return None if whole else (*basic, ...), arrays
+    is_whole = arrays and all(type(b) is slice and b == FULL for b in basic)
+    return None if is_whole else (*basic, ...), arrays
 
 
 def _item(i: object, x: Tensor) -> Any:

@@ -135,13 +135,17 @@ def unflatten(x, dim, sizes):
 
 @numpy_names
 @op(view=True)
-def squeeze(x, dim=None):
-    """Without the dims of size 1: all of them, or those among `dim` (an int or several).
+def squeeze(x, *dims, dim=None):
+    """Without the dims of size 1: all of them, or those among `dims` (also in a tuple).
 
     >>> mytorch.ones(2, 1, 3).squeeze(1).shape
     Size([2, 3])
     """
-    dims = range(x.ndim) if dim is None else dims_in_order(dim, x.ndim, "squeeze")
+    dims = dims if dim is None else (dim,)
+    if dims in ((), (None,)):
+        dims = range(x.ndim)
+    else:
+        dims = dims_in_order(as_sizes(dims, "squeeze"), x.ndim, "squeeze")
     return _reshaped(x, tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in dims]))
 
 

@@ -23,6 +23,7 @@ class Recording(list, Sink):
 
 _lock = threading.Lock()
 _background: tuple[Recorder, Sink] | None = None
+_of_parent: list[Sink] = []  # in a forked process: those that its parent had when it forked
 
 
 def start(sink: Sink) -> None:
@@ -41,6 +42,9 @@ def stop(sink: Sink) -> None:
         ValueError: the sink wasn't started.
     """
     with _lock:
+        if any(s is sink for s in _of_parent):  # a block that began in the parent ends here, too
+            _of_parent[:] = [s for s in _of_parent if s is not sink]
+            return
         if not is_recording() or not any(s is sink for s in _state.stream.sinks):
             raise ValueError(f"stop(): this {type(sink).__name__} doesn't record")
         _detach(sink)
@@ -101,7 +105,10 @@ def record(with_site: bool = False) -> Iterator[Recording]:
 
 def _forget() -> None:
     """A forked process records nothing: its files and pages are those of its parent."""
-    global _background
+    global _background, _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if type(_state).stream is not None:
+        _of_parent.extend(type(_state).stream.sinks)
     type(_state).stream = _background = None
 
 

@@ -26,6 +26,10 @@ def scalar_of_one(m):
     return lambda x: (x.exp() * x.sin()).sum() * x[0]
 
 
+def compiled(m):
+    return m.compile(scalar_of_one(m), backend="eager")
+
+
 def independent(m):
     return lambda x: m.ones(2, dtype=m.float64)
 
@@ -101,6 +105,12 @@ FUNCTIONAL = {
     "jacfwd": lambda m: m.func.jacfwd(one(m))(t(m, X)),
     "func.hessian": lambda m: m.func.hessian(scalar_of_one(m))(t(m, X)),
     "func.hessian, argnums": lambda m: m.func.hessian(scalar(m), argnums=(0, 1))(t(m, X), t(m, W)),
+    "grad of compiled": lambda m: m.func.grad(compiled(m))(t(m, X)),
+    "grad around compiled": lambda m: m.func.grad(lambda x: compiled(m)(x * 2) + x.sum())(t(m, X)),
+    "jvp of compiled": lambda m: m.func.jvp(compiled(m), (t(m, X),), (t(m, X),)),
+    "hessian of compiled": lambda m: m.func.hessian(compiled(m))(t(m, X)),
+    "vmap of compiled": lambda m: m.func.vmap(compiled(m))(t(m, W)),
+    "vmap of grad of compiled": lambda m: m.func.vmap(m.func.grad(compiled(m)))(t(m, W)),
 }
 
 

@@ -44,6 +44,10 @@ BASIC = {
     "ellipsis last": lambda F: (1, ...),
     "ellipsis in the middle": lambda F: (1, ..., 2),
     "ellipsis for nothing": lambda F: (1, 2, ..., 3),
+    "ellipses": lambda F: (..., ...),
+    "ellipses last": lambda F: (1, ..., ...),
+    "ellipses around": lambda F: (..., 1, ...),
+    "ellipses for nothing": lambda F: (1, ..., 2, ..., 3, ...),
     "None": lambda F: None,
     "Nones": lambda F: (None, 1, None, ..., None),
     "nothing": lambda F: (),
@@ -67,6 +71,7 @@ ADVANCED = {
     "three": lambda F: (long(F, 0, 0), long(F, 1, -1), long(F, 3, 3)),
     "later": lambda F: (slice(None), long(F, 0, 2, 0)),
     "last": lambda F: (..., long(F, 3, 0, 0)),
+    "ellipses around": lambda F: (..., long(F, 3, 0, 0), ...),
     "two later": lambda F: (slice(None), long(F, 0, 2, 2), long(F, 3, 1, 1)),
     "two apart": lambda F: (long(F, 0, 1, 0), slice(1, None), long(F, 2, 2, 2)),
     "two apart by None": lambda F: (long(F, 0, 1), None, long(F, 2, 2)),
@@ -132,7 +137,8 @@ def test_getitem_dtypes(index, dtype):
 
 @pytest.mark.parametrize("shape, index", [
     ((), ()), ((), None), ((), ...), ((), True), ((0, 3), slice(1)), ((0, 3), (slice(None), 1)), ((0, 3), []),
-    ((3, 0), [0, 2]), ((3, 0), (slice(None), [])), ((1,), [0] * 7), ((3, 1), [2, 2]),
+    ((3, 0), [0, 2]), ((3, 0), (slice(None), [])), ((1,), [0] * 7), ((3, 1), [2, 2]), ((), (..., ...)),
+    ((), (None, ..., ...)), ((2,), (..., ..., 0)),
 ])  # fmt: skip
 def test_getitem_of_other_shapes(shape, index):
     check(*in_both(lambda F, x: x[index]), numbers(shape))
@@ -177,7 +183,7 @@ def test_basic_indices_give_views(index):
     x = Tensor(numbers((2, 3, 4)))
     y = x[BASIC[index](mytorch)]
     x += 1
-    assert y._version is x._version
+    assert y is not x and y._version is x._version
     same(y, torch.from_numpy(x.numpy())[BASIC[index](torch)])
 
 
@@ -205,6 +211,7 @@ GETITEM_ERRORS = {
     "dict": (lambda F: {}, "got dict"),
     "mask of another size": (lambda F: [True, False, True], r"mask \[3\] .* \[2, 3, 4\] at dimension 0"),
     "mask later": (lambda F: (slice(None), F.tensor([True])), r"mask \[1\] .* \[2, 3, 4\] at dimension 1"),
+    "ellipses": (lambda F: (..., ..., 0), "after another one"),
     "shapes": (lambda F: ([0, 1], [0, 1, 2]), r"could not be broadcast together with shapes .2.*3"),
 }  # fmt: skip
 
@@ -216,7 +223,7 @@ def test_getitem_errors(case):
 
 
 @pytest.mark.parametrize("index, match", [
-    ("a", "got str"), ([1.5], "float64"), (([[0], [0, 1]],), "can't be an index"), ((..., ...), "ellipsis"),
+    ("a", "got str"), ([1.5], "float64"), (([[0], [0, 1]],), "can't be an index"),
 ])  # fmt: skip
 def test_getitem_errors_of_our_own(index, match):
     with pytest.raises(IndexError, match=match):

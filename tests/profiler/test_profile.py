@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import warnings
 
 import numpy as np
@@ -351,3 +352,25 @@ def test_work_of_a_gpu_that_runs_behind_is_shown_in_order(tmp_path):
     write_trace(tmp_path / "trace.json", trace_events(instructions, instructions[0].start), {})
     kernels = [e for e in check_trace(tmp_path / "trace.json") if e.get("cat") == "kernel"]
     assert [e["dur"] for e in kernels] == [5000.0, 5000.0] and kernels[1]["ts"] == 5000.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_ends_the_blocks_of_its_parent_and_is_not_profiled():
+    child = code = None
+    try:
+        with stream.record() as recording, profile() as prof, record_function("block"):
+            mytorch.ones(3).exp()
+            child = os.fork()
+            mytorch.ones(3).log()
+        names = [row.key for row in prof.key_averages()]
+        with profile() as own:
+            mytorch.ones(3).tan()
+        found = [i.name for i in recording], names, [row.key for row in own.key_averages()]
+        code = found != (["exp", "block"], ["block", "exp"], ["tan"])
+    finally:
+        if child == 0:
+            os._exit(1 if code is None else code)
+    assert names == ["block", "exp", "log"] and [i.name for i in recording] == ["exp", "log", "block"]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with pytest.raises(ValueError, match="doesn't record"):
+        stream.stop(recording)

@@ -13,6 +13,7 @@ from traceback import walk_tb
 from typing import Any
 
 from ...backends.device import META, RawArray, is_meta, refuse_tracing, thread
+from ...core.grad_mode import _state
 from ...core.tensor import Tensor
 from ...nn.module import Module
 from ..programs.host_functions import Mismatch
@@ -79,7 +80,7 @@ class Compiled:
         self.history: list[tuple[str, Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if thread.tracer is not None:  # a part of the program that is captured now
+        if thread.tracer is not None or _state.transforming:  # of another program, or `func`
             if self._split is not None:
                 refuse_tracing("a compiled function that is split")
             return self._function(*args, **kwargs)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 
-_lock = threading.Lock()
+PATIENCE = 10  # seconds for which a fork waits
+_lock = threading.RLock()  # a thread may fork while it captures
+_held: list = []  # the locks that a fork has
 count = 0  # of captures that have begun or ended, of all threads: odd while one is at it
 
 
@@ -31,3 +35,29 @@ def end() -> None:
     global count
     count += 1
     _lock.release()
+
+
+def _before_fork() -> None:
+    """Waits until no other thread captures or compiles: a child would have locks that are never released,
+    and parameters without elements."""
+    compiler = sys.modules.get("numba.core.compiler_lock")
+    locks = [_lock, *([] if compiler is None else [compiler.global_compiler_lock._lock])]  # in this order
+    _held[:] = [lock for lock in locks if lock.acquire(timeout=PATIENCE)]
+
+
+def _after_fork() -> None:
+    locks = [*_held]
+    _held.clear()
+    for lock in reversed(locks):
+        lock.release()
+
+
+def _in_forked_child() -> None:
+    global _lock, count
+    if _lock not in _held:  # the capture took too long; its thread is not in this process
+        _lock, count = threading.RLock(), count + count % 2
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_child)
