@@ -160,10 +160,8 @@ def _offsets(input: Tensor, offsets: Tensor | None, include_last: bool) -> Tenso
         raise ValueError(f"embedding_bag(): offsets has to be a 1D Tensor, got {found}")
     if include_last and not offsets.shape[0]:
         raise RuntimeError("embedding_bag(): include_last_offset: number of offsets should be at least 1")
-    text = (
-        "embedding_bag(): offsets[0] has to be 0 and offsets[-1] can not be greater than input's length "
-        f"{input.shape[0]}, got {{bad}}"
-    )
-    check_range(offsets[:1], 0, 1, text)
-    check_range(offsets[-1:], 0, input.shape[0] + 1, text)
+    check_range(offsets[:1], 0, 1, "embedding_bag(): offsets[0] has to be 0, got {bad}")
+    length = input.shape[0]
+    text = f"embedding_bag(): offsets[-1] can not be greater than input's length {length}, got {{bad}}"
+    check_range(offsets[-1:], 0, length + 1, text)
     return offsets.long()
