@@ -11,6 +11,7 @@ import numpy as np
 from ..backends.device import RawArray
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor
+from .bounds import check_range
 from .broadcast import expand
 from .dims import canonical_dim, numpy_names
 from .gather_scatter import index_along_dim, scatter_nd
@@ -132,12 +133,9 @@ def check_integers(name: str, index: Tensor | RawArray, dtypes: tuple[str, ...] 
 
 
 def check_bounds(
-    name: str, index: RawArray, dim: int, size: int, error: type = RuntimeError, negative: bool = False
-) -> None:
-    """Raises unless 0 <= index < size; if `negative`, from -size on. Not on a GPU: it would wait."""
-    if isinstance(index, np.ndarray) and index.size:
-        low, high = int(index.min()), int(index.max())
-        least = -size if negative else 0
-        if low < least or high >= size:
-            bad = low if low < least else high
-            raise error(f"{name}(): index {bad} is out of bounds for dimension {dim} with size {size}")
+    name: str, index: Tensor | RawArray, dim: int, size: int, error: type[Exception] = RuntimeError,
+    negative: bool = False,
+) -> None:  # fmt: skip
+    """Raises unless 0 <= index < size; if `negative`, from -size on; see `bounds`."""
+    text = f"{name}(): index {{bad}} is out of bounds for dimension {dim} with size {size}"
+    check_range(index, -size if negative else 0, size, text, error)

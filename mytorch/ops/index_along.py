@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.op import op, require_tensor
-from ..core.tensor import Tensor, raw_of
+from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
 from .gather_along import check_bounds, check_integers
 from .gather_scatter import FULL, gather_nd, index_mask, scatter_sum
@@ -199,7 +199,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     count = input.numel()
     if source.numel() != index.numel():
         raise IndexError(f"put(): {source.numel()} elements for {index.numel()} indices")
-    check_bounds("put", raw_of(index), 0, count, IndexError, negative=True)
+    check_bounds("put", index, 0, count, IndexError, negative=True)
     index = reshape(where(index < 0, index + count, index), -1)
     send = scatter_add if accumulate else scatter
     return reshape(send(reshape(input, -1), 0, index, reshape(source, -1)), input.shape)

@@ -7,6 +7,7 @@ import numpy as np
 from ..backends.device import is_meta, is_raw
 from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
 from ..core.tensor import Tensor
+from .bounds import check_range
 from .broadcast import broadcast_tensors, expand
 from .cast import clone
 from .gather_scatter import gather_nd
@@ -119,10 +120,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 def _rank_of_true(mask, limit):
     """Returns, for each element that is True, how many before it are."""
     order = np.cumsum(mask).reshape(mask.shape)
-    if isinstance(order, np.ndarray) and order.size and order.reshape(-1)[-1] > limit:
-        raise RuntimeError(
-            f"masked_scatter(): {limit} elements for {order.reshape(-1)[-1]} places in the mask"
-        )
+    text = f"masked_scatter(): {limit} elements for {{bad}} places in the mask"
+    check_range(order.reshape(-1)[-1:], 0, limit + 1, text)
     return np.clip(order - 1, 0, max(limit - 1, 0)), None
 
 

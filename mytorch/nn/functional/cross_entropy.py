@@ -10,9 +10,10 @@ from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
 from ...backends.device import RawArray
 from ...backends.dtypes import DTypeLike, as_dtype, is_floating_point, is_half
-from ...core.tensor import Tensor, raw_of
+from ...core.tensor import Tensor
 from ...core.upcast import FLOAT32
 from ...ops import where
+from ...ops.bounds import check_range
 from .composite import composite, require_float
 from .loss import read_reduction, reduced
 from .softmax import log_softmax, shifted
@@ -102,11 +103,8 @@ def check_classes(
             raise RuntimeError(f"{name}(): expected a weight of dtype {dtype}, got {weight.dtype}")
         if weight.requires_grad:
             raise RuntimeError(f"{name}() is not differentiable with respect to weight, which requires grad")
-    raw = raw_of(target)
-    if isinstance(raw, np.ndarray):
-        wrong = raw[((raw < 0) | (raw >= classes)) & (raw != ignore_index)]
-        if wrong.size:
-            raise IndexError(f"{name}(): target {wrong[0]} is out of bounds, there are {classes} classes")
+    text = f"{name}(): target {{bad}} is out of bounds, there are {classes} classes"
+    check_range(target, 0, classes, text, IndexError, ignore_index)
 
 
 def _check_weight(name, weight, classes):

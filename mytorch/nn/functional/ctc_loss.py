@@ -10,9 +10,10 @@ import numpy as np
 from ...backends.device import RawArray, on
 from ...core.tensor import Tensor, raw_of
 from ...ops import arange, cat, clamp, full_like, stack, tensor, where
+from ...ops.bounds import check_range
 from ...ops.gather_scatter import scatter_sum
 from .composite import composite, require_float
-from .loss import is_visible, read_reduction, reduced
+from .loss import read_reduction, reduced
 
 # A path is a class a step; without repetitions and then without blanks it reads as the labels. Its states
 # are the labels with blanks between them and at both ends, s = 0 … 2 L. From one step to the next it stays in
@@ -101,12 +102,8 @@ def _check(log_probs, targets, input_lengths, target_lengths, blank, reduction, 
     if inputs.max() > steps:
         raise RuntimeError(f"ctc_loss(): expected input_lengths of at most {steps}, got {inputs.max()}")
     targets = _padded(targets, labels, blank)
-    if is_visible(targets):
-        raw = raw_of(targets)
-        if raw.size and (raw.min() < 0 or raw.max() >= classes):
-            raise RuntimeError(
-                f"ctc_loss(): expected labels from 0 to {classes - 1}, got {raw.min()} to {raw.max()}"
-            )
+    text = f"ctc_loss(): expected labels from 0 to {classes - 1}, got {{min}} to {{max}}"
+    check_range(targets, 0, classes, text)
     inputs, labels = (tensor(lengths, device=log_probs.device) for lengths in (inputs, labels))
     return log_probs, targets, inputs, labels, blank, reduction, zero_infinity
 

@@ -9,6 +9,7 @@ from ...backends.device import RawArray, is_meta, on
 from ...core.op import require_tensor
 from ...core.tensor import Tensor, raw_of
 from ...ops import arange, where
+from ...ops.bounds import check_range
 from ...ops.gather_scatter import scatter_nd
 from ...ops.inplace import write
 from .composite import composite
@@ -64,13 +65,8 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
     if sparse and weight.requires_grad and is_grad_enabled():
         raise NotImplementedError("embedding(): sparse gradients are not implemented; use sparse=False")
     count = weight.shape[0]
-    index = raw_of(input)
-    if isinstance(index, np.ndarray) and index.size:
-        unsigned = index.view(f"u{index.itemsize}")  # negative ones become huge: one comparison finds both
-        if unsigned.max() >= count:
-            raise IndexError(
-                f"embedding(): index out of range in self: {index.min()} to {index.max()}, of {count} rows"
-            )
+    text = f"embedding(): index out of range in self: {{min}} to {{max}}, of {count} rows"
+    check_range(input, 0, count, text, IndexError)
     if padding_idx is not None:
         if not -count <= padding_idx < count:
             raise AssertionError(
@@ -78,7 +74,7 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
             )
         padding_idx %= count
     if max_norm is not None:
-        renormalize(weight, index, max_norm, norm_type)
+        renormalize(weight, raw_of(input), max_norm, norm_type)
     return input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False
 
 
@@ -137,10 +133,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError("one_hot(): can not infer total number of classes from empty tensor")
     if num_classes == -1:
         num_classes = int(index.max()) + 1
-    if isinstance(index, np.ndarray) and index.size and not 0 <= index.min() <= index.max() < num_classes:
-        raise RuntimeError(
-            "one_hot(): class values must be non-negative and smaller than num_classes: "
-            f"got {index.min()} to {index.max()} and {num_classes}"
-        )
+    text = "one_hot(): class values must be non-negative and smaller than num_classes: "
+    check_range(tensor, 0, num_classes, f"{text}got {{min}} to {{max}} and {num_classes}")
     classes = arange(num_classes, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(dtype=np.int64)

@@ -7,9 +7,9 @@ import numpy as np
 from ...autograd import is_grad_enabled
 from ...core.tensor import Tensor, raw_of
 from ...ops import arange, cat, full_like, searchsorted, where
+from ...ops.bounds import check_range
 from .composite import composite, require_float
 from .embedding import renormalize
-from .loss import is_visible
 
 MODES = ("sum", "mean", "max")
 
@@ -102,11 +102,9 @@ def _check(
     offsets = _offsets(input, offsets, include_last_offset)
     if input.ndim == 2:
         include_last_offset = False
-    rows, index = weight.shape[0], raw_of(input)
-    if is_visible(input) and index.size and (index.min() < 0 or index.max() >= rows):
-        raise RuntimeError(
-            f"embedding_bag(): index out of range: {index.min()} to {index.max()}, of {rows} rows"
-        )
+    rows = weight.shape[0]
+    text = f"embedding_bag(): index out of range: {{min}} to {{max}}, of {rows} rows"
+    check_range(input, 0, rows, text)
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
             raise RuntimeError(
@@ -115,7 +113,7 @@ def _check(
             )
         padding_idx %= rows
     if max_norm is not None:
-        renormalize(weight, index.reshape(-1), max_norm, norm_type)
+        renormalize(weight, raw_of(input).reshape(-1), max_norm, norm_type)
     factors = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     return (
         input.reshape(-1).long(), weight, offsets, None, norm_type, scale_grad_by_freq, mode, False, factors,
@@ -162,11 +160,8 @@ def _offsets(input: Tensor, offsets: Tensor | None, include_last: bool) -> Tenso
         raise ValueError(f"embedding_bag(): offsets has to be a 1D Tensor, got {found}")
     if include_last and not offsets.shape[0]:
         raise RuntimeError("embedding_bag(): include_last_offset: number of offsets should be at least 1")
-    if is_visible(offsets) and offsets.shape[0]:
-        first, last = int(offsets[0]), int(offsets[-1])
-        if first != 0 or last > input.shape[0]:
-            raise RuntimeError(
-                f"embedding_bag(): offsets[0] has to be 0 and offsets[-1] can not be greater than input's "
-                f"length {input.shape[0]}, got {first} and {last}"
-            )
+    check_range(offsets[:1], 0, 1, "embedding_bag(): offsets[0] has to be 0, got {bad}")
+    length = input.shape[0]
+    text = f"embedding_bag(): offsets[-1] can not be greater than input's length {length}, got {{bad}}"
+    check_range(offsets[-1:], 0, length + 1, text)
     return offsets.long()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.tensor import Tensor, raw_of
+from ...core.tensor import Tensor
 from ...ops import arange, logaddexp, relu, where
 from ...ops.autocast import autocasts, in_float32
+from ...ops.bounds import check_range
 from .composite import require_float
-from .loss import check_broadcast, is_visible, read_reduction, reduced
+from .loss import check_broadcast, read_reduction, reduced
 
 
 @autocasts(in_float32)
@@ -209,9 +210,6 @@ def _labels(name: str, target: Tensor, shape: tuple[int, ...], low: int, classes
     single = {(), (1,)}
     if target.data.shape != shape and not {target.data.shape, shape} <= single:
         raise RuntimeError(f"{name}(): inconsistent target size, {target.data.shape}, expected {shape}")
-    if is_visible(target):
-        raw = raw_of(target)
-        wrong = raw[(raw < low) | (raw >= classes)]
-        if wrong.size:
-            raise RuntimeError(f"{name}(): target {wrong[0]} is out of range, there are {classes} classes")
+    text = f"{name}(): target {{bad}} is out of range, there are {classes} classes"
+    check_range(target, low, classes, text)
     return target.reshape(shape)

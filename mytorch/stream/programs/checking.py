@@ -17,6 +17,7 @@ from ...backends.meta.layout import layout
 from ...backends.meta.ufuncs import call_ufunc
 from ...core.tensor import Tensor, from_raw
 from ...nn.functional.composite import REGISTRY
+from ...ops.bounds import ERRORS
 from .checking_host import HostChecker
 from .host_functions import HOST
 from .instruction import Instruction, Value
@@ -39,7 +40,7 @@ _MOST_BYTES = 1 << 62
 def is_known(name: str) -> bool:
     """Whether a program in a file may have instructions of this name."""
     is_host = name.startswith("host.") and name.removeprefix("host.") in _HOST
-    return is_host or name in ("loop", "kernel", "kernel.vjp") or _rule_of(name) is not None
+    return is_host or name in ("loop", "kernel", "kernel.vjp", "check") or _rule_of(name) is not None
 
 
 def _rule_of(name: str) -> Callable | None:
@@ -96,6 +97,8 @@ class Checker:
             self._vjp(*i.args, **i.kwargs, outputs=i.outputs)
         elif i.is_host:
             self._call_host(i)
+        elif i.name == "check":
+            self._check(*i.args, **i.kwargs, outputs=i.outputs)
         else:
             self._call(i)
         for value in i.outputs:
@@ -175,6 +178,16 @@ class Checker:
             raise ValueError(f"the gradients of its arguments don't have the shapes {wanted}")
         if (dtypes or tuple([np.dtype(np.float32)] * len(of))) != tuple([x.dtype for x in of]):
             raise ValueError(f"the gradients of its arguments don't have the dtypes {dtypes}")
+
+    def _check(
+        self, x: Value, *, low: int, high: int, ignored: int | None, error: str, text: str,
+        outputs: Sequence[Value],
+    ) -> None:  # fmt: skip
+        numbers = [low, high, *([] if ignored is None else [ignored])]
+        if outputs or self._arrays[x].dtype.kind not in "iu" or not all([type(n) is int for n in numbers]):
+            raise ValueError(f"{x} isn't of integers, which it could compare with {numbers}")
+        if error not in ERRORS or type(text) is not str:
+            raise ValueError(f"it raises {error!r}, with the text {text!r}")
 
     def _loop(self, i: Instruction) -> None:
         rows, n, loop = i.kwargs["rows"], i.kwargs["n"], i.kwargs["loop"]

@@ -214,6 +214,10 @@ def _take(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     return Cut({**given}, (given[index],))
 
 
+def _check(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
+    return Cut({**given}, ())
+
+
 def _kernel(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
     name, *args = i.args
     positions, ndim = _KERNELS.get(name, ((), 0))
@@ -265,5 +269,5 @@ def _loop(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
 _RULES: tuple[tuple[Container[str], Callable], ...] = (
     (_REDUCTIONS, _reduction), (_ALONG, _along), (("matmul",), _product), (_RESHAPES, _reshape),
     (("broadcast_to",), _broadcast), (_TRANSPOSES, _transpose), ((".getitem",), _getitem), (("take",), _take),
-    (("kernel",), _kernel), (("kernel.vjp",), _vjp), (("loop",), _loop),
+    (("check",), _check), (("kernel",), _kernel), (("kernel.vjp",), _vjp), (("loop",), _loop),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, RawArray, array_module, device, move
 from ...backends.sliding_window import sliding_window_view
+from ...ops.bounds import ERRORS, require_range
 from .host_functions import HOST
 from .instruction import Instruction, Reference, Value
 from .kernels import run_kernel, run_vjp
@@ -145,6 +146,8 @@ def _lines(
         return _kernel_lines(i, namespace, target)
     if i.is_host:
         return _host_lines(i, namespace)
+    if i.name == "check":
+        return [_check_line(i, namespace)] if target is CPU else []
     if i.name == "launch":
         return [_launch_line(i, namespace)]
     if i.name == "in_order":
@@ -227,6 +230,13 @@ def _constant(x: object, namespace: dict[str, object]) -> str:
         return _source(x, namespace)
     namespace[name] = x
     return name
+
+
+def _check_line(i: Instruction, namespace: dict[str, object]) -> str:
+    namespace["check"] = require_range
+    low, high, text, ignored = [repr(i.kwargs[name]) for name in ("low", "high", "text", "ignored")]
+    error = ERRORS[i.kwargs["error"]].__name__
+    return f"check({name_of(i.args[0])}, {low}, {high}, {text}, {error}, {ignored})"
 
 
 def _host_lines(i: Instruction, namespace: dict[str, object]) -> list[str]:

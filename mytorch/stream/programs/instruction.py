@@ -70,7 +70,7 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """A call of a NumPy function, of an array's method, or of a fused loop.
+    """A call of a NumPy function, of an array's method, or of a fused loop, or a check of indices.
 
     Attributes:
         name: as in NumPy, `add`, `add.reduce`, `linalg.norm`; methods begin with a dot, `.getitem`.
@@ -100,6 +100,8 @@ class Instruction:
     def __str__(self) -> str:
         if self.name == "loop":
             return self._loop_text()
+        if self.name == "check":
+            return self._check_text()
         given = [text(x) for x in self.args] + [f"{k}={text(x)}" for k, x in self.kwargs.items()]
         call = f"{self.name}({', '.join(given)})"
         results = ", ".join(value.described() for value in self.outputs)
@@ -109,6 +111,13 @@ class Instruction:
             note = f"  # writes {', '.join(map(repr, self.written))}"
         note += f"  # {self.origin}" if self.origin else ""
         return f"{results} = {call}{note}" if results else f"{call}{note}"
+
+    def _check_text(self) -> str:
+        (x,), options = self.args, self.kwargs
+        allowed = f"{options['low']} <= {x!r} < {options['high']}"
+        if options["ignored"] is not None:
+            allowed += f" or {x!r} == {options['ignored']}"
+        return f"check({allowed})  # else {options['error']}: {options['text']}"
 
     def _loop_text(self) -> str:
         results = ", ".join(value.described() for value in self.outputs)

@@ -149,7 +149,7 @@ class Plan:
 
         stage = Stage(self.program, self.rows, number, self.cuts, self.bases)
         own = [i for i in self.program.instructions if self.levels[i] == number]
-        last = [i for i in own if any([isinstance(d, str) or y in self.stored
+        last = [i for i in own if i.name == "check" or any([isinstance(d, str) or y in self.stored
                 for y, d in zip(i.outputs, self.cuts[i].results, strict=True)])]  # fmt: skip
         wanted = [x for x, _ in self._needed(last, is_own)[1] if self.dim_of(x) is not None]
         ran = {i for other in self.stages for i in other.instructions}

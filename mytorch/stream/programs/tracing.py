@@ -221,6 +221,26 @@ class Tracer(HostCalls):
         """Returns the results of a composite that stays one instruction, else None: see `kernels`."""
         return call_kept(composite, args, self._keeps_composites)
 
+    def check(
+        self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
+        ignored: int | None,
+    ) -> None:  # fmt: skip
+        """Notes that elements must be within bounds: see `ops.bounds`. A GPU checks none."""
+        if self._is_inside or self.device is not CPU:
+            return
+        (raw,), _ = self.unwrap((x,))
+        kwargs = {"low": low, "high": high, "ignored": ignored, "error": error.__name__, "text": text}
+        if raw.size:
+            self.note(Instruction("check", (self.value(raw),), mapped(self._value_leaf, kwargs), ()))
+
+    def without_check(self, args: tuple) -> None:
+        """Takes back the check of an argument of a kernel, which checks itself, if it is the last
+        instruction."""
+        last = self.instructions[-1] if self.instructions else None
+        if last is not None and last.name == "check":
+            given = [self.value(x) for x in args if isinstance(x, MetaArray)]
+            self.instructions[-1:] = [] if last.args[0] in given else [last]
+
     def program(self, outputs: object, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""
         owners = {value: weakref.ref(owner) for value, owner in self.owners.items()}

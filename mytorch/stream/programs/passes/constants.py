@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....ops.bounds import is_within
 from ..generation import computed
 from ..instruction import Instruction, Value
 from ..nested import leaves
@@ -24,6 +25,8 @@ def fold_constants(program: Program) -> Program:
     changed = program.changed_storages() | {value.storage for value in program.results()}
     constants, kept = {**program.constants}, []
     for i in program.instructions:
+        if i.name == "check" and i.args[0] in constants and _passes(i, constants[i.args[0]]):
+            continue
         if _is_constant(i, constants) and changed.isdisjoint([y.storage for y in i.outputs]):
             (value,) = i.outputs
             constants[value] = computed(_without_arrays(i), constants)
@@ -40,6 +43,11 @@ def _is_constant(i: Instruction, constants: dict[Value, np.ndarray]) -> bool:
     if i.name in _OF_SHAPES:
         return i.outputs[0].is_c_order and all([x in constants for x in i.inputs()[1:]])
     return all([x in constants for x in i.inputs()]) and (i.name in _CREATION or bool(i.inputs()))
+
+
+def _passes(i: Instruction, x: np.ndarray) -> bool:
+    """Whether a check raises no error."""
+    return is_within(x, i.kwargs["low"], i.kwargs["high"])
 
 
 def _without_arrays(i: Instruction) -> Instruction:

@@ -10,7 +10,7 @@ from ..program import Program
 
 def remove_dead_code(program: Program) -> Program:
     """Returns the program without instructions that neither contribute to the outputs nor write to its
-    inputs or state."""
+    inputs or state, nor check indices."""
     changed = program.changed_storages()
     unread = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs} - changed
     given = {*program.inputs, *program.state, *program.gradients()} - unread
@@ -18,7 +18,8 @@ def remove_dead_code(program: Program) -> Program:
     kept = []
     for instruction in reversed(program.instructions):
         touched = {*instruction.outputs, *instruction.written}  # a view that nothing takes changes nothing
-        if needed.isdisjoint(touched) and not (instruction.is_host and instruction.name != "host.grad"):
+        is_call = instruction.is_host and instruction.name != "host.grad"
+        if needed.isdisjoint(touched) and not is_call and instruction.name != "check":
             continue
         if instruction.name == "kernel.vjp":
             instruction = _without_unused(instruction, needed)
