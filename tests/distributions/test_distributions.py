@@ -15,6 +15,12 @@ TD = torch.distributions
 rng = np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def validating():
+    """Another test of this process may have called torch.compile, which switches PyTorch's checks off."""
+    TD.Distribution.set_default_validate_args(True)
+
+
 def normal(*shape):
     return rng.standard_normal(shape)
 
