@@ -177,8 +177,10 @@ def test_a_profile_has_the_times_of_a_step(fake_cuda):
 def test_programs_compute_the_same(fake_cuda):
     (job,), groups = TINY.programs, sections.programs(TINY, HALVES, [])
     modes = [group.questions[0]["mode"] for group in groups if group.library == "mytorch"]
-    found = [programs.program_time(mytorch, TINY, job, mode) for mode in modes]
-    mytorch.set_default_device(None)
+    try:
+        found = [programs.program_time(mytorch, TINY, job, mode) for mode in modes]
+    finally:
+        mytorch.set_default_device(None)
     assert modes == ["", "default", "reduce-overhead"] and all(row["ms"] > 0 for row in found)
     np.testing.assert_allclose([row["value"] for row in found], found[0]["value"], 1e-5)
 

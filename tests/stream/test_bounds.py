@@ -177,6 +177,33 @@ def test_equal_checks_are_merged_and_unused_results_checked():
         unused(inputs(), i - 1)
 
 
+UNUSED = {
+    "rows": lambda w, i: w[i], "columns": lambda w, i: w[:, i], "both": lambda w, i: w[i, i],
+    "take": lambda w, i: w.take(i), "reshaped": lambda w, i: w[i[:, None]],
+}  # fmt: skip
+
+
+@each("name", UNUSED)
+def test_indices_of_gathers_whose_values_are_not_used(name):
+    """The step needs only gradients, which negative indices too far below would give to other elements."""
+    for values in ((1, -1), (-5, 0), (0, 5), (0, 12)):
+        found = []
+        for make in (lambda f: f, mytorch.compile):
+            w = inputs().requires_grad_()
+            optimizer = optim.SGD([w], lr=0.1)
+
+            def step(i, w=w, optimizer=optimizer):
+                optimizer.zero_grad()
+                UNUSED[name](w, i).sum().backward()
+                optimizer.step()
+                return i
+
+            step = make(step)
+            step(mytorch.tensor([0, 1]))
+            found.append((outcome(step, mytorch.tensor(values)), w.tolist()))
+        assert found[0][0] == found[1][0] and alike(found[1][1], found[0][1]), f"{values}: {found}"
+
+
 def test_kernels_check_themselves():
     i = mytorch.tensor([0, 2])
     step = capture(lambda x, i: F.cross_entropy(F.embedding(i, x), i), inputs(), i)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....backends.device import CPU
 from ..instruction import Instruction, Value
+from ..nested import leaves
 from ..program import Program
 
 
 def remove_dead_code(program: Program) -> Program:
     """Returns the program without instructions that neither contribute to the outputs nor write to its
-    inputs or state, nor check indices."""
+    inputs or state, nor check indices: NumPy does that where elements are gathered on the CPU."""
     changed = program.changed_storages()
     unread = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs} - changed
     given = {*program.inputs, *program.state, *program.gradients()} - unread
@@ -19,7 +21,8 @@ def remove_dead_code(program: Program) -> Program:
     for instruction in reversed(program.instructions):
         touched = {*instruction.outputs, *instruction.written}  # a view that nothing takes changes nothing
         is_call = instruction.is_host and instruction.name != "host.grad"
-        if needed.isdisjoint(touched) and not is_call and instruction.name != "check":
+        is_check = instruction.name == "check" or (program.device is CPU and _gathers(instruction))
+        if needed.isdisjoint(touched) and not is_call and not is_check:
             continue
         if instruction.name == "kernel.vjp":
             instruction = _without_unused(instruction, needed)
@@ -28,6 +31,12 @@ def remove_dead_code(program: Program) -> Program:
             needed |= {value, value.storage}
     constants = {value: raw for value, raw in program.constants.items() if value in needed}
     return replace(program, instructions=kept[::-1], constants=constants)
+
+
+def _gathers(i: Instruction) -> bool:
+    """Whether elements are chosen by arrays of integers, which NumPy compares with the bounds."""
+    index = i.args[1:2] if i.name in (".getitem", "take") else ()
+    return any([isinstance(x, Value) and x.dtype.kind in "iu" for x in leaves(index)])
 
 
 def _without_unused(i: Instruction, needed: set[Value]) -> Instruction:
