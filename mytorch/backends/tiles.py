@@ -47,10 +47,17 @@ def _pack(x, panels):
                     panel[i, j] = x[i, first + j] if first + j < n else ZERO
 
 
+def in_panels(x: np.ndarray) -> np.ndarray:
+    """Returns a float32 matrix as it is, if its rows consist of whole panels; else its panels."""
+    return x if x.flags.c_contiguous and x.shape[1] % COUNT == 0 else packed(x)
+
+
 @device
-def matrix_of(panels):
-    """Packed panels as the second matrix of `multiply`."""
-    return panels.ctypes.data, LINE, LINE * panels.shape[1]
+def matrix_of(x):
+    """A matrix or packed panels as the second matrix of `multiply`."""
+    if x.ndim == 2:
+        return x.ctypes.data, 4 * x.shape[1], LINE
+    return x.ctypes.data, LINE, LINE * x.shape[1]
 
 
 @routine

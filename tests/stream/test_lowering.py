@@ -45,7 +45,7 @@ KERNELS = {
     "geglu": ([(300, 128)], F.geglu),
     "lstm_steps": (
         [(90, 64), (10, 16), (10, 16), (64, 16)],
-        lambda x, h, c, w: F.lstm_steps(x, h, c, w, None, (10,) * 8 + (5, 5), True),
+        lambda x, *states: mytorch.cat(F.lstm_steps(x, *states, None, (10,) * 8 + (5, 5), True)),
     ),
     "matmul": ([(7, 100, 64), (64, 80)], mytorch.matmul),
 }  # fmt: skip

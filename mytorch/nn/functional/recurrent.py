@@ -5,8 +5,8 @@ Each function computes all steps of a batch of sequences. The rows of all steps 
 has `batch_sizes[t]` of them: the first sequences of the batch, which is sorted by length, as in a
 `PackedSequence`. Sequences of equal length have the same number of rows in each step.
 
-The result is one vector, which `split_steps` splits into the hidden states of all steps, in the layout of the
-inputs, and the last states of each sequence.
+The results are the hidden states of all steps, in the layout of the inputs, and the last states of each
+sequence.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from ...backends.blas import column_sums, product
 from ...backends.device import RawArray
 from ...core.tensor import Tensor
-from ...ops import cat, split
+from ...ops import cat
 from .composite import composite
 
 
-@composite
+@composite(outputs=True)
 def rnn_steps(
     gates: Tensor, hx: Tensor, weight_hh: Tensor, nonlinearity: str, batch_sizes: Sequence[int],
     reverse: bool = False,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Computes the steps h <- tanh(gate + W_hh h), or relu
 
     Args:
@@ -47,11 +47,11 @@ def rnn_steps(
     return _unrolled(step, gates, [hx], batch_sizes, reverse)
 
 
-@composite
+@composite(outputs=True)
 def lstm_steps(
     gates: Tensor, hx: Tensor, cx: Tensor, weight_hh: Tensor, weight_hr: Tensor | None,
     batch_sizes: Sequence[int], reverse: bool = False,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Computes i, f, u, o = gate + W_hh h;  c <- σ(f) c + σ(i) tanh(u);  h <- W_hr (σ(o) tanh(c))
 
     Args:
@@ -75,11 +75,11 @@ def lstm_steps(
     return _unrolled(step, gates, [hx, cx], batch_sizes, reverse)
 
 
-@composite
+@composite(outputs=True)
 def gru_steps(
     gates: Tensor, hx: Tensor, weight_hh: Tensor, bias_hh: Tensor | None, batch_sizes: Sequence[int],
     reverse: bool = False,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Computes r, z = σ(gate + W_hh h + b_hh);  n = tanh(gate + r (W_hh h + b_hh));  h <- (1 - z) n + z h
 
     Args:
@@ -101,29 +101,16 @@ def gru_steps(
     return _unrolled(step, gates, [hx], batch_sizes, reverse)
 
 
-def split_steps(steps: Tensor, rows: int, *states: Tensor) -> list[Tensor]:
-    """Returns the hidden states of all steps, (rows, size of the first state), and the last states.
-
-    Args:
-        rows: of all steps together.
-        states: the initial states; the last ones have their shapes.
-    """
-    shapes = [(rows, states[0].shape[1]), *(tuple(s.shape) for s in states)]
-    vectors = split(steps, [m * n for m, n in shapes])
-    return [vector.view(shape) for vector, shape in zip(vectors, shapes, strict=True)]
-
-
 def _unrolled(
     step: Callable, gates: Tensor, states: list[Tensor], batch_sizes: Sequence[int], reverse: bool
-) -> Tensor:
+) -> tuple[Tensor, ...]:
     outputs = {}
     for rows in step_rows(batch_sizes, reverse):
         n = rows.stop - rows.start
         now = step(gates[rows], *(s[:n] for s in states))
         outputs[rows.start] = now[0]
         states = [cat([new, old[n:]]) for new, old in zip(now, states, strict=True)]
-    every = [outputs[start] for start in sorted(outputs)]
-    return cat([rows.reshape(-1) for rows in (*every, *states)])
+    return cat([outputs[start] for start in sorted(outputs)]), *states
 
 
 def step_rows(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
@@ -135,30 +122,16 @@ def step_rows(batch_sizes: Sequence[int], reverse: bool) -> list[slice]:
     return steps[::-1] if reverse else steps
 
 
-def split_raw_steps(flat: RawArray, rows: int, *states: RawArray) -> list[RawArray]:
-    """Returns `split_steps` of a raw array: views of `flat`."""
-    shapes = [(rows, states[0].shape[1]), *(s.shape for s in states)]
-    arrays, start = [], 0
-    for m, n in shapes:
-        arrays.append(flat[start : start + m * n].reshape(m, n))
-        start += m * n
-    return arrays
-
-
-def result_of_steps(rows: int, *states: RawArray) -> tuple[RawArray, list[RawArray]]:
-    """Returns a vector for the result and its views; the last ones hold copies of the states."""
-    size = rows * states[0].shape[1] + sum(s.shape[0] * s.shape[1] for s in states)
-    flat = np.empty(size, states[0].dtype, like=states[0])
-    views = split_raw_steps(flat, rows, *states)
-    for view, state in zip(views[1:], states, strict=True):
-        view[...] = state
-    return flat, views
+def gradients_of_steps(grads: Sequence[RawArray | None], *like: RawArray) -> list[RawArray]:
+    """Returns the gradients of the results, which have these shapes: zeros for one that wasn't used (None).
+    Those of the states are copies, which each step changes."""
+    found = [np.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)]
+    return [found[0], *[s if g is None else s.copy() for g, s in zip(grads[1:], found[1:], strict=True)]]
 
 
 @rnn_steps.manual
 def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
-    steps, rows = step_rows(batch_sizes, reverse), gates.shape[0]
-    flat, (y, h) = result_of_steps(rows, hx)
+    steps, h, y = step_rows(batch_sizes, reverse), hx.copy(), np.empty_like(gates)
     before = np.empty_like(y)  # the state before each step
     for s in steps:
         now = h[: s.stop - s.start]
@@ -168,9 +141,8 @@ def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
         y[s] = now
 
     def vjp(g):
-        gy, gh = split_raw_steps(g, rows, hx)
+        gy, dh = gradients_of_steps(g, before, hx)
         slope = 1 - y * y if nonlinearity == "tanh" else (y > 0).astype(y.dtype)
-        dh = gh.copy()
         for s in reversed(steps):
             d = dh[: s.stop - s.start]
             d += gy[s]
@@ -178,7 +150,7 @@ def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
             d[...] = product(slope[s], weight_hh)
         return slope, dh, product(slope.T, before)
 
-    return flat, vjp
+    return (y, h), vjp
 
 
 @lstm_steps.manual
@@ -192,8 +164,9 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
     scale, shift = (np.zeros(4 * size, gates.dtype, like=gates) + 0.5 for _ in range(2))
     scale[2 * size : 3 * size], shift[2 * size : 3 * size] = 1, 0
     weight = (weight_hh * scale[:, None]).T.copy()  # in C order: BLAS is faster so for few rows
-    flat, (y, h, c) = result_of_steps(rows, hx, cx)
-    acts, before = gates * scale, np.empty_like(y)
+    h, c = hx.copy(), cx.copy()
+    acts, y = gates * scale, np.empty((rows, hx.shape[1]), gates.dtype, like=gates)
+    before = np.empty_like(y)
     c_before, tanh_c = (np.empty((rows, size), gates.dtype, like=gates) for _ in range(2))
     hidden = y if weight_hr is None else np.empty_like(tanh_c)
     for s in steps:
@@ -213,14 +186,14 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
         y[s] = h[:n]
 
     def vjp(g):
-        gy, gh, gc = split_raw_steps(g, rows, hx, cx)
+        gy, dh, dc = gradients_of_steps(g, before, hx, cx)
         gate = acts.reshape(rows, 4, size)
         d_gates = scale * scale - (acts - shift) ** 2  # the derivatives σ (1 - σ) and 1 - tanh²
         d_gate = d_gates.reshape(rows, 4, size)
         for k, factor in enumerate((gate[:, 2], c_before, gate[:, 0], tanh_c)):
             d_gate[:, k] *= factor
         dh_to_dc = gate[:, 3] * (1 - tanh_c * tanh_c)
-        dh, dc, dy = gh.copy(), gc.copy(), np.empty_like(y)
+        dy = np.empty_like(y)
         for s in reversed(steps):
             n = s.stop - s.start
             dh[:n] += gy[s]
@@ -234,14 +207,14 @@ def _lstm_steps(gates, hx, cx, weight_hh, weight_hr, batch_sizes, reverse):
         d_projection = None if weight_hr is None else product(dy.T, hidden)
         return d_gates, dh, dc, product(d_gates.T, before), d_projection
 
-    return flat, vjp
+    return (y, h, c), vjp
 
 
 @gru_steps.manual
 def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
     steps, rows, size = step_rows(batch_sizes, reverse), gates.shape[0], hx.shape[1]
-    flat, (y, h) = result_of_steps(rows, hx)
-    acts, before, inner = gates.copy(), np.empty_like(y), np.empty_like(y)
+    acts, h, y = gates.copy(), hx.copy(), np.empty((rows, size), gates.dtype, like=gates)
+    before, inner = np.empty_like(y), np.empty_like(y)
     for s in steps:
         now, a = h[: s.stop - s.start], acts[s]
         before[s] = now
@@ -263,13 +236,12 @@ def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
         y[s] = now
 
     def vjp(g):
-        gy, gh = split_raw_steps(g, rows, hx)
+        gy, dh = gradients_of_steps(g, before, hx)
         r, z, new = (acts[:, k * size : (k + 1) * size] for k in range(3))
         dh_to_dnew = (1 - z) * (1 - new * new)
         dh_to_dz = (before - new) * z * (1 - z)
         dnew_to_dr = inner * r * (1 - r)
-        dh, d_gates = gh.copy(), np.empty_like(acts)
-        d_recurrent = np.empty_like(acts)  # as d_gates, but dn is scaled by r
+        d_gates, d_recurrent = np.empty_like(acts), np.empty_like(acts)  # as d_gates, but dn is scaled by r
         for s in reversed(steps):
             d = dh[: s.stop - s.start]
             d += gy[s]
@@ -284,4 +256,4 @@ def _gru_steps(gates, hx, weight_hh, bias_hh, batch_sizes, reverse):
         d_bias = None if bias_hh is None else column_sums(d_recurrent)
         return d_gates, dh, product(d_recurrent.T, before), d_bias
 
-    return flat, vjp
+    return (y, h), vjp

@@ -11,7 +11,6 @@ from ...core.tensor import Tensor
 from ...ops import cat, empty, stack, zeros
 from .. import functional as F
 from .. import init
-from ..functional.recurrent import split_steps
 from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from ..parameter import Parameter
@@ -139,14 +138,12 @@ class RNNBase(Module):
     def _direction(
         self, x: Tensor, sizes: Sequence[int], states: list[Tensor], reverse: bool, w_ih: Tensor,
         w_hh: Tensor, *others: Tensor,
-    ) -> list[Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         """Returns the output of all steps and the last states of one layer in one direction."""
         b_ih, b_hh = others[:2] if self.bias else (None, None)
         gates = input_gates(self.mode, x, w_ih, b_ih, b_hh)
-        steps = all_steps(
-            self.mode, gates, states, w_hh, b_hh, others[-1] if self.proj_size else None, sizes, reverse
-        )
-        return split_steps(steps, x.shape[0], *states)
+        w_hr = others[-1] if self.proj_size else None
+        return all_steps(self.mode, gates, states, w_hh, b_hh, w_hr, sizes, reverse)
 
     # Checks.
 
@@ -197,7 +194,7 @@ def input_gates(mode: str, x: Tensor, w_ih: Tensor, b_ih: Tensor | None, b_hh: T
 def all_steps(
     mode: str, gates: Tensor, states: list[Tensor], w_hh: Tensor, b_hh: Tensor | None, w_hr: Tensor | None,
     sizes: Sequence[int], reverse: bool = False,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Calls `F.lstm_steps`, `F.gru_steps` or `F.rnn_steps`, by the mode."""
     if mode == "LSTM":
         return F.lstm_steps(gates, *states, w_hh, w_hr, sizes, reverse)

@@ -69,9 +69,7 @@ class RNNCellBase(Module):
             states = [s.unsqueeze(0) for s in states]
         self._check(x, states)
         gates = input_gates(self.mode, x, self.weight_ih, self.bias_ih, self.bias_hh)
-        steps = all_steps(self.mode, gates, states, self.weight_hh, self.bias_hh, None, (x.shape[0],))
-        steps = steps.view(1 + count, *states[0].shape)  # the only step's output, and the states
-        states = [steps[1]] if count == 1 else list(steps.unbind(0)[1:])
+        _, *states = all_steps(self.mode, gates, states, self.weight_hh, self.bias_hh, None, (x.shape[0],))
         return states if batched else [s.squeeze(0) for s in states]
 
     def _check(self, x: Tensor, states: list[Tensor]) -> None:

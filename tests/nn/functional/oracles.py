@@ -6,7 +6,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def _unrolled(step, gates, states, batch_sizes, reverse):
-    """`step` for the rows of every step; the outputs in the order of the rows, and the last states, flat."""
+    """`step` for the rows of every step; the outputs in the order of the rows, and the last states."""
     starts = [sum(batch_sizes[:t]) for t in range(len(batch_sizes))]
     walk = list(zip(starts, batch_sizes, strict=True))
     outputs = {}
@@ -14,8 +14,7 @@ def _unrolled(step, gates, states, batch_sizes, reverse):
         new = step(gates[start : start + n], *(s[:n] for s in states))
         outputs[start] = new[0]
         states = [torch.cat([a, s[n:]]) for a, s in zip(new, states, strict=True)]
-    every = torch.cat([outputs[start] for start, _ in walk])
-    return torch.cat([part.flatten() for part in (every, *states)])
+    return torch.cat([outputs[start] for start, _ in walk]), *states
 
 
 def rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse=False):

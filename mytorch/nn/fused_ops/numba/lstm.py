@@ -6,6 +6,7 @@ and one pass over the cells.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,10 +14,10 @@ import numpy as np
 from ....backends.blas import add_product
 from ....backends.jit import kernel, prange, routine
 from ....backends.threads import get_num_threads
-from ....backends.tiles import COUNT, matrix_of, multiply, packed
+from ....backends.tiles import COUNT, LINE, in_panels, matrix_of, multiply, packed
 from ....core.grad_accumulator import LazyGrad
 from ...functional.composite import Unsupported
-from ...functional.recurrent import lstm_steps, result_of_steps, split_raw_steps, step_rows
+from ...functional.recurrent import gradients_of_steps, lstm_steps, step_rows
 from .approximations import ONE, ZERO, sigmoid32, tanh32, wide_registers
 from .elementwise import require_single
 
@@ -85,13 +86,13 @@ def _forward(gates, weight, steps, part, y, h, c, acts, before, c_before, tanh_c
 
 @kernel
 def _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates):
-    """Args: `weight` has the panels of (4 hidden size, hidden size); dh and dc hold the gradients of the last
-    states, and then those of the first ones; others as for `_forward`."""
-    n, width = dh.shape[1], COUNT * weight.shape[0]
+    """Args: `weight` is (4 hidden size, hidden size), or has its panels; dh and dc hold the gradients of the
+    last states, and then those of the first ones; others as for `_forward`."""
+    n, panels = dh.shape[1], (dh.shape[1] + COUNT - 1) // COUNT
     for task in prange((dh.shape[0] + part - 1) // part):
         wide_registers()
         first, end = task * part, min(dh.shape[0], task * part + part)
-        d = np.zeros((part, width), np.float32)  # dh with whole panels
+        d = np.zeros((part, COUNT * panels), np.float32)  # dh with whole panels
         for b in range(first, end):
             d[b - first, :n] = dh[b]
         for k in range(steps.shape[0] - 1, -1, -1):
@@ -101,8 +102,8 @@ def _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates):
             for b in range(first, last):
                 row, dh_b = start + b, d[b - first]
                 _derivatives(acts[row], c_before[row], tanh_c[row], dy[row], dh_b, dc[b], d_gates[row])
-            x, out = (d_gates[start + first :].ctypes.data, 16 * n, 4), (d.ctypes.data, 4 * width)
-            multiply(ONE, x, matrix_of(weight), ZERO, out, last - first, 4 * n, weight.shape[0])
+            x, out = (d_gates[start + first :].ctypes.data, 16 * n, 4), (d.ctypes.data, LINE * panels)
+            multiply(ONE, x, matrix_of(weight), ZERO, out, last - first, 4 * n, panels)
         for b in range(first, end):
             dh[b] = d[b - first, :n]
 
@@ -115,22 +116,28 @@ def _lstm_steps(
     require_single(gates, hx, cx, weight_hh)
     if weight_hr is not None or weight_hh.size > LARGEST:
         raise Unsupported("the kernel is for LSTMs without a projection, of a hidden size of at most 362")
-    steps = np.array([(s.start, s.stop) for s in step_rows(batch_sizes, reverse)])
-    steps.flags.writeable = False  # the same in each run of a program
+    steps = _first_rows(tuple(batch_sizes), reverse)
     part = max(1, -(-len(hx) // get_num_threads()))
-    gates, rows = np.ascontiguousarray(gates, like=gates), len(gates)
-    flat, (y, h, c) = result_of_steps(rows, hx, cx)
-    acts = np.empty_like(gates)
+    gates, h, c = np.ascontiguousarray(gates, like=gates), hx.copy(), cx.copy()
+    acts, y = np.empty_like(gates), np.empty((len(gates), hx.shape[1]), gates.dtype, like=gates)
     before, c_before, tanh_c = (np.empty_like(y) for _ in range(3))
     _forward(gates, packed(weight_hh.T), steps, part, y, h, c, acts, before, c_before, tanh_c)
 
-    def vjp(g):
-        dy, dh, dc = split_raw_steps(np.ascontiguousarray(g, like=g), rows, hx, cx)
-        dh, dc, d_gates = dh.copy(), dc.copy(), np.empty_like(acts)
-        _backward(acts, c_before, tanh_c, packed(weight_hh), steps, part, dy, dh, dc, d_gates)
+    def vjp(grads):
+        dy, dh, dc = gradients_of_steps(grads, before, hx, cx)
+        dy, d_gates = np.ascontiguousarray(dy, like=dy), np.empty_like(acts)
+        _backward(acts, c_before, tanh_c, in_panels(weight_hh), steps, part, dy, dh, dc, d_gates)
         weight_grad = LazyGrad(
             weight_hh.shape, weight_hh, lambda out, beta: add_product(d_gates.T, before, out, beta)
         )
         return d_gates, dh, dc, weight_grad, None
 
-    return flat, vjp
+    return (y, h, c), vjp
+
+
+@functools.lru_cache(maxsize=64)
+def _first_rows(batch_sizes: tuple[int, ...], reverse: bool) -> np.ndarray:
+    """Returns the first row of each step and the one behind the last."""
+    steps = np.array([(s.start, s.stop) for s in step_rows(batch_sizes, reverse)])
+    steps.flags.writeable = False  # the same for all calls
+    return steps
