@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from .backends.device import META
+from .backends.device import shown_device
 from .core.array import NUMPY_METHODS, Array
 from .core.grad_mode import no_grad
 from .core.tensor import Size, Tensor, from_raw
@@ -140,6 +140,6 @@ Array.requires_grad_ = _requires_grad_
 Array.detach_ = _itself
 Array.grad = Array.grad_fn = property(lambda self: None, doc="None: an Array has no history.")
 Array.is_leaf = property(lambda self: True, doc="True: no recorded operation made it.")
-Array.is_cuda = property(lambda self: self.device.type == "cuda", doc="Whether a GPU holds the data.")
-Array.is_meta = property(lambda self: self.device is META, doc="Whether there are no data, only a shape.")
+for _kind in ("cpu", "cuda", "meta"):
+    setattr(Array, f"is_{_kind}", property(lambda self, kind=_kind: shown_device(self._array).type == kind))
 Array.itemsize = property(lambda self: self._array.itemsize, doc="The size of an element in bytes.")

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -158,6 +158,20 @@ def device_of(raw: RawArray) -> device:
     return _CUDA.get(index) or cuda_device(index)
 
 
+def shown_device(raw: RawArray) -> device:
+    """Returns what a property shows its caller: the device of an array. A user's function that is captured
+    sees the program's device, where its arrays will lie; mytorch has to know that they hold nothing."""
+    found = device_of(raw)
+    if found is META and thread.tracer is not None and is_users(sys._getframe(2)):
+        return thread.tracer.device
+    return found
+
+
+def is_users(frame: FrameType) -> bool:
+    """Returns whether the code of a frame isn't mytorch's own."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] != __name__.partition(".")[0]
+
+
 def computes(raw: RawArray) -> device:
     """Returns the device that computes with an array: the program's, while one is captured."""
     return device_of(raw) if thread.tracer is None else thread.tracer.device
@@ -211,7 +225,10 @@ def get_default_device() -> device:
     >>> mytorch.get_default_device()
     device('cpu')
     """
-    return thread.default_device or CPU
+    default = thread.default_device or CPU
+    if default is META and thread.tracer is not None and is_users(sys._getframe(1)):
+        return thread.tracer.device
+    return default
 
 
 def device_of_new(name: DeviceLike) -> device:

@@ -32,6 +32,7 @@ from ..backends.device import (
     move,
     on,
     refuse_tracing,
+    shown_device,
 )
 from ..backends.dtypes import DTypeLike
 from .printing import array_text
@@ -102,7 +103,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         >>> mytorch.Array([1.0]).device
         device('cpu')
         """
-        return device_of(self._array)
+        return shown_device(self._array)
 
     def numpy(self) -> np.ndarray:
         """Returns the NumPy array that holds the data; bfloat16 has ml_dtypes' dtype.

@@ -14,14 +14,13 @@ import numpy as np
 
 from ..backends.device import (
     CPU,
-    META,
     DeviceLike,
     RawArray,
     as_device,
     device,
-    device_of,
     is_raw,
     move,
+    shown_device,
     thread,
 )
 from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
@@ -33,6 +32,10 @@ from .printing import tensor_text
 from .size import Size
 
 _new = object.__new__
+
+
+def _is_on(kind: str) -> Callable[[Tensor], bool]:
+    return lambda self: shown_device(self._data._array).type == kind
 
 
 class Tensor:
@@ -105,8 +108,9 @@ class Tensor:
     is_leaf = property(
         lambda self: self.node is None or not self.node.parents, doc="Whether no recorded operation made it."
     )
-    is_cuda = property(lambda self: self.device.type == "cuda", doc="Whether a GPU holds the data.")
-    is_meta = property(lambda self: self.device is META, doc="Whether there are no data, only a shape.")
+    is_cpu = property(_is_on("cpu"), doc="Whether the memory of the CPU holds the data.")
+    is_cuda = property(_is_on("cuda"), doc="Whether a GPU holds the data.")
+    is_meta = property(_is_on("meta"), doc="Whether there are no data, only a shape.")
 
     @property
     def device(self) -> device:
@@ -115,7 +119,7 @@ class Tensor:
         >>> mytorch.ones(2).device
         device('cpu')
         """
-        return device_of(self._data._array)
+        return shown_device(self._data._array)
 
     # The graph.
 

@@ -4,8 +4,10 @@ results of reductions to the shape of the input again."""
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -103,13 +105,19 @@ def numpy_names(function: Callable) -> Callable:
     """Makes `function` take `axis` and `keepdims` for its `dim` and `keepdim`, and `input` for its first.
 
     Raises (when called):
-        TypeError: an argument under both of its names.
+        TypeError: an argument under both of its names; `keepdim` is no bool, as in `x.sum(0, 1)`.
     """
+    code = inspect.unwrap(function).__code__
+    names = code.co_varnames[: code.co_argcount]
+    place = names.index("keepdim") if "keepdim" in names else sys.maxsize
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         if kwargs and not _NAMES.keys().isdisjoint(kwargs):
             kwargs = _renamed(kwargs, function.__name__)
+        keepdim = args[place] if len(args) > place else kwargs.get("keepdim", False)
+        if keepdim is not False and not isinstance(keepdim, (bool, np.bool)):
+            raise TypeError(f"{function.__name__}(): keepdim must be a bool, got {keepdim!r}")
         if "input" in kwargs:
             args = (kwargs.pop("input"), *args)
         return function(*args, **kwargs)

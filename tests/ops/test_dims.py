@@ -87,6 +87,12 @@ def test_reductions_take_axis_and_keepdims(name):
     check(lambda a: getattr(a, name)(axis=0), lambda a: getattr(a, name)(dim=0), x)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMED if name not in ("norm", "std", "var")])
+def test_reductions_refuse_a_second_dim_as_keepdim(name):
+    for call in (lambda a: getattr(a, name)(0, 1), lambda a: getattr(a, name)(0, keepdim=1)):
+        fails_alike(call, call, np.ones((2, 3), "float32"), match="keepdim must be a bool, got 1")
+
+
 @pytest.mark.parametrize("name", [*NAMED, "max", "min", "sort", "argsort"])
 def test_ops_refuse_a_wrong_dim(name):
     x, scalar = np.ones((2, 3), "float32"), np.ones((), "float32")

@@ -878,6 +878,85 @@ def test_next_of_an_iterator():
 
 
 @pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_loops_over_an_iterator():
+    numbers = iter(range(1, 9))
+
+    @mytorch.compile
+    def outside(x):
+        for number in numbers:
+            return x * number
+
+    assert [outside(mytorch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+    assert next(numbers) == 4 and type(numbers) is type(iter(range(1)))
+
+    @mytorch.compile
+    def argument(x, values):
+        for value in values:
+            return x * value
+
+    assert [argument(mytorch.ones(1), numbers).item() for _ in range(2)] == [5, 6]
+
+    class Trainer:
+        def __init__(self):
+            self.data = iter([1.0, 2.0, 3.0])
+
+        def step(self, x):
+            return x * 2
+
+        def fit(self, x):
+            for value in self.data:
+                return self.step(x) * value
+
+    trainer = Trainer()
+    assert mytorch.compile(trainer.step, fullgraph=True)(mytorch.ones(1)).item() == 2
+    assert [mytorch.compile(trainer.fit)(mytorch.ones(1)).item() for _ in range(2)] == [2, 4]
+
+
+def test_elements_of_numpy_arrays():
+    table, x = np.array([1.0, 2.0], "float32"), mytorch.ones(2)
+    read = mytorch.compile(lambda x: x * float(table[0]), fullgraph=True)
+    copied = mytorch.compile(lambda x: x * mytorch.tensor(table), fullgraph=True)
+    shared = mytorch.compile(lambda x: x * mytorch.from_numpy(table), fullgraph=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(read(x), table[[0, 0]])
+        np.testing.assert_array_equal(copied(x), table)
+        np.testing.assert_array_equal(shared(x), table)
+        table += 1
+    assert "the elements of a NumPy array have changed" in mytorch.compiler.explain(read)
+    assert [len(f.history) for f in (read, copied, shared)] == [3, 3, 1]  # a program reads shared memory
+
+    def writes(x):
+        table[0] += 1
+        return x * float(table[0])
+
+    with pytest.raises(RuntimeError, match="the elements of a NumPy array have changed"):
+        mytorch.compile(writes, fullgraph=True)(x)
+    assert table.tolist() == [4, 5]
+
+
+def test_devices():
+    def function(x):
+        shown = x.device, x.data.device, mytorch.get_default_device(), x.is_cpu, x.is_cuda, x.is_meta
+        return x + mytorch.ones(2, device=x.device) if x.device.type == "cpu" else x, shown
+
+    x = mytorch.ones(2)
+    (y, shown), (want, eager) = mytorch.compile(function, fullgraph=True)(x), function(x)
+    assert y.tolist() == want.tolist() == [2, 2]
+    assert shown == eager == ("cpu", "cpu", "cpu", True, False, False)
+
+
+def test_devices_on_a_gpu(fake_cuda):
+    def function(x):
+        shown = x.device, x.data.device, x.is_cpu, x.data.is_cuda, x.is_meta
+        return x + mytorch.ones(2, device=x.device) if x.is_cuda else x, shown
+
+    x = mytorch.ones(2, device="cuda")
+    (y, shown), (want, eager) = mytorch.compile(function, fullgraph=True)(x), function(x)
+    assert y.tolist() == want.tolist() == [2, 2]
+    assert shown == eager == ("cuda:0", "cuda:0", False, True, False)
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
 def test_gradients_of_frozen_parameters():
     results = []
     for make in (mytorch.compile, lambda function: function):

@@ -19,6 +19,7 @@ from ...core.size import Size
 from ...core.tensor import Tensor, raw_of
 from ..programs.capture import Traced
 from ..programs.nested import leaves
+from ..programs.reachable import is_foreign
 from .effects import is_opaque
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -34,6 +35,13 @@ def refuse_arguments(others: Collection[object]) -> None:
     for x in others:
         if not isinstance(x, (*_LASTING, Array)) and is_opaque(x):
             raise NotImplementedError(f"a program can't hold what it does to a {type(x).__name__}")
+
+
+def refuse_iterators(others: Collection[object]) -> None:
+    """Raises an error for an iterator among the arguments: what is taken of it can't be seen."""
+    for x in others:
+        if hasattr(type(x), "__next__") and is_foreign(type(x).__module__):
+            raise NotImplementedError(f"a program can't hold the elements of a {type(x).__name__}")
 
 
 def refuse_changes(found: Traced) -> None:

@@ -1,4 +1,4 @@
-"""Calls of `print` and `next` in functions that are captured: a program would not repeat them, so they end
+"""What functions that are captured print, and take from iterators: a program would not repeat it, so it ends
 the capture."""
 
 from __future__ import annotations
@@ -6,12 +6,12 @@ from __future__ import annotations
 import builtins
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...backends.device import refuse_tracing, thread
-from ..programs.reachable import is_foreign
+from ...backends.device import is_users, refuse_tracing, thread
+from ..programs.reachable import Reachable, is_foreign
 
 _lock = threading.Lock()
 _depth = 0  # of blocks, of all threads
@@ -21,8 +21,7 @@ _known = threading.local()  # the ids of objects that were there before the capt
 
 def _refused_print(*values: Any, **options: Any) -> None:
     """Raises NotImplementedError if this thread captures a program, unless it is mytorch that prints."""
-    is_own = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "mytorch"
-    if thread.tracer is not None and not is_own:
+    if thread.tracer is not None and is_users(sys._getframe(1)):
         refuse_tracing("what is printed")
     _print(*values, **options)
 
@@ -36,17 +35,39 @@ def _refused_next(*given: Any) -> Any:
     return _next(*given)
 
 
+class _Elements:
+    """Stands for an iterator from outside while a program is captured, also in `for`; other threads get its
+    elements."""
+
+    def __init__(self, iterator: Iterator):
+        self._iterator = iterator
+
+    def __iter__(self) -> _Elements:
+        return self
+
+    def __next__(self) -> Any:
+        if thread.tracer is not None:
+            refuse_tracing(f"the next element of a {type(self._iterator).__name__}")
+        return _next(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
+
+
 @contextmanager
-def refused_effects(known: Collection[int]) -> Iterator[None]:
+def refused_effects(reachable: Reachable) -> Iterator[None]:
     """Context in which what this thread prints while it captures a program is an error, at any depth of
-    calls, and what it takes of iterators. Other threads print.
+    calls, and what it takes of iterators that were there before. Other threads print.
 
     Args:
-        known: the ids of objects that were there before.
+        reachable: what the function uses.
     """
     global _depth, _print, _next
     before = getattr(_known, "ids", ())
-    _known.ids = known
+    _known.ids = reachable.seen
+    iterators = [(place, place.read()) for place in reachable.iterators]
+    for place, iterator in iterators:
+        place.write(_Elements(iterator))
     with _lock:
         if not _depth:
             _print, builtins.print = builtins.print, _refused_print
@@ -56,6 +77,9 @@ def refused_effects(known: Collection[int]) -> Iterator[None]:
         yield
     finally:
         _known.ids = before
+        for place, iterator in iterators:
+            if type(place.read()) is _Elements:
+                place.write(iterator)
         with _lock:
             _depth -= 1
             if not _depth and builtins.print is _refused_print:

@@ -17,7 +17,7 @@ from ..programs.program import fits
 from ..programs.reachable import Reachable
 from ..programs.tracing import Tracer
 from .backend import Backend
-from .boundary import refuse_arguments, refuse_changes, refuse_objects, refuse_views
+from .boundary import refuse_arguments, refuse_changes, refuse_iterators, refuse_objects, refuse_views
 from .calls import refused_effects
 from .draws import Draws
 from .partition import Partition
@@ -44,6 +44,7 @@ class Version:
             refuse_arguments(others)
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
         objects = [x for x in others if not is_raw(x)]
+        refuse_iterators(objects)
         self._reachable = Reachable(function, *objects, inputs=self.places)
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
@@ -69,7 +70,7 @@ class Version:
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
         known, seen = self._reachable.tensors, self._reachable.seen
         running = traced(function, args, kwargs, known, self._answer, self._numbers)
-        with refused_effects(seen), running as found:
+        with refused_effects(self._reachable), running as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
                 for value, owner in found.tracer.owners.items()
@@ -81,6 +82,7 @@ class Version:
             if is_part(function):
                 refuse_views(found)
             names = {i.name for i in found.tracer.instructions}
+            self._reachable.forget([*found.tracer.state.values(), *found.tracer.constants.values()])
             self.partition = Partition(found)
         names |= self._reachable.names & {"grad", "zero_grad"}  # of None it makes no instruction
         self._depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", "grad", "zero_grad"})

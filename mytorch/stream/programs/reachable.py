@@ -12,6 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
+import numpy as np
+
 from ...core.tensor import Tensor
 from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
@@ -23,6 +25,7 @@ _KINDS = (*_PLAIN, list, tuple, dict, Tensor, Module, types.FunctionType)  # of 
 KINDS = (float, int)  # of numbers that may be inputs
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _LONGEST = 10_000  # what has more items isn't searched
+_WRITABLE = (dict, types.CellType, Slots)  # holders, which the namespace of a class isn't
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
@@ -39,6 +42,7 @@ class Reachable:
 
     Attributes:
         tensors: what it found.
+        iterators: the places of iterators that aren't objects of a user's class.
         asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
         names: of globals and attributes in the functions that it found.
         seen: all objects that it found, by their ids; may be cleared.
@@ -47,11 +51,13 @@ class Reachable:
     def __init__(self, *roots: object, inputs: Container[Place] = ()):
         self._inputs = inputs
         self.tensors: dict[Tensor, None] = {}
+        self.iterators: list[Place] = []
         self.asks_types = False
         self.names: set[str] = set()
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
+        self._arrays: list[tuple[np.ndarray, bytes]] = []  # with their elements
         self._classes: dict[int, type] = {}  # by the ids of their attributes
         self._whole: tuple[list[object], list[int], list[frozenset]] = [], [], []  # with length and names
         self._is_same: Callable[[], bool] | None = None
@@ -77,7 +83,15 @@ class Reachable:
         for items, was in self._lists:
             if not _same(tuple(items), was):
                 return f"the items of a {type(items).__name__} have changed"
+        if any([x.tobytes() != was for x, was in self._arrays]):
+            return "the elements of a NumPy array have changed"
         return None
+
+    def forget(self, used: Iterable[np.ndarray]) -> None:
+        """Leaves out NumPy arrays whose memory the program itself reads, each time it runs."""
+        used = [x for x in used if isinstance(x, np.ndarray)]
+        read = [any([np.may_share_memory(x, y) for y in used]) for x, _ in self._arrays]
+        self._arrays = [found for found, is_read in zip(self._arrays, read, strict=True) if not is_read]
 
     def _comparison(self) -> Callable[[], bool]:
         """Returns whether all of it, without the items of lists, is the same objects."""
@@ -112,6 +126,9 @@ class Reachable:
             else:
                 items.clear()
                 (items.update if isinstance(items, set) else items.extend)(was)
+        for x, was in self._arrays:
+            if x.tobytes() != was:
+                x[...] = np.frombuffer(was, x.dtype).reshape(x.shape)
         for entries, _, names in zip(*self._whole, strict=True):
             for name in entries.keys() - names if isinstance(entries, dict) else ():
                 del entries[name]
@@ -158,6 +175,9 @@ class Reachable:
             yield from (x.func, x.args, x.keywords)
         elif isinstance(x, (list, tuple, dict, set, frozenset, deque)):
             yield from self._of_container(x)
+        elif isinstance(x, np.ndarray):
+            if x.size <= _LONGEST and x.dtype.kind in "biufc":
+                self._arrays.append((x, x.tobytes()))
         elif isinstance(x, type):
             yield from self._of_class(x)
         elif isinstance(x, Module):
@@ -204,7 +224,12 @@ class Reachable:
             if name in entries and not (self._inputs and Place(entries, name) in self._inputs):
                 for kept, x in zip(self._entries, (entries, name, entries[name]), strict=True):
                     kept.append(x)
+                self._note_iterator(entries[name], entries, name)
                 yield entries[name]
+
+    def _note_iterator(self, x: object, *place: Any) -> None:
+        if hasattr(type(x), "__next__") and is_foreign(type(x).__module__) and isinstance(place[0], _WRITABLE):
+            self.iterators.append(Place(*place))
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
         if is_foreign(function.__module__):
@@ -214,6 +239,7 @@ class Reachable:
                 continue
             self._cells[0].append(cell)
             self._cells[1].append(content(cell))
+            self._note_iterator(content(cell), cell)
             yield content(cell)
         yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
         if function.__dict__:
