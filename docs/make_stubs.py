@@ -40,12 +40,13 @@ ATTRIBUTES = {  # those that are no annotated properties
     "data": "Array", "grad": "Array | Any", "grad_fn": "Node | Any", "shape": "Size",
     "dtype": "np.dtype[Any]", "ndim": "builtins.int", "itemsize": "builtins.int", "nbytes": "builtins.int",
     "is_leaf": "builtins.bool",
-    "is_cuda": "builtins.bool", "requires_grad": "builtins.bool", "device": "device_", "T": "Tensor",
+    "is_cpu": "builtins.bool", "is_cuda": "builtins.bool", "is_meta": "builtins.bool",
+    "requires_grad": "builtins.bool", "device": "device_", "T": "Tensor",
     "mT": "Tensor", "H": "Tensor", "mH": "Tensor",
 }  # fmt: skip
 HEAD = "# Written by python docs/make_stubs.py\nimport builtins\nimport os\n\nimport numpy as np"
 SPECIAL = {"__init__", "__hash__", "__array__", "__dlpack__", "__dlpack_device__", "__array_priority__"}
-NUMPYS, OUT = (wrapper(print).__code__ for wrapper in (numpy_names, accepts_out))
+NUMPYS, OUT = (wrapper(inspect.unwrap).__code__ for wrapper in (numpy_names, accepts_out))
 
 
 class Stub:

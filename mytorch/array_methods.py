@@ -141,5 +141,9 @@ Array.detach_ = _itself
 Array.grad = Array.grad_fn = property(lambda self: None, doc="None: an Array has no history.")
 Array.is_leaf = property(lambda self: True, doc="True: no recorded operation made it.")
 for _kind in ("cpu", "cuda", "meta"):
-    setattr(Array, f"is_{_kind}", property(lambda self, kind=_kind: shown_device(self._array).type == kind))
+    _is_on = property(
+        lambda self, kind=_kind: shown_device(self._array).type == kind,
+        doc=getattr(Tensor, f"is_{_kind}").__doc__,
+    )
+    setattr(Array, f"is_{_kind}", _is_on)
 Array.itemsize = property(lambda self: self._array.itemsize, doc="The size of an element in bytes.")

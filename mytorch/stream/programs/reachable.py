@@ -228,7 +228,8 @@ class Reachable:
                 yield entries[name]
 
     def _note_iterator(self, x: object, *place: Any) -> None:
-        if hasattr(type(x), "__next__") and is_foreign(type(x).__module__) and isinstance(place[0], _WRITABLE):
+        is_iterator = hasattr(type(x), "__next__") and is_foreign(type(x).__module__)
+        if is_iterator and isinstance(place[0], _WRITABLE):
             self.iterators.append(Place(*place))
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
