@@ -14,7 +14,7 @@ from mytorch.stream.programs import capture, load
 from mytorch.stream.programs.nested import leaves
 from tests.on_device import DEVICE, never_waiting
 from tests.stream.test_capture import FUNCTIONS, X, same
-from tests.stream.test_compile import CASES, MODULES, batch, training
+from tests.stream.test_compiled_steps import CASES, MODULES, batch, training
 
 pytestmark = pytest.mark.usefixtures("fake_cuda")
 
