@@ -92,6 +92,29 @@ def test_one_step_is_a_loop_where_threads_help():
     assert "add" in found and "loop" not in found
 
 
+@pytest.mark.parametrize(
+    ("function", "stored"),  # by loops: the shapes
+    [
+        (lambda x: (x * 2).square().sum(), [(5, 4)]),
+        (lambda x: ((x - 1) ** 2).mean(), [(5, 4)]),
+        (lambda x: ((x * 2).square().sum(), x * 2), [(5, 4), (5, 4, 40)]),
+        (lambda x: (x * 2).square().sum(0), [(5, 4, 40)]),
+        (lambda x: x.sum(), []),  # nothing is computed before
+        (lambda x: (x * 2).square()[:, 0].sum(), [(5, 4, 40)]),
+        (lambda x: (x[0, 0] * 2).square().sum(), [(40,)]),  # one row
+        (lambda x: (x[..., :9] * 2).square().sum(), [(5, 4, 9)]),  # short ones
+        (lambda x: (x.double() * 2).square().sum(), []),
+    ],
+)
+def test_a_sum_of_all_elements_is_one_of_sums_of_rows(function, stored):
+    x = mytorch.from_numpy(np.random.default_rng(0).standard_normal((5, 4, 40), np.float32))
+    program = capture(function, x).optimized()
+    ours, want = program(x), function(x)
+    for a, b in zip(ours, want, strict=True) if isinstance(want, tuple) else [(ours, want)]:
+        np.testing.assert_allclose(a.numpy(), b.numpy(), 2e-6)
+    assert [y.shape for i in program.instructions if i.name == "loop" for y in i.outputs] == stored
+
+
 def test_layer_norm_and_its_backward_pass_are_one_loop():
     v = mytorch.ones(10, requires_grad=True)
     found = names(layer_norm_step, x.clone().requires_grad_(), v, v.clone().detach().requires_grad_(), x)
