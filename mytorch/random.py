@@ -10,13 +10,25 @@ from __future__ import annotations
 
 import operator
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from .backends.device import CPU, META, DeviceLike, as_device, cupy, meta, on, refuse_tracing, thread
+from .backends.device import (
+    CPU,
+    META,
+    DeviceLike,
+    as_device,
+    cupy,
+    is_users,
+    meta,
+    on,
+    refuse_tracing,
+    thread,
+)  # fmt: skip
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
@@ -34,6 +46,8 @@ class Generator:
     """
 
     def __init__(self, device: DeviceLike = "cpu"):
+        if is_users(sys._getframe(1)):
+            refuse_tracing("a generator that it makes")
         self.device = as_device(device)
         self.manual_seed(DEFAULT_SEED)
 
@@ -47,6 +61,8 @@ class Generator:
         if not hasattr(seed, "__index__"):
             raise TypeError(f"manual_seed(): the seed must be an integer, got {seed!r}")
         seed = operator.index(seed)
+        if is_users(sys._getframe(1)):
+            refuse_tracing("manual_seed()")
         if not -(2**63) <= seed < 2**64:
             raise ValueError(f"manual_seed(): the seed must fit in 64 bits, got {seed}")
         self._seed, self._seeds = seed % 2**64, 0

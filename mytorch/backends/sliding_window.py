@@ -20,7 +20,7 @@ def sliding_window_view(
         ValueError: a window is larger than the array.
     """
     if device_of(x).type != "cuda":
-        how = {"writeable": writeable} if isinstance(x, np.ndarray) else {}
+        how = {"writeable": True} if writeable else {}
         return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis, **how)
     shape = list(x.shape)
     for n, k in zip(window_shape, axis, strict=True):

@@ -248,6 +248,7 @@ class Tensor:
                 raise RuntimeError(f"hook: expected a gradient of shape {grad.shape}, got {changed.shape}")
             return changed
 
+        on_raw.__wrapped__ = hook  # what compiled functions look at
         return RemovableHandle(self.node.hooks, on_raw)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:

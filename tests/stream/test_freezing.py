@@ -132,8 +132,9 @@ def test_in_another_process(tmp_path):
 
 
 def weights(program):
-    owners = [(value.number, reference()) for value, reference in program.owners.items()]
-    return {number: owner.numpy(force=True).tobytes() for number, owner in owners if owner is not None}
+    owners = {value.number: reference() for value, reference in program.owners.items()}
+    kept = [(number, owner) for number, owner in sorted(owners.items()) if owner is not None]
+    return {number: owner.numpy(force=True).tobytes() for number, owner in kept}
 
 
 # What isn't saved.

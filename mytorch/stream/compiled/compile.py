@@ -21,10 +21,10 @@ from ..programs.nested import leaves
 from ..programs.numbers import Numbers
 from ..programs.passes import check_mode
 from ..programs.program import Program
-from ..programs.reachable import KINDS
+from ..programs.snapshot import KINDS
 from . import turns
 from .backend import Backend, check_backend
-from .keys import difference, key_of, modes
+from .keys import difference, key_of, modes, repeated
 from .number_inputs import NumberInputs
 from .splitting import Split, split
 from .version import Version
@@ -92,7 +92,8 @@ class Compiled:
         numbers: list[float | int] = []
         inputs = self._numbers.positions
         arguments = key_of(args, tensors, raws, numbers, inputs)
-        key = arguments, key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else (), modes()
+        named = key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else ()
+        key = arguments, named, modes(), repeated(tensors) if len(tensors) > 1 else ()
         given = self._numbers.given(raws, numbers) if inputs and numbers else raws
         reason: str | None = None
         stale: tuple[Version, ...] = ()
@@ -220,8 +221,9 @@ class Compiled:
 
 def _key(args: tuple, kwargs: dict, inputs: Container[int]) -> tuple:
     """Returns what programs depend on, with these numbers as inputs, as in `Compiled.__call__`."""
-    lists = [], [], []
-    return key_of(args, *lists, inputs), key_of(kwargs, *lists, inputs) if kwargs else (), modes()
+    lists = tensors, _, _ = [], [], []
+    arguments, named = key_of(args, *lists, inputs), key_of(kwargs, *lists, inputs) if kwargs else ()
+    return arguments, named, modes(), repeated(tensors)
 
 
 def _place(error: BaseException, function: Callable) -> str:
@@ -246,6 +248,7 @@ class OptimizedModule(Module):
 
     def __init__(self, module: Module, *others: Any):
         super().__init__()
+        del self.__dict__["training"]  # it is the module's
         self.__dict__["forward"] = Compiled(module, *others)
         self._orig_mod = module
 
@@ -256,7 +259,7 @@ class OptimizedModule(Module):
             return getattr(super().__getattr__("_orig_mod"), name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in ("_orig_mod", "training", "_hooks"):
+        if name in ("_orig_mod", "_hooks"):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)

@@ -12,7 +12,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
-from ..programs.reachable import KINDS
+from ..programs.snapshot import KINDS
 
 
 def key_of(
@@ -41,7 +41,8 @@ def key_of(
             return kind, (ANY if len(numbers) - 1 in inputs else x)
         return kind, (x if x or kind is not float else str(x))  # 0.0 equals -0.0
     if isinstance(x, dict):
-        return (dict, *x, *[key_of(item, tensors, raws, numbers, inputs) for item in x.values()])
+        names = [(type(name).__name__, name) for name in x]  # 1 equals True
+        return (type(x), *names, *[key_of(item, tensors, raws, numbers, inputs) for item in x.values()])
     if isinstance(x, slice):
         return slice, key_of((x.start, x.stop, x.step), tensors, raws, numbers, inputs)
     if isinstance(x, (Array, np.ndarray)) or is_raw(x):
@@ -57,6 +58,12 @@ def _key_of_tensor(x: Tensor, tensors: list[Tensor], raws: list[RawArray]) -> tu
     strides = raw.strides if type(raw) is np.ndarray else _place(raw)
     needs_grad = x._node is not None or (x._view is not None and x.requires_grad)
     return "tensor", raw.dtype, raw.shape, strides, needs_grad
+
+
+def repeated(tensors: list[Tensor]) -> tuple[int, ...]:
+    """Returns for each tensor where the same object comes first; nothing if all are different."""
+    ids = [*map(id, tensors)]
+    return () if len({*ids}) == len(ids) else tuple(map(ids.index, ids))
 
 
 def _place(raw: RawArray) -> tuple:
@@ -96,6 +103,8 @@ def difference(before: tuple | None, now: tuple) -> str:
     for k, (name, was, mode) in enumerate(zip(_MODES, before[2], now[2], strict=True)):
         if was != mode:
             return f"{name} is {now[2][k]}, was {was}"
+    if before[3] != now[3]:
+        return "other arguments are the same tensor"
     pairs = [_leaves(key[:2]) for key in (before, now)]
     if len(pairs[0]) == len(pairs[1]):
         for was, is_now in zip(*pairs, strict=True):

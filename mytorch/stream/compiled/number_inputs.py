@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...backends.device import RawArray
 from ..programs.numbers import Numbers
 from ..programs.places import Place
-from ..programs.reachable import KINDS
+from ..programs.snapshot import KINDS
 from .keys import changed_numbers, shapes_of
 
 T = TypeVar("T")

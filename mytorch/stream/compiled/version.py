@@ -48,11 +48,15 @@ class Version:
         self._reachable = Reachable(function, *objects, inputs=self.places)
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
+        caches = [(function, function.cache_info().misses) for function in self._reachable.caches]
         draws = Draws(self._reachable.seen.values())
         try:
             self._capture(function, args, kwargs)
         finally:
-            change = self._reachable.undo()
+            for function, misses in caches:  # what it keeps now holds nothing
+                if function.cache_info().misses != misses:
+                    function.cache_clear()
+            change = self._reachable.snapshot.undo()
             has_drawn = draws.undo()  # the function, when it runs eagerly, shall draw them
             self._reachable.seen.clear()
         if has_drawn:
@@ -61,15 +65,16 @@ class Version:
             raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
-        del self._raws, self._numbers
+        self._snapshot = self._reachable.snapshot
+        del self._raws, self._numbers, self._reachable
         self._arrays = [raw for _, _, raw, _ in self._owners]
         self._have_arrays = self._comparison()
         self.partition.optimize(mode, backend)
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
-        known, seen = self._reachable.tensors, self._reachable.seen
-        running = traced(function, args, kwargs, known, self._answer, self._numbers)
+        known, seen, reads_rates = self._reachable.tensors, self._reachable.seen, self._reachable.reads_rates
+        running = traced(function, args, kwargs, known, self._answer, self._numbers, reads_rates, True)
         with refused_effects(self._reachable), running as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
@@ -82,7 +87,8 @@ class Version:
             if is_part(function):
                 refuse_views(found)
             names = {i.name for i in found.tracer.instructions}
-            self._reachable.forget([*found.tracer.state.values(), *found.tracer.constants.values()])
+            tracer = found.tracer
+            self._reachable.snapshot.forget_arrays([*tracer.state.values(), *tracer.constants.values()])
             self.partition = Partition(found)
         names |= self._reachable.names & {"grad", "zero_grad"}  # of None it makes no instruction
         self._depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", "grad", "zero_grad"})
@@ -131,11 +137,11 @@ class Version:
             for place, kind in self.places.items():
                 if type(place.read()) is not kind:
                     return f"{place} is no {kind.__name__}"
-        return self._reachable.change()
+        return self._snapshot.change()
 
     def changed_numbers(self) -> set[Place]:
         """Returns the places of numbers in objects that are others than in the capture: see `Reachable`."""
-        return self._reachable.changed_numbers()
+        return self._snapshot.changed_numbers()
 
     def given(self, given: list) -> list:
         """Returns the inputs of the program: those of a call, and numbers in objects."""

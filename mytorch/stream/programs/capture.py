@@ -51,21 +51,27 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 def traced(
     function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
     answer: Callable[[Tracer, Value], Any] | None = None, numbers: Numbers | None = None,
+    reads_rates: bool = False, with_repeats: bool = False,
 ) -> Iterator[Traced]:  # fmt: skip
     """Context in which a function has run on tracing arrays, and more can be noted.
 
     Args:
         tensors: state that is known.
-        answer, numbers: see `Tracer`.
+        answer, numbers, reads_rates: see `Tracer`.
+        with_repeats: an argument that is the same tensor as another one will always be so.
     """
+    for x in (*leaves((args, kwargs)), *tensors):
+        if isinstance(x, Tensor):
+            x.node  # noqa: B018 - that of a view whose base was written in place is made now, of its arrays
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
-    with tracing(target, answer, numbers) as tracer, META, choose(auto=TRACED):
+    with tracing(target, answer, numbers, reads_rates) as tracer, META, choose(auto=TRACED):
         for tensor in tensors:
             if device_of(raw_of(tensor)) is target:
                 tracer.unwrap((tensor,))
         arguments: list[RawArray] = []
-        args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments), (args, kwargs))
+        known: dict[int, Any] | None = {} if with_repeats else None
+        args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments, known), (args, kwargs))
         given = args, kwargs = with_numbers((args, kwargs), tracer.numbers.begin(tracer))
         before = mapped(lambda x: x, given)
         nodes = [getattr(x, "_node", None) for x in arguments]
@@ -103,7 +109,8 @@ class _Leaf(Tensor):
     grad = property(_grad_so_far, Tensor.grad.fset)
 
 
-def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray]) -> Any:
+def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray], known: dict[int, Any] | None) -> Any:
+    """Returns what stands for an argument: with `known`, the same for the same tensor, by its id."""
     if not isinstance(x, _ARRAYS) and not is_raw(x):
         return x
     raw = raw_of(x)
@@ -117,7 +124,7 @@ def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray]) -> Any:
         if x.requires_grad and x.is_leaf:
             found.__class__ = _Leaf
     arguments.append(found)
-    return found
+    return found if known is None else known.setdefault(id(x), found)
 
 
 @dataclass

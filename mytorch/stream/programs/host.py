@@ -180,8 +180,10 @@ class HostCalls:
         """Notes a call of an object's method that returns nothing and writes to no tensor.
 
         Raises:
-            NotImplementedError: an argument is a tensor.
+            NotImplementedError: an argument is a tensor; the function may read what it changes.
         """
+        if self.reads_rates:
+            raise NotImplementedError(f"a program can't hold {method.__qualname__}() where it reads rates")
         if any([isinstance(x, (Tensor, Array)) for x in (*args, *kwargs.values())]):
             raise NotImplementedError(f"a program can't hold {method.__qualname__}() with a tensor")
         self.host("call", Reference(method), args, kwargs)

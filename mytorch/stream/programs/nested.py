@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,12 +28,24 @@ def mapped(function: Callable, x: Any) -> Any:
         items = [mapped(function, item) for item in x]
         return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
     if isinstance(x, list):
-        return [mapped(function, item) for item in x]
+        items = [mapped(function, item) for item in x]
+        return items if type(x) is list else _with_items(x, items)
     if isinstance(x, dict):
-        return {name: mapped(function, item) for name, item in x.items()}
+        entries = {name: mapped(function, item) for name, item in x.items()}
+        return entries if type(x) is dict else _with_items(x, entries)
     if isinstance(x, slice):
         return slice(*[mapped(function, item) for item in (x.start, x.stop, x.step)])
     return function(x)
+
+
+def _with_items(x: Any, items: Any) -> Any:
+    """Returns a copy of a list or dict of another class, as OrderedDict, with other items."""
+    made = copy.copy(x)
+    if isinstance(x, list):
+        made[:] = items
+    else:
+        made.update(items)
+    return made
 
 
 def text(x: object) -> str:

@@ -30,7 +30,7 @@ from .instruction import Instruction, Value
 from .nested import leaves, mapped
 from .number import OPERANDS, OPERATIONS, UFUNCS, Number, pinned
 from .places import Place
-from .reachable import KINDS
+from .snapshot import KINDS
 
 if TYPE_CHECKING:
     from .tracing import Tracer

@@ -44,10 +44,11 @@ class Tracer(HostCalls):
         constants: other arrays with elements that instructions take.
         owners: the tensors of the state.
         takes_launches: calls of compiled kernels are noted: see `lowering`.
+        reads_rates: the function may read what a step of a schedule changes.
         refused: the last error of what the program can't hold, which the function itself may have caught.
     """
 
-    takes_launches = False
+    takes_launches = reads_rates = False
     kind = TracingArray
 
     def __init__(
@@ -294,12 +295,14 @@ class Tracer(HostCalls):
 
 @contextmanager
 def tracing(
-    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
+    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
+    reads_rates: bool = False,
 ) -> Iterator[Tracer]:  # fmt: skip
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
     tracer = Tracer(device, answer, numbers)
+    tracer.reads_rates = reads_rates
     op.lifting.append(tracer)
     thread.tracer, _state.stream = tracer, tracer.origins
     try:

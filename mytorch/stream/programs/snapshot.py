@@ -1,0 +1,209 @@
+"""Python values that a program depends on, as they were in its capture: are they still, and which has the
+function itself changed?"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Container, Iterable, Mapping
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from .places import MISSING, Comparison, Place, Slots, content
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+KINDS = (float, int)  # of numbers that may be inputs
+LONGEST = 10_000  # of what has more items those aren't compared in each call
+
+
+class Snapshot:
+    """Entries of dicts, attributes, variables of closures, and the items of lists and arrays.
+
+    Args:
+        inputs: where values may change.
+    """
+
+    def __init__(self, inputs: Container[Place] = ()):
+        self._inputs = inputs
+        self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
+        self._cells: tuple[list[types.CellType], list[object]] = [], []
+        self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
+        self._long: list[tuple[Any, Any]] = []  # with a copy, and behind the capture with the length
+        self._arrays: list[tuple[np.ndarray, np.ndarray, bytes]] = []  # with a copy, and its elements
+        self._classes: dict[int, type] = {}  # by the ids of their attributes
+        self._whole: list[tuple[Mapping, tuple, bool]] = []  # with names, and whether their order matters
+        self._is_same: Callable[[], bool] | None = None
+
+    # What is kept.
+
+    def keep_entry(self, entries: Mapping, name: object) -> bool:
+        """Keeps an entry of a mapping, unless it is an input; returns whether it did."""
+        if self._inputs and Place(entries, name) in self._inputs:
+            return False
+        for kept, x in zip(self._entries, (entries, name, entries[name]), strict=True):
+            kept.append(x)
+        return True
+
+    def keep_cell(self, cell: types.CellType) -> bool:
+        """Keeps a variable of a closure, unless it is an input; returns whether it did."""
+        if self._inputs and Place(cell) in self._inputs:
+            return False
+        self._cells[0].append(cell)
+        self._cells[1].append(content(cell))
+        return True
+
+    def keep_class(self, kind: type) -> Mapping:
+        """Returns the attributes of a class, whose entries can then be kept."""
+        found = vars(kind)
+        self._classes[id(found)] = kind
+        return found
+
+    def keep_names(self, entries: Mapping, is_ordered: bool = False) -> None:
+        """Keeps which entries there are, and in which order."""
+        self._whole.append((entries, tuple(entries), is_ordered and 1 < len(entries) <= LONGEST))
+
+    def keep_items(self, x: Any) -> None:
+        """Keeps the items of a list, set or deque, and of a dict that is too long for its entries."""
+        if len(x) <= LONGEST:
+            self._lists.append((x, tuple(x)))
+        else:
+            self._long.append((x, dict(x) if isinstance(x, dict) else list(x)))
+
+    def keep_array(self, x: np.ndarray) -> None:
+        """Keeps the elements of an array, unless it is long."""
+        if x.size <= LONGEST:
+            self._arrays.append((x, x.copy(), x.tobytes()))
+
+    # What has changed.
+
+    def change(self) -> str | None:
+        """Returns what of it has changed since, as "x is 3, was 2"; None if nothing has."""
+        if self._is_same is None:
+            self._is_same = self._comparison()
+        try:  # most often nothing has
+            same = self._is_same()
+        except (KeyError, ValueError):
+            same = False
+        if not same and (change := self._first_change()) is not None:
+            return change
+        for items, was in self._lists:
+            if not _same(tuple(items), was):
+                return f"the items of a {type(items).__name__} have changed"
+        for items, was in self._long:
+            if was != len(items) if isinstance(was, int) else not _has_items(items, was):
+                return f"the items of a {type(items).__name__} have changed"
+        if any([x.tobytes() != elements for x, _, elements in self._arrays]):
+            return "the elements of a NumPy array have changed"
+        return None
+
+    def _comparison(self) -> Callable[[], bool]:
+        """Returns whether all of it, without the items of lists, is the same objects."""
+        comparison = Comparison()
+        name = comparison.name
+        for entries, key, was in zip(*self._entries, strict=True):
+            comparison.terms.append(f"{name(entries)}[{name(key)}] is {name(was)}")
+        for cell, was in zip(*self._cells, strict=True):
+            comparison.terms.append(f"{name(cell)}.cell_contents is {name(was)}")
+        for x, names, is_ordered in self._whole:
+            entries = name(x)
+            comparison.terms.append(f"len({entries}) == {len(names)}")
+            if is_ordered:
+                comparison.terms.append(f"all(map({name(is_)}, {entries}, {name(names)}))")
+        return comparison.compiled()
+
+    def _first_change(self) -> str | None:
+        for entries, name, was in zip(*self._entries, strict=True):
+            now = entries.get(name, MISSING)
+            if not _same(now, was):
+                return _described(name, now, was)
+        for cell, was in zip(*self._cells, strict=True):
+            now = content(cell)
+            if not _same(now, was):
+                return _described("a variable of a closure", now, was)
+        for x, names, is_ordered in self._whole:
+            if len(x) != len(names):
+                return "an object has other attributes, or a dict other keys"
+            if is_ordered and not all(map(is_, x, names)):
+                return "the keys of a dict have another order"
+        return None
+
+    def undo(self) -> str | None:
+        """Restores what has changed, in a capture, and returns what it was; None if nothing has. From then on
+        only the lengths of long lists are compared."""
+        change = self.change()
+        if change is not None:
+            self._restore()
+        self._long = [(x, len(x)) for x, _ in self._long]
+        return change
+
+    def _restore(self) -> None:
+        for entries, name, was in zip(*self._entries, strict=True):
+            if entries.get(name, MISSING) is was:
+                continue
+            if isinstance(entries, (dict, Slots)):
+                entries[name] = was
+            else:
+                setattr(self._classes[id(entries)], name, was)
+        for cell, was in zip(*self._cells, strict=True):
+            if was is not MISSING:
+                cell.cell_contents = was
+        for items, was in [*self._lists, *self._long]:
+            _set_items(items, was)
+        for x, was, _ in self._arrays:
+            if x.flags.writeable:
+                x[...] = was
+        for entries, names, _ in self._whole:
+            for name in entries.keys() - {*names} if isinstance(entries, dict) else ():
+                del entries[name]
+
+    def forget_arrays(self, used: Iterable[object]) -> None:
+        """Leaves out NumPy arrays whose memory the program itself reads, each time that it runs."""
+        used = [x for x in used if isinstance(x, np.ndarray)]
+        read = [any([np.may_share_memory(x, y) for y in used]) for x, *_ in self._arrays]
+        self._arrays = [found for found, is_read in zip(self._arrays, read, strict=True) if not is_read]
+
+    def changed_numbers(self) -> set[Place]:
+        """Returns the places of numbers that are others of their kind now, if nothing else has changed."""
+        changed = [
+            (Place(entries, name), now, was, isinstance(entries, dict))
+            for entries, name, was in zip(*self._entries, strict=True)
+            if not _same(now := entries.get(name, MISSING), was)
+        ]
+        cells = zip(*self._cells, strict=True)
+        changed += [(Place(x), now, was, True) for x, was in cells if not _same(now := content(x), was)]
+        only = all([type(now) is type(was) and type(now) in KINDS and ours for _, now, was, ours in changed])
+        only = only and all([len(x) == len(names) for x, names, _ in self._whole])
+        only = only and all([_same(tuple(items), was) for items, was in self._lists])
+        return {place for place, *_ in changed} if only else set()
+
+
+def _has_items(x: Any, was: Any) -> bool:
+    items, before = (x.values(), was.values()) if isinstance(x, dict) else (x, was)
+    return len(items) == len(before) and all(map(is_, items, before))
+
+
+def _set_items(x: Any, was: Any) -> None:
+    if isinstance(x, list):
+        x[:] = was
+    else:
+        x.clear()
+        (x.extend if hasattr(x, "extend") else x.update)(was)
+
+
+def _same(now: object, was: object) -> bool:
+    if now is was:
+        return True
+    if type(now) is not type(was):
+        return False
+    if isinstance(now, tuple):
+        return len(now) == len(was) and all(map(_same, now, was))
+    if isinstance(now, (float, complex)):
+        return repr(now) == repr(was)  # -0.0 is another number than 0.0
+    return isinstance(now, PLAIN) and now == was
+
+
+def _described(name: object, now: object, was: object) -> str:
+    if isinstance(now, PLAIN) and isinstance(was, PLAIN):
+        return f"{name} is {now!r}, was {was!r}"
+    return f"{name} is another object"
