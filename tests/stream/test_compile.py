@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
+from mytorch.stream.programs.nested import leaves
 from tests.stream.test_capture import SHAPES, a_step
 
 
@@ -176,6 +177,35 @@ def test_random_numbers():
         mytorch.manual_seed(3)
         found.append([y.numpy() for _ in range(3) for y in call(mytorch.full((4,), 0.5))])
     np.testing.assert_array_equal(*found)
+
+
+DRAWS = {
+    "rand": lambda x: mytorch.rand(3), "randn": lambda x: mytorch.randn(3, dtype=mytorch.float64),
+    "randint": lambda x: mytorch.randint(0, 9, (5,)), "randperm": lambda x: mytorch.randperm(7),
+    "normal": lambda x: mytorch.normal(x, 2.0), "bernoulli": mytorch.bernoulli,
+    "rand_like": mytorch.rand_like, "dropout": F.dropout,
+    "multinomial": lambda x: mytorch.multinomial(x, 3, replacement=True),
+    "without replacement": lambda x: mytorch.multinomial(x, 3),
+    "gamma": lambda x: mytorch.distributions.Gamma(x, x).sample(),
+    "normal_": lambda x: mytorch.empty(3).normal_(), "uniform_": lambda x: mytorch.empty(3).uniform_(1, 2),
+    "exponential_": lambda x: mytorch.empty(3).exponential_(),
+    "bernoulli_": lambda x: mytorch.empty(3).bernoulli_(0.3),
+    "random_": lambda x: mytorch.empty(3).random_(0, 9),
+    "trunc_normal_": lambda x: nn.init.trunc_normal_(mytorch.empty(3, 3)),
+    "rrelu": lambda x: F.rrelu(-x, training=True), "gumbel_softmax": F.gumbel_softmax,
+    "two": lambda x: (mytorch.randperm(3), mytorch.rand(2)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("name", DRAWS)
+def test_each_random_function_draws_what_it_does_in_eager(name):
+    found = []
+    for call in (DRAWS[name], mytorch.compile(DRAWS[name])):
+        mytorch.manual_seed(3)
+        drawn = [[*leaves(call(mytorch.full((4,), 0.5))), mytorch.rand(2)] for _ in range(2)]
+        found.append([y for x in leaves(drawn) for y in x.flatten().tolist()])
+    np.testing.assert_allclose(*found, 1e-6)
 
 
 @hypothesis.settings(max_examples=40)

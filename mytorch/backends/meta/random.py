@@ -20,6 +20,10 @@ class MetaRandom:
         """Returns integers."""
         return new(size, dtype)
 
+    def permutation(self, n: int) -> MetaArray:
+        """Returns the numbers below n."""
+        return new((n,), np.int64)
+
 
 def _draw(*parameters: str) -> Callable[..., MetaArray]:
     """A method whose arguments are these numbers or arrays, then the size and the dtype."""

@@ -248,6 +248,9 @@ class _Random:
             tracer.stand_in(generator.device)
 
     def __getattr__(self, name: str) -> Callable:
+        if name == "permutation" and self._tracer.device is not CPU:
+            raise AttributeError("CuPy's generators have no permutation")
+
         def call(*args: object, **kwargs: object) -> MetaArray:
             with self._tracer.inside():
                 made = getattr(MetaRandom(), name)(*args, **kwargs)
