@@ -115,7 +115,7 @@ class Reachable:
             yield from self._of_class(x)
         elif isinstance(x, Module):
             for registry in REGISTRIES:
-                yield from self._of_container(x.__dict__[registry])
+                yield from self._of_container(x.__dict__[registry], is_ordered=registry == "_modules")
             yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
         elif isinstance(x, Hooks) or _is_users(x):
             yield from self._of_object(x, x.__dict__)
@@ -129,11 +129,13 @@ class Reachable:
                 self.caches.append(x)
             yield x.__wrapped__  # a compiled or a cached function
 
-    def _of_container(self, x: list | tuple | dict | set | frozenset | deque) -> Iterator[object]:
+    def _of_container(
+        self, x: list | tuple | dict | set | frozenset | deque, is_ordered: bool = True
+    ) -> Iterator[object]:
         if isinstance(x, (list, set, deque)) or (isinstance(x, dict) and len(x) > LONGEST):
             self.snapshot.keep_items(x)
         if isinstance(x, dict):
-            self.snapshot.keep_names(x, is_ordered=True)
+            self.snapshot.keep_names(x, is_ordered)
         if len(x) <= LONGEST:  # else data
             yield from self._of_dict(x, x) if isinstance(x, dict) else x
 

@@ -93,7 +93,7 @@ class Snapshot:
         for items, was in self._long:
             if was != len(items) if isinstance(was, int) else not _has_items(items, was):
                 return f"the items of a {type(items).__name__} have changed"
-        if any([x.tobytes() != elements for x, _, elements in self._arrays]):
+        if self._arrays and any([x.tobytes() != elements for x, _, elements in self._arrays]):
             return "the elements of a NumPy array have changed"
         return None
 
@@ -107,6 +107,9 @@ class Snapshot:
             comparison.terms.append(f"{name(cell)}.cell_contents is {name(was)}")
         for x, names, is_ordered in self._whole:
             entries = name(x)
+            if is_ordered and all([type(key) is str for key in names]):
+                comparison.terms.append(f"(*{entries},) == {name(names)}")
+                continue
             comparison.terms.append(f"len({entries}) == {len(names)}")
             if is_ordered:
                 comparison.terms.append(f"all(map({name(is_)}, {entries}, {name(names)}))")
