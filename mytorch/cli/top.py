@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     ranks: dict[int, Activity] = {}
     watch(ranks, options.pid)
-    if options.once:
+    if options.once or not sys.stdout.isatty():  # there is nothing to be drawn again
         time.sleep(options.interval)
         watch(ranks, options.pid)
         print("\n".join(lines_of(ranks)) if ranks else _NOTHING)

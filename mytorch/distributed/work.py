@@ -178,7 +178,7 @@ class Work:
         self._group.recorder.end(self._record, state)
         self._group.remove(self)
         if self._instruction is not None:
-            self._instruction.end()
+            self._instruction.end(failed=state == flight_recorder.FAILED)
 
 
 class Future:

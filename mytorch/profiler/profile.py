@@ -84,6 +84,9 @@ class profile:  # noqa: N801 - PyTorch's name
     ):  # fmt: skip
         possible = supported_activities()
         self.activities = possible if activities is None else set(activities)
+        if self.activities - possible == {ProfilerActivity.CUDA} and self.activities & possible:
+            warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
+            self.activities &= possible
         if not self.activities:
             raise ValueError("profile(): no activities: give ProfilerActivity.CPU, CUDA or both")
         if not self.activities <= possible:
@@ -107,6 +110,7 @@ class profile:  # noqa: N801 - PyTorch's name
 
     def start(self) -> None:
         """Starts; records at once unless the schedule waits."""
+        self.current_action = self._action()  # it may have been stopped before
         self._follow(ProfilerAction.NONE, self.current_action)
         self._begin_step()
 

@@ -130,13 +130,13 @@ _PRODUCTS: dict[str, _Formula] = {
     "rnn_steps": functools.partial(_steps, states=1), "gru_steps": functools.partial(_steps, states=1),
     "lstm_steps": functools.partial(_steps, states=2),
 }  # fmt: skip
-_FORMULAS = {**_PRODUCTS, **dict.fromkeys(("add", "sub", "mul", "div", "outer"), _elementwise)}
+_FORMULAS = {**_PRODUCTS, **dict.fromkeys(("add", "sub", "mul", "true_divide", "outer"), _elementwise)}
 # Of vjps. Those of attention and recurrent layers compute all gradients at once. One that is differentiated
 # again has no arrays as outputs, and the operations in it are counted.
 _VJPS: dict[str, _Formula] = {
     "einsum": _einsum_gradients,
     **{name: _all_gradients for name in _PRODUCTS if name.endswith(("attention", "_steps"))},
-    **dict.fromkeys(("matmul", "conv_weight_gradient", "mul", "div", "outer"), _each_gradient),
+    **dict.fromkeys(("matmul", "conv_weight_gradient", "mul", "true_divide", "outer"), _each_gradient),
     **dict.fromkeys(("add", "sub"), lambda i: 0),
 }
 

@@ -17,15 +17,16 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, DATA)
 
 # The kind of an operation by its name without `_backward`: the first that matches.
 _KINDS = {
-    "product": "matmul|mm|bmm|mv|dot|linear|addmm|addmv|baddbmm|einsum|bilinear|outer|tensordot|quantized",
+    "product": "matmul|mm|bmm|mv|dot|linear|addmm|addmv|baddbmm|einsum|bilinear|outer|tensordot|quantized"
+    "|(?:rnn|lstm|gru)_steps|svd|inv|solve|qr|cholesky|lu|eigh?|lstsq",
     "convolution": "conv[a-z0-9]*",
     "attention": ".*attention",
     "normalization": ".*norm",
     "loss": ".*(loss|cross_entropy|kl_div)",
     "embedding": "embedding|gather|index|take|scatter|mask_at",
     "view": "view|reshape|permute|transpose|expand|squeeze|unsqueeze|slice|split|chunk|unbind|select"
-    "|as_strided|flatten|movedim|diagonal|unfold|narrow",
-    "copy": "clone|copy|move|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|_setitem",
+    "|as_strided|broadcast|flatten|movedim|diagonal|unfold|narrow",
+    "copy": "clone|copy|move|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|setitem",
     "reduction": "sum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp|cumsum",
 }
 KINDS = (*_KINDS, "elementwise", "optimizer", "communication", "data", "annotation")
@@ -145,10 +146,10 @@ class Instruction:
         last.synchronize()
         return first.elapsed_time(last) / 1000
 
-    def end(self) -> None:
+    def end(self, failed: bool = False) -> None:
         """Ends it, where another object than the recorder knows when: a collective's `Work`."""
         if self.finish is not None:
-            self.finish(self)
+            self.finish(self, failed=failed)
 
     def __repr__(self) -> str:
         made = ", ".join(map(str, self.outputs))

@@ -55,7 +55,8 @@ class LogWriter(Sink):
     def __init__(self, path: str | os.PathLike, with_site: bool = False):
         self.wants_site = with_site
         self.rank, self.world_size = rank_of_process(), world_size()
-        self.path = path_of_rank(path, self.rank) if self.world_size > 1 else Path(path)
+        path = Path(path).absolute()  # as of now: the program may go to another folder before its first line
+        self.path = path_of_rank(path, self.rank) if self.world_size > 1 else path
         self._file: int | None = None
         self._zero = time.perf_counter()
         self._texts: dict[int, str] = {}
@@ -64,7 +65,7 @@ class LogWriter(Sink):
         text, given = self._text, i.named
         values = " ".join([f"{k}={text(v)}" for k, v in given.items() if v is not None and v is not False])
         site = f" | at {i.site}" if i.site else ""
-        self._write("START ", i, f"{values} | {i.module or '-'}{site}\n")
+        self._write("START ", i, f"{values} | {_readable(i.module) or '-'}{site}\n")
 
     def end(self, i: Instruction) -> None:
         text = self._text
@@ -73,8 +74,8 @@ class LogWriter(Sink):
 
     def _write(self, event: str, i: Instruction, rest: str) -> None:
         now = time.perf_counter() - self._zero
-        name = i.name if i.name.isprintable() and "|" not in i.name else _in_one_line(i.name)
-        line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | #{i.number} {name} | {rest}"
+        name = f"#{i.number} {_readable(i.name)}"
+        line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | {name} | {rest}"
         os.write(self._open() if self._file is None else self._file, line.encode())
 
     def _text(self, value: object) -> str:
@@ -103,13 +104,18 @@ class LogWriter(Sink):
 def start_from_environment() -> None:
     """Starts the log that MYTORCH_INSTRUCTION_LOG names; not in a DataLoader's worker."""
     processes = sys.modules.get("multiprocessing")
-    if processes is None or processes.parent_process() is None:
-        start(LogWriter(os.environ[VARIABLE]))
+    if os.environ[VARIABLE] and (processes is None or processes.parent_process() is None):
+        writer = LogWriter(os.environ[VARIABLE])
+        folder = writer.path.parent
+        if not folder.is_dir() or writer.path.is_dir() or not os.access(folder, os.W_OK):
+            raise SystemExit(f"{VARIABLE}={os.environ[VARIABLE]}: there can be no log {writer.path}")
+        start(writer)
 
 
-def _in_one_line(name: str) -> str:
-    """Returns the name of a block without line ends, and without what separates the parts of a line."""
-    return " ".join(name.replace("|", "/").split())
+def _readable(name: str) -> str:
+    """Returns the name of a block or a module without line ends, and without what separates the parts of a
+    line."""
+    return name if name.isprintable() and "|" not in name else " ".join(name.replace("|", "/").split())
 
 
 def path_of_rank(path: str | os.PathLike, rank: int) -> Path:

@@ -28,8 +28,8 @@ class Running:
     __slots__ = ("name", "kind", "start", "inside", "parent", "phase", "site", "finish", "origin", "nested")
     inputs, module = (), ""
 
-    def end(self) -> None:
-        self.finish(self)
+    def end(self, failed: bool = False) -> None:
+        self.finish(self, failed=failed)
 
 
 class PageRecorder(Recorder):

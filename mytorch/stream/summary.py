@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import device, is_raw
 from ..backends.dtypes import DTypeLike, get_default_dtype
 from ..backends.meta.storage import memory
 from ..core.array import Array
@@ -21,6 +21,7 @@ from ..nn import Buffer, Module, Parameter
 from ..nn.uninitialized import is_lazy
 from ..ops import empty, empty_like
 from .flop_counter import FlopCounterMode, aligned, with_parents, with_unit
+from .programs.nested import leaves
 
 HEAD = ("Layer", "Output", "Parameters", "FLOP forward", "backward", "Saved")
 
@@ -104,12 +105,13 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
     Args:
         model: a module, in training mode or not.
         inputs: of a call: shapes, or tensors and arrays, of which only the shapes and dtypes count; dicts,
-            tuples and lists of these; None.
+            tuples and lists of these; numbers and None are passed as they are.
         dtype: of inputs that are shapes; the default dtype if None.
         depth: down to which depth the printed table shows modules; None for all.
 
     Raises:
         TypeError: no Module, or an input that is something else.
+        ValueError: a negative depth.
 
     >>> print(mytorch.summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), (16, 4)))
     Layer        Output  Parameters  FLOP forward  backward  Saved
@@ -123,8 +125,16 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
     """
     if not isinstance(model, Module):
         raise TypeError(f"summary(): the model is a Module, got {type(model).__name__}")
+    if depth is not None and depth < 0:
+        raise ValueError(f"summary(): depth is at least 0, got {depth}")
     before = memory.allocated
-    model = meta_copy(model)
+    with device("meta"):  # what forward makes is there, too
+        return _summary(meta_copy(model), inputs, dtype, depth, before)
+
+
+def _summary(
+    model: Module, inputs: tuple, dtype: DTypeLike, depth: int | None, allocated_before: int
+) -> Summary:
     layers = {path: LayerSummary(path, type(m).__name__) for path, m in model.named_modules()}
     for path, module in model.named_modules():
         module.register_forward_hook(_remember_shape(layers[path]))
@@ -150,7 +160,7 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
         sum([p.data.size for p in parameters if p.requires_grad]),
         sum([p.nbytes for p in parameters]),
         sum([b.nbytes for b in model.buffers()]),
-        memory.peak - before,
+        memory.peak - allocated_before,
         depth,
     )
 
@@ -159,7 +169,7 @@ def meta_copy(model: Module) -> Module:
     """Returns a copy of a module whose parameters, buffers and other tensors are on the device "meta"."""
     memo: dict[int, object] = {}
     for module in model.modules():
-        for tensor in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
+        for tensor in leaves([*vars(module).values()]):
             if isinstance(tensor, Tensor) and not is_lazy(tensor):
                 memo[id(tensor)] = _tensor_copy(tensor)
     return copy.deepcopy(model, memo).to("meta")
@@ -182,9 +192,10 @@ def _as_meta(x: Any, dtype: DTypeLike) -> Any:
     if isinstance(x, dict):
         return {name: _as_meta(value, dtype) for name, value in x.items()}
     if isinstance(x, (tuple, list)):
-        return type(x)([_as_meta(value, dtype) for value in x])
-    if x is None:
-        return None
+        items = [_as_meta(value, dtype) for value in x]
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    if x is None or isinstance(x, (bool, int, float)):
+        return x
     raise TypeError(f"summary(): an input is a shape, a Tensor or an array, got {type(x).__name__}")
 
 

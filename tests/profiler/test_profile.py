@@ -167,6 +167,20 @@ def test_the_table():
         prof.key_averages().table(sort_by="colour")
 
 
+def test_it_may_be_started_again():
+    prof = profile()
+    for function in (mytorch.exp, mytorch.tanh):
+        with prof:
+            function(mytorch.ones(2))
+        assert [e.key for e in prof.events()] == [function.__name__]
+
+
+def test_without_a_gpu_cuda_is_left_out(recwarn):
+    prof = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+    assert prof.activities == {ProfilerActivity.CPU}
+    assert [str(w.message) for w in recwarn] == ["CUDA is not available, disabling CUDA profiling"]
+
+
 def test_wrong_calls_raise():
     for call, message in {
         (lambda: profile(activities=[])): "no activities",

@@ -24,6 +24,16 @@ def test_a_block_with_the_name_of_an_op_is_no_product():
     assert [flops(i) for i in instructions] == [0] * 8
 
 
+def test_of_elementwise_functions():
+    x = mytorch.ones(2, 5, requires_grad=True)
+    cases = (lambda: x + 1, 0), (lambda: x - x, 0), (lambda: x * x, 20), (lambda: x / x, 20)
+    for function, backward in cases:
+        with record() as instructions:
+            function().backward(mytorch.ones(2, 5))
+        assert [flops(i) for i in instructions if i.phase == "forward" and i.name != "ones"][0] == 10
+        assert sum([flops(i) for i in instructions if i.phase == "backward"]) == backward
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_of_a_gpt(backward):
     model, x = gpt("meta")

@@ -12,6 +12,7 @@ import pytest
 
 import mytorch
 from mytorch import nn
+from mytorch.core.grad_mode import _state
 from mytorch.profiler import record_function
 from mytorch.stream import start, stop
 from mytorch.stream.log import LogWriter, read_log
@@ -110,6 +111,45 @@ def test_any_name_of_a_block_and_any_text_are_read_back(tmp_path):
     assert [i.name for i in found[::2]] == ["two lines", "a / b", "page break", ""]
     assert {i.kind for i in found[::2]} == {"annotation"} and {i.name for i in found[1::2]} == {"exp"}
     assert all(i.duration is not None for i in found)
+
+
+def test_any_name_of_a_module_is_read_back(tmp_path):
+    writer, model = LogWriter(tmp_path / "ops.log"), nn.Sequential()
+    for name in ("a|b", "two\nlines"):
+        model.add_module(name, nn.ReLU())
+    start(writer)
+    model(mytorch.ones(2))
+    stop(writer)
+    assert [i.module for i in read_log(writer.path)] == ["a/b", "two lines"]
+
+
+def test_instructions_that_fail_later(tmp_path):
+    """As a collective whose end its `Work` notices."""
+    writer = LogWriter(tmp_path / "ops.log")
+    start(writer)
+    for failed in (False, True):
+        x = np.ones(3)
+        _state.stream.begin_collective("all_reduce", x, "WORLD", 1, "", None).end(failed=failed)
+    stop(writer)
+    assert [i.failed for i in read_log(writer.path)] == [False, True]
+
+
+def run(code, log, folder):
+    paths = os.pathsep.join(filter(None, sys.path))
+    env = {**os.environ, "MYTORCH_INSTRUCTION_LOG": log, "PYTHONPATH": paths}
+    return subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("log", "message"), [("no/x.log", "there can be no log"), (".", "no log"), ("", "")])
+def test_a_log_that_cannot_be_is_an_error_at_the_start(tmp_path, log, message):
+    found = run("import mytorch; mytorch.ones(2).exp()", log, tmp_path)
+    assert (found.returncode == 1) is bool(message) and message in found.stderr
+    assert found.stderr.count("\n") <= 1 and [*tmp_path.iterdir()] == []
+
+
+def test_a_relative_path_is_that_of_the_start(tmp_path):
+    run("import os, mytorch; os.chdir('/'); mytorch.ones(2).exp()", "x.log", tmp_path)
+    assert [i.name for i in read_log(tmp_path / "x.log")] == ["exp"]
 
 
 @pytest.mark.parametrize("rest", ["", ": rank=0", ": rank=0 world=1 pid=3 host=vm time=", ": time=1.5"])

@@ -1,5 +1,6 @@
 """mytorch.summary: shapes, parameters, FLOP and bytes of layers."""
 
+import collections
 import gc
 
 import numpy as np
@@ -109,7 +110,24 @@ def test_inputs_in_a_dict_or_tuple():
     assert alone.layers[0].saved_bytes == given.layers[0].saved_bytes + zeros
 
 
+def test_models_that_make_tensors_and_keep_them_in_lists():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.scales = nn.Embedding(10, 4), [mytorch.ones(4), {"last": mytorch.ones(4)}]
+
+        def forward(self, pair, factor):
+            positions = self.embedding(mytorch.arange(pair.a.shape[1]))
+            return (pair.a + pair.b + positions) * self.scales[0] * self.scales[1]["last"] * factor
+
+    pair = collections.namedtuple("Pair", "a b")((2, 5, 4), mytorch.ones(5, 4))
+    found = mytorch.summary(Net(), pair, 3)
+    assert found.layers[0].output == (2, 5, 4) and found.layers[1].output == (5, 4)
+
+
 def test_wrong_calls_are_explained():
+    with pytest.raises(ValueError, match="depth is at least 0, got -1"):
+        mytorch.summary(nn.ReLU(), (4, 5), depth=-1)
     with pytest.raises(TypeError, match="the model is a Module, got int"):
         mytorch.summary(3, (4, 5))
     with pytest.raises(TypeError, match="a shape, a Tensor or an array, got str"):
