@@ -187,6 +187,8 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     if isinstance(index, list) and _is_like_a_tuple(index):
         index = tuple(index)
     items = index if isinstance(index, tuple) else (index,)
+    if thread.tracer is not None:
+        items = tuple([_plain_slice(i) if type(i) is slice else i for i in items])
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
             _check_step(i)
@@ -289,7 +291,8 @@ def _index_array(i: object, x: Tensor) -> Any:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         raw = raw.astype(bool)
     if raw.ndim == 0:
-        return raw if raw.dtype == bool else 0 if is_meta(raw) else int(raw)  # all of one shape
+        is_any = is_meta(raw) and thread.tracer is None  # all of one shape
+        return raw if raw.dtype == bool else 0 if is_any else int(raw)
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
     if is_meta(x) and type(raw) is np.ndarray and raw.dtype == bool and thread.tracer is None:
@@ -301,6 +304,12 @@ def _index_array(i: object, x: Tensor) -> Any:
 def _check_step(i: object) -> None:
     if type(i) is slice and i.step is not None and i.step <= 0:
         raise ValueError(f"step must be greater than zero, got {i.step}")
+
+
+def _plain_slice(i: slice) -> slice:
+    """Returns a slice whose bounds may be tensors, which a captured program asks for, with ints."""
+    bounds = (i.start, i.stop, i.step)
+    return slice(*[operator.index(x) if isinstance(x, (Tensor, Array)) else x for x in bounds])
 
 
 def _dims_taken(i: object) -> int:

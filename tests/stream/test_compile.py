@@ -179,6 +179,62 @@ def test_random_numbers():
     np.testing.assert_array_equal(*found)
 
 
+INDICES = {
+    "a row": lambda x, i: x[i], "a sum": lambda x, i: x[i - 1], "a column": lambda x, i: x[1:, i - 1],
+    "argmax": lambda x, i: x[x.sum(1).argmax()], "from": lambda x, i: x[i:], "to": lambda x, i: x[:i, 1:i],
+    "with an array": lambda x, i: x[i, mytorch.tensor([0, 1])], "a new dim": lambda x, i: x[None, i],
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("name", INDICES)
+def test_indices_that_are_tensors_of_one_element(name):
+    function, compiled = INDICES[name], mytorch.compile(INDICES[name])
+    for i in (2, 1, 3, 2):
+        grads = []
+        for call in (function, compiled):
+            x = mytorch.arange(12.0).reshape(4, 3).requires_grad_()
+            y = call(x, mytorch.tensor(i))
+            (y * y).sum().backward()
+            grads += [y.detach().numpy(), x.grad]
+        np.testing.assert_array_equal(grads[0], grads[2])
+        np.testing.assert_array_equal(grads[1], grads[3])
+    with pytest.raises(NotImplementedError, match="element"):
+        mytorch.capture(function, x, mytorch.tensor(1))
+
+
+def test_an_index_of_one_element_out_of_bounds_and_writes():
+    function = mytorch.compile(lambda x, i: x[i])
+    assert function(mytorch.ones(4), mytorch.tensor(3)).item() == 1
+    with pytest.raises(IndexError, match="index 20 is out of bounds"):
+        function(mytorch.ones(4), mytorch.tensor(20))
+
+    @mytorch.compile
+    def writes(x, i):
+        x[i] = -1.0
+        return x
+
+    for i in (2, 0):
+        assert writes(mytorch.ones(3), mytorch.tensor(i)).tolist() == [1 - 2 * (k == i) for k in range(3)]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_what_counts_and_clips_what_it_makes():
+    x = mytorch.arange(12.0)
+    assert mytorch.compile(lambda x: mytorch.histc(x, 4, 0, 12))(x).tolist() == [3, 3, 3, 3]
+
+    def clips(x):
+        w = x.detach().clone().requires_grad_()
+        (w * 2).sum().backward()
+        return nn.utils.clip_grad_norm_([w], 1.0)
+
+    assert mytorch.compile(clips)(mytorch.ones(4)).item() == 4
+    with pytest.raises(NotImplementedError, match="can't clip the gradients of tensors that it makes"):
+        mytorch.capture(clips, x)
+    a, b = mytorch.ones(4, 2), mytorch.ones(4, 1)
+    assert mytorch.compile(lambda a, b: mytorch.linalg.lstsq(a, b, driver="gelsd")[1])(a, b).shape == (0,)
+
+
 DRAWS = {
     "rand": lambda x: mytorch.rand(3), "randn": lambda x: mytorch.randn(3, dtype=mytorch.float64),
     "randint": lambda x: mytorch.randint(0, 9, (5,)), "randperm": lambda x: mytorch.randperm(7),

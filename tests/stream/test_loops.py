@@ -115,6 +115,22 @@ def test_a_sum_of_all_elements_is_one_of_sums_of_rows(function, stored):
     assert [y.shape for i in program.instructions if i.name == "loop" for y in i.outputs] == stored
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.rsqrt() + 1, lambda x: 2 / x.sqrt() + 1, lambda x: x.sqrt().reciprocal() * 2,
+        lambda x: x**-0.5 + 1, lambda x: F.hardsigmoid(-x * 5) * 1, lambda x: (x.rsqrt() == np.inf).float() * 2,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_quotients_of_roots_and_small_numbers(function, dtype):
+    """LLVM would approximate 1 / sqrt(x) by what is NaN for 0 and infinity."""
+    x = mytorch.tensor([0.0, 1.0, 4.0, np.inf, 1e-40, 0.25] * 20, dtype=dtype)
+    with F.use_fused(False):
+        want, ours = function(x), capture(function, x).optimized()(x)
+    np.testing.assert_allclose(ours.numpy(), want.numpy(), 1e-6)
+
+
 def test_layer_norm_and_its_backward_pass_are_one_loop():
     v = mytorch.ones(10, requires_grad=True)
     found = names(layer_norm_step, x.clone().requires_grad_(), v, v.clone().detach().requires_grad_(), x)

@@ -101,3 +101,20 @@ def test_the_log_ends_with_what_fails(tmp_path):
         stop(writer)
     last = [*read_log(tmp_path / "ops.log")][-1]
     assert last.name == "take" and last.failed
+
+
+def test_phases_and_modules_of_fused_loops():
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+    def step(x, y):
+        model.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    program = mytorch.capture(step, mytorch.ones(8, 64), mytorch.ones(8, 64))
+    origins = [i.origin for i in program.optimized().instructions]
+    first = next(k for k, origin in enumerate(origins) if origin.startswith("backward"))
+    last = next(k for k, origin in enumerate(origins) if origin == "0, 1")
+    assert last < first and {o.split(" ")[0] for o in origins[first:] if o} == {"backward"}
+    assert not any(["backward" in origin.removeprefix("backward") for origin in origins])

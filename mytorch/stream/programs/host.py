@@ -189,7 +189,13 @@ class HostCalls:
         self.host("call", Reference(method), args, kwargs)
 
     def note_norm(self, function: Callable, params: list[Tensor], *args: object) -> Tensor:
-        """Notes a call of a function that clips the gradients of parameters and returns their norm."""
+        """Notes a call of a function that clips the gradients of parameters and returns their norm.
+
+        Raises:
+            NotImplementedError: a parameter is made by the program.
+        """
+        if any([isinstance(p._data._array, MetaArray) and id(p) not in self._held for p in params]):
+            raise NotImplementedError("a program can't clip the gradients of tensors that it makes")
         grads = self._grads_of(params)
         made = new_of(layout((), None, np.result_type(np.float32, *{g.dtype for g in grads})))
         written = tuple(map(self.value, grads))

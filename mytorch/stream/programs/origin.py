@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from ...core.grad_mode import _state
 from ..instruction import BACKWARD
 from ..recorder import Recorder
 from .instruction import Instruction
+
+
+def merged(origins: Iterable[str]) -> str:
+    """Returns the origin of what stands for several instructions: backward if one of them is."""
+    origins = [*origins]
+    phase = BACKWARD if any([origin.split(" ")[0] == BACKWARD for origin in origins]) else ""
+    modules = dict.fromkeys([origin.removeprefix(BACKWARD).strip() for origin in origins])
+    return f"{phase} {', '.join(filter(None, modules))}".strip()
 
 
 class Origins(Recorder):
@@ -33,7 +42,7 @@ class Origins(Recorder):
         while running is not None and running.parent is not None:
             running = running.parent
         if running is None:
-            return instruction
+            return instruction if _state.backward_pass is None else replace(instruction, origin=BACKWARD)
         phase = f"{BACKWARD} " if running.phase == BACKWARD else ""
         return replace(instruction, origin=f"{phase}{running.module}".strip())
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from ... import serialization
 from ...backends.device import CPU, RawArray, move
+from ...core.size import Size
 from ...nn.parameter import Parameter
 from ...random import default_generator
 from .checking import extent_of, is_known
@@ -153,8 +154,8 @@ def _encoded(x: object, where: str, objects: ObjectWriter) -> Any:
     if hasattr(x, "_fields") and re.fullmatch("[A-Z][A-Za-z0-9]*", type(x).__name__):
         fields = {name: _encoded(getattr(x, name), where, objects) for name in x._fields}
         return {"fields": [type(x).__name__, fields]}
-    if type(x) in (list, tuple):
-        return type(x)([_encoded(item, where, objects) for item in x])
+    if type(x) in (list, tuple, Size):
+        return (list if type(x) is list else tuple)([_encoded(item, where, objects) for item in x])
     if type(x) is dict:
         return {"dict": {name: _encoded(item, where, objects) for name, item in x.items()}}
     if x is None or isinstance(x, (bool, int, float, complex, str, np.generic)):

@@ -1,7 +1,8 @@
 """
-x - y and x y in the order written. Other sums and products may be regrouped (FASTMATH of `backends.jit`), and
-(x - largest) - shift as x - (largest + shift) loses all digits where the new group is much larger than the
-result; (a s) b as (a b) s may overflow.
+x - y, x y and x / y as they are written. Other sums and products may be regrouped (FASTMATH of
+`backends.jit`), and (x - largest) - shift as x - (largest + shift) loses all digits where the new group is
+much larger than the result; (a s) b as (a b) s may overflow. A quotient by a root may become a product with
+an approximation of 1 / sqrt(y), which is NaN for 0 and infinity.
 """
 
 from __future__ import annotations
@@ -38,3 +39,9 @@ def times(typing_context, x, y):
 def plus(typing_context, x, y):
     """x + y"""
     return types.float32(types.float32, types.float32), _generator(ir.IRBuilder.fadd)
+
+
+@intrinsic
+def over(typing_context, x, y):
+    """x / y"""
+    return types.float32(types.float32, types.float32), _generator(ir.IRBuilder.fdiv)

@@ -12,9 +12,9 @@ FULL, ROW, COLUMN, SCALAR = "full", "row", "column", "scalar"
 
 # The source of each function, in float32. Sums and differences are in the order written: see `in_order`.
 EXPRESSIONS = {
-    "add": "plus({}, {})", "subtract": "minus({}, {})", "multiply": "times({}, {})", "divide": "{} / {}",
+    "add": "plus({}, {})", "subtract": "minus({}, {})", "multiply": "times({}, {})", "divide": "over({}, {})",
     "negative": "-{}", "positive": "{}", "absolute": "abs({})", "square": "times({0}, {0})",
-    "reciprocal": "ONE / {}", "sqrt": "np.sqrt({})", "exp": "exp32({})", "tanh": "tanh32({})",
+    "reciprocal": "over(ONE, {})", "sqrt": "np.sqrt({})", "exp": "exp32({})", "tanh": "tanh32({})",
     "log": "log32({})", "log1p": "log1p32({})", "expm1": "expm1_32({})", "sin": "np.sin({})",
     "cos": "np.cos({})", "trunc": "np.trunc({})", "floor": "np.floor({})", "ceil": "np.ceil({})",
     "copysign": "math.copysign({}, {})", "maximum": "maximum32({}, {})", "minimum": "minimum32({}, {})",

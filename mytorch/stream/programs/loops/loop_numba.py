@@ -33,7 +33,7 @@ import numpy as np
 
 from mytorch.backends.jit import kernel, prange, routine
 from mytorch.nn.fused_ops.numba.approximations import INF, ONE, ZERO, wide_registers
-from mytorch.nn.fused_ops.numba.in_order import minus, plus, times
+from mytorch.nn.fused_ops.numba.in_order import minus, over, plus, times
 from mytorch.nn.fused_ops.numba.maximum import maximum32, minimum32
 from mytorch.nn.fused_ops.numba.moments import add
 from mytorch.stream.programs.loops.loop_math import exp32, expm1_32, log1p32, log32, one_plus_tanh32, tanh32

@@ -10,6 +10,7 @@ from ....backends.device import CPU
 from ..instruction import Instruction, Value
 from ..loops.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
 from ..nested import leaves
+from ..origin import merged
 from ..program import Program
 
 _REDUCTIONS = {
@@ -226,7 +227,7 @@ class Group:
         call = Instruction(
             "loop", tuple([x for x, _ in self._inputs]), {"rows": self.rows, "n": self.n, "loop": loop},
             tuple([self._values[k] for k in outputs]),
-            origin=", ".join(dict.fromkeys([i.origin for i in self.originals if i.origin])),
+            origin=merged([i.origin for i in self.originals]),
         )  # fmt: skip
         return [call, *views]
 
