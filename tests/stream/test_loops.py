@@ -119,7 +119,8 @@ def test_a_sum_of_all_elements_is_one_of_sums_of_rows(function, stored):
     "function",
     [
         lambda x: x.rsqrt() + 1, lambda x: 2 / x.sqrt() + 1, lambda x: x.sqrt().reciprocal() * 2,
-        lambda x: x**-0.5 + 1, lambda x: F.hardsigmoid(-x * 5) * 1, lambda x: (x.rsqrt() == np.inf).float() * 2,
+        lambda x: x**-0.5 + 1, lambda x: F.hardsigmoid(-x * 5) * 1,
+        lambda x: (x.rsqrt() == np.inf).float() * 2,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
