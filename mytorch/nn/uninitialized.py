@@ -61,6 +61,10 @@ class Uninitialized:
     def device(self) -> Any:
         return _raw_data(self).device
 
+    is_cpu = property(lambda self: self.device.type == "cpu")
+    is_cuda = property(lambda self: self.device.type == "cuda")
+    is_meta = property(lambda self: self.device.type == "meta")
+
     def detach(self) -> Tensor:
         """Returns itself: there is nothing to detach."""
         return self

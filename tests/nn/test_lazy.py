@@ -118,6 +118,8 @@ def test_states():
         full.load_state_dict(lazy.state_dict())
     lazy.load_state_dict(full.state_dict())
     assert not lazy.has_uninitialized_params()
+    weight = nn.LazyLinear(3, device="meta").weight
+    assert (weight.is_meta, weight.is_cpu, weight.is_cuda) == (True, False, False)
     x = mytorch.ones(2, 4)
     np.testing.assert_array_equal(lazy(x).detach().numpy(), full(x).detach().numpy())
     assert repr(lazy) == repr(full)
