@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..profiler.chrome_trace import trace_events, write_trace
 from ..stream.log import path_of_rank, read_log
-from ..stream.page import Reading, ask_for_trace, read_pages
+from ..stream.page import Reading, ask_for_trace, read_pages, withdraw_request
 
 HELP = "record the next seconds or operations of running jobs, for `timeline` and Perfetto"
 _PATIENCE = 5.0  # seconds more for a rank to notice; it does so when it begins an operation
@@ -73,15 +73,22 @@ def _ask(
 
 
 def _wait(asked: list[tuple[Reading, int]], seconds: float) -> list[Reading]:
-    """Waits for the traces; returns the ranks that didn't make theirs."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        done = {reading.pid: reading.done for reading in read_pages()}
-        missing = [reading for reading, number in asked if done.get(reading.pid, number) < number]
-        if not missing:
-            return []
-        time.sleep(0.02)
-    return missing
+    """Waits for the traces; returns the ranks that didn't make theirs.
+
+    It withdraws what these were asked, also after Ctrl-C: nobody waits for it any more.
+    """
+    deadline, missing = time.monotonic() + seconds, asked
+    try:
+        while missing and time.monotonic() < deadline:
+            time.sleep(0.02)
+            done = {reading.pid: reading.done for reading in read_pages()}
+            missing = [
+                (reading, number) for reading, number in asked if done.get(reading.pid, number) < number
+            ]
+    finally:
+        for reading, number in missing:
+            withdraw_request(reading, number)
+    return [reading for reading, _ in missing]
 
 
 def _convert(path: Path) -> bool:

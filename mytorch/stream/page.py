@@ -34,7 +34,7 @@ _ENDED, _ENDED_AT = struct.Struct("<d"), _NOW_AT + 16
 _KINDS, _KINDS_AT = struct.Struct(f"<{len(KINDS)}d"), 256
 _REPORT, _REPORT_AT = struct.Struct("<QdQ"), 512  # step, tokens per second, bytes on the GPU
 _REQUEST, _REQUEST_AT = struct.Struct("<QdQ400s"), 640  # number, seconds, instructions, path
-_NUMBER, _DONE_AT = struct.Struct("<Q"), 1536  # the number of the last request that was carried out
+_NUMBER, _DONE_AT = struct.Struct("<Q"), 1536  # the last request that was carried out or withdrawn
 _PREFIX = "mytorch-page-"
 _PROCESSES = Path("/proc")
 
@@ -93,10 +93,13 @@ class Page:
             return None
         return _request_in(self.memory)
 
+    def is_done(self, request: Request) -> bool:
+        """Returns whether a request was carried out or withdrawn."""
+        return request.number <= _NUMBER.unpack_from(self.memory, _DONE_AT)[0]
+
     def finish(self, request: Request) -> None:
         """Marks a request as carried out, and those before it."""
-        done = _NUMBER.unpack_from(self.memory, _DONE_AT)[0]
-        _NUMBER.pack_into(self.memory, _DONE_AT, max(done, request.number))
+        _finish(self.memory, request.number)
 
     def close(self) -> None:
         """Removes the file; the memory stays for the operations that other threads are in."""
@@ -212,6 +215,22 @@ def ask_for_trace(reading: Reading, seconds: float, instructions: int, path: str
         _REQUEST.pack_into(memory, _REQUEST_AT, reading.done, seconds, instructions, encoded)
         _NUMBER.pack_into(memory, _REQUEST_AT, number)  # last: now it is complete
     return number
+
+
+def withdraw_request(reading: Reading, number: int) -> None:
+    """Marks a request as carried out, and those before it: nobody waits for their traces any more."""
+    with (
+        contextlib.suppress(OSError, ValueError),  # the process has ended
+        open(reading.path, "r+b") as file,
+        mmap.mmap(file.fileno(), SIZE) as memory,
+    ):
+        if memory[:4] == _MAGIC:  # else another process has its number
+            _finish(memory, number)
+
+
+def _finish(memory: mmap.mmap, number: int) -> None:
+    done = _NUMBER.unpack_from(memory, _DONE_AT)[0]
+    _NUMBER.pack_into(memory, _DONE_AT, max(done, number))
 
 
 def open_page(rank: int, world_size: int, job: str) -> Page | None:

@@ -111,7 +111,7 @@ class Window(LogWriter):
         self.timer.start()
 
     def begin(self, instruction: Instruction) -> None:
-        if self.left == 0:  # those that began have ended
+        if self.left == 0 or self.page.is_done(self.request):  # those that began have ended
             self.close()
             return
         self.left -= 1

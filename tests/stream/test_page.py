@@ -268,6 +268,19 @@ def test_a_request_ends_the_window_of_one_before(tmp_path):
     assert [len(read_log(tmp_path / f"{name}.log")) for name in ("first", "second")] == [2, 3]
 
 
+def test_a_request_that_is_withdrawn_ends_its_window(tmp_path):
+    stream.publish()
+    number = page.ask_for_trace(mine(), 600.0, 0, str(tmp_path / "first.log"))
+    publishing.poll(publishing._page)
+    mytorch.ones(2).exp()
+    assert stream.is_recording()
+    page.withdraw_request(mine(), number)
+    mytorch.ones(2).exp()
+    assert not stream.is_recording() and len(read_log(tmp_path / "first.log")) == 1
+    gone = page.Reading(**{**mine().__dict__, "path": tmp_path / "none"})
+    page.withdraw_request(gone, number)  # it has ended
+
+
 @pytest.mark.parametrize("command", ["trace", "top"])
 def test_an_interrupt_ends_without_a_traceback(running, command, tmp_path, monkeypatch):
     def interrupt(seconds):
@@ -277,6 +290,7 @@ def test_an_interrupt_ends_without_a_traceback(running, command, tmp_path, monke
     monkeypatch.setattr("time.sleep", interrupt)
     option = {"trace": ["--dir", str(tmp_path)], "top": ["--once"]}[command]
     assert main([command, *option]) == 130
+    assert page.read_pages()[0].done == (command == "trace")  # it makes no trace that nobody waits for
 
 
 def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch):
@@ -289,6 +303,7 @@ def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch)
     monkeypatch.setattr("mytorch.cli.trace._PATIENCE", 0.1)
     assert main(["trace", "-s", "0.1", "--dir", str(tmp_path)]) == 1
     assert "began no operation; its last is stuck" in capsys.readouterr().err
+    assert page.read_pages()[0].done == 1  # it makes no trace when it goes on
     assert main(["trace", "-s", "0.1", "--dir", str(tmp_path / ("long" * 50) / ("long" * 60))]) == 2
     assert "at most 400 bytes" in capsys.readouterr().err
 
