@@ -111,7 +111,7 @@ def _decorate(axes: Any, line: Timeline, bottoms: dict, title: str) -> None:
                       fontsize=10.5, fontweight="bold", va="bottom", color=_TEXT)  # fmt: skip
     axes.set(xlim=(0, 1e3 * line.seconds), ylim=(min(bottoms.values()) - 0.1, 0.12), yticks=[])
     axes.set_xlabel("milliseconds", fontsize=9, color=_TEXT)
-    axes.set_title(title, loc="left", fontsize=11.5, color=_TEXT, pad=10)
+    axes.set_title(title, loc="left", fontsize=11.5, color=_TEXT, pad=10, parse_math=False)
     axes.tick_params(labelsize=8.5, colors=_TEXT)
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)

@@ -100,6 +100,12 @@ def test_narrow_bars_have_their_colour(tmp_path):
     assert np.mean(distance < 0.25, axis=1).max() > 0.5  # of the widest row
 
 
+def test_a_title_is_no_formula(tmp_path):
+    pytest.importorskip("matplotlib")
+    draw_timeline(make_timeline(two_ranks()), tmp_path / "t.svg", r"cost $5 and \frac{ $")
+    assert r"cost $5 and \frac{ $" in (tmp_path / "t.svg").read_text()  # in a comment before the glyphs
+
+
 def test_what_hangs_is_named(tmp_path, capsys):
     writer = LogWriter(tmp_path / "ops.log")
     for i in two_ranks()[:4]:
