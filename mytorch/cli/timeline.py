@@ -40,14 +40,15 @@ def run(options: argparse.Namespace) -> int:
         elif suffix == ".json":
             shown = [bar.instruction for bars in line.bars.values() for bar in bars]
             shown.sort(key=lambda i: i.start)
-            write_trace(options.output, trace_events(shown, shown[0].start), {})
+            write_trace(options.output, trace_events(shown, line.first), {})
         else:
             draw_timeline(line, options.output, options.title, options.dpi)
     except (OSError, ValueError, ImportError) as error:
         print(f"mytorchrun timeline: {error}", file=sys.stderr)
         return 2
     count = sum(map(len, line.bars.values()))
-    print(f"{options.output}: {count} operations, {1e3 * line.seconds:.3f} ms, {len(line.arrows)} arrows")
+    shown = f"{1e3 * line.seconds:.3f} ms{f' from {line.begin:.6f} s' if line.begin else ''}"
+    print(f"{options.output}: {count} operations, {shown}, {len(line.arrows)} arrows")
     for rank, lane in sorted(line.bars):
         print(f"  rank {rank} {lane:<13} {line.idle(rank, lane):5.1%} idle")
     for i in [bar.instruction for bars in line.bars.values() for bar in bars if bar.is_open]:

@@ -23,7 +23,7 @@ PHASE_COLOURS = {FORWARD: "#e8f0fb", BACKWARD: "#fbefe6", OPTIMIZER: "#fbe8f1"}
 
 @dataclass
 class Bar:
-    """An instruction in a lane; times in seconds since the beginning of the timeline.
+    """An instruction in a lane; times in seconds since the first operation of the log.
 
     row, rows: its row among those of operations that overlap with it, and how many there are.
     height: from 0.3 to 1: a tenth of the most bytes is 0.175 less than 1.
@@ -66,12 +66,16 @@ class Timeline:
         arrows: between the ranks of a collective.
         phases: by rank: (phase, start, end) of consecutive compute bars.
         seconds: from the first beginning to the last end.
+        begin: of what is drawn, in seconds since the first operation of the log.
+        first: when that one began, in seconds since 1970.
     """
 
     bars: dict[tuple[int, str], list[Bar]] = field(default_factory=dict)
     arrows: list[Arrow] = field(default_factory=list)
     phases: dict[int, list[tuple[str, float, float]]] = field(default_factory=dict)
     seconds: float = 0.0
+    begin: float = 0.0
+    first: float = 0.0
 
     @property
     def ranks(self) -> list[int]:
@@ -79,7 +83,7 @@ class Timeline:
 
     def idle(self, rank: int, lane: str) -> float:
         """Returns the share of the time in which nothing runs in a lane, from 0 to 1."""
-        busy = reached = 0.0
+        busy, reached = 0.0, self.begin
         for bar in self.bars.get((rank, lane), ()):
             start = max(bar.start, reached)
             busy += max(0.0, bar.end - start)
@@ -100,9 +104,7 @@ def lane_of(instruction: Instruction) -> str:
     return instruction.phase if instruction.phase in (COMMUNICATION, DATA) else COMPUTE
 
 
-def make_timeline(
-    instructions: Iterable[Instruction], start: float = 0.0, end: float = math.inf
-) -> Timeline:
+def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: float = math.inf) -> Timeline:
     """Returns the timeline of instructions, as `read_log` returns them.
 
     Args:
@@ -120,12 +122,12 @@ def make_timeline(
     ]  # fmt: skip
     if not listed:
         raise ValueError(f"no operation between {start} and {end} seconds; the log has {last - first:.6f}")
-    zero = max(first + start, listed[0].start)
-    line = Timeline(seconds=min(last, first + end) - zero)
+    begin, stop = max(start, listed[0].start - first), min(last - first, end)
+    line = Timeline(seconds=stop - begin, begin=begin, first=first)
     most = max(1, *(i.nbytes for i in listed))
     for i in listed:
-        stop = last if i.duration is None else i.start + i.duration
-        bar = Bar(i, max(0.0, i.start - zero), min(stop - zero, line.seconds), is_open=i.duration is None)
+        ended = last if i.duration is None else i.start + i.duration
+        bar = Bar(i, max(begin, i.start - first), min(ended - first, stop), is_open=i.duration is None)
         bar.height = 0.3 + 0.7 * max(0.0, 1 + math.log10(max(1, i.nbytes) / most) / 4)
         line.bars.setdefault((i.rank, lane_of(i)), []).append(bar)
     for key, bars in line.bars.items():

@@ -27,7 +27,8 @@ _PAGE = """<!DOCTYPE html>
 const data = DATA;
 const view = document.getElementById("view"), tip = document.getElementById("tip");
 const LEFT = 150, RIGHT = 80, LANE = 44, GAP = 6, BAND = 26, SCALE = devicePixelRatio || 1;
-let from = 0, to = data.seconds, drag = null, tops = {}, y = 4;
+const BEGIN = data.begin, END = data.begin + data.seconds;  // in seconds since the first operation
+let from = BEGIN, to = END, drag = null, tops = {}, y = 4;
 for (const rank of data.ranks) {
   y += BAND;
   for (const lane of data.lanes) { tops[rank + lane] = y; y += LANE + GAP; }
@@ -85,14 +86,14 @@ const time = e => from + (e.offsetX - LEFT) / (view.clientWidth - LEFT - RIGHT) 
 view.onwheel = e => {
   e.preventDefault();
   const t = time(e), k = Math.exp(e.deltaY / 500);
-  from = Math.max(0, t - (t - from) * k); to = Math.min(data.seconds, t + (to - t) * k); draw();
+  from = Math.max(BEGIN, t - (t - from) * k); to = Math.min(END, t + (to - t) * k); draw();
 };
 view.onmousedown = e => { drag = time(e); };
 onmouseup = () => { drag = null; };
-view.ondblclick = () => { from = 0; to = data.seconds; draw(); };
+view.ondblclick = () => { from = BEGIN; to = END; draw(); };
 view.onmousemove = e => {
   if (drag !== null) {
-    const by = Math.min(Math.max(drag - time(e), -from), data.seconds - to);
+    const by = Math.min(Math.max(drag - time(e), BEGIN - from), END - to);
     from += by; to += by; draw(); return;
   }
   const hit = data.bars.find(b => {
@@ -127,7 +128,7 @@ def write_timeline(line: Timeline, path: str | os.PathLike, title: str = "") -> 
     whole = sum(times.values()) or 1.0
     lanes = [lane for lane in LANES if any((rank, lane) in line.bars for rank in line.ranks)]
     data = {
-        "seconds": line.seconds, "ranks": line.ranks, "lanes": lanes, "bars": bars,
+        "seconds": line.seconds, "begin": line.begin, "ranks": line.ranks, "lanes": lanes, "bars": bars,
         "arrows": [(numbers[id(a.late)], numbers[id(a.waiting)]) for a in line.arrows],
         "idle": {f"{r}{lane}": f"{line.idle(r, lane):.0%} idle" for r in line.ranks for lane in lanes},
         "phases": [{"rank": r, "phase": p, "start": a, "end": b}

@@ -109,8 +109,10 @@ def _decorate(axes: Any, line: Timeline, bottoms: dict, title: str) -> None:
         if n % lanes == 0:
             axes.text(-0.132, bottom + _LANE + 0.03, f"rank {rank}", transform=axes.get_yaxis_transform(),
                       fontsize=10.5, fontweight="bold", va="bottom", color=_TEXT)  # fmt: skip
-    axes.set(xlim=(0, 1e3 * line.seconds), ylim=(min(bottoms.values()) - 0.1, 0.12), yticks=[])
-    axes.set_xlabel("milliseconds", fontsize=9, color=_TEXT)
+    axes.set(ylim=(min(bottoms.values()) - 0.1, 0.12), yticks=[])
+    axes.set_xlim(1e3 * line.begin, 1e3 * (line.begin + line.seconds))
+    axes.ticklabel_format(axis="x", style="plain", useOffset=False)  # times that --start takes
+    axes.set_xlabel("milliseconds since the first operation", fontsize=9, color=_TEXT)
     axes.set_title(title, loc="left", fontsize=11.5, color=_TEXT, pad=10, parse_math=False)
     axes.tick_params(labelsize=8.5, colors=_TEXT)
     for side in ("top", "left", "right"):

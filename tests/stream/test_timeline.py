@@ -74,6 +74,8 @@ def test_a_part_of_it_and_what_hangs():
     line = make_timeline(found, start=5.0, end=9.5)
     assert line.seconds == pytest.approx(4.0 + 0.03 * 9.0) and (0, "data") not in line.bars
     (bar,) = line.bars[0, "compute"]
+    assert (line.begin, line.first, bar.start) == (5.0, 100.0, 9.0)  # times as of the whole log
+    assert line.idle(0, "communication") == 1 - 4.0 / line.seconds
     assert bar.end - bar.start == pytest.approx(0.03 * 9.0)  # wide enough to be seen
     assert make_timeline(found[4:5]).seconds > 0  # also where it is all that began
     assert [b.is_open for b in line.bars[0, "compute"]] == [True]
@@ -98,6 +100,13 @@ def test_narrow_bars_have_their_colour(tmp_path):
     colour = np.array([int(COLOURS["product"][n : n + 2], 16) / 255 for n in (1, 3, 5)])
     distance = np.abs(pixels - colour).max(-1)
     assert np.mean(distance < 0.25, axis=1).max() > 0.5  # of the widest row
+
+
+def test_the_axis_of_a_part_has_the_times_of_the_log(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    draw_timeline(make_timeline(two_ranks(), 5.0, 5.01), tmp_path / "t.svg")
+    labels = [float(text) for text in re.findall(r"<!-- (\d+) -->", (tmp_path / "t.svg").read_text())]
+    assert labels[0] == 5000 and labels[-1] == 5010
 
 
 def test_a_title_is_no_formula(tmp_path):
