@@ -59,8 +59,10 @@ def print_worker_stats(file: TextIO | None = None) -> None:
     """Prints what the workers of this process's DataLoaders, and the ranks of its job, have done so far.
 
     Of a DataLoader: batches that were taken, seconds that the program waited for them, and for each worker
-    its batches, memory, and what it loads now. Of the ranks (those with a page, see `mytorchrun top`):
-    operations, seconds spent on communication and on data, memory, and the last operation.
+    its batches, memory, and what it loads now. Call it within the loop: workers end with it, and nothing is
+    known of them then, unless the DataLoader has `persistent_workers=True`. Of the ranks (those with a page,
+    see `mytorchrun top`): operations, seconds spent on communication and on data, memory, and the last
+    operation.
 
     Args:
         file: by default the standard output.
@@ -80,7 +82,7 @@ def _loader_lines() -> list[str]:
             pid = worker.process.pid
             facts = f"{worker.status[1]} batches, {text_of_bytes(page.resident_memory(pid))}"
             lines.append(f"  worker {worker.id} (pid {pid}): {facts}, {pool.current(worker) or 'waits'}")
-    return lines or ["no DataLoader has workers"]
+    return lines or ["no DataLoader has workers now: without persistent_workers=True they end with the loop"]
 
 
 def _rank_lines() -> list[str]:

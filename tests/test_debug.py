@@ -71,7 +71,7 @@ def test_workers():
     text = stats()
     assert re.search(r"DataLoader of TensorDataset: waited \d\.\d{3} s for 3 batches", text)
     assert re.search(r"  worker 1 \(pid \d+\): \d batches, [\d.]+ [MG]B, ", text)
-    assert list(batches) and "no DataLoader has workers" in stats()
+    assert list(batches) and "no DataLoader has workers now: without persistent_workers=True" in stats()
 
 
 class Stuck(Dataset):
