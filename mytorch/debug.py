@@ -24,7 +24,7 @@ def print_tape(loss: Tensor, model: Module | None = None) -> None:
         model: names the leaves that are its parameters.
 
     Raises:
-        TypeError: `loss` is no Tensor.
+        TypeError: `loss` is no Tensor, or `model` no Module.
 
     >>> w = mytorch.ones(2, 3, requires_grad=True)
     >>> mytorch.debug.print_tape((w * w).exp().sum())
@@ -40,6 +40,8 @@ def tape_text(loss: Tensor, model: Module | None = None) -> str:
     """Returns what `print_tape` prints."""
     if not isinstance(loss, Tensor):
         raise TypeError(f"print_tape(): expected a Tensor, got {type(loss).__name__}")
+    if model is not None and not hasattr(model, "named_parameters"):
+        raise TypeError(f"print_tape(): the model is a Module, got {type(model).__name__}")
     if loss.node is None:
         return "no operation was recorded: the tensor requires no gradient"
     nodes = backward_order(loss.node)
@@ -66,7 +68,12 @@ def print_worker_stats(file: TextIO | None = None) -> None:
 
     Args:
         file: by default the standard output.
+
+    Raises:
+        TypeError: `file` is no file.
     """
+    if file is not None and not hasattr(file, "write"):
+        raise TypeError(f"print_worker_stats(): expected a file to write to, got {type(file).__name__}")
     print("\n".join([*_loader_lines(), *_rank_lines()]), file=file or sys.stdout)
 
 

@@ -54,6 +54,10 @@ def test_deep_freed_and_recomputed_graphs():
     assert "requires no gradient" in tape_text(mytorch.ones(2))
     with pytest.raises(TypeError, match="expected a Tensor, got float"):
         print_tape(1.0)
+    with pytest.raises(TypeError, match="the model is a Module, got str"):
+        print_tape(loss, "x")
+    with pytest.raises(TypeError, match="expected a file to write to, got str"):
+        print_worker_stats("x")
 
 
 def stats():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import signal
 import sys
 
@@ -15,7 +17,11 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C."""
+    """Runs a command.
+
+    Returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C, 141 if nobody reads
+    what it prints any more, as in `mytorchrun env | head -1`.
+    """
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, module in COMMANDS.items():
@@ -25,9 +31,27 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 1
     try:
-        return COMMANDS[options.command].run(options)
+        code = COMMANDS[options.command].run(options)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT  # as a shell says it, without a traceback
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return 128 + signal.SIGPIPE
+
+
+def _nobody_reads() -> bool:
+    """Returns whether the reader of the standard output has gone; what is left then goes nowhere."""
+    poll = select.poll()
+    poll.register(sys.stdout, select.POLLOUT)
+    is_gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    if is_gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # else Python's own flush at the exit fails, too
+        os.close(nowhere)
+    return is_gone
 
 
 if __name__ == "__main__":

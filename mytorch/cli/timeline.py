@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the file and prints the idle time of each lane; returns the exit code, 2 for a wrong call."""
-    suffix = Path(options.output).suffix
+    suffix = Path(options.output).suffix.lower()
     try:
         if suffix not in _SUFFIXES:
             raise ValueError(f"--output ends in {', '.join(_SUFFIXES)}, got {options.output!r}")

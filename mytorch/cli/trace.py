@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -103,6 +104,6 @@ def _convert(path: Path) -> bool:
     write_trace(trace, trace_events(found, found[0].start), {})
     ranks = len({i.rank for i in found})
     print(f"{len(found)} operations of {ranks} rank{'s' * (ranks > 1)}")
-    print(f"  mytorchrun timeline {path} --output timeline.html")
+    print(f"  mytorchrun timeline {shlex.quote(str(path))} --output timeline.html")
     print(f"  {trace}  for https://ui.perfetto.dev")
     return True

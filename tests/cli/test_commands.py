@@ -1,6 +1,9 @@
 """Every command says what it does, and ends with 2 and a message where it is called wrongly."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -66,6 +69,18 @@ WRONG = {  # what is called: what it says
         ["estimate-memory", "--sequence_length", "2000"], "2000 tokens exceed the context length of 1024"),
     "env: argument": (["env", "all"], "unrecognized arguments: all"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_is_no_error(unbuffered, monkeypatch):
+    """As in `mytorchrun top --once | head -1`."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "mytorch.cli", "top", "--once", "--interval", "0.01"]
+    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("name", WRONG)

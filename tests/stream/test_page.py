@@ -237,11 +237,11 @@ def test_bars_fill_their_column(running, width):
 
 def test_trace_takes_a_window(running, tmp_path, capsys):
     process = running()
-    folder = tmp_path / "traces"
+    folder = tmp_path / "all traces"
     assert main(["trace", "-s", "60", "-n", "10", "--dir", str(folder)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("10 operations of 1 rank\n") and f"trace-{process.pid}.log" in text
     log = folder / f"trace-{process.pid}.log"
+    assert text.startswith("10 operations of 1 rank\n") and f" timeline '{log}' " in text  # to be pasted
     found = read_log(log)
     assert [i.name for i in found] == ["matmul"] * 10 and all(i.duration is not None for i in found)
     assert len(check_trace(log.with_suffix(".json"))) >= 10
