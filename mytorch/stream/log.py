@@ -15,6 +15,7 @@ for the device.
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 import socket
@@ -30,6 +31,8 @@ from .recording import start
 VARIABLE = "MYTORCH_INSTRUCTION_LOG"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _KEPT = 4096  # texts of operands
+_APART = 600.0  # seconds in which all ranks of a run begin
+_PAUSE = 10.0  # seconds after the end of a log in which another rank may begin: clocks differ
 _HEADER = "# mytorch instruction log"
 _FACTS = re.compile(rf"{_HEADER}: rank=(?P<rank>\d+) .*time=(?P<time>[\d.]+)")
 _LINE = re.compile(
@@ -130,7 +133,8 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
     Args:
         path: as in MYTORCH_INSTRUCTION_LOG, or the file of one rank.
 
-    Instructions have `start` in seconds since 1970, and the duration None if they never ended.
+    Instructions have `start` in seconds since 1970, and the duration None if they never ended. Files that an
+    earlier run has left are left out; a line on the standard error names them.
 
     Raises:
         FileNotFoundError: no such log.
@@ -142,8 +146,29 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
         paths = [path]  # else it is of an earlier run, with one rank
     if not paths:
         raise FileNotFoundError(f"{path}: no such log, and no {path_of_rank(path, 0).name} of its ranks")
-    found = [i for file in paths for i in _read_file(file)]
+    logs = {file: found for file in paths if (found := _read_file(file))}
+    earlier = _earlier(logs)
+    if earlier:
+        print(f"left out, of an earlier run: {', '.join(file.name for file in earlier)}", file=sys.stderr)
+    found = [i for file in logs if file not in earlier for i in logs[file]]
     return sorted(found, key=lambda i: i.start)
+
+
+def _earlier(logs: dict[Path, list[Instruction]]) -> list[Path]:
+    """Returns the logs of an earlier run than the last: the ranks of one begin within minutes.
+
+    A log that ended before another began is one, too; a log without an end may be of a rank that hangs.
+    """
+    began = {file: _time_of(file) for file in logs}
+    last = max(began.values(), default=0.0)
+    return [
+        file for file, found in logs.items()
+        if began[file] < last - _APART or max(i.start + _seconds(i) for i in found) < last - _PAUSE
+    ]  # fmt: skip
+
+
+def _seconds(i: Instruction) -> float:
+    return math.inf if i.duration is None else i.duration
 
 
 def _read_file(path: Path) -> list[Instruction]:
@@ -212,6 +237,15 @@ def world_size() -> int:
 
 
 def _world_of(path: Path) -> int:
-    with open(path, encoding="utf-8") as file:
-        found = re.search(r"world=(\d+)", file.readline())
+    found = re.search(r"world=(\d+)", _first_line(path))
     return int(found[1]) if found else 1
+
+
+def _time_of(path: Path) -> float:
+    """Returns when the process of a log began, in seconds since 1970."""
+    return float(_first_line(path).rpartition("time=")[2])
+
+
+def _first_line(path: Path) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.readline()

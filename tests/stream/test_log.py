@@ -206,6 +206,29 @@ def test_ranks_have_files_of_their_own_which_are_merged_by_time(tmp_path, monkey
     assert [i.rank for i in read_log(writers[1].path)] == [1]
 
 
+@pytest.mark.parametrize("seconds, hangs, ranks", [
+    (700, False, [0]), (700, True, [0]), (60, False, [0]), (60, True, [0, 1]), (5, False, [0, 1]),
+])  # fmt: skip
+def test_a_rank_that_wrote_no_log_does_not_show_an_earlier_run(
+    tmp_path, monkeypatch, capsys, seconds, hangs, ranks
+):
+    """What has no end may be of a rank that hangs, while another began late."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        writer = LogWriter(tmp_path / "ops.log")
+        start(writer)
+        mytorch.ones(2).exp()
+        stop(writer)
+    header, began, ended = writer.path.read_text().splitlines()
+    before, time = header.split("time=")
+    lines = [f"{before}time={float(time) - seconds:.6f}", began, *([] if hangs else [ended])]
+    writer.path.write_text("\n".join(lines) + "\n")
+    assert sorted(i.rank for i in read_log(tmp_path / "ops.log")) == ranks
+    said = "" if len(ranks) == 2 else "left out, of an earlier run: ops.rank1.log\n"
+    assert capsys.readouterr().err == said
+
+
 def test_only_the_process_that_computes_writes(tmp_path):
     """Neither one that imports mytorch, nor a child, nor a forked process."""
     code = """
