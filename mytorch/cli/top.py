@@ -16,6 +16,8 @@ from ..stream.timeline import COLOURS
 
 HELP = "show what running jobs do: time by kind of operation, idle time, speed, memory, the last operation"
 _HALF_LIFE = 2.0  # seconds in which half of what was seen is forgotten
+_BAR, _LEAST = "time by kind", 13  # a column, and the least width of it and of the operation
+_DROPPED = ("memory", "step", "job", "idle")  # columns that a narrow terminal doesn't show, the first first
 _NOTHING = "no running job of this user: one that `mytorchrun launch` started is seen by itself"
 
 
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of this command."""
     add = parser.add_argument
     add("--pid", type=int, help="only this process")
-    add("--once", action="store_true", help="print once as plain text and exit; needs no rich")
+    add("--once", action="store_true", help="print once as plain text, as without a terminal; needs no rich")
     add("--interval", type=float, default=0.5, help="seconds between two readings (default 0.5)")
 
 
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     ranks: dict[int, Activity] = {}
     watch(ranks, options.pid)
-    if options.once or not sys.stdout.isatty():  # there is nothing to be drawn again
+    if options.once or not sys.stdout.isatty():
         time.sleep(options.interval)
         watch(ranks, options.pid)
         print("\n".join(lines_of(ranks)) if ranks else _NOTHING)
@@ -81,11 +83,11 @@ def run(options: argparse.Namespace) -> int:
         print("mytorchrun top needs rich: pip install rich (or give --once)", file=sys.stderr)
         return 2
     try:
-        with Live(_screen(ranks), screen=True, auto_refresh=False) as live:
+        with Live(_Screen(ranks), screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(options.interval)
                 watch(ranks, options.pid)
-                live.update(_screen(ranks), refresh=True)
+                live.update(_Screen(ranks), refresh=True)
     except KeyboardInterrupt:
         return 0
 
@@ -129,48 +131,73 @@ def _memory(now: Reading) -> str:
 
 
 @dataclass
-class _Bar:
-    """The shares as a bar that fills its column, so that a narrow terminal cuts nothing off."""
+class _Screen:
+    """What rich draws: a table with a bar for each rank, and the colours of the kinds."""
 
-    shares: dict[str, float]
-
-    def __rich_measure__(self, console: Any, options: Any) -> Any:
-        from rich.measure import Measurement
-
-        return Measurement(8, min(40, options.max_width))
+    ranks: dict[int, Activity]
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         from rich.text import Text
 
-        width, bar = min(40, options.max_width), Text()
-        for kind, share in sorted(self.shares.items(), key=lambda pair: -pair[1]):
-            bar.append("█" * round(width * share), style=COLOURS[kind])
-        bar.truncate(width)
-        bar.append("·" * (width - len(bar)), style="dim")
-        yield bar
+        if not self.ranks:
+            yield Text(_NOTHING)
+            return
+        yield _table(sorted(self.ranks.values(), key=lambda a: (a.last.job, a.last.rank)), options.max_width)
+        seen: dict[str, float] = {}
+        for activity in self.ranks.values():
+            for kind, share in activity.shares.items():
+                seen[kind] = seen.get(kind, 0.0) + share
+        key = Text()
+        shown = [kind for kind, share in seen.items() if share >= 0.005]
+        for kind in sorted(shown, key=seen.__getitem__, reverse=True)[:8]:
+            key.append("█ ", style=COLOURS[kind]).append(f"{kind}  ")
+        yield key
 
 
-def _screen(ranks: dict[int, Activity]) -> Any:
-    """Returns what rich draws: a table with a bar for each rank, and the colours of the kinds."""
-    from rich.console import Group
+def _table(ranks: list[Activity], width: int) -> Any:
+    """Returns the table; where it is too narrow for all columns, the least important ones are left out.
+
+    The bars and the operations share what the others leave, whatever their texts, so that they stay in place.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(expand=True, box=None, header_style="bold")
-    for name in ("job", "rank", "time by kind", "idle", "step", "memory", "operation"):
-        table.add_column(name, ratio=4 if name == "time by kind" else None, no_wrap=True)
-    seen: dict[str, float] = {}
-    for activity in sorted(ranks.values(), key=lambda a: (a.last.job, a.last.rank)):
-        now = activity.last
-        for kind, share in activity.shares.items():
-            seen[kind] = seen.get(kind, 0.0) + share
-        style = "bold red" if now.is_running and now.elapsed > 10 else ""
-        table.add_row(
-            now.job[-16:], f"{now.rank}/{now.world_size}", _Bar(activity.shares), f"{activity.idle:.0%}",
-            _speed(now), _memory(now), Text(activity.operation, style=style),
-        )  # fmt: skip
-    key = Text()
-    shown = [kind for kind, share in seen.items() if share >= 0.005]
-    for kind in sorted(shown, key=seen.__getitem__, reverse=True)[:8]:
-        key.append("█ ", style=COLOURS[kind]).append(f"{kind}  ")
-    return Group(table, key) if ranks else Text(_NOTHING)
+    rows = [_facts(activity) for activity in ranks]
+    widths = {name: max(len(text) for text in (name, *(row[name] for row in rows))) for name in rows[0]}
+    for name in _DROPPED:
+        if width - sum(widths.values()) - len(widths) >= 2 * _LEAST:
+            break
+        del widths[name]
+    left = width - sum(widths.values()) - len(widths)
+    bar = max(_LEAST, min(40, left // 2))
+    widths.update({_BAR: bar - 1, "operation": max(1, left - bar)})
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    shown = [name for name in ("job", "rank", _BAR, "idle", "step", "memory", "operation") if name in widths]
+    for name in shown:
+        table.add_column(name, width=widths[name], no_wrap=True)
+    for activity, row in zip(ranks, rows, strict=True):
+        late = activity.last.is_running and activity.last.elapsed > 10
+        cells = {name: Text(text) for name, text in row.items()}
+        cells[_BAR] = _bar(activity.shares, widths[_BAR])
+        cells["operation"] = Text(activity.operation, style="bold red" if late else "")
+        table.add_row(*(cells[name] for name in shown))
+    return table
+
+
+def _facts(activity: Activity) -> dict[str, str]:
+    now = activity.last
+    return {
+        "job": now.job[-16:], "rank": f"{now.rank}/{now.world_size}", "idle": f"{activity.idle:.0%}",
+        "step": _speed(now), "memory": _memory(now),
+    }  # fmt: skip
+
+
+def _bar(shares: dict[str, float], width: int) -> Any:
+    """Returns the shares as a bar of so many characters."""
+    from rich.text import Text
+
+    bar = Text()
+    for kind, share in sorted(shares.items(), key=lambda pair: -pair[1]):
+        bar.append("█" * round(width * share), style=COLOURS[kind])
+    bar.truncate(width)
+    return bar.append("·" * (width - len(bar)), style="dim")

@@ -188,6 +188,12 @@ def test_top_sees_a_job_and_what_hangs(running, capsys):
     assert main(["top", "--interval", "0"]) == 2
 
 
+def test_top_without_a_terminal_prints_once(running, capsys):
+    process = running()
+    assert main(["top", "--interval", "0.05"]) == 0
+    assert f"rank 0 pid {process.pid}" in capsys.readouterr().out
+
+
 def test_shares_are_smoothed():
     zero = page.Reading(
         Path(), 1, 0, 1, 0.0, "j", 1, "matmul", "product", False, 0.0, dict.fromkeys(stream.KINDS, 0.0),
@@ -212,7 +218,7 @@ def test_rich_draws(running):
     wait_for(lambda: page.read_pages()[0].count > 100)
     top.watch(ranks, None)
     console = Console(width=150, record=True, file=io.StringIO())
-    console.print(top._screen(ranks))
+    console.print(top._Screen(ranks))
     text = console.export_text()
     assert "█" in text and "product" in text and "tokens/s" in text and "0/1" in text
 
@@ -228,11 +234,37 @@ def test_bars_fill_their_column(running, width):
     (activity,) = ranks.values()
     activity.shares = {"product": 0.25, "data": 0.25, "loss": 0.0}
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(top._screen(ranks))
+    console.print(top._Screen(ranks))
     _, row, key = console.export_text().splitlines()
     (bar,) = re.findall("[█·…]+", row)
     assert abs(bar.count("█") - bar.count("·")) <= 2 and "…" not in bar and len(bar) >= 8
     assert "product" in key and "data" in key and "loss" not in key
+
+
+@pytest.mark.parametrize("width, shown", [
+    (150, "job rank time by kind idle step memory operation"),
+    (80, "job rank time by kind idle step operation"),
+    (60, "job rank time by kind idle operation"), (40, "rank time by kind idle operation"),
+])  # fmt: skip
+def test_a_narrow_terminal_shows_the_most_important(width, shown):
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    facts = dict.fromkeys(stream.KINDS, 0.0)
+    reading = page.Reading(
+        Path(), 1, 3, 8, 0.0, "mytorchrun-10947-0hwcou_m", 9, "add", "elementwise", True, 0.0, facts,
+        1234, 12345.6, 0, 2**30, 0, 0.0,
+    )  # fmt: skip
+    places = set()
+    for name in ("add", "scaled_dot_product_attention_backward"):
+        now = page.Reading(**{**reading.__dict__, "operation": name})
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(top._Screen({1: top.Activity(now, {"product": 0.5})}))
+        head, row, _ = console.export_text().splitlines()
+        assert head.split() == shown.split() and "3/8" in row and len(row) <= width
+        bar = re.search("█+·+", row)
+        places.add(bar.span())
+    assert len(places) == 1 and 8 <= len(bar[0]) <= 40
 
 
 def test_trace_takes_a_window(running, tmp_path, capsys):
