@@ -19,8 +19,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a command.
 
-    Returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C, 141 if nobody reads
-    what it prints any more, as in `mytorchrun env | head -1`.
+    Returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C, 141 if the
+    reader of what it prints has gone, as in `mytorchrun env | head -1`.
     """
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -37,12 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT  # as a shell says it, without a traceback
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _reader_has_gone():
             raise
         return 128 + signal.SIGPIPE
 
 
-def _nobody_reads() -> bool:
+def _reader_has_gone() -> bool:
     """Returns whether the reader of the standard output has gone; what is left then goes nowhere."""
     poll = select.poll()
     poll.register(sys.stdout, select.POLLOUT)

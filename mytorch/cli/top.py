@@ -193,7 +193,7 @@ def _facts(activity: Activity) -> dict[str, str]:
 
 
 def _bar(shares: dict[str, float], width: int) -> Any:
-    """Returns the shares as a bar of so many characters."""
+    """Returns the shares as a bar of `width` characters."""
     from rich.text import Text
 
     bar = Text()

@@ -76,7 +76,7 @@ def _ask(
 def _wait(asked: list[tuple[Reading, int]], seconds: float) -> list[Reading]:
     """Waits for the traces; returns the ranks that didn't make theirs.
 
-    It withdraws what these were asked, also after Ctrl-C: nobody waits for it any more.
+    It withdraws what these were asked, also after Ctrl-C: their traces would come too late.
     """
     deadline, missing = time.monotonic() + seconds, asked
     try:

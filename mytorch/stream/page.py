@@ -218,7 +218,7 @@ def ask_for_trace(reading: Reading, seconds: float, instructions: int, path: str
 
 
 def withdraw_request(reading: Reading, number: int) -> None:
-    """Marks a request as carried out, and those before it: nobody waits for their traces any more."""
+    """Marks a request as carried out, and those before it: their traces would come too late."""
     with (
         contextlib.suppress(OSError, ValueError),  # the process has ended
         open(reading.path, "r+b") as file,

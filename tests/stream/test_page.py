@@ -322,7 +322,7 @@ def test_an_interrupt_ends_without_a_traceback(running, command, tmp_path, monke
     monkeypatch.setattr("time.sleep", interrupt)
     option = {"trace": ["--dir", str(tmp_path)], "top": ["--once"]}[command]
     assert main([command, *option]) == 130
-    assert page.read_pages()[0].done == (command == "trace")  # it makes no trace that nobody waits for
+    assert page.read_pages()[0].done == (command == "trace")  # it makes no trace later
 
 
 def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch):
@@ -335,7 +335,7 @@ def test_a_trace_of_nothing_is_explained(running, tmp_path, capsys, monkeypatch)
     monkeypatch.setattr("mytorch.cli.trace._PATIENCE", 0.1)
     assert main(["trace", "-s", "0.1", "--dir", str(tmp_path)]) == 1
     assert "began no operation; its last is stuck" in capsys.readouterr().err
-    assert page.read_pages()[0].done == 1  # it makes no trace when it goes on
+    assert page.read_pages()[0].done == 1  # it makes no trace later
     assert main(["trace", "-s", "0.1", "--dir", str(tmp_path / ("long" * 50) / ("long" * 60))]) == 2
     assert "at most 400 bytes" in capsys.readouterr().err
 
