@@ -230,8 +230,8 @@ def randperm(
     def draw(shape, dtype, rng):
         if n - 1 > _range_of(dtype)[1]:
             raise RuntimeError(f"randperm(): {n - 1} is out of bounds for {dtype}")
-        has_it = hasattr(rng, "permutation")  # CuPy's generators don't
-        order = rng.permutation(n) if has_it else np.argsort(rng.random(n))
+        is_numpys = isinstance(rng, np.random.Generator) or getattr(rng, "is_numpys", False)
+        order = rng.permutation(n) if is_numpys else np.argsort(rng.random(n))
         return order.astype(dtype, copy=False)
 
     return _new(draw, (n,), dtype or dtypes.int64, device, generator, requires_grad)

@@ -248,15 +248,13 @@ class _Random:
 
     def __init__(self, tracer: HostCalls, generator: Generator):
         self._tracer, self._generator = tracer, Reference(generator)
+        self.is_numpys = tracer.device is CPU
         if generator is default_generator(META) or generator is default_generator(tracer.device):
             self._generator = None if tracer.device is CPU else str(tracer.device)
         elif generator.device is not META:
             tracer.stand_in(generator.device)
 
     def __getattr__(self, name: str) -> Callable:
-        if name == "permutation" and self._tracer.device is not CPU:
-            raise AttributeError("CuPy's generators have no permutation")
-
         def call(*args: object, **kwargs: object) -> MetaArray:
             with self._tracer.inside():
                 made = getattr(MetaRandom(), name)(*args, **kwargs)
