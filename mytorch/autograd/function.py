@@ -11,7 +11,7 @@ import numpy as np
 from ..backends.device import RawArray
 from ..backends.dtypes import DTypeLike
 from ..core.engine import conjugated
-from ..core.grad_mode import no_grad, set_grad_enabled
+from ..core.grad_mode import _state, no_grad, set_grad_enabled
 from ..core.graph import Node, check_versions
 from ..core.op import connect
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of
@@ -118,12 +118,9 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Runs forward on the inputs and records backward as the vjp."""
         ctx = Context(tuple(isinstance(a, Tensor) and a.requires_grad for a in args))
+        run = cls._run if (stream := _state.stream) is None else stream.recorded_function(cls)
         with no_grad():
-            if cls.setup_context is Function.setup_context:
-                result = cls.forward(ctx, *args, **kwargs)
-            else:
-                result = cls.forward(*args, **kwargs)
-                cls.setup_context(ctx, args, result)
+            result = run(ctx, args, kwargs)
         several = isinstance(result, tuple)
         outs = [cls._output(ctx, args, r) for r in (result if several else (result,))]
         tensors = [o for o in outs if isinstance(o, Tensor)]
@@ -136,6 +133,18 @@ class Function:
                 if any(t is fixed for fixed in ctx._fixed):
                     t._node = None
         return tuple(outs) if several else outs[0]
+
+    @classmethod
+    def _run(cls, ctx: Context, args: tuple, kwargs: dict) -> Any:
+        if cls._takes_context():
+            return cls.forward(ctx, *args, **kwargs)
+        result = cls.forward(*args, **kwargs)
+        cls.setup_context(ctx, args, result)
+        return result
+
+    @classmethod
+    def _takes_context(cls) -> bool:
+        return cls.setup_context is Function.setup_context
 
     @classmethod
     def _call(cls) -> Callable:

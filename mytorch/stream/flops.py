@@ -166,6 +166,8 @@ def product_flops(instruction: Instruction) -> int:
 
 def _formula(instruction: Instruction) -> _Formula | None:
     origin = instruction.origin
+    if isinstance((origin or instruction).signature, type):
+        return None  # a custom Function, whose operations are counted, may have the name of an op
     if origin is None:
         # a block that `record_function` names "add" is no addition
         return None if instruction.signature is None else _FORMULAS.get(instruction.name)

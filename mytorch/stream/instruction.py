@@ -69,7 +69,8 @@ class Instruction:
         phase: one of PHASES.
         module: the path of the module whose forward called it, as "transformer.h.3.attn"; for the outermost
             module, and one that isn't in its tree, the name of its class; "" outside of modules.
-        signature: the op, which names its arguments, or the names; None for a block of a program.
+        signature: the op, or the custom Function, which names its arguments, or the names; None for a block
+            of a program.
         arguments: by position, arrays as Operands; what is neither array nor number is "<its type>".
         keywords: the same, by name.
         outputs: the arrays that it made, as Operands.
@@ -209,10 +210,16 @@ def _operands(values: tuple) -> list[Operand]:
     return found
 
 
-@functools.lru_cache(maxsize=4096)
 def _names_of(call: Signature) -> tuple[str, ...]:
     if isinstance(call, tuple):
         return call
+    if isinstance(call, type):  # a custom Function; not kept, since the cache would keep its arrays, too
+        return _names_of_function.__wrapped__(call)[1 if call._takes_context() else 0 :]
+    return _names_of_function(call)
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_of_function(call: Callable | None) -> tuple[str, ...]:
     function = getattr(call, "forward", call)
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__

@@ -232,6 +232,17 @@ class Recorder:
 
         return run
 
+    def recorded_function(self, function: Any) -> Callable:
+        """Returns what runs the forward pass of a custom Function as a function that is recorded."""
+
+        def run(ctx, args, kwargs):
+            with Block(self, self.begin(function.__name__, None, function, args, kwargs)) as block:
+                result = function._run(ctx, args, kwargs)
+                block.outputs = _arrays_in(result)
+            return result
+
+        return run
+
     def connect(self, node: Node) -> None:
         """Sets the instruction of a node that was just made."""
         node.instruction = self._thread.last

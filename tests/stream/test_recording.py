@@ -10,7 +10,7 @@ from mytorch import distributed, nn, optim
 from mytorch.core.grad_mode import _state
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY, Unsupported, composite
-from mytorch.stream import is_recording, kind_of, record, start, stop
+from mytorch.stream import flops, is_recording, kind_of, record, start, stop
 from mytorch.utils.checkpoint import checkpoint
 from mytorch.utils.data import DataLoader, TensorDataset
 
@@ -211,3 +211,60 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds(name):
     assert kind_of(name) == KINDS[name]
+
+
+class Scaled(mytorch.autograd.Function):
+    @staticmethod
+    def forward(x, factor=2):
+        return x * factor
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        (ctx.factor,) = inputs[1:] or (2,)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.factor, *[None] * (len(ctx.needs_input_grad) - 1)
+
+
+class linear(mytorch.autograd.Function):  # noqa: N801 - the name of an op, with other arguments
+    @staticmethod
+    def forward(ctx, x):
+        return Scaled.apply(x, 3)
+
+    @staticmethod
+    def backward(ctx, g):
+        return Scaled.apply(g)
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return linear.apply(x)
+
+
+def test_custom_functions():
+    """Their forward pass is an instruction, too, with those of the functions within it."""
+    x = mytorch.ones(2, requires_grad=True)
+    with record() as instructions:
+        nn.Sequential(Scale())(x).sum().backward()
+    found = sorted(instructions, key=lambda i: i.number)
+    assert [(i.name, i.phase, i.module, i.parent and i.parent.name) for i in found] == [
+        ("linear", "forward", "0", None), ("Scaled", "forward", "0", "linear"),
+        ("mul", "forward", "0", "Scaled"), ("sum", "forward", "", None), ("sum_backward", "backward", "", None),
+        ("linear_backward", "backward", "0", None), ("Scaled", "backward", "", "linear_backward"),
+        ("mul", "backward", "", "Scaled"),
+    ]  # fmt: skip
+    assert found[5].origin is found[0] and found[0].outputs == found[3].inputs
+    assert found[0].named == {"x": found[0].inputs[0]} and found[1].attributes == {"factor": 3}
+    assert [flops(i) for i in found] == [0, 0, 2, 0, 0, 0, 0, 2]
+
+
+def test_a_custom_function_that_fails():
+    class Fails(mytorch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            raise ArithmeticError
+
+    with record() as instructions, pytest.raises(ArithmeticError):
+        Fails.apply(mytorch.ones(2))
+    assert [(i.name, i.failed) for i in instructions] == [("Fails", True)]
