@@ -250,7 +250,8 @@ def test_custom_functions():
     found = sorted(instructions, key=lambda i: i.number)
     assert [(i.name, i.phase, i.module, i.parent and i.parent.name) for i in found] == [
         ("linear", "forward", "0", None), ("Scaled", "forward", "0", "linear"),
-        ("mul", "forward", "0", "Scaled"), ("sum", "forward", "", None), ("sum_backward", "backward", "", None),
+        ("mul", "forward", "0", "Scaled"), ("sum", "forward", "", None),
+        ("sum_backward", "backward", "", None),
         ("linear_backward", "backward", "0", None), ("Scaled", "backward", "", "linear_backward"),
         ("mul", "backward", "", "Scaled"),
     ]  # fmt: skip
