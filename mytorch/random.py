@@ -28,7 +28,7 @@ from .backends.device import (
     on,
     refuse_tracing,
     thread,
-)  # fmt: skip
+)
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's

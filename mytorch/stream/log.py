@@ -109,10 +109,18 @@ def start_from_environment() -> None:
     processes = sys.modules.get("multiprocessing")
     if os.environ[VARIABLE] and (processes is None or processes.parent_process() is None):
         writer = LogWriter(os.environ[VARIABLE])
-        folder = writer.path.parent
-        if not folder.is_dir() or writer.path.is_dir() or not os.access(folder, os.W_OK):
-            raise SystemExit(f"{VARIABLE}={os.environ[VARIABLE]}: there can be no log {writer.path}")
+        if reason := _why_not(writer.path):
+            raise SystemExit(f"{VARIABLE}: there can be no log {writer.path}: {reason}")
         start(writer)
+
+
+def _why_not(path: Path) -> str:
+    """Returns why a file can't be written, which may be a device as /dev/stderr; "" if it can."""
+    if not path.parent.is_dir():
+        return "there is no such folder"
+    if path.is_dir():
+        return "it is a folder"
+    return "" if os.access(path if path.exists() else path.parent, os.W_OK) else "it may not be written"
 
 
 def _readable(name: str) -> str:

@@ -15,7 +15,7 @@ from mytorch import nn
 from mytorch.core.grad_mode import _state
 from mytorch.profiler import record_function
 from mytorch.stream import start, stop
-from mytorch.stream.log import LogWriter, read_log
+from mytorch.stream.log import LogWriter, _why_not, read_log
 
 ROOT = Path(__file__).parents[2]
 
@@ -140,11 +140,20 @@ def run(code, log, folder):
     return subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("log", "message"), [("no/x.log", "there can be no log"), (".", "no log"), ("", "")])
+@pytest.mark.parametrize(
+    ("log", "message"), [("no/x.log", "there is no such folder"), (".", "it is a folder"), ("", "")]
+)
 def test_a_log_that_cannot_be_is_an_error_at_the_start(tmp_path, log, message):
     found = run("import mytorch; mytorch.ones(2).exp()", log, tmp_path)
     assert (found.returncode == 1) is bool(message) and message in found.stderr
     assert found.stderr.count("\n") <= 1 and [*tmp_path.iterdir()] == []
+
+
+def test_a_file_may_be_written_where_its_folder_may_not(tmp_path, monkeypatch):
+    """As a device, for users that may not write to /dev."""
+    (tmp_path / "x.log").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: path == tmp_path / "x.log")
+    assert _why_not(tmp_path / "x.log") == "" and _why_not(tmp_path / "y.log") == "it may not be written"
 
 
 def test_a_relative_path_is_that_of_the_start(tmp_path):

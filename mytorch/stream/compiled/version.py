@@ -73,8 +73,9 @@ class Version:
         self.writes = self.partition.forward.executable().writes
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
-        known, seen, reads_rates = self._reachable.tensors, self._reachable.seen, self._reachable.reads_rates
-        running = traced(function, args, kwargs, known, self._answer, self._numbers, reads_rates, True)
+        known, seen = self._reachable.tensors, self._reachable.seen
+        options = {"reads_rates": self._reachable.reads_rates, "with_repeats": True}
+        running = traced(function, args, kwargs, known, self._answer, self._numbers, **options)
         with refused_effects(self._reachable), running as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)

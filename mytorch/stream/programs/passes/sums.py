@@ -37,4 +37,4 @@ def _is_sum_of_all(i: Instruction) -> bool:
         return False
     x = i.args[0]
     fits = x.ndim > 1 and x.dtype == np.float32 and x.shape[-1] in _LENGTHS
-    return fits and x.size >= _ROWS * x.shape[-1]
+    return fits and x.is_c_order and x.size >= _ROWS * x.shape[-1]
