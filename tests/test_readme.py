@@ -3,10 +3,14 @@
 The Python blocks of a page run in order, in one namespace. In them
     expression  # -> text            has this repr,
     statement  # raises Error: text  raises this, with a message that begins so.
+What a block prints is in the block without a language behind it, if there is one; ... stands for any text.
 """
 
 import ast
 import builtins
+import contextlib
+import doctest
+import io
 import linecache
 import re
 import subprocess
@@ -44,25 +48,45 @@ def check_python(page: str) -> int:
     names: dict = {"__name__": "page"}
     compared = 0
     for start, source in blocks(page, "python"):
-        lines = source.splitlines()
-        for statement in ast.increment_lineno(ast.parse(source), start).body:
-            last = lines[statement.end_lineno - start - 1]
-            shown = SHOWN.search(last)
-            where = f"{page}, line {statement.end_lineno}"
-            if shown is None:
-                run(statement, names, where)
-                continue
-            compared += 1
-            if shown[1] == "raises":
-                kind, _, message = shown[2].partition(": ")
-                with pytest.raises(getattr(builtins, kind)) as raised:
-                    run(statement, names, where)
-                assert str(raised.value).startswith(message), where
-            else:
-                assert isinstance(statement, ast.Expr), where
-                value = eval(compile(ast.Expression(statement.value), where, "eval"), names)
-                assert repr(value) == shown[2], where
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            compared += check_block(page, start, source, names)
+        check_printed(page, start + source.count("\n"), printed.getvalue())
     return compared
+
+
+def check_block(page: str, start: int, source: str, names: dict) -> int:
+    compared = 0
+    lines = source.splitlines()
+    for statement in ast.increment_lineno(ast.parse(source), start).body:
+        last = lines[statement.end_lineno - start - 1]
+        shown = SHOWN.search(last)
+        where = f"{page}, line {statement.end_lineno}"
+        if shown is None:
+            run(statement, names, where)
+            continue
+        compared += 1
+        if shown[1] == "raises":
+            kind, _, message = shown[2].partition(": ")
+            with pytest.raises(getattr(builtins, kind)) as raised:
+                run(statement, names, where)
+            assert str(raised.value).startswith(message), where
+        else:
+            assert isinstance(statement, ast.Expr), where
+            value = eval(compile(ast.Expression(statement.value), where, "eval"), names)
+            assert repr(value) == shown[2], where
+    return compared
+
+
+def check_printed(page: str, end: int, printed: str) -> None:
+    text = "".join((ROOT / page).read_text(encoding="utf-8").splitlines(keepends=True)[end + 1 :])
+    shown = re.match(r"\n```\n(.*?)^```$", text, re.M | re.S)
+    if printed and shown:
+        wanted = re.sub(r"^ *\.\.\.$|…", "...", shown[1], flags=re.M)
+        options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        assert doctest.OutputChecker().check_output(wanted, printed, options), (
+            f"{page}, line {end}: printed\n{printed}"
+        )
 
 
 def run(statement: ast.stmt, names: dict, where: str) -> None:
