@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch import nn, optim
 from mytorch.nn import functional as F
-from mytorch.stream.compiled.compile import Compiled, OptimizedModule
+from mytorch.stream.compiled.compile import OptimizedModule
+from mytorch.stream.compiled.compiled import Compiled
 from mytorch.stream.programs.nested import leaves
 from tests.stream.split_cases import FUNCTIONS, WHOLE
 
