@@ -253,7 +253,7 @@ def common_dtype(raws: Sequence[object]) -> np.dtype:
 
 
 def stands_for_number(x: object) -> bool:
-    """Returns whether `x` stands for a number while a program is captured: see `stream.programs.numbers`."""
+    """Returns whether `x` stands for a number while a program is captured: see `tracing.numbers`."""
     return bool(lifting) and hasattr(type(x), "noted")
 
 

@@ -5,10 +5,11 @@ import pytest
 
 import mytorch
 from mytorch.nn import functional as F
-from mytorch.stream.programs import autotune, capture, execution
+from mytorch.stream.programs import capture
 from mytorch.stream.programs.loops import loop_numba
 from mytorch.stream.programs.loops.loop_numba import DEFAULT, loaded
 from mytorch.stream.programs.loops.sources import module_of
+from mytorch.stream.programs.running import autotune, execution
 from tests.stream.loop_cases import assert_close, captured
 
 pytest.importorskip("numba")

@@ -14,13 +14,14 @@ import mytorch
 from mytorch import nn
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
-from mytorch.stream.programs import capture, execution
-from mytorch.stream.programs.checking import Checker
-from mytorch.stream.programs.chunking import run_parts
-from mytorch.stream.programs.crossing import PRICES, STORE
-from mytorch.stream.programs.plan import Plan
+from mytorch.stream.programs import capture
+from mytorch.stream.programs.files.checking import Checker
+from mytorch.stream.programs.parts.chunking import run_parts
+from mytorch.stream.programs.parts.crossing import PRICES, STORE
+from mytorch.stream.programs.parts.plan import Plan
+from mytorch.stream.programs.parts.stage import Builder
 from mytorch.stream.programs.program import leaves
-from mytorch.stream.programs.stage import Builder
+from mytorch.stream.programs.running import execution
 from tests.stream.test_capture import FUNCTIONS as CAPTURED
 from tests.stream.test_capture import a_step
 

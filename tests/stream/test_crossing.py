@@ -12,10 +12,10 @@ import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture
-from mytorch.stream.programs.chunking import run_parts
-from mytorch.stream.programs.crossing import PRICES, STORE
-from mytorch.stream.programs.minimum_cut import Network
-from mytorch.stream.programs.plan import Plan
+from mytorch.stream.programs.parts.chunking import run_parts
+from mytorch.stream.programs.parts.crossing import PRICES, STORE
+from mytorch.stream.programs.parts.minimum_cut import Network
+from mytorch.stream.programs.parts.plan import Plan
 
 X = mytorch.randn(1000, 64)
 DOWN, UP, SQUARE = mytorch.randn(256, 4), mytorch.randn(4, 256), mytorch.randn(64, 256) / 16

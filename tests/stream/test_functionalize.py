@@ -8,8 +8,8 @@ import pytest
 import mytorch
 from mytorch.nn import functional as F
 from mytorch.stream.programs import Instruction, capture
-from mytorch.stream.programs.memory import scheduled
 from mytorch.stream.programs.passes import functionalize
+from mytorch.stream.programs.running.memory import scheduled
 
 
 def adamw(p, m, v, g, size):

@@ -5,9 +5,10 @@ import pytest
 
 import mytorch
 from mytorch.nn import functional as F
-from mytorch.stream.programs import Instruction, Program, Value, capture, execution
+from mytorch.stream.programs import Instruction, Program, Value, capture
 from mytorch.stream.programs.loops.sources import module_of
 from mytorch.stream.programs.passes import functionalize
+from mytorch.stream.programs.running import execution
 from tests.stream.loop_cases import assert_close, cases, every_expression, layer_norm_step
 
 NAMES = ("kinds 0", "kinds 1", "layer norm 0", "cross entropy 0")

@@ -12,7 +12,7 @@ from mytorch.core.tensor import raw_of
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY, Unsupported
 from mytorch.optim import AdamW
-from mytorch.stream.programs import lowering
+from mytorch.stream.programs.running import lowering
 
 pytestmark = pytest.mark.skipif(bool(threads.why_serial()), reason=f"no pool: {threads.why_serial()}")
 

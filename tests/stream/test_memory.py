@@ -11,12 +11,13 @@ import pytest
 import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
-from mytorch.stream.programs import capture, execution
+from mytorch.stream.programs import capture
 from mytorch.stream.programs.instruction import Instruction, Value
 from mytorch.stream.programs.loops.loop import COLUMN, FULL, ROW, Loop, Step
 from mytorch.stream.programs.loops.sources import module_of
-from mytorch.stream.programs.memory import last_uses, scheduled
 from mytorch.stream.programs.nested import leaves
+from mytorch.stream.programs.running import execution
+from mytorch.stream.programs.running.memory import last_uses, scheduled
 
 X = (200, 300)
 W = mytorch.randn(300, 300) / 17

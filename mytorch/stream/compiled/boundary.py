@@ -17,9 +17,9 @@ from ...backends.device import device
 from ...core.array import Array
 from ...core.size import Size
 from ...core.tensor import Tensor, raw_of
-from ..programs.capture import Traced
 from ..programs.nested import leaves
-from ..programs.reachable import is_foreign
+from ..programs.tracing.capture import Traced
+from ..programs.tracing.reachable import is_foreign
 from .effects import is_opaque
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...backends.device import is_users, refuse_tracing, thread
-from ..programs.reachable import Reachable, is_foreign
+from ..programs.tracing.reachable import Reachable, is_foreign
 
 _lock = threading.Lock()
 _depth = 0  # of blocks, of all threads

@@ -15,11 +15,11 @@ from typing import Any
 from ...backends.device import META, RawArray, is_meta, refuse_tracing, thread
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor
-from ..programs.host_functions import Mismatch
 from ..programs.nested import leaves
-from ..programs.numbers import Numbers
 from ..programs.program import Program
-from ..programs.snapshot import KINDS
+from ..programs.running.host_functions import Mismatch
+from ..programs.tracing.numbers import Numbers
+from ..programs.tracing.snapshot import KINDS
 from . import turns
 from .backend import Backend
 from .keys import difference, key_of, modes, repeated

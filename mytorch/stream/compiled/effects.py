@@ -7,7 +7,7 @@ import builtins
 import sys
 import types
 
-from ..programs.reachable import is_foreign
+from ..programs.tracing.reachable import is_foreign
 from .syntax import cells_of
 from .variables import Names
 

@@ -12,7 +12,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
-from ..programs.snapshot import KINDS
+from ..programs.tracing.snapshot import KINDS
 
 
 def key_of(

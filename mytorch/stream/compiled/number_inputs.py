@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...backends.device import RawArray
-from ..programs.numbers import Numbers
-from ..programs.places import Place
-from ..programs.snapshot import KINDS
+from ..programs.tracing.numbers import Numbers
+from ..programs.tracing.places import Place
+from ..programs.tracing.snapshot import KINDS
 from .keys import changed_numbers, shapes_of
 
 T = TypeVar("T")

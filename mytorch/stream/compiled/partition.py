@@ -15,12 +15,12 @@ from ...core.engine import conjugated
 from ...core.grad_mode import enable_grad
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
-from ..programs.capture import Traced
 from ..programs.instruction import Value
 from ..programs.nested import leaves, mapped
-from ..programs.number import Number
-from ..programs.on_gpu import Graphed
 from ..programs.program import Program
+from ..programs.running.on_gpu import Graphed
+from ..programs.tracing.capture import Traced
+from ..programs.tracing.number import Number
 from .backend import Backend, BackendFunction
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from ...backends.device import RawArray, device_of, is_raw
 from ...core.tensor import Tensor
-from ..programs.capture import traced
 from ..programs.instruction import Value
 from ..programs.nested import leaves
-from ..programs.numbers import Numbers
-from ..programs.places import Comparison, Place
 from ..programs.program import fits
-from ..programs.reachable import Reachable
-from ..programs.tracing import Tracer
+from ..programs.tracing.capture import traced
+from ..programs.tracing.numbers import Numbers
+from ..programs.tracing.places import Comparison, Place
+from ..programs.tracing.reachable import Reachable
+from ..programs.tracing.tracer import Tracer
 from .backend import Backend
 from .boundary import refuse_arguments, refuse_changes, refuse_iterators, refuse_objects, refuse_views
 from .calls import refused_effects

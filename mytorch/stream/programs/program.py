@@ -16,10 +16,10 @@ from .instruction import Instruction, Value
 from .nested import leaves, mapped, text
 
 if TYPE_CHECKING:
-    from .chunking import Chunked
-    from .execution import Executable
-    from .memory import Memory
-    from .streaming import Stream
+    from .parts.chunking import Chunked
+    from .parts.streaming import Stream
+    from .running.execution import Executable
+    from .running.memory import Memory
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Program:
     def executable(self) -> Executable:
         """Returns the function of raw arrays that runs the program."""
         if self._run is None:
-            from .on_gpu import Executable, OnGPU
+            from .running.on_gpu import Executable, OnGPU
 
             self._run = Executable(self) if self.device is CPU else OnGPU(self)
         return self._run
@@ -123,7 +123,7 @@ class Program:
         Raises:
             RuntimeError: loops aren't compiled.
         """
-        from .autotune import table
+        from .running.autotune import table
 
         return table(self)
 
@@ -134,8 +134,8 @@ class Program:
             target: "cpu" or "cuda"; by default where the program runs. For the other one it is the source of
                 the loops alone, in Numba or Triton.
         """
-        from .execution import loops_of
-        from .generation import source_of
+        from .running.execution import loops_of
+        from .running.generation import source_of
 
         if target not in (None, "cpu", "cuda"):
             raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
@@ -161,7 +161,7 @@ class Program:
 
     def save(self, path: str | os.PathLike) -> None:
         """Saves the program, with its state, to a safetensors file; see `saving.save` and `load`."""
-        from .saving import save
+        from .files.saving import save
 
         save(self, path)
 
@@ -190,7 +190,7 @@ class Program:
         tensor([0.00000 2.00000])
         tensor([4.00000 6.00000])
         """
-        from .streaming import Stream
+        from .parts.streaming import Stream
 
         return Stream(self, source, sink)
 
@@ -212,7 +212,7 @@ class Program:
         >>> chunked.rows, chunked.peak
         (200, 8008)
         """
-        from .chunking import Chunked
+        from .parts.chunking import Chunked
 
         return Chunked(self, memory)
 
@@ -230,7 +230,7 @@ class Program:
              4.0 kB  %1: float32[1000] from add
              4.0 kB  %2: float32[1000] from exp
         """
-        from .memory import memory_of
+        from .running.memory import memory_of
 
         return memory_of(self)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ....ops.bounds import is_within
-from ..generation import computed
 from ..instruction import Instruction, Value
 from ..nested import leaves
 from ..program import Program
+from ..running.generation import computed
 
 _OF_SHAPES = {"ones_like", "zeros_like", "full_like"}  # of arrays, what counts is their shape and dtype
 _CREATION = {"zeros", "ones", "full", "arange", "eye", "tri"}

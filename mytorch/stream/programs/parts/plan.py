@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ...backends.device import CPU
-from .crossing import STORE, crossing
-from .cutting import Cut, cut_of
-from .memory import Held, Memory, memory_of, nbytes_of
-from .passes import (
+from ....backends.device import CPU
+from ..passes import (
     fold_constants,
     fold_views,
     functionalize,
     merge_common_subexpressions,
     remove_dead_code,
 )
-from .program import Instruction, Program, Value
+from ..program import Instruction, Program, Value
+from ..running.memory import Held, Memory, memory_of, nbytes_of
+from .crossing import STORE, crossing
+from .cutting import Cut, cut_of
 from .stage import Stage
 
 _PASSES = fold_views, functionalize, fold_constants, merge_common_subexpressions, remove_dead_code

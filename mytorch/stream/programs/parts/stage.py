@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..program import Instruction, Program, Value, mapped
 from .cutting import Cut, scaled
-from .program import Instruction, Program, Value, mapped
 
 
 @dataclass

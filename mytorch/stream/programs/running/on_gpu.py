@@ -6,15 +6,15 @@ from dataclasses import replace
 from operator import is_, is_not
 from typing import Any
 
-from ...backends.device import RawArray, copied, on
-from ...core.array import Array
-from ...core.tensor import Tensor, increment_version
-from ...cuda.graphs import CUDAGraph, graph
-from ...optim.flat_buffer import GradSlot
-from ...optim.optimizer import Optimizer
+from ....backends.device import RawArray, copied, on
+from ....core.array import Array
+from ....core.tensor import Tensor, increment_version
+from ....cuda.graphs import CUDAGraph, graph
+from ....optim.flat_buffer import GradSlot
+from ....optim.optimizer import Optimizer
+from ..instruction import Instruction
+from ..program import Program
 from .execution import Executable
-from .instruction import Instruction
-from .program import Program
 
 _IN_A_GRAPH = ("host.draw", "host.kept", "host.random", "host.grad", "host.set_grad", "host.add_grad")
 

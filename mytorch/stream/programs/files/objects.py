@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from ... import optim
-from ...core.tensor import Tensor, raw_of
-from ...nn.utils.clip_grad import clip_grad_norm_
-from ...ops import zeros
-from ...optim import LBFGS, Optimizer, lr_scheduler
-from ...optim.lr_scheduler import LambdaLR, LRScheduler, MultiplicativeLR, ReduceLROnPlateau
-from ...random import Generator
-from .nested import leaves
-from .program import Program
+from .... import optim
+from ....core.tensor import Tensor, raw_of
+from ....nn.utils.clip_grad import clip_grad_norm_
+from ....ops import zeros
+from ....optim import LBFGS, Optimizer, lr_scheduler
+from ....optim.lr_scheduler import LambdaLR, LRScheduler, MultiplicativeLR, ReduceLROnPlateau
+from ....random import Generator
+from ..nested import leaves
+from ..program import Program
 
 _NO = {Optimizer, LBFGS, LRScheduler, LambdaLR, MultiplicativeLR}  # closures and functions are code
 _CLASSES = {

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ...core.array import Array
-from ...core.tensor import Tensor, raw_of
-from ...utils.reading import is_count
+from ....core.array import Array
+from ....core.tensor import Tensor, raw_of
+from ....utils.reading import is_count
+from ..nested import leaves
+from ..program import Program
+from ..tracing.host import draws
 from .chunking import run_parts
-from .host import draws
-from .nested import leaves
 from .plan import Plan
-from .program import Program
 
 AHEAD = 2  # batches that are read ahead, and results that wait to be written
 _ARRAYS = (np.ndarray, Array, Tensor)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import CPU, RawArray, as_device
-from ...core.array import Array
-from ...core.grad_accumulator import GradAccumulator, LazyGrad
-from ...core.op import as_raw
-from ...core.tensor import Tensor, raw_of
-from ...nn.functional.dropout import Draw
-from ...optim.optimizer import Optimizer
-from ...random import Generator, default_generator
-from .number import COMPARISONS, OPERATIONS
+from ....backends.device import CPU, RawArray, as_device
+from ....core.array import Array
+from ....core.grad_accumulator import GradAccumulator, LazyGrad
+from ....core.op import as_raw
+from ....core.tensor import Tensor, raw_of
+from ....nn.functional.dropout import Draw
+from ....optim.optimizer import Optimizer
+from ....random import Generator, default_generator
+from ..tracing.number import COMPARISONS, OPERATIONS
 
 
 class Mismatch(Exception):

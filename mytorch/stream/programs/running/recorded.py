@@ -7,14 +7,14 @@
 
 from __future__ import annotations
 
-from ...core.grad_accumulator import LazyGrad
-from ...core.grad_mode import _state
-from ...core.op import as_raw
-from ...nn.functional.composite import REGISTRY
-from ..instruction import BACKWARD
-from ..recorder import Block
-from .instruction import Instruction, Value
-from .nested import leaves
+from ....core.grad_accumulator import LazyGrad
+from ....core.grad_mode import _state
+from ....core.op import as_raw
+from ....nn.functional.composite import REGISTRY
+from ...instruction import BACKWARD
+from ...recorder import Block
+from ..instruction import Instruction, Value
+from ..nested import leaves
 
 
 class RecordedBlock(Block):

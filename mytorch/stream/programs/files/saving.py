@@ -24,17 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from ... import serialization
-from ...backends.device import CPU, RawArray, move
-from ...core.size import Size
-from ...nn.parameter import Parameter
-from ...random import default_generator
+from .... import serialization
+from ....backends.device import CPU, RawArray, move
+from ....core.size import Size
+from ....nn.parameter import Parameter
+from ....random import default_generator
+from ..instruction import Instruction, Reference, Value
+from ..loops.loop import Loop
+from ..program import Program, fits
+from ..tracing.host import draws
 from .checking import extent_of, is_known
-from .host import draws
-from .instruction import Instruction, Reference, Value
-from .loops.loop import Loop
 from .objects import ObjectWriter
-from .program import Program, fits
 
 VERSION = 2
 _MOST_APART = 64  # how many times its size an array of state may span

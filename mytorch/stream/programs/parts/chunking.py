@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import RawArray
-from ...core.op import as_raw
-from ...core.tensor import Tensor, from_raw, raw_of
+from ....backends.device import RawArray
+from ....core.op import as_raw
+from ....core.tensor import Tensor, from_raw, raw_of
+from ..program import Program, Value, fits, mapped
+from ..running.memory import Memory, size_text
 from .crossing import PRICES
 from .cutting import scaled
-from .memory import Memory, size_text
 from .plan import Plan
-from .program import Program, Value, fits, mapped
 from .stage import Stage
 
 PARTS = 64  # the time of calling that many programs is small beside that of what they do

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .loops.loop import COLUMN, FULL, ROW
-from .program import Instruction, Value, leaves
+from ..loops.loop import COLUMN, FULL, ROW
+from ..program import Instruction, Value, leaves
 
 Dims = Mapping[Value, int]
 Makers = Mapping[Value, Instruction]  # the instructions that make values

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .memory import nbytes_of
+from ..program import Instruction, Value
+from ..running.memory import nbytes_of
 from .minimum_cut import Network
-from .program import Instruction, Value
 
 if TYPE_CHECKING:
     from .plan import Plan

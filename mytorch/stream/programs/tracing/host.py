@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends.device import CPU, META, RawArray
-from ...backends.meta.array import MetaArray, new_of
-from ...backends.meta.layout import layout
-from ...backends.meta.random import MetaRandom
-from ...core.array import Array
-from ...core.graph import Node
-from ...core.tensor import Tensor, from_raw
-from ...nn.functional.dropout import Draw
-from ...optim.optimizer import Optimizer
-from ...random import Generator, default_generator
-from .instruction import Instruction, Reference, Value
-from .nested import mapped
+from ....backends.device import CPU, META, RawArray
+from ....backends.meta.array import MetaArray, new_of
+from ....backends.meta.layout import layout
+from ....backends.meta.random import MetaRandom
+from ....core.array import Array
+from ....core.graph import Node
+from ....core.tensor import Tensor, from_raw
+from ....nn.functional.dropout import Draw
+from ....optim.optimizer import Optimizer
+from ....random import Generator, default_generator
+from ..instruction import Instruction, Reference, Value
+from ..nested import mapped
+from ..program import Program
 from .number import Number
-from .program import Program
 
 Draws = (Draw,)
 

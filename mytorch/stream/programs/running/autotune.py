@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backends import threads
-from ...nn.functional.composite import use_fused
-from ...nn.fused_ops.background import cache_folder
-from ...utils import atomic_write
-from .instruction import Instruction
-from .loops import loop_numba
-from .loops.loop import COLUMN, FULL, ROW, SCALAR, Loop
-from .loops.loop_numba import DEFAULT, SMALL, Strategy
+from ....backends import threads
+from ....nn.functional.composite import use_fused
+from ....nn.fused_ops.background import cache_folder
+from ....utils import atomic_write
+from ..instruction import Instruction
+from ..loops import loop_numba
+from ..loops.loop import COLUMN, FULL, ROW, SCALAR, Loop
+from ..loops.loop_numba import DEFAULT, SMALL, Strategy
+from ..program import Program
 from .memory import scheduled
-from .program import Program
 
 _BUDGET, _ROUNDS = 0.006, 5  # for each strategy: seconds, and how often it runs at least
 _MARGIN = 0.95  # what is faster by less may be noise

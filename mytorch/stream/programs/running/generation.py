@@ -8,20 +8,20 @@ from collections.abc import Container
 
 import numpy as np
 
-from ...backends.address import address_of
-from ...backends.blas import product
-from ...backends.device import CPU, RawArray, array_module, device, move
-from ...backends.sliding_window import sliding_window_view
-from ...ops.bounds import ERRORS, require_range
+from ....backends.address import address_of
+from ....backends.blas import product
+from ....backends.device import CPU, RawArray, array_module, device, move
+from ....backends.sliding_window import sliding_window_view
+from ....ops.bounds import ERRORS, require_range
+from ..instruction import Instruction, Reference, Value
+from ..kernels import run_kernel, run_vjp
+from ..loops import loop_triton
+from ..loops.loop import COLUMN, FULL, ROW, SCALAR
+from ..loops.loop_numba import SMALL
+from ..program import Program
 from .host_functions import HOST
-from .instruction import Instruction, Reference, Value
-from .kernels import run_kernel, run_vjp
-from .loops import loop_triton
-from .loops.loop import COLUMN, FULL, ROW, SCALAR
-from .loops.loop_numba import SMALL
 from .lowering import Pointer, lowered
 from .memory import last_uses, scheduled
-from .program import Program
 from .recorded import RecordedStep
 
 _PROPERTIES = ".T", ".mT", ".real", ".imag"

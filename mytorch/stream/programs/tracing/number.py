@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backends.dtypes import as_dtype
-from ...backends.meta.array import MetaArray
-from ...core.op import cast
-from ...ops.elementwise.operands import factor
-from ...ops.scalars import as_number
-from .nested import mapped
+from ....backends.dtypes import as_dtype
+from ....backends.meta.array import MetaArray
+from ....core.op import cast
+from ....ops.elementwise.operands import factor
+from ....ops.scalars import as_number
+from ..nested import mapped
 
 if TYPE_CHECKING:
-    from .instruction import Value
+    from ..instruction import Value
     from .numbers import Numbers
     from .places import Place
 

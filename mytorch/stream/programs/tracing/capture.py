@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ...backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw
-from ...backends.meta.array import MetaArray, new_of
-from ...backends.meta.layout import layout
-from ...core.array import Array
-from ...core.tensor import Tensor, from_raw, raw_of
-from ...nn.functional.composite import TRACED, choose
-from .instruction import Value
-from .nested import leaves, mapped
+from ....backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw
+from ....backends.meta.array import MetaArray, new_of
+from ....backends.meta.layout import layout
+from ....core.array import Array
+from ....core.tensor import Tensor, from_raw, raw_of
+from ....nn.functional.composite import TRACED, choose
+from ..instruction import Value
+from ..nested import leaves, mapped
+from ..program import Program
 from .numbers import Numbers, with_numbers
-from .program import Program
 from .reachable import Reachable
-from .tracing import Tracer, tracing
+from .tracer import Tracer, tracing
 
 
 def capture(function: Callable, *examples: object, **named: object) -> Program:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...backends.device import thread
-from ...backends.meta.array import MetaArray
+from ....backends.device import thread
+from ....backends.meta.array import MetaArray
 
 if TYPE_CHECKING:
-    from .tracing import Tracer
+    from .tracer import Tracer
 
 METHODS = (
     "__getitem__", "__setitem__", "astype", "reshape", "view", "transpose", "copy", "flatten", "fill", "sort",

@@ -26,23 +26,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends import threads
-from ...backends.address import Address
-from ...backends.blas import add_product, product
-from ...backends.device import CPU, is_raw, thread
-from ...backends.meta.array import MetaArray, new_of
-from ...backends.meta.layout import layout
-from ...backends.openblas import SERIAL
-from ...core.grad_accumulator import LazyGrad
-from ...core.grad_mode import _state
-from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Unsupported, use_fused
-from .instruction import Instruction, Reference, Value
-from .kernels import gradients
-from .nested import mapped
-from .program import Program
-from .tracing import Tracer
-from .tracing_array import TracingArray
+from ....backends import threads
+from ....backends.address import Address
+from ....backends.blas import add_product, product
+from ....backends.device import CPU, is_raw, thread
+from ....backends.meta.array import MetaArray, new_of
+from ....backends.meta.layout import layout
+from ....backends.openblas import SERIAL
+from ....core.grad_accumulator import LazyGrad
+from ....core.grad_mode import _state
+from ....core.unbroadcast import unbroadcast
+from ....nn.functional.composite import REGISTRY, Unsupported, use_fused
+from ..instruction import Instruction, Reference, Value
+from ..kernels import gradients
+from ..nested import mapped
+from ..program import Program
+from ..tracing.tracer import Tracer
+from ..tracing.tracing_array import TracingArray
 
 # Kernels whose Python looks at no elements, and makes arrays with `like=`.
 LOWERED = (

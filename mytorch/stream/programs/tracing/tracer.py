@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.address import address_of
-from ...backends.device import CPU, META, RawArray, device, device_of, is_raw, move, thread
-from ...backends.meta.array import MetaArray, new_of
-from ...backends.meta.layout import layout
-from ...core import op
-from ...core.array import Array
-from ...core.grad_mode import _state
-from ...core.tensor import Tensor
-from ...nn.functional.composite import Composite, use_fused
+from ....backends.address import address_of
+from ....backends.device import CPU, META, RawArray, device, device_of, is_raw, move, thread
+from ....backends.meta.array import MetaArray, new_of
+from ....backends.meta.layout import layout
+from ....core import op
+from ....core.array import Array
+from ....core.grad_mode import _state
+from ....core.tensor import Tensor
+from ....nn.functional.composite import Composite, use_fused
+from ..instruction import Instruction, Value
+from ..kernels import call_kept
+from ..nested import leaves, mapped
+from ..origin import Origins
+from ..program import Program
 from .host import Draws, HostCalls
-from .instruction import Instruction, Value
-from .kernels import call_kept
-from .nested import leaves, mapped
 from .number import Number
 from .numbers import Numbers
-from .origin import Origins
-from .program import Program
 from .tracing_array import WRITERS, TracingArray
 
 

@@ -11,20 +11,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...backends.meta.array import MetaArray, new_of, view
-from ...backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
-from ...backends.meta.layout import layout
-from ...backends.meta.ufuncs import call_ufunc
-from ...core.tensor import Tensor, from_raw
-from ...nn.functional.composite import REGISTRY
-from ...ops.bounds import ERRORS
+from ....backends.meta.array import MetaArray, new_of, view
+from ....backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
+from ....backends.meta.layout import layout
+from ....backends.meta.ufuncs import call_ufunc
+from ....core.tensor import Tensor, from_raw
+from ....nn.functional.composite import REGISTRY
+from ....ops.bounds import ERRORS
+from ..instruction import Instruction, Value
+from ..kernels import KEPT, MetaDraw
+from ..loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
+from ..nested import leaves, mapped
+from ..running.host_functions import HOST
+from ..tracing.tracing_array import METHODS, PROPERTIES, WRITERS, name_of
 from .checking_host import HostChecker
-from .host_functions import HOST
-from .instruction import Instruction, Value
-from .kernels import KEPT, MetaDraw
-from .loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
-from .nested import leaves, mapped
-from .tracing_array import METHODS, PROPERTIES, WRITERS, name_of
 
 # Those that make lists of any length, or repeat something any number of times, are left out.
 _UNKNOWN = {"split", "array_split", "hsplit", "vsplit", "dsplit", "diff", "frombuffer", "broadcast_arrays"}

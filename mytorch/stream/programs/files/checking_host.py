@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.meta.array import MetaArray, new
-from ...backends.meta.random import MetaRandom
-from ...core.tensor import Tensor
-from ...optim import Optimizer
-from ...random import Generator
-from .instruction import Reference, Value
-from .kernels import MetaDraw
-from .nested import mapped
+from ....backends.meta.array import MetaArray, new
+from ....backends.meta.random import MetaRandom
+from ....core.tensor import Tensor
+from ....optim import Optimizer
+from ....random import Generator
+from ..instruction import Reference, Value
+from ..kernels import MetaDraw
+from ..nested import mapped
 
 
 class HostChecker:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...backends.meta.layout import layout
-from .instruction import Instruction, Value
-from .loops.loop import FULL, Loop
-from .program import Program
+from ....backends.meta.layout import layout
+from ..instruction import Instruction, Value
+from ..loops.loop import FULL, Loop
+from ..program import Program
 
 # Besides loops and ufuncs, these return new arrays, which share no memory with their arguments. What others
 # return or keep, as kernels and objects of Python do, isn't known: what goes into them is left alone.

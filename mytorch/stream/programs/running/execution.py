@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import CPU, RawArray, device, device_of
-from ...backends.float_errors import IGNORE, errors
-from ...backends.threads import get_num_threads
-from ...core.grad_mode import _state
-from ...core.tensor import increment_version
-from ...nn.functional.composite import REGISTRY, use_fused
-from ...nn.fused_ops.registry import why_not
+from ....backends.device import CPU, RawArray, device, device_of
+from ....backends.float_errors import IGNORE, errors
+from ....backends.threads import get_num_threads
+from ....core.grad_mode import _state
+from ....core.tensor import increment_version
+from ....nn.functional.composite import REGISTRY, use_fused
+from ....nn.fused_ops.registry import why_not
+from ..instruction import Instruction
+from ..loops import loop_numba, loop_triton
+from ..loops.loop import Loop
+from ..loops.loop_numba import DEFAULT, Strategy, loaded
+from ..program import Program, fits
 from .autotune import is_compiled, strategy_of
 from .generation import name_of, source_of, transposed_state
-from .instruction import Instruction
-from .loops import loop_numba, loop_triton
-from .loops.loop import Loop
-from .loops.loop_numba import DEFAULT, Strategy, loaded
 from .lowering import awaited
 from .memory import scheduled
-from .program import Program, fits
 
 
 class Executable:

@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from ... import serialization
-from ...backends.device import RawArray
-from ...backends.dtypes import as_dtype
-from ...core.array import wrap
-from ...core.tensor import Tensor, from_raw
-from ...nn.parameter import Parameter
-from ...ops import empty
-from ...random import Generator, default_generator
-from ...utils.reading import is_count
+from .... import serialization
+from ....backends.device import RawArray
+from ....backends.dtypes import as_dtype
+from ....core.array import wrap
+from ....core.tensor import Tensor, from_raw
+from ....nn.parameter import Parameter
+from ....ops import empty
+from ....random import Generator, default_generator
+from ....utils.reading import is_count
+from ..instruction import Instruction, Reference, Value
+from ..loops.loop import Loop, Step
+from ..nested import mapped
+from ..parts.streaming import check_position
+from ..program import Program
 from .checking import Checker, extent_of
-from .instruction import Instruction, Reference, Value
-from .loops.loop import Loop, Step
-from .nested import mapped
 from .objects import read_objects, read_reference, try_objects
-from .program import Program
 from .saving import VERSION
-from .streaming import check_position
 
 _DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from ...backends import threads
-from ...backends.meta.array import MetaArray, new_of, view
-from ...backends.meta.layout import layout
-from ...core.grad_accumulator import LazyGrad
-from ...nn.functional.composite import REGISTRY, use_fused
-from .instruction import Instruction, Value
-from .kernels import MetaDraw, gradients, with_lazy_gradients
-from .nested import mapped
-from .program import Program
+from ....backends import threads
+from ....backends.meta.array import MetaArray, new_of, view
+from ....backends.meta.layout import layout
+from ....core.grad_accumulator import LazyGrad
+from ....nn.functional.composite import REGISTRY, use_fused
+from ..instruction import Instruction, Value
+from ..kernels import MetaDraw, gradients, with_lazy_gradients
+from ..nested import mapped
+from ..program import Program
 from .reuse import in_place
 
 _ATTENTION = ("scaled_dot_product_attention", "self_attention")

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backends.device import is_raw
-from ...backends.meta.array import MetaArray, new_of
-from ...backends.meta.layout import layout
-from .instruction import Instruction, Value
-from .nested import leaves, mapped
+from ....backends.device import is_raw
+from ....backends.meta.array import MetaArray, new_of
+from ....backends.meta.layout import layout
+from ..instruction import Instruction, Value
+from ..nested import leaves, mapped
 from .number import OPERANDS, OPERATIONS, UFUNCS, Number, pinned
 from .places import Place
 from .snapshot import KINDS
 
 if TYPE_CHECKING:
-    from .tracing import Tracer
+    from .tracer import Tracer
 
 _BOOL = np.dtype(bool)
 # Functions of NumPy that take numbers as arrays without dims, of the common dtype, for the same; those that

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core.tensor import Tensor
-from ...nn.hooks import Hooks
-from ...nn.module import REGISTRIES, Module
-from ...optim.lr_scheduler import LRScheduler
-from ...optim.optimizer import Optimizer
+from ....core.tensor import Tensor
+from ....nn.hooks import Hooks
+from ....nn.module import REGISTRIES, Module
+from ....optim.lr_scheduler import LRScheduler
+from ....optim.optimizer import Optimizer
 from .places import Place, Slots, content
 from .snapshot import LONGEST, PLAIN, Snapshot
 

@@ -1,0 +1,1 @@
+"""Files: programs are saved, loaded and checked."""
