@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from .autograd.tape import backward_order, kept_text, shape_text, text_of_bytes
+from .core.graph import shown_name
 from .core.tensor import Tensor
 from .stream import page
 
@@ -49,7 +50,7 @@ def tape_text(loss: Tensor, model: Module | None = None) -> str:
     leaves = {} if model is None else {p.node: name for name, p in model.named_parameters()}
     rows = []
     for node in nodes:
-        what = node.name.strip("_") if node.parents else leaves.get(node, "leaf")
+        what = shown_name(node.name) if node.parents else leaves.get(node, "leaf")
         parents = ", ".join(f"#{numbers[p]}" for p in node.parents if p is not None)
         inputs = f"<- {parents}" if parents else ""
         rows.append((f"#{numbers[node]}", what, shape_text(node), inputs, kept_text(node)))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.graph import Node
+from ..core.graph import Node, shown_name
 from ..core.tensor import Tensor
 from ..diagram import AMBER, BLUE, GRAY, LIGHT, MOST_CHARS, Box, Diagram
 from .pages import FOLDING
@@ -175,7 +175,7 @@ class _Boxes:
         if not node.parents:
             title = name.removeprefix((self.order[node] or ("",))[-1] + ".") or "leaf"
         else:
-            title = f"{node.name.lstrip('_')} ({name})" if name else node.name.lstrip("_")
+            title = shown_name(node.name) + (f" ({name})" if name else "")
         kind = "leaf" if not node.parents else "keeps" if kept.startswith("keeps") else "op"
         lines = [title, "several outputs" if node.shape is None else shape_text(node), kept, grad_text(node)]
         return Box(kind, [line[:MOST_CHARS] for line in lines if line])

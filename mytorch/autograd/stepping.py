@@ -14,7 +14,7 @@ from ..backends.device import RawArray
 from ..core import engine
 from ..core.array import wrap
 from ..core.grad_accumulator import GradAccumulator, LazyGrad
-from ..core.graph import Node, OutputGrads
+from ..core.graph import Node, OutputGrads, shown_name
 from ..core.tensor import Tensor
 from ..diagram import GRAY, MOST_CHARS, Box, Diagram
 from .drawing import node_names, root_of
@@ -137,7 +137,7 @@ def value_text(grad: object) -> str:
 
 def _titles(order: Sequence[Node], names: dict[Node, str]) -> dict[Node, str]:
     """Returns a title for each node; ops of the same kind are numbered in the order of the forward pass."""
-    bare = {node: node.name.lstrip("_") if node.parents else names.get(node, "leaf") for node in order[::-1]}
+    bare = {node: shown_name(node.name) if node.parents else names.get(node, "leaf") for node in order[::-1]}
     several = {title for title, count in Counter(bare.values()).items() if count > 1}
     seen: Counter[str] = Counter()
     titles = {}

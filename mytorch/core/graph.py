@@ -91,6 +91,16 @@ class Node:
         return f"<{self.name} {self.shape}>"
 
 
+def shown_name(name: str) -> str:
+    """Returns the name of an op without the underscores of names that aren't public.
+
+    >>> from mytorch.core.graph import shown_name
+    >>> shown_name("__setitem__"), shown_name("_sort"), shown_name("mul_")
+    ('setitem', 'sort', 'mul_')
+    """
+    return name.strip("_") if name.startswith("__") else name.lstrip("_")
+
+
 class Recompute(NamedTuple):
     """The call that made a node, without the tensors that other nodes can recompute.
 

@@ -15,19 +15,24 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 COMMUNICATION, DATA = "communication", "data"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, DATA)
 
-# The kind of an operation by its name without `_backward`: the first that matches.
+# The kind of an operation by its name without `_backward`, an op's or NumPy's: the first that matches.
 _KINDS = {
     "product": "matmul|mm|bmm|mv|dot|linear|addmm|addmv|baddbmm|einsum|bilinear|outer|tensordot|quantized"
-    "|(?:rnn|lstm|gru)_steps|svd|inv|solve|qr|cholesky|lu|eigh?|lstsq",
+    "|(?:rnn|lstm|gru)_steps|(?:linalg[.])?(?:svd|inv|pinv|solve|det|slogdet|eigh?|lstsq|lu|cholesky|qr)"
+    "|(?:other|reduced)_qr|lower_cholesky|(?:fft[.])?i?r?fft",
     "convolution": "conv[a-z0-9]*",
     "attention": ".*attention",
-    "normalization": ".*norm",
-    "loss": ".*(loss|cross_entropy|kl_div)",
+    "normalization": "(?!vector_|linalg[.]).*norm",
+    "loss": ".*(?:loss|cross_entropy|kl_div|_nll)",
     "embedding": "embedding|gather|index|take|scatter|mask_at",
-    "view": "view|reshape|permute|transpose|expand|squeeze|unsqueeze|slice|split|chunk|unbind|select"
-    "|as_strided|broadcast|flatten|movedim|diagonal|unfold|narrow",
-    "copy": "clone|copy|move|to|cast|cat|stack|contiguous|pad|repeat|fill|zero|setitem",
-    "reduction": "sum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp|cumsum",
+    "view": "view|reshape|permute|transpose|expand|squeeze|unsqueeze|slice(?!_scatter)|split|chunk|unbind"
+    "|select|as_strided|broadcast_to|flatten|unflatten|movedim|moveaxis|swapaxes|diagonal(?!_copy)|unfold"
+    "|narrow|t|T|real|imag",
+    "copy": "clone|copy|copyto|move|to|cast|astype|cat|concatenate|stack|contiguous|ascontiguousarray|pad"
+    "|repeat|tile|roll|flip|fill|zero|setitem|slice_scatter|diagonal_copy",
+    "reduction": "sum|nansum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp"
+    "|cumsum|cumprod|logcumsumexp|running_minmax|all|any|count|count_nonzero|bincount|histc|histogram|moments"
+    "|median|mode|kthvalue|topk|sort|argsort|unique|vector_norm|linalg[.]norm|.*[.](?:reduce|accumulate)",
 }
 KINDS = (*_KINDS, "elementwise", "optimizer", "communication", "data", "annotation")
 PLAIN = frozenset((int, float, bool, str, complex, type(None), type(Ellipsis), type))
@@ -195,8 +200,8 @@ def kind_of(name: str) -> str:
     >>> kind_of("layer_norm_backward"), kind_of("mul")
     ('normalization', 'elementwise')
     """
-    name = name.replace("__", "_").removeprefix("_")
-    matching = (kind for kind, names in _KINDS.items() if re.match(rf"_?(?:{names})(?![a-z0-9])", name))
+    name = name.lstrip("_.")
+    matching = (kind for kind, names in _KINDS.items() if re.match(rf"(?:{names})(?![A-Za-z0-9])", name))
     return next(matching, "elementwise")
 
 

@@ -26,7 +26,7 @@ from ..core.array import Array
 from ..core.closure import closure_arrays
 from ..core.grad_accumulator import LazyGrad
 from ..core.grad_mode import _state
-from ..core.graph import Node, owner_of
+from ..core.graph import Node, owner_of, shown_name
 from ..core.op import as_raw
 from ..core.tensor import Tensor
 from ..cuda.streams import Event, current_stream
@@ -253,7 +253,7 @@ class Recorder:
             return engine.call_vjp(node, grad, needed)
         origin = getattr(node, "instruction", None)
         module = "" if origin is None else origin.module
-        name = f"{node.name.lstrip('_')}_backward"
+        name = f"{shown_name(node.name)}_backward"
         given = (*grad.values(),) if isinstance(grad, dict) else (grad,)
         instruction = self.begin(name, BACKWARD, ("grad",), given, module=module)
         instruction.origin = origin

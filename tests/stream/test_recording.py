@@ -187,6 +187,15 @@ def test_off_is_off():
         stop(instructions)
 
 
+def test_vjps_have_no_underscores_of_names_that_are_not_public():
+    x = mytorch.ones(3, requires_grad=True) * 2
+    x[0] = 1
+    with record() as instructions:
+        x.sort()[0].sum().backward()
+    names = [i.name for i in instructions if i.phase == "backward"]
+    assert names == ["sum_backward", "sort_backward", "setitem_backward", "mul_backward"]
+
+
 def test_recording_changes_no_result():
     def step():
         mytorch.manual_seed(0)
@@ -204,7 +213,14 @@ KINDS = {
     "matmul": "product", "linear_backward.1": "product", "_conv2d": "convolution",
     "self_attention": "attention", "add_layer_norm": "normalization", "cross_entropy": "loss",
     "embedding": "embedding", "slice_at": "view", "sum": "reduction", "summary": "elementwise",
-    "clone": "copy", "tanh": "elementwise", "mul": "elementwise", "topk": "elementwise",
+    "clone": "copy", "tanh": "elementwise", "mul": "elementwise", "total": "elementwise",
+    "lstm_steps": "product", "solve_matrices": "product", "_other_qr": "product", "linalg.eigh": "product",
+    "_irfft": "product", "fft.fft": "product", "det": "product", "_slogdet": "product", "_pinv": "product",
+    "_logits_nll": "loss", "__setitem__": "copy", "setitem_backward": "copy", ".astype": "copy",
+    "slice_scatter": "copy", "_diagonal_copy": "copy", "flip": "copy", "concatenate": "copy",
+    "_topk": "reduction", "argsort": "reduction", "add.reduce": "reduction", "_vector_norm": "reduction",
+    "linalg.norm": "reduction", "all": "reduction", "diagonal": "view", "t": "view", "_imag": "view",
+    "tanh_backward": "elementwise", "sortish": "elementwise",
 }  # fmt: skip
 
 
