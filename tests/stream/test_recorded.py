@@ -103,6 +103,23 @@ def test_the_log_ends_with_what_fails(tmp_path):
     assert last.name == "take" and last.failed
 
 
+def test_sums_after_a_vjp_have_its_module():
+    """Those that make the gradient of a bias have its shape, and those into `.grad`."""
+    model = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 10))
+    target = mytorch.arange(300) % 10
+
+    def step(x):
+        nn.functional.cross_entropy(model(x), target).backward()
+
+    step, x = mytorch.compile(step, fullgraph=True), mytorch.randn(300, 64)
+    for _ in range(2):
+        step(x)
+    _, found = recorded(step, x)
+    after = found[1 + [i.name for i in found].index("cross_entropy_backward") :]
+    assert "sum" in {i.name for i in after} and {i.phase for i in after} == {"backward"}
+    assert {i.module for i in after} == {"0", "1"}
+
+
 def test_phases_and_modules_of_fused_loops():
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 

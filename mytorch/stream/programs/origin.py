@@ -42,7 +42,11 @@ class Origins(Recorder):
         while running is not None and running.parent is not None:
             running = running.parent
         if running is None:
-            return instruction if _state.backward_pass is None else replace(instruction, origin=BACKWARD)
+            if _state.backward_pass is None:
+                return instruction
+            running = self._thread.last  # the vjp whose gradients are summed to the shapes of the inputs
+            if running is None or running.phase != BACKWARD:
+                return replace(instruction, origin=BACKWARD)
         phase = f"{BACKWARD} " if running.phase == BACKWARD else ""
         return replace(instruction, origin=f"{phase}{running.module}".strip())
 
