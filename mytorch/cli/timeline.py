@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"{options.output}: {count} operations, {shown}, {len(line.arrows)} arrows")
     for rank, lane in sorted(line.bars):
         print(f"  rank {rank} {lane:<13} {line.idle(rank, lane):5.1%} idle")
-    for i in [bar.instruction for bars in line.bars.values() for bar in bars if bar.is_open]:
-        print(f"  rank {i.rank} #{i.number} {i.name} never ended")
+    for bar in [bar for bars in line.bars.values() for bar in bars if bar.is_hatched]:
+        i = bar.instruction
+        print(f"  rank {i.rank} #{i.number} {i.name} {'never ended' if bar.is_open else 'failed'}")
     return 0

@@ -112,13 +112,19 @@ class ProcessGroup:
             instruction = stream.begin_collective(op, raw, self.name, seq, site, peers)
         check = watch = None
         on_cpu = isinstance(raw, np.ndarray)
-        if self.checker is not None and peers is None:
-            device = "cpu" if on_cpu else "cuda"
-            description = f"{op}({shape if same_shape else 'any shape'}, {dtype}, {device}{detail})"
-            check = self.checker.start(description, seq, site)
-        elif self.checker is not None:
-            watch = PeerWatch(self.checker, peers)
-        request, spin = self._start(record, raw, start), spin_seconds(raw.nbytes)
+        try:
+            if self.checker is not None and peers is None:
+                device = "cpu" if on_cpu else "cuda"
+                description = f"{op}({shape if same_shape else 'any shape'}, {dtype}, {device}{detail})"
+                check = self.checker.start(description, seq, site)
+            elif self.checker is not None:
+                watch = PeerWatch(self.checker, peers)
+            request, spin = self._start(record, raw, start), spin_seconds(raw.nbytes)
+        except BaseException:
+            self.recorder.end(record, flight_recorder.FAILED)
+            if instruction is not None:
+                instruction.end(failed=True)
+            raise
         work = Work(self, record, check, request, store, watch, timeout, on_cpu, spin, instruction)
         self._in_flight.append(work)
         return work
@@ -128,9 +134,6 @@ class ProcessGroup:
         self._starting, self._starting_seconds = record, 0.0
         try:
             return start(self.backend_of(raw))
-        except BaseException:
-            self.recorder.end(record, flight_recorder.FAILED)
-            raise
         finally:
             self._starting = None
 

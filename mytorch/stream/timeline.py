@@ -28,6 +28,7 @@ class Bar:
     row, rows: its row among those of operations that overlap with it, and how many there are.
     height: from 0.3 to 1: a tenth of the most bytes is 0.175 less than 1.
     is_open: it never ended: the operation that hangs.
+    is_hatched: it never ended, or it failed.
     """
 
     instruction: Instruction
@@ -39,10 +40,15 @@ class Bar:
     is_open: bool = False
 
     @property
+    def is_hatched(self) -> bool:
+        return self.is_open or self.instruction.failed
+
+    @property
     def text(self) -> str:
         """What a reader wants to know of it, in a few lines."""
         i = self.instruction
         duration = "never ended" if self.is_open else f"{1e3 * (self.end - self.start):.3f} ms"
+        duration = f"failed after {duration}" if i.failed else duration
         lines = [f"{i.name}  ({duration})", f"{i.phase}, {i.kind}, rank {i.rank}", i.module]
         lines += [f"{name} = {value}" for name, value in i.named.items() if value is not None]
         lines += [f"result = {operand}" for operand in i.outputs]

@@ -81,8 +81,8 @@ def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middle
     """Draws bars as one collection, or two: an artist for each of many thousands takes minutes."""
     from matplotlib.collections import PolyCollection
 
-    for is_open in (False, True):
-        shown, corners = [bar for bar in bars if bar.is_open is is_open], []
+    for is_hatched in (False, True):
+        shown, corners = [bar for bar in bars if bar.is_hatched is is_hatched], []
         for bar in shown:
             row = _LANE / bar.rows
             height = 0.94 * row * bar.height
@@ -95,7 +95,7 @@ def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middle
         colours = [COLOURS[bar.instruction.kind] for bar in shown]
         axes.add_collection(
             PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edges, zorder=3,
-                           hatch="///" if is_open else None), autolim=False,
+                           hatch="///" if is_hatched else None), autolim=False,
         )  # fmt: skip
 
 

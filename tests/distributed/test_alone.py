@@ -11,6 +11,7 @@ import pytest
 import mytorch
 import mytorch.distributed as dist
 from mytorch.distributed import consistency, environment, error_report, flight_recorder, polling
+from mytorch.stream import record
 
 from .launched import ROOT
 
@@ -220,16 +221,23 @@ def test_an_operation_is_recorded_with_the_users_line(tmp_path, monkeypatch):
     assert last.begin <= last.end <= time.time()
 
 
-def test_a_failed_backend_is_an_error_of_the_operation():
+def test_a_failed_backend_is_an_error_of_the_operation(monkeypatch):
+    """Also in the recording, whether it fails later or at its start."""
     dist.init_process_group()
-    work = dist.all_reduce(np.ones(2), async_op=True)
 
-    def broken():
+    def broken(*args):
         raise OSError("the line is cut")
 
-    work._request.test = broken
-    with pytest.raises(dist.DistError, match=r"rank 0: all_reduce\(\(2,\), float64\) #1 .*OSError: the line"):
-        work.wait()
+    error = r"rank 0: all_reduce\(\(2,\), float64\) #1 .*OSError: the line"
+    with record() as instructions:
+        work = dist.all_reduce(np.ones(2), async_op=True)
+        work._request.test = broken
+        with pytest.raises(dist.DistError, match=error):
+            work.wait()
+        monkeypatch.setattr(type(dist.group.WORLD.backend_of(np.ones(2))), "all_reduce", broken)
+        with pytest.raises(OSError, match="the line"):
+            dist.all_reduce(np.ones(2))
+    assert [(i.name, i.failed) for i in instructions] == [("all_reduce", True)] * 2
     assert not work.is_success() and isinstance(work.exception(), dist.DistError)
     assert error_report.kind_of(work.exception()) == "connection"
 

@@ -115,15 +115,18 @@ def test_a_title_is_no_formula(tmp_path):
     assert r"cost $5 and \frac{ $" in (tmp_path / "t.svg").read_text()  # in a comment before the glyphs
 
 
-def test_what_hangs_is_named(tmp_path, capsys):
+def test_what_hangs_or_fails_is_named(tmp_path, capsys):
     writer = LogWriter(tmp_path / "ops.log")
     for i in two_ranks()[:4]:
         writer.begin(i)
+        i.failed = i.name == "matmul"
         if i.name != "all_reduce":
             writer.end(i)
     assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == ["  rank 0 #3 all_reduce never ended", "  rank 0 #4 all_reduce never ended"]
+    named = ["#1 matmul failed", "#3 all_reduce never ended", "#4 all_reduce never ended"]
+    assert sorted(line.removeprefix("  rank 0 ") for line in lines[-3:]) == named
+    assert "matmul  (failed after 4000.000 ms)" in (tmp_path / "t.html").read_text()
 
 
 @pytest.fixture
