@@ -12,6 +12,8 @@ from collections.abc import Callable
 from multiprocessing import *  # noqa: F403
 from typing import Any
 
+from .stream.log import path_for_ranks, start_in_rank
+
 __all__ = [
     *multiprocessing.__all__, "ProcessContext", "ProcessExitedException", "ProcessRaisedException",
     "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes",
@@ -44,7 +46,8 @@ def spawn(
     processes, errors = [], []
     for i in range(nprocs):
         reader, writer = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(fn, i, args, writer), daemon=daemon)
+        log = path_for_ranks(), i, nprocs
+        process = context.Process(target=_run, args=(fn, i, args, writer, log), daemon=daemon)
         process.start()
         writer.close()
         processes.append(process)
@@ -101,7 +104,8 @@ class ProcessContext:
         raise ProcessRaisedException(f"-- Process {i} terminated with the following error:\n{text}")
 
 
-def _run(fn: Callable, i: int, args: tuple, errors: Any) -> None:
+def _run(fn: Callable, i: int, args: tuple, errors: Any, log: tuple[str, int, int]) -> None:
+    start_in_rank(*log)
     try:
         fn(i, *args)
     except Exception:

@@ -13,6 +13,7 @@ from unittest import mock
 
 from ..distributed.environment import started_size
 from ..serialization import save
+from ..stream.log import VARIABLE, path_for_ranks
 from .notebook_source import MAIN, source_of
 
 
@@ -53,6 +54,8 @@ def notebook_launcher(
         save({**call, "path": sys.path, "args": list(args)}, file)
         command = [sys.executable, "-m", "mytorch.distributed.launch", "-n", str(num_processes)]
         command += [*(["--cpu"] if use_cpu else []), "-m", "mytorch.accelerate.call_function", str(file)]
+        if log := path_for_ranks():  # of this process, which has written to it and removed the variable
+            environment[VARIABLE] = log
         code = _run(command, {**os.environ, **environment})
     if code:
         raise RuntimeError(f"notebook_launcher(): {function.__qualname__} failed with exit code {code}")

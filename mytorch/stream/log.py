@@ -8,8 +8,8 @@ The instruction log: a line for the beginning and one for the end of each operat
 
 The first is in the file before the operation runs: after a hang or a `kill -9` the last line is the operation
 that hangs. `%3` is an array, by its number. Several ranks write a file each, `ops.rank0.log` and so on, which
-`read_log` merges by time. On a GPU the lines are of launches, and a hang shows where the program waits
-for the device.
+`read_log` merges by time; after the first restart of a job they are `ops.restart1.rank0.log` and so on. On a
+GPU the lines are of launches, and a hang shows where the program waits for the device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .instruction import Instruction, Operand, text_of
 from .recorder import Sink, rank_of_process
 from .recording import start
 
-VARIABLE = "MYTORCH_INSTRUCTION_LOG"
+VARIABLE, _RESTARTS = "MYTORCH_INSTRUCTION_LOG", "MYTORCH_RESTART_COUNT"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _KEPT = 4096  # texts of operands
 _APART = 600.0  # seconds in which all ranks of a run begin
@@ -48,6 +48,8 @@ class LogWriter(Sink):
     Args:
         path: of the file; with several ranks, the rank is put before its suffix.
         with_site: lines of the user's program, too.
+        ranks: the rank, and how many there are, of a process that `spawn` started; by default those that the
+            launcher gave.
 
     Attributes:
         path: of the file of this rank.
@@ -55,11 +57,13 @@ class LogWriter(Sink):
 
     wants_events = False
 
-    def __init__(self, path: str | os.PathLike, with_site: bool = False):
+    def __init__(
+        self, path: str | os.PathLike, with_site: bool = False, ranks: tuple[int, int] | None = None
+    ):  # fmt: skip
         self.wants_site = with_site
-        self.rank, self.world_size = rank_of_process(), world_size()
+        self.rank, self.world_size = ranks or (rank_of_process(), world_size())
         path = Path(path).absolute()  # as of now: the program may go to another folder before its first line
-        self.path = path_of_rank(path, self.rank) if self.world_size > 1 else path
+        self.path = path_of_rank(path, self.rank) if ranks or self.world_size > 1 else path
         self._file: int | None = None
         self._zero = time.perf_counter()
         self._texts: dict[int, str] = {}
@@ -104,14 +108,37 @@ class LogWriter(Sink):
         return self._file
 
 
+_named = ""  # the log that the variable named when this process began
+
+
 def start_from_environment() -> None:
     """Starts the log that MYTORCH_INSTRUCTION_LOG names; not in a DataLoader's worker."""
+    global _named
     processes = sys.modules.get("multiprocessing")
     if os.environ[VARIABLE] and (processes is None or processes.parent_process() is None):
-        writer = LogWriter(os.environ[VARIABLE])
+        _named = os.path.abspath(os.environ[VARIABLE])
+        writer = LogWriter(_of_attempt(_named))
         if reason := _why_not(writer.path):
             raise SystemExit(f"{VARIABLE}: there can be no log {writer.path}: {reason}")
         start(writer)
+
+
+def path_for_ranks() -> str:
+    """Returns the log for the ranks that this process starts; "" without one, and in a rank itself."""
+    return _named if world_size() == 1 else ""
+
+
+def start_in_rank(path: str, rank: int, size: int) -> None:
+    """Starts the log of one of the processes that `spawn` started; `path` is what its parent's
+    `path_for_ranks` returned."""
+    if path:
+        start(LogWriter(path, ranks=(rank, size)))
+
+
+def _of_attempt(path: str) -> Path:
+    """Returns the path of a job that was restarted: the log of what failed before is kept."""
+    count = os.environ.get(_RESTARTS, "0")
+    return Path(path) if count == "0" else _with(path, f"restart{count}")
 
 
 def _why_not(path: Path) -> str:
@@ -131,8 +158,12 @@ def _readable(name: str) -> str:
 
 def path_of_rank(path: str | os.PathLike, rank: int) -> Path:
     """Returns the file of a rank: `ops.rank1.log` for `ops.log`."""
+    return _with(path, f"rank{rank}")
+
+
+def _with(path: str | os.PathLike, part: str) -> Path:
     path = Path(path)
-    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    return path.with_name(f"{path.stem}.{part}{path.suffix}")
 
 
 def read_log(path: str | os.PathLike) -> list[Instruction]:
@@ -150,8 +181,8 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
     """
     path = Path(path)
     paths = sorted(path.parent.glob(f"{glob.escape(path.stem)}.rank*{path.suffix}"))
-    if path.exists() and all(path.stat().st_mtime >= p.stat().st_mtime for p in paths):
-        paths = [path]  # else it is of an earlier run, with one rank
+    if path.exists() and all(_time_of(path) >= _time_of(p) for p in paths):
+        paths = [path]  # else it is of an earlier run, or of the process that started the ranks
     if not paths:
         raise FileNotFoundError(f"{path}: no such log, and no {path_of_rank(path, 0).name} of its ranks")
     logs = {file: found for file in paths if (found := _read_file(file))}
@@ -181,10 +212,8 @@ def _seconds(i: Instruction) -> float:
 
 def _read_file(path: Path) -> list[Instruction]:
     """Returns the instructions of one rank; [] for a file that an earlier run with more ranks left."""
+    header = _header_of(path)
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    header = _FACTS.fullmatch(lines[0])
-    if header is None:
-        raise ValueError(f"{path} is no instruction log: its first line isn't '{_HEADER}: rank=… time=…'")
     lines = lines if lines[-1] else lines[:-1]
     zero, found, running = float(header["time"]), [], {}
     first = path_of_rank(re.sub(r"\.rank\d+(?=\.|$)", "", str(path)), 0)
@@ -245,15 +274,18 @@ def world_size() -> int:
 
 
 def _world_of(path: Path) -> int:
-    found = re.search(r"world=(\d+)", _first_line(path))
+    found = re.search(r"world=(\d+)", _header_of(path)[0])
     return int(found[1]) if found else 1
 
 
 def _time_of(path: Path) -> float:
     """Returns when the process of a log began, in seconds since 1970."""
-    return float(_first_line(path).rpartition("time=")[2])
+    return float(_header_of(path)["time"])
 
 
-def _first_line(path: Path) -> str:
+def _header_of(path: Path) -> re.Match:
     with open(path, encoding="utf-8", errors="replace") as file:
-        return file.readline()
+        header = _FACTS.fullmatch(file.readline().rstrip("\n"))
+    if header is None:
+        raise ValueError(f"{path} is no instruction log: its first line isn't '{_HEADER}: rank=… time=…'")
+    return header

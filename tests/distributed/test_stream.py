@@ -8,7 +8,7 @@ from mytorch.cli import main
 from mytorch.stream.log import read_log
 from mytorch.stream.page import read_pages
 from mytorch.stream.timeline import make_timeline
-from tests.distributed.launched import finish, needs_mpi, start, wait_for
+from tests.distributed.launched import finish, needs_mpi, start, surroundings, wait_for
 
 PROGRAM = """
 import pathlib, sys
@@ -55,6 +55,29 @@ def test_a_job_of_two_ranks_is_logged_watched_and_traced(tmp_path, capsys):
     command = [sys.executable, "-m", "mytorch.cli", "timeline", str(log), "--output", str(page)]
     subprocess.run(command, check=True, capture_output=True)
     assert json.loads(page.read_text().split("const data = ")[1].split(";\n")[0])["ranks"] == [0, 1]
+
+
+NOTEBOOK = """
+import mytorch
+from mytorch.accelerate import notebook_launcher
+def train():
+    mytorch.distributed.init_process_group()
+    mytorch.distributed.all_reduce(mytorch.ones(2))
+if __name__ == "__main__":
+    mytorch.ones(3).exp()
+    notebook_launcher(train, num_processes=2, use_cpu=True)
+    mytorch.ones(3).exp()
+"""
+
+
+@needs_mpi
+def test_the_ranks_of_a_notebook_are_logged(tmp_path):
+    script, log = tmp_path / "train.py", tmp_path / "ops.log"
+    script.write_text(NOTEBOOK)
+    environment = surroundings(MYTORCH_INSTRUCTION_LOG=str(log))
+    subprocess.run([sys.executable, script], check=True, env=environment)
+    assert sorted((i.rank, i.name) for i in read_log(log)) == [(0, "all_reduce"), (1, "all_reduce")]
+    assert "exp" in log.read_text()
 
 
 def ranks(process):

@@ -238,6 +238,39 @@ def test_a_rank_that_wrote_no_log_does_not_show_an_earlier_run(
     assert capsys.readouterr().err == said
 
 
+def test_a_restarted_job_keeps_the_log_of_what_failed(tmp_path):
+    for restarts, op in enumerate(("exp", "sin", "cos")):
+        code = f"import mytorch; mytorch.ones(2).{op}()"
+        assert program(code, tmp_path / "ops.log", MYTORCH_RESTART_COUNT=str(restarts)).wait() == 0
+    found = {path.name: [i.name for i in read_log(path)] for path in tmp_path.iterdir()}
+    assert found == {"ops.log": ["exp"], "ops.restart1.log": ["sin"], "ops.restart2.log": ["cos"]}
+
+
+SPAWNING = """
+import sys, mytorch
+def rank(i):
+    mytorch.ones(2 + i).exp()
+if __name__ == "__main__":
+    mytorch.ones(2).sin()
+    mytorch.multiprocessing.spawn(rank, nprocs=2, start_method=sys.argv[1])
+    mytorch.ones(2).cos()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_processes_that_spawn_starts_are_ranks_with_a_log(tmp_path, method, monkeypatch):
+    script, log = tmp_path / "train.py", tmp_path / "ops.log"
+    script.write_text(SPAWNING)
+    monkeypatch.setenv("MYTORCH_INSTRUCTION_LOG", str(log))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    subprocess.run([sys.executable, script, method], check=True)
+    assert sorted((i.rank, i.name, i.inputs[0].shape) for i in read_log(log)) == [
+        (0, "exp", (2,)), (1, "exp", (3,))
+    ]  # fmt: skip
+    own = log.read_text()
+    assert " sin " in own and " cos " in own and " exp " not in own
+
+
 def test_only_the_process_that_computes_writes(tmp_path):
     """Neither one that imports mytorch, nor a child, nor a forked process."""
     code = """
