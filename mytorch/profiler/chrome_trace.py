@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,22 +26,23 @@ def trace_events(
 ) -> list[dict[str, object]]:
     """Returns the events of a trace: one rank a process, in it lanes for data, communication and threads.
 
-    Complete events ("X") for instructions, with arrows ("s", "f") from an op to its vjp; a counter ("C") for
-    the memory in use. Times are microseconds since `zero`.
+    Complete events ("X") for instructions, or a beginning ("B") for one that never ended, with arrows ("s",
+    "f") from an op to its vjp; a counter ("C") for the memory in use. Times are microseconds since `zero`.
     """
     found, threads, lanes, in_flight, ranks, gpu_end = [], {}, {}, {}, set(), {}
     for i in instructions:
         ranks.add(i.rank)
         lane = _LANES.get(i.phase) if i.parent is None else None
         if lane == _LANES[COMMUNICATION]:  # several at once: each in a lane of its own
-            end = 1e6 * (i.start + (i.duration or 0.0))
-            lane = next(n for n in itertools.count(lane) if in_flight.get((i.rank, n), 0.0) <= 1e6 * i.start)
-            in_flight[i.rank, lane] = end
+            lane = next(n for n in itertools.count(lane) if in_flight.get((i.rank, n), 0.0) <= i.start)
+            in_flight[i.rank, lane] = _end(i)
             lanes[i.rank, lane] = "communication"
-        elif lane is not None:
+        elif lane is not None and in_flight.get((i.rank, lane), 0.0) <= i.start:
+            in_flight[i.rank, lane] = _end(i)
             lanes[i.rank, lane] = "data"
-        else:
-            lane = threads.setdefault((i.rank, i.thread), _FIRST_THREAD + len(threads))
+        else:  # also a loader of one thread while one of another loads
+            number = sum(rank == i.rank for rank, _ in threads)
+            lane = threads.setdefault((i.rank, i.thread), _FIRST_THREAD + number)
         found.append(_complete(i, i.rank, lane, zero))
         if i.origin is not None and i.origin.start >= zero:
             found += _arrow(i, threads.get((i.rank, i.origin.thread), lane), lane, zero)
@@ -59,15 +61,21 @@ def trace_events(
     return found + ([] if memory is None else _counters(memory, zero, min(ranks, default=0)))
 
 
+def _end(i: Instruction) -> float:
+    return math.inf if i.duration is None else i.start + i.duration
+
+
 def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, object]:
     arguments = {name: text_of(value) for name, value in i.named.items() if value is not None}
     facts = {
         "number": i.number, "phase": i.phase, "module": i.module, "bytes": i.nbytes,
         "result": ", ".join(map(str, i.outputs)), "at": i.site,
+        "failed": i.failed,
     }  # fmt: skip
+    length = {"ph": "B"} if i.duration is None else {"ph": "X", "dur": round(1e6 * i.duration, 3)}
     return {
-        "ph": "X", "name": i.name, "cat": i.kind, "pid": pid, "tid": tid,
-        "ts": round(1e6 * (i.start - zero), 3), "dur": round(1e6 * (i.duration or 0.0), 3),
+        **length, "name": i.name, "cat": i.kind, "pid": pid, "tid": tid,
+        "ts": round(1e6 * (i.start - zero), 3),
         "args": {**arguments, **{k: v for k, v in facts.items() if v}},
     }  # fmt: skip
 

@@ -9,12 +9,14 @@ The instruction log: a line for the beginning and one for the end of each operat
 The first is in the file before the operation runs: after a hang or a `kill -9` the last line is the operation
 that hangs. `%3` is an array, by its number. Several ranks write a file each, `ops.rank0.log` and so on, which
 `read_log` merges by time; after the first restart of a job they are `ops.restart1.rank0.log` and so on. On a
-GPU the lines are of launches, and a hang shows where the program waits for the device.
+GPU the lines are of launches, and a hang shows where the program waits for the device. `rank 0 thread 1` is
+another thread than the first that computed.
 """
 
 from __future__ import annotations
 
 import glob
+import itertools
 import math
 import os
 import re
@@ -36,7 +38,8 @@ _PAUSE = 10.0  # seconds after the end of a log in which another rank may begin:
 _HEADER = "# mytorch instruction log"
 _FACTS = re.compile(rf"{_HEADER}: rank=(?P<rank>\d+) .*time=(?P<time>[\d.]+)")
 _LINE = re.compile(
-    r"\[ *(?P<time>[\d.]+)\] (?P<event>START|END|FAILED) *\| rank (?P<rank>\d+) \| (?P<phase>\w+) *"
+    r"\[ *(?P<time>[\d.]+)\] (?P<event>START|END|FAILED) *\| rank (?P<rank>\d+)(?: thread (?P<thread>\d+))?"
+    r" \| (?P<phase>\w+) *"
     r"\| #(?P<number>\d+) (?P<name>.*?) \| (?P<values>.*?) \| (?P<last>[^|]*?)(?: \| at (?P<site>.*))?"
 )
 _OPERAND = re.compile(r"%(\d+):(\w+)\[([\d,]*)\](?:@([\w:]+))?")
@@ -67,6 +70,8 @@ class LogWriter(Sink):
         self._file: int | None = None
         self._zero = time.perf_counter()
         self._texts: dict[int, str] = {}
+        self._threads: dict[int, str] = {}
+        self._count = itertools.count()
 
     def begin(self, i: Instruction) -> None:
         text, given = self._text, i.named
@@ -82,7 +87,11 @@ class LogWriter(Sink):
     def _write(self, event: str, i: Instruction, rest: str) -> None:
         now = time.perf_counter() - self._zero
         name = f"#{i.number} {_readable(i.name)}"
-        line = f"[{now:10.6f}] {event}| rank {self.rank} | {i.phase:<13} | {name} | {rest}"
+        thread = self._threads.get(i.thread)
+        if thread is None:
+            number = next(self._count)
+            thread = self._threads[i.thread] = f" thread {number}" if number else ""
+        line = f"[{now:10.6f}] {event}| rank {self.rank}{thread} | {i.phase:<13} | {name} | {rest}"
         os.write(self._open() if self._file is None else self._file, line.encode())
 
     def _text(self, value: object) -> str:
@@ -243,7 +252,7 @@ def _started(match: re.Match, zero: float) -> Instruction:
     i = Instruction(
         int(match["number"]), match["name"], match["phase"], module,
         None if is_block else tuple(k for k, _ in pairs),
-        tuple(v for _, v in pairs), {}, None, int(match["rank"]), 0,
+        tuple(v for _, v in pairs), {}, None, int(match["rank"]), int(match["thread"] or 0),
     )  # fmt: skip
     i.start, i.site = zero + float(match["time"]), match["site"] or ""
     return i

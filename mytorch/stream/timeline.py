@@ -1,16 +1,17 @@
-"""The timeline of a log: a band a rank, in it lanes for compute, communication and data; idle time."""
+"""The timeline of a log: a band a rank, in it lanes for compute, communication, data …; idle time."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .instruction import BACKWARD, COMMUNICATION, DATA, FORWARD, OPTIMIZER, Instruction
 
-COMPUTE = "compute"
-LANES = (COMPUTE, COMMUNICATION, DATA)
+COMPUTE, THREADS = "compute", "threads"  # that which begins most operations, and all others
+LANES = (COMPUTE, THREADS, COMMUNICATION, DATA)
 COLOURS = {
     "product": "#3b6fb6", "attention": "#7a4fa3", "convolution": "#1f8a8a", "normalization": "#e0a030",
     "elementwise": "#6aa84f", "reduction": "#a3c45a", "loss": "#c0392b", "embedding": "#b5651d",
@@ -29,6 +30,7 @@ class Bar:
     height: from 0.3 to 1: a tenth of the most bytes is 0.175 less than 1.
     is_open: it never ended: the operation that hangs.
     is_hatched: it never ended, or it failed.
+    thread: in which it ran: 0, or from 1 that of the lane "threads".
     """
 
     instruction: Instruction
@@ -38,6 +40,7 @@ class Bar:
     rows: int = 1
     height: float = 1.0
     is_open: bool = False
+    thread: int = 0
 
     @property
     def is_hatched(self) -> bool:
@@ -49,7 +52,8 @@ class Bar:
         i = self.instruction
         duration = "never ended" if self.is_open else f"{1e3 * (self.end - self.start):.3f} ms"
         duration = f"failed after {duration}" if i.failed else duration
-        lines = [f"{i.name}  ({duration})", f"{i.phase}, {i.kind}, rank {i.rank}", i.module]
+        thread = f", thread {self.thread}" if self.thread else ""
+        lines = [f"{i.name}  ({duration})", f"{i.phase}, {i.kind}, rank {i.rank}{thread}", i.module]
         lines += [f"{name} = {value}" for name, value in i.named.items() if value is not None]
         lines += [f"result = {operand}" for operand in i.outputs]
         return "\n".join(filter(None, lines))
@@ -105,11 +109,6 @@ class Timeline:
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def lane_of(instruction: Instruction) -> str:
-    """Returns the lane of an instruction: one of LANES."""
-    return instruction.phase if instruction.phase in (COMMUNICATION, DATA) else COMPUTE
-
-
 def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: float = math.inf) -> Timeline:
     """Returns the timeline of instructions, as `read_log` returns them.
 
@@ -119,11 +118,11 @@ def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: 
     Raises:
         ValueError: no instruction in this part.
     """
-    listed = sorted((i for i in instructions if i.kind != "annotation"), key=lambda i: i.start)
-    first = listed[0].start if listed else 0.0
-    last = _last(listed)
+    everything = sorted((i for i in instructions if i.kind != "annotation"), key=lambda i: i.start)
+    first = everything[0].start if everything else 0.0
+    last = _last(everything)
     listed = [
-        i for i in listed
+        i for i in everything
         if i.start - first < end and (last if i.duration is None else i.start + i.duration) - first > start
     ]  # fmt: skip
     if not listed:
@@ -131,11 +130,14 @@ def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: 
     begin, stop = max(start, listed[0].start - first), min(last - first, end)
     line = Timeline(seconds=stop - begin, begin=begin, first=first)
     most = max(1, *(i.nbytes for i in listed))
+    threads = _threads(everything)
     for i in listed:
         ended = last if i.duration is None else i.start + i.duration
         bar = Bar(i, max(begin, i.start - first), min(ended - first, stop), is_open=i.duration is None)
         bar.height = 0.3 + 0.7 * max(0.0, 1 + math.log10(max(1, i.nbytes) / most) / 4)
-        line.bars.setdefault((i.rank, lane_of(i)), []).append(bar)
+        bar.thread = threads[i.rank, i.thread]
+        lane = i.phase if i.phase in (COMMUNICATION, DATA) else THREADS if bar.thread else COMPUTE
+        line.bars.setdefault((i.rank, lane), []).append(bar)
     for key, bars in line.bars.items():
         line.bars[key] = _rows(bars if key[1] == COMMUNICATION else _outer(bars))
     for rank in line.ranks:
@@ -153,11 +155,21 @@ def _last(instructions: list[Instruction]) -> float:
     return max(last, max(hanging) + max(_OPEN * (last - instructions[0].start), _LEAST))
 
 
+def _threads(instructions: list[Instruction]) -> dict[tuple[int, int], int]:
+    """Returns a number for each rank and thread: 0 for that which begins most operations of the rank."""
+    counts = Counter((i.rank, i.thread) for i in instructions)
+    numbers: dict[int, Iterator[int]] = defaultdict(itertools.count)
+    return {(rank, thread): next(numbers[rank]) for (rank, thread), _ in counts.most_common()}
+
+
 def _outer(bars: list[Bar]) -> list[Bar]:
-    """Returns the bars that lie in no other: an operation may call others."""
+    """Returns the bars that lie in no other of their thread: an operation may call others."""
     found: list[Bar] = []
+    last: dict[int, list[Bar]] = defaultdict(list)
     for bar in bars:
-        if not any(o.start <= bar.start and bar.end <= o.end for o in found[-8:]):
+        before = last[bar.thread]
+        if not any(o.start <= bar.start and bar.end <= o.end for o in before[-8:]):
+            before.append(bar)
             found.append(bar)
     return found
 

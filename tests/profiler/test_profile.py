@@ -250,6 +250,7 @@ def test_a_gpu_is_timed_by_events(fake_cuda, tmp_path, gpu):
 NUMBER = (int, float)
 FIELDS = {  # https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
     "X": {"name": str, "cat": str, "ts": NUMBER, "dur": NUMBER, "pid": int, "tid": int, "args": dict},
+    "B": {"name": str, "cat": str, "ts": NUMBER, "pid": int, "tid": int, "args": dict},
     "M": {"name": str, "pid": int, "args": dict},
     "C": {"name": str, "ts": NUMBER, "pid": int, "args": dict},
     "s": {"name": str, "cat": str, "id": int, "ts": NUMBER, "pid": int, "tid": int},

@@ -3,15 +3,17 @@
 import itertools
 import json
 import re
+import threading
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 
+import mytorch
 from mytorch.cli import main
-from mytorch.stream import Instruction, Operand
+from mytorch.stream import Instruction, Operand, start, stop
 from mytorch.stream.instruction import KINDS
-from mytorch.stream.log import LogWriter
+from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.timeline import COLOURS, make_timeline
 from mytorch.stream.timeline_picture import draw_timeline
 from tests.profiler.test_profile import check_trace
@@ -50,6 +52,38 @@ def test_lanes_and_idle_time():
     assert [(b.row, b.rows) for b in line.bars[0, "communication"]] == [(0, 2), (1, 2)]
     assert line.phases[0] == [("forward", 0.0, 4.0), ("optimizer", 9.0, 10.0)]
     assert line.bars[0, "compute"][0].height == 1.0 > line.bars[0, "compute"][1].height > 0.3
+
+
+def test_other_threads_have_a_lane(tmp_path, capsys):
+    """They aren't lost where they run while the first thread does, in a log and in a trace of it."""
+    writer = LogWriter(tmp_path / "ops.log")
+
+    def work(count):
+        for _ in range(count):
+            mytorch.ones(2).exp()
+
+    @mytorch.core.op.op
+    def outer(x):
+        threads = [threading.Thread(target=work, args=(1,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return x + 1, None
+
+    start(writer)
+    work(4)
+    outer(mytorch.ones(3))
+    stop(writer)
+    line = make_timeline(read_log(writer.path))
+    assert [b.instruction.name for b in line.bars[0, "compute"]] == ["exp"] * 4 + ["outer"]
+    others = line.bars[0, "threads"]
+    assert [b.instruction.name for b in others] == ["exp"] * 2
+    assert ", thread 1" in others[0].text and "thread" not in line.bars[0, "compute"][0].text
+    assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.json")]) == 0
+    assert "rank 0 threads" in capsys.readouterr().out
+    names = [e["args"]["name"] for e in check_trace(tmp_path / "t.json") if e["name"] == "thread_name"]
+    assert "thread 1" in names
 
 
 def test_arrows_lead_from_the_rank_that_came_last():
@@ -127,6 +161,12 @@ def test_what_hangs_or_fails_is_named(tmp_path, capsys):
     named = ["#1 matmul failed", "#3 all_reduce never ended", "#4 all_reduce never ended"]
     assert sorted(line.removeprefix("  rank 0 ") for line in lines[-3:]) == named
     assert "matmul  (failed after 4000.000 ms)" in (tmp_path / "t.html").read_text()
+    assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.json")]) == 0
+    events = [e for e in check_trace(tmp_path / "t.json") if e["ph"] in "BX"]
+    assert [(e["name"], e["ph"]) for e in events] == [
+        ("matmul", "X"), ("all_reduce", "B"), ("all_reduce", "B")
+    ]  # fmt: skip
+    assert events[0]["args"]["failed"] and len({e["tid"] for e in events}) == 3
 
 
 @pytest.fixture
