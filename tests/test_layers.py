@@ -20,7 +20,7 @@ LAYERS = [
     ("func", "distributions", "jit", "hub", "foreach", "accelerator"),
     ("optim",),
     ("serialization", "tokenizers", "utils"),
-    ("stream", "profiler", "debug", "utils/flop_counter"),
+    ("stream", "profiler", "debug", "utils/flop_counter", "autograd/profiler"),
     ("stream/compiled", "compiler"),
     ("distributed", "multiprocessing"),
     ("models",),

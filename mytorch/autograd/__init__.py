@@ -1,5 +1,8 @@
 """Automatic differentiation for users: what is built on the ops and on the engine in `core`."""
 
+import importlib
+from types import ModuleType
+
 from ..core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from . import functional
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
@@ -14,3 +17,9 @@ __all__ = [
     "gradgradcheck", "inference_mode", "is_anomaly_enabled", "is_grad_enabled", "no_grad",
     "set_detect_anomaly", "set_grad_enabled", "step_through",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name == "profiler":  # here, since it is made of what is built on this package
+        return importlib.import_module(".profiler", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

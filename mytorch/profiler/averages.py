@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from ..autograd.tape import text_of_bytes
+from ..stream.recorder import rank_of_process
+from .chrome_trace import trace_events, write_trace
 from .events import FunctionEvent
+from .texts import TimeTexts, text_of_number, text_of_time
 
 _SUMS = (
     "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total",
@@ -14,19 +19,21 @@ _SUMS = (
 )  # fmt: skip
 
 
-class FunctionEventAvg:
+class FunctionEventAvg(TimeTexts):
     """The sum of the events with one key: see `FunctionEvent` for the attributes.
 
     Attributes:
         key: the name of the operation, or of the module.
         count: the number of events.
         input_shapes, stack: of the events, where they are grouped by them; else of the first.
+        cpu_children, cpu_parent: of the first.
     """
 
     def __init__(self, key: str, first: FunctionEvent):
         self.key, self.count, self.peak_memory = key, 0, 0
         self.input_shapes, self.stack, self.phase, self.module = first.input_shapes, first.stack, "", ""
         self.is_user_annotation = first.is_user_annotation
+        self.cpu_children, self.cpu_parent = first.cpu_children, first.cpu_parent
         for name in _SUMS:
             setattr(self, name, 0)
 
@@ -130,6 +137,35 @@ class EventList(list):
         """The sum over all events, in microseconds."""
         return sum(event.self_cpu_time_total for event in self)
 
+    def export_chrome_trace(self, path: str | os.PathLike) -> None:
+        """Writes the events for Perfetto and chrome://tracing, compressed if the path ends in `.gz`.
+
+        Raises:
+            ValueError: these are averages, which have no beginning.
+        """
+        if any(isinstance(event, FunctionEventAvg) for event in self):
+            raise ValueError("export_chrome_trace(): these are averages; a trace is made of events()")
+        zero = min((e.instruction.start - e.start / 1e6 for e in self), default=0.0)
+        write_trace(path, trace_events((e.instruction for e in self), zero), {"rank": rank_of_process()})
+
+    def export_stacks(self, path: str | os.PathLike, metric: str = "self_cpu_time_total") -> None:
+        """Writes `line operation microseconds` lines, for flame graphs.
+
+        Args:
+            metric: "self_cpu_time_total", or "self_cuda_time_total" for the GPU.
+
+        Raises:
+            ValueError: another metric, or without `with_stack=True`.
+        """
+        with_stack = self._options["with_stack"]
+        if metric not in ("self_cpu_time_total", "self_cuda_time_total") or not with_stack:
+            raise ValueError(
+                "export_stacks() needs with_stack=True, and self_cpu_time_total or self_cuda_time_total as "
+                f"metric, got with_stack={with_stack}, {metric!r}"
+            )
+        lines = [f"{'_'.join(e.stack[0].split())};{e.key} {int(getattr(e, metric))}" for e in self if e.stack]
+        Path(path).write_text("\n".join(lines) + "\n")
+
     def table(
         self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75,
         max_name_column_width: int = 55, max_shapes_column_width: int = 80, header: str | None = None,
@@ -139,7 +175,8 @@ class EventList(list):
 
         Args:
             sort_by: an attribute, largest first: "self_cpu_time_total", "cpu_time_total", "cpu_time",
-                "self_device_time_total", "count", "flops", "bytes", "self_cpu_memory_usage", "peak_memory", …
+                "self_device_time_total", "count", "flops", "bytes", "self_cpu_memory_usage", "peak_memory",
+                "key", …
             row_limit: the number of rows; -1 for all.
             header: a line above.
             time_unit: "us", "ms" or "s" for all times; by default each has its own.
@@ -153,10 +190,9 @@ class EventList(list):
         if top_level_events_only:
             rows = [e for e in rows if not getattr(e, "is_inner", False)]
         if sort_by is not None:
-            attribute = sort_by.replace("cuda", "device")
-            if rows and not isinstance(getattr(rows[0], attribute, None), (int, float)):
+            if rows and not isinstance(getattr(rows[0], sort_by, None), (int, float, str, list)):
                 raise ValueError(f"table(): can't sort by {sort_by!r}")
-            rows.sort(key=lambda e: getattr(e, attribute), reverse=True)
+            rows.sort(key=lambda e: getattr(e, sort_by), reverse=True)
         if row_limit >= 0:
             rows = rows[:row_limit]
         widths = max_name_column_width, max_shapes_column_width, max_src_column_width
@@ -188,11 +224,13 @@ class EventList(list):
             columns["Self CUDA"] = lambda e: text_of_time(e.self_device_time_total, unit)
             columns["Self CUDA %"] = lambda e: _percent(e.self_device_time_total, gpu)
             columns["CUDA total"] = lambda e: text_of_time(e.device_time_total, unit)
+            columns["CUDA time avg"] = lambda e: text_of_time(e.device_time, unit)
         if self._options["with_memory"]:
             columns["CPU Mem"] = lambda e: text_of_bytes(e.cpu_memory_usage)
             columns["Self CPU Mem"] = lambda e: text_of_bytes(e.self_cpu_memory_usage)
             if self._options["with_device"]:
                 columns["CUDA Mem"] = lambda e: text_of_bytes(e.device_memory_usage)
+                columns["Self CUDA Mem"] = lambda e: text_of_bytes(e.self_device_memory_usage)
             columns["Peak Mem"] = lambda e: text_of_bytes(e.peak_memory)
         columns["# of Calls"] = lambda e: str(e.count)
         if self._options["with_flops"]:
@@ -212,26 +250,6 @@ def _prefixes(path: str) -> list[str]:
     """Returns the module and those that contain it: "h.3.attn", "h.3", "h"."""
     parts = path.split(".")
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)] if " " not in path else [path]
-
-
-def text_of_time(microseconds: float, unit: str | None = None) -> str:
-    """Returns a time with a unit.
-
-    >>> from mytorch.profiler.averages import text_of_time
-    >>> text_of_time(12.5), text_of_time(1500), text_of_time(1500, "s")
-    ('12.500us', '1.500ms', '0.002s')
-    """
-    if unit is None:
-        unit = "s" if microseconds >= 1e6 else "ms" if microseconds >= 1e3 else "us"
-    return f"{microseconds / {'us': 1, 'ms': 1e3, 's': 1e6}[unit]:.3f}{unit}"
-
-
-def text_of_number(number: float) -> str:
-    """Returns a count with a prefix: 1.500 G."""
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
-        if number >= size:
-            return f"{number / size:.3f} {prefix}"
-    return f"{number:.0f}"
 
 
 def _percent(part: float, total: float) -> str:

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import re
 from time import perf_counter
+from typing import NamedTuple
 
 from ..backends.device import RawArray
 from ..stream.flops import flops
 from ..stream.instruction import Instruction
 from ..stream.recorder import Sink
 from .memory import MemoryRecord
+from .texts import TimeTexts
 
 
-class FunctionEvent:
+class Interval(NamedTuple):
+    """A beginning and an end, in microseconds since the beginning of the trace."""
+
+    start: float
+    end: float
+
+    def elapsed_us(self) -> float:
+        """Returns the time between them."""
+        return self.end - self.start
+
+
+class FunctionEvent(TimeTexts):
     """One recorded operation, with the attributes of PyTorch's class of this name; times in microseconds.
 
     Attributes:
-        name, thread, stack, flops, input_shapes, count: as in PyTorch.
+        id, name, thread, stack, flops, input_shapes, count: as in PyTorch.
+        cpu_parent, cpu_children: the event that it ran in, or None, and those that ran in it.
         phase, module, kind: as of its `Instruction`.
-        start, end: since the beginning of the trace.
+        start, end: since the beginning of the trace; time_range holds both.
         cpu_time_total, self_cpu_time_total: with and without the operations within it; cpu_time is the first.
         device_time_total, self_device_time_total: on the GPU, between CUDA events before and after it;
             device_time is the first.
@@ -30,7 +44,9 @@ class FunctionEvent:
     count = 1
 
     def __init__(self, i: Instruction, zero: float, allocated: dict[str, int], peak: int = 0):
-        self.instruction = i
+        self.instruction, self.id = i, i.number
+        self.cpu_parent: FunctionEvent | None = None
+        self.cpu_children: list[FunctionEvent] = []
         self.key = self.name = re.sub(r"^ProfilerStep#\d+$", "ProfilerStep*", i.name)  # one row for all steps
         self.thread, self.phase, self.module, self.kind = i.thread, i.phase, i.module, i.kind
         self.start = 1e6 * (i.start - zero)
@@ -46,6 +62,10 @@ class FunctionEvent:
         self.input_shapes = [list(a.shape) for a in i.inputs]
         self.stack = [i.site] if i.site else []
         self.is_user_annotation, self.is_inner = i.kind == "annotation", i.parent is not None
+
+    @property
+    def time_range(self) -> Interval:
+        return Interval(self.start, self.end)
 
     @property
     def cpu_time(self) -> float:
@@ -98,4 +118,8 @@ class Collector(Sink):
                     outer.self_device_time_total -= inner.device_time_total
                 outer.cpu_memory_usage += inner.cpu_memory_usage
                 outer.device_memory_usage += inner.device_memory_usage
+        for event in found.values():
+            event.cpu_parent = found.get(event.instruction.parent)
+            if event.cpu_parent is not None:
+                event.cpu_parent.cpu_children.append(event)
         return list(found.values())

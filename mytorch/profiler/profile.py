@@ -229,17 +229,7 @@ class profile:  # noqa: N801 - PyTorch's name
         Raises:
             ValueError: another metric, or without `with_stack=True`.
         """
-        if metric not in ("self_cpu_time_total", "self_cuda_time_total") or not self.with_stack:
-            raise ValueError(
-                "export_stacks() needs with_stack=True, and self_cpu_time_total or self_cuda_time_total as "
-                f"metric, got with_stack={self.with_stack}, {metric!r}"
-            )
-        attribute = metric.replace("cuda", "device")
-        lines = [
-            f"{'_'.join(e.stack[0].split())};{e.name} {int(getattr(e, attribute))}"
-            for e in self.events() if e.stack
-        ]  # fmt: skip
-        Path(path).write_text("\n".join(lines) + "\n")
+        self.events().export_stacks(path, metric)
 
     def add_metadata(self, key: str, value: str) -> None:
         """Adds a text to the trace."""

@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import warnings
 
 import numpy as np
@@ -165,6 +166,67 @@ def test_the_table():
     assert [e.count for e in prof.events()[:2]] == [1, 1]
     with pytest.raises(ValueError, match="can't sort by 'colour'"):
         prof.key_averages().table(sort_by="colour")
+
+
+def facts(module):
+    """What users of torch.profiler ask of events and averages, where it doesn't depend on the operations."""
+    with module.profiler.profile(activities=[module.profiler.ProfilerActivity.CPU]) as prof:
+        with module.profiler.record_function("outer"), module.profiler.record_function("b"):
+            pass
+        with module.profiler.record_function("a"):
+            pass
+    outer, inner, a = (event for event in prof.events() if event.name in ("outer", "a", "b"))
+    rows = prof.key_averages()
+    texts = (outer.cpu_time_str, outer.cpu_time_total_str, outer.self_cpu_time_total_str)
+    texts += (rows[0].cpu_time_str, rows[0].cpu_time_total_str, rows[0].self_cpu_time_total_str)
+    assert all(re.fullmatch(r"\d+\.\d{3}(us|ms|s)", text) for text in texts), texts
+    span = outer.time_range
+    assert span.elapsed_us() == pytest.approx(outer.cpu_time_total) and span.start <= inner.time_range.start
+    assert inner.id > outer.id and rows.total_average().self_cpu_time_total == rows.self_cpu_time_total
+    order = [line.split()[0] for line in rows.table(sort_by="key").splitlines()[3:-2]]
+    return [
+        outer.cpu_children == [inner], inner.cpu_parent is outer, (outer.cpu_parent, a.cpu_children),
+        [child.name for child in rows[0].cpu_children], order, outer.device_time_total,
+    ]  # fmt: skip
+
+
+def test_events_have_what_pytorchs_have():
+    assert facts(mytorch) == facts(torch)
+    (event,) = finished().events()
+    assert event.cuda_time == finished().key_averages()[0].self_cuda_time_total == 0.0
+    with pytest.raises(AttributeError, match="FunctionEvent has no attribute 'colour'"):
+        event.colour  # noqa: B018 - it raises
+
+
+def test_the_list_of_events_writes_a_trace(tmp_path):
+    with profile() as prof, record_function("block"):
+        Net()(mytorch.randn(8, 64)).backward()
+    prof.events().export_chrome_trace(tmp_path / "list.json")
+    prof.export_chrome_trace(tmp_path / "profile.json")
+    assert check_trace(tmp_path / "list.json") == check_trace(tmp_path / "profile.json")
+    profiler.EventList().export_chrome_trace(tmp_path / "empty.json")
+    assert check_trace(tmp_path / "empty.json") == []
+    with pytest.raises(ValueError, match="these are averages"):
+        prof.key_averages().export_chrome_trace(tmp_path / "no.json")
+
+
+def test_the_profiler_of_autograd(tmp_path):
+    """PyTorch's older one; both have the names that are used here."""
+    for module in (torch, mytorch):
+        older = module.autograd.profiler
+        with older.profile(record_shapes=True) as prof, older.record_function("block"):
+            module.ones(2).exp()
+        assert prof.function_events[0].name == "block"
+        assert "# of Calls" in prof.table(sort_by="cpu_time_total")
+        assert str(prof).count("block") == 1 and prof.total_average().count == len(prof.function_events)
+        assert prof.self_cpu_time_total == pytest.approx(prof.function_events[0].cpu_time_total)
+        assert "block" in [row.key for row in prof.key_averages(group_by_input_shape=True)]
+        prof.export_chrome_trace(str(tmp_path / f"{module.__name__}.json"))
+    with mytorch.autograd.profiler.profile(enabled=False) as prof:
+        mytorch.ones(2).exp()
+    assert str(prof) == "<profile, which recorded nothing>"
+    with pytest.warns(UserWarning, match="disabling CUDA"):
+        assert mytorch.autograd.profiler.profile(use_cuda=True).activities == {ProfilerActivity.CPU}
 
 
 def test_it_may_be_started_again():
