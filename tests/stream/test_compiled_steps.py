@@ -307,3 +307,31 @@ def test_steps_that_run_eagerly():
     ):
         with pytest.warns(UserWarning, match=reason):
             mytorch.compile(step)(x, y)
+
+
+def test_the_backward_pass_goes_where_gradients_go():
+    total = mytorch.zeros(())
+
+    @mytorch.compile
+    def double(x):
+        unused = x + total  # noqa: F841 - its history is not that of the result
+        return x * 2
+
+    leaf = mytorch.ones(2, requires_grad=True)
+    total = (leaf * leaf).sum()
+    total.backward()  # which frees what its history saved
+    x = mytorch.ones(2, requires_grad=True)
+    double(x).sum().backward()
+    assert x.grad.tolist() == [2, 2] and leaf.grad.tolist() == [2, 2]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_result_of_a_leaf_that_it_makes_needs_gradients(requires_grad):
+    @mytorch.compile
+    def product(x):
+        return (x.detach() * mytorch.ones(2, requires_grad=True)).sum()
+
+    y = product(mytorch.ones(2, requires_grad=requires_grad))
+    assert y.requires_grad
+    y.backward()

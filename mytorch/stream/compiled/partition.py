@@ -79,6 +79,7 @@ class Partition:
         needed = [x for i in later for x in i.inputs()] + [x for x in found if x is not None]
         saved = tuple(dict.fromkeys([x for x in needed if x not in made and x not in whole.constants]))
         self._has_gradient = [x is not None for x in found]
+        self._without = [k for k, x in enumerate(found) if x is None]
         given = *values, *[x.value for x in numbers]
         self.forward = replace(whole, instructions=whole.instructions[:last], outputs=(given, saved))
         self.backward = None
@@ -138,6 +139,9 @@ class Partition:
     def _record(self, tensors: Sequence[object], roots: list[Tensor], saved: tuple) -> None:
         owners = [reference() for reference in self._owners]
         args = [*[x for x in tensors if isinstance(x, Tensor)], *owners]
+        for k in self._without:
+            if args[k].requires_grad:
+                args[k] = args[k].detach()  # the backward pass doesn't go there
         kinds = [(y.shape, y.dtype) for y in roots]  # not the arrays: those may be written to
         backward, has_gradient = self.backward.executable(), self._has_gradient
 
@@ -236,12 +240,14 @@ def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Va
     tracer = traced.tracer
     given = [*[x for x in traced.arguments if isinstance(x, Tensor)], *tracer.owners.values()]
     wanted = [x for x in given if x.requires_grad]
-    if not roots or not wanted:
+    if not roots:
         return [], [None] * len(given)
     incoming = [tracer.fresh(raw_of(y)) for y in roots]
     given_grads = [from_raw(g) for g in incoming]
     grads = iter(grad(roots, wanted, given_grads, allow_unused=True))
     found = [next(grads) if x.requires_grad else None for x in given]
+    if all([g is None for g in found]):
+        raise NotImplementedError("a compiled function can't return what depends on a leaf that it makes")
     copied = {i.outputs[0]: i.args[0] for i in tracer.instructions if i.name == ".copy"}  # the engine copies
     values = [None if g is None else tracer.value(raw_of(g)) for g in found]  # what isn't its own, as always
     return [*map(tracer.value, incoming)], [copied.get(value, value) for value in values]
