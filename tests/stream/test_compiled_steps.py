@@ -335,3 +335,29 @@ def test_a_result_of_a_leaf_that_it_makes_needs_gradients(requires_grad):
     y = product(mytorch.ones(2, requires_grad=requires_grad))
     assert y.requires_grad
     y.backward()
+
+
+def test_what_it_writes_to_an_argument_may_be_saved_for_the_backward_pass():
+    @mytorch.compile
+    def scaled(x, scale):
+        scale.mul_(2)
+        return x * scale
+
+    x, scale = mytorch.ones(2, requires_grad=True), mytorch.ones(2)
+    scaled(x, scale).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    y = scaled(x, scale)
+    scale.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_elements_that_rounding_decides():
+    @mytorch.compile
+    def centered(x):
+        return x * 1 if (x - x.mean(-1, keepdim=True)).sum() > 0 else -x
+
+    for seed in range(10):
+        x = mytorch.randn(8, 100, generator=mytorch.Generator().manual_seed(seed))
+        assert centered(x).abs().tolist() == x.abs().tolist()

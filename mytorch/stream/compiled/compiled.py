@@ -151,7 +151,10 @@ class Compiled:
         self._versions = [(key, version), *self._versions]
         if version.writes and version.overlap(raws):
             return self._function(*args, **kwargs)
-        return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
+        try:
+            return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
+        except Mismatch:  # loops round otherwise: the sign of a sum that is nearly 0 may be another
+            return self._function(*args, **kwargs)
 
     def _learn(self, key: tuple, reason: str | None, stale: tuple[Version, ...]) -> str:
         """Makes inputs of numbers that have changed; returns why no version fits."""

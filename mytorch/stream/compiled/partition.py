@@ -119,6 +119,9 @@ class Partition:
     def __call__(self, tensors: Sequence[object], raws: Sequence[RawArray]) -> Any:
         """Runs the forward program on tensors, and their arrays, and records it."""
         results, saved = self._run(*raws)
+        for k in self._written:  # before it is recorded: what is saved is what was written
+            if isinstance(tensors[k], Tensor):
+                increment_version(tensors[k])
         if self._is_single:
             (y,) = results
             result = from_raw(y if type(y) is np.ndarray else as_raw(y))
@@ -131,9 +134,6 @@ class Partition:
                         made[k] = replay_views(replay, made[base])
             made += results[self._count :]
             result = mapped(lambda x: _returned(x, made, tensors), self.structure)
-        for k in self._written:
-            if isinstance(tensors[k], Tensor):
-                increment_version(tensors[k])
         return result
 
     def _record(self, tensors: Sequence[object], roots: list[Tensor], saved: tuple) -> None:
