@@ -14,6 +14,7 @@ from ..stream.timeline_html import write_timeline
 from ..stream.timeline_picture import draw_timeline
 
 HELP = "draw an instruction log (MYTORCH_INSTRUCTION_LOG) as a picture or a page"
+_MOST = 20  # lines of what never ended, or failed
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 
 
@@ -38,20 +39,23 @@ def run(options: argparse.Namespace) -> int:
         if suffix == ".html":
             write_timeline(line, options.output, options.title or Path(options.log).name)
         elif suffix == ".json":
-            shown = [bar.instruction for bars in line.bars.values() for bar in bars]
-            shown.sort(key=lambda i: i.start)
-            write_trace(options.output, trace_events(shown, line.first), {})
+            write_trace(options.output, trace_events(line.instructions, line.first), {})
         else:
             draw_timeline(line, options.output, options.title, options.dpi)
     except (OSError, ValueError, ImportError) as error:
-        print(f"mytorchrun timeline: {error}", file=sys.stderr)
+        # a full disk's error names no file
+        file = f"{options.output}: " if isinstance(error, OSError) and error.filename is None else ""
+        print(f"mytorchrun timeline: {file}{error}", file=sys.stderr)
         return 2
     count = sum(map(len, line.bars.values()))
     shown = f"{1e3 * line.seconds:.3f} ms{f' from {line.begin:.6f} s' if line.begin else ''}"
     print(f"{options.output}: {count} operations, {shown}, {len(line.arrows)} arrows")
     for rank, lane in sorted(line.bars):
         print(f"  rank {rank} {lane:<13} {line.idle(rank, lane):5.1%} idle")
-    for bar in [bar for bars in line.bars.values() for bar in bars if bar.is_hatched]:
-        i = bar.instruction
-        print(f"  rank {i.rank} #{i.number} {i.name} {'never ended' if bar.is_open else 'failed'}")
+    unfinished = [i for i in line.instructions if i.duration is None or i.failed]
+    if len(unfinished) > _MOST:
+        print(f"  {len(unfinished)} operations never ended, or failed; the last are")
+    for i in unfinished[-_MOST:]:
+        what = "never ended" if i.duration is None else "failed"
+        print(f"  rank {i.rank} #{i.number} {i.name}{f' in {i.module}' if i.module else ''} {what}")
     return 0

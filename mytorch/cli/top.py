@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..distributed.processes import state_of
 from ..stream.instruction import KINDS
 from ..stream.page import Reading, read_pages
 from ..stream.timeline import COLOURS
@@ -58,11 +59,20 @@ class Activity:
 
     @property
     def operation(self) -> str:
-        """The operation that runs and for how long, or the last one and since when it is over."""
-        seconds = f"{self.last.elapsed:.1f} s" if self.last.elapsed >= 0.1 else "now"
-        if not self.last.operation:
-            return "nothing yet"
-        return f"{self.last.operation} {'for' if self.last.is_running else 'ended'} {seconds}"
+        """The operation that runs and for how long, or the last one and since when it is over.
+
+        It says so where the process is stopped, as by SIGSTOP or Ctrl-Z.
+        """
+        now = self.last
+        if not now.operation:
+            text = "nothing yet"
+        elif now.elapsed < 0.1:
+            text = f"{now.operation}{'' if now.is_running else ', just ended'}"
+        elif now.is_running:
+            text = f"{now.operation} for {now.elapsed:.1f} s"
+        else:
+            text = f"{now.operation}, ended {now.elapsed:.1f} s ago"
+        return f"{text}; process stopped" if state_of(now.pid) == "stopped" else text
 
 
 def run(options: argparse.Namespace) -> int:
@@ -137,6 +147,7 @@ class _Screen:
     ranks: dict[int, Activity]
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.columns import Columns
         from rich.text import Text
 
         if not self.ranks:
@@ -147,11 +158,9 @@ class _Screen:
         for activity in self.ranks.values():
             for kind, share in activity.shares.items():
                 seen[kind] = seen.get(kind, 0.0) + share
-        key = Text()
         shown = [kind for kind, share in seen.items() if share >= 0.005]
-        for kind in sorted(shown, key=seen.__getitem__, reverse=True)[:8]:
-            key.append("█ ", style=COLOURS[kind]).append(f"{kind}  ")
-        yield key
+        kinds = sorted(shown, key=seen.__getitem__, reverse=True)[:8]
+        yield Columns([Text("█ ", style=COLOURS[kind]).append(kind, style="default") for kind in kinds])
 
 
 def _table(ranks: list[Activity], width: int) -> Any:
@@ -187,8 +196,8 @@ def _table(ranks: list[Activity], width: int) -> Any:
 def _facts(activity: Activity) -> dict[str, str]:
     now = activity.last
     return {
-        "job": now.job[-16:], "rank": f"{now.rank}/{now.world_size}", "idle": f"{activity.idle:.0%}",
-        "step": _speed(now), "memory": _memory(now),
+        "job": now.job.removeprefix("mytorchrun-")[-16:], "rank": f"{now.rank}/{now.world_size}",
+        "idle": f"{activity.idle:.0%}", "step": _speed(now), "memory": _memory(now),
     }  # fmt: skip
 
 

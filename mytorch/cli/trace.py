@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from ..distributed.processes import state_of
 from ..profiler.chrome_trace import trace_events, write_trace
 from ..stream.log import path_of_rank, read_log
 from ..stream.page import Reading, ask_for_trace, read_pages, withdraw_request
@@ -49,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
     late = _wait(asked, options.seconds + _PATIENCE)
     for rank in late:
         last = f"its last is {rank.operation or 'none'}"
+        last += "; the process is stopped" if state_of(rank.pid) == "stopped" else ""
         print(f"rank {rank.rank} (pid {rank.pid}) began no operation; {last}", file=sys.stderr)
     found = [path for path in _logs(jobs, folder) if _convert(path)]
     if not found and not late:

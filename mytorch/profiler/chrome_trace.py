@@ -29,7 +29,7 @@ def trace_events(
     Complete events ("X") for instructions, or a beginning ("B") for one that never ended, with arrows ("s",
     "f") from an op to its vjp; a counter ("C") for the memory in use. Times are microseconds since `zero`.
     """
-    found, threads, lanes, in_flight, ranks, gpu_end = [], {}, {}, {}, set(), {}
+    found, threads, lanes, in_flight, loads, ranks, gpu_end = [], {}, {}, {}, {}, set(), {}
     for i in instructions:
         ranks.add(i.rank)
         lane = _LANES.get(i.phase) if i.parent is None else None
@@ -37,10 +37,10 @@ def trace_events(
             lane = next(n for n in itertools.count(lane) if in_flight.get((i.rank, n), 0.0) <= i.start)
             in_flight[i.rank, lane] = _end(i)
             lanes[i.rank, lane] = "communication"
-        elif lane is not None and in_flight.get((i.rank, lane), 0.0) <= i.start:
-            in_flight[i.rank, lane] = _end(i)
+        elif lane is not None and _fits(i, loads.get(i.rank)):
+            loads[i.rank] = i
             lanes[i.rank, lane] = "data"
-        else:  # also a loader of one thread while one of another loads
+        else:
             number = sum(rank == i.rank for rank, _ in threads)
             lane = threads.setdefault((i.rank, i.thread), _FIRST_THREAD + number)
         found.append(_complete(i, i.rank, lane, zero))
@@ -63,6 +63,11 @@ def trace_events(
 
 def _end(i: Instruction) -> float:
     return math.inf if i.duration is None else i.start + i.duration
+
+
+def _fits(i: Instruction, last: Instruction | None) -> bool:
+    """Whether what loads data lies within the last that did, or after it: another thread may load, too."""
+    return last is None or last.thread == i.thread or _end(last) <= i.start
 
 
 def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, object]:

@@ -23,6 +23,7 @@ import re
 import socket
 import sys
 import time
+import warnings
 from pathlib import Path
 
 from ..backends import dtypes
@@ -68,6 +69,7 @@ class LogWriter(Sink):
         path = Path(path).absolute()  # as of now: the program may go to another folder before its first line
         self.path = path_of_rank(path, self.rank) if ranks or self.world_size > 1 else path
         self._file: int | None = None
+        self._is_over = False
         self._zero = time.perf_counter()
         self._texts: dict[int, str] = {}
         self._threads: dict[int, str] = {}
@@ -85,6 +87,8 @@ class LogWriter(Sink):
         self._write("FAILED" if i.failed else "END   ", i, f"{values} | {i.duration * 1e3:.3f} ms\n")
 
     def _write(self, event: str, i: Instruction, rest: str) -> None:
+        if self._is_over:
+            return
         now = time.perf_counter() - self._zero
         name = f"#{i.number} {_readable(i.name)}"
         thread = self._threads.get(i.thread)
@@ -92,7 +96,12 @@ class LogWriter(Sink):
             number = next(self._count)
             thread = self._threads[i.thread] = f" thread {number}" if number else ""
         line = f"[{now:10.6f}] {event}| rank {self.rank}{thread} | {i.phase:<13} | {name} | {rest}"
-        os.write(self._open() if self._file is None else self._file, line.encode())
+        file = self._open() if self._file is None else self._file
+        try:
+            _write_all(file, line)
+        except OSError as error:  # the disk is full, which must not end a program that has run for days
+            self._is_over = True
+            warnings.warn(f"{self.path}: the instruction log ends here: {error.strerror}", stacklevel=2)
 
     def _text(self, value: object) -> str:
         """Returns `text_of`; that of an operand is kept for the instructions that read it."""
@@ -107,14 +116,20 @@ class LogWriter(Sink):
 
     def _open(self) -> int:
         os.environ.pop(VARIABLE, None)  # a process that this one starts would write over its file
-        try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise type(error)(error.errno, f"no instruction log: {error.strerror}", str(self.path)) from None
         began = time.time() - (time.perf_counter() - self._zero)
         where = f"world={self.world_size} pid={os.getpid()} host={socket.gethostname()}"
-        os.write(self._file, f"{_HEADER}: rank={self.rank} {where} time={began:.6f}\n".encode())
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            _write_all(self._file, f"{_HEADER}: rank={self.rank} {where} time={began:.6f}\n")
+        except OSError as error:
+            raise type(error)(error.errno, f"no instruction log: {error.strerror}", str(self.path)) from None
         return self._file
+
+
+def _write_all(file: int, text: str) -> None:
+    data = text.encode()
+    while data:
+        data = data[os.write(file, data) :]  # a full disk takes a part, and refuses the rest
 
 
 _named = ""  # the log that the variable named when this process began
@@ -125,8 +140,8 @@ def start_from_environment() -> None:
     global _named
     processes = sys.modules.get("multiprocessing")
     if os.environ[VARIABLE] and (processes is None or processes.parent_process() is None):
-        _named = os.path.abspath(os.environ[VARIABLE])
-        writer = LogWriter(_of_attempt(_named))
+        _named = str(_of_attempt(os.path.abspath(os.environ[VARIABLE])))
+        writer = LogWriter(_named)
         if reason := _why_not(writer.path):
             raise SystemExit(f"{VARIABLE}: there can be no log {writer.path}: {reason}")
         start(writer)
@@ -241,6 +256,8 @@ def _read_file(path: Path) -> list[Instruction]:
         elif i is not None:
             i.outputs = tuple(v for _, v in _values(match["values"]) if isinstance(v, Operand))
             i.duration, i.failed = float(match["last"].split()[0]) / 1e3, match["event"] == "FAILED"
+            # after its first line was written, so that it lies within the operation around it
+            i.start = zero + float(match["time"]) - i.duration
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.device import device, is_raw
-from ..backends.dtypes import DTypeLike, get_default_dtype
+from ..backends.dtypes import DTypeLike, get_default_dtype, is_floating_point
 from ..backends.meta.storage import memory
 from ..core.array import Array
 from ..core.closure import closure_arrays
@@ -96,7 +96,9 @@ class Summary:
     __repr__ = __str__
 
 
-def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int | None = None) -> Summary:
+def summary(
+    model: Module, *inputs: object, dtype: DTypeLike = None, depth: int | None = None, **keywords: object
+) -> Summary:
     """Returns the layers of a model as a tree with shapes, parameters, FLOP and bytes.
 
     A copy of the model on the device "meta" runs forward and backward once: it takes no memory, whatever the
@@ -106,8 +108,9 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
         model: a module, in training mode or not.
         inputs: of a call: shapes, or tensors and arrays, of which only the shapes and dtypes count; dicts,
             tuples and lists of these; numbers and None are passed as they are.
-        dtype: of inputs that are shapes; the default dtype if None.
+        dtype: of inputs that are shapes; that of the first parameter of floating-point numbers if None.
         depth: down to which depth the printed table shows modules; None for all.
+        keywords: of the call, as the inputs; texts are passed as they are.
 
     Raises:
         TypeError: no Module, or an input that is something else.
@@ -129,21 +132,29 @@ def summary(model: Module, *inputs: object, dtype: DTypeLike = None, depth: int 
         raise ValueError(f"summary(): depth is at least 0, got {depth}")
     before = memory.allocated
     with device("meta"):  # what forward makes is there, too
-        return _summary(meta_copy(model), inputs, dtype, depth, before)
+        dtype = _dtype_of(model) if dtype is None else dtype
+        given = [_as_meta(x, dtype) for x in inputs]
+        named = {name: x if isinstance(x, str) else _as_meta(x, dtype) for name, x in keywords.items()}
+        return _summary(meta_copy(model), given, named, depth, before)
+
+
+def _dtype_of(model: Module) -> DTypeLike:
+    """Returns the dtype of the first parameter of floating-point numbers, else the default dtype."""
+    dtypes = (p.dtype for p in model.parameters() if not is_lazy(p) and is_floating_point(p.dtype))
+    return next(dtypes, get_default_dtype())
 
 
 def _summary(
-    model: Module, inputs: tuple, dtype: DTypeLike, depth: int | None, allocated_before: int
+    model: Module, given: list, named: dict[str, object], depth: int | None, allocated_before: int
 ) -> Summary:
     layers = {path: LayerSummary(path, type(m).__name__) for path, m in model.named_modules()}
     for path, module in model.named_modules():
         module.register_forward_hook(_remember_shape(layers[path]))
-    given = [_as_meta(x, dtype) for x in inputs]
     memory.reset_peak()
     with FlopCounterMode(display=False) as forward:
-        outputs = list(_tensors(model(*given)))
+        outputs = list(_tensors(model(*given, **named)))
     tensors = [*model.parameters(), *model.buffers()]
-    saved = _saved_bytes(outputs, [raw_of(t).storage for t in (*tensors, *_tensors(given))])
+    saved = _saved_bytes(outputs, [raw_of(t).storage for t in (*tensors, *_tensors([given, named]))])
     with FlopCounterMode(display=False) as backward:
         losses = [x.sum() for x in outputs if x.requires_grad]
         if losses:
@@ -188,7 +199,7 @@ def _as_meta(x: Any, dtype: DTypeLike) -> Any:
     if isinstance(x, Array) or is_raw(x):
         return Tensor(x).to("meta")
     if isinstance(x, Sequence) and all(isinstance(n, (int, np.integer)) for n in x):
-        return empty(tuple(x), dtype=get_default_dtype() if dtype is None else dtype, device="meta")
+        return empty(tuple(x), dtype=dtype, device="meta")
     if isinstance(x, dict):
         return {name: _as_meta(value, dtype) for name, value in x.items()}
     if isinstance(x, (tuple, list)):

@@ -73,6 +73,8 @@ class Timeline:
 
     Attributes:
         bars: by rank and lane, in the order in which they began; operations within others are left out.
+        ranks: of the log, also those in which nothing runs in the part of it that is drawn.
+        instructions: all in this part, also those within others, by their beginning.
         arrows: between the ranks of a collective.
         phases: by rank: (phase, start, end) of consecutive compute bars.
         seconds: from the first beginning to the last end.
@@ -81,15 +83,13 @@ class Timeline:
     """
 
     bars: dict[tuple[int, str], list[Bar]] = field(default_factory=dict)
+    ranks: list[int] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
     phases: dict[int, list[tuple[str, float, float]]] = field(default_factory=dict)
     seconds: float = 0.0
     begin: float = 0.0
     first: float = 0.0
-
-    @property
-    def ranks(self) -> list[int]:
-        return sorted({rank for rank, _ in self.bars})
 
     def idle(self, rank: int, lane: str) -> float:
         """Returns the share of the time in which nothing runs in a lane, from 0 to 1."""
@@ -119,8 +119,9 @@ def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: 
         ValueError: no instruction in this part.
     """
     everything = sorted((i for i in instructions if i.kind != "annotation"), key=lambda i: i.start)
-    first = everything[0].start if everything else 0.0
-    last = _last(everything)
+    if not everything:
+        raise ValueError("the log has no operations")
+    first, last = everything[0].start, _last(everything)
     listed = [
         i for i in everything
         if i.start - first < end and (last if i.duration is None else i.start + i.duration) - first > start
@@ -128,7 +129,8 @@ def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: 
     if not listed:
         raise ValueError(f"no operation between {start} and {end} seconds; the log has {last - first:.6f}")
     begin, stop = max(start, listed[0].start - first), min(last - first, end)
-    line = Timeline(seconds=stop - begin, begin=begin, first=first)
+    ranks = sorted({i.rank for i in everything})
+    line = Timeline(ranks=ranks, instructions=listed, seconds=stop - begin, begin=begin, first=first)
     most = max(1, *(i.nbytes for i in listed))
     threads = _threads(everything)
     for i in listed:

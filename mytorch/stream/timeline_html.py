@@ -63,6 +63,13 @@ function draw() {
   for (const b of data.bars) if (b.end >= from && b.start <= to) {
     const [left, top, w, h] = box(b);
     g.fillStyle = data.colours[b.kind]; g.fillRect(left, top, w, h);
+    if (b.hatched) {
+      g.save(); g.beginPath(); g.rect(left, top, w, h); g.clip(); g.beginPath();
+      for (let s = Math.max(left, LEFT) - h; s < Math.min(left + w, width); s += 8) {
+        g.moveTo(s, top + h); g.lineTo(s + h, top);
+      }
+      g.strokeStyle = "#fff"; g.stroke(); g.restore();
+    }
     if (w > 60) {
       g.fillStyle = "#fff"; g.font = "11px system-ui"; g.textAlign = "left";
       g.fillText(b.text.split("  (")[0], Math.max(left, LEFT) + 4, top + h / 2, w - 8);
@@ -122,7 +129,7 @@ def write_timeline(line: Timeline, path: str | os.PathLike, title: str = "") -> 
             bars.append({
                 "rank": rank, "lane": lane, "kind": bar.instruction.kind, "start": round(bar.start, 7),
                 "end": round(bar.end, 7), "row": bar.row, "rows": bar.rows, "height": round(bar.height, 3),
-                "text": bar.text,
+                "text": bar.text, "hatched": bar.is_hatched,
             })  # fmt: skip
     times = line.seconds_by_kind()
     whole = sum(times.values()) or 1.0

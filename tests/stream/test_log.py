@@ -177,6 +177,22 @@ def test_a_file_that_cannot_be_written_is_explained(tmp_path):
     stop(writer)
 
 
+def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path):
+    code = """
+import resource, signal, mytorch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for _ in range(20):
+    mytorch.ones(2).exp()
+print("trained")
+"""
+    done = run(code, "ops.log", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert done.stderr.count("the instruction log ends here: File too large") == 1
+    found = read_log(tmp_path / "ops.log")
+    assert 2 <= len(found) < 20 and {i.name for i in found} == {"exp"}
+
+
 def test_the_log_of_an_earlier_run_with_one_rank_is_not_read(tmp_path, monkeypatch):
     def write(rank, age):
         monkeypatch.setenv("RANK", str(rank))

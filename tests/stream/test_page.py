@@ -17,6 +17,7 @@ import mytorch
 from mytorch import nn, optim, stream
 from mytorch.cli import main, top
 from mytorch.core.grad_mode import _state
+from mytorch.distributed import processes
 from mytorch.stream import page, publishing, record
 from mytorch.stream.log import read_log
 from tests.profiler.test_profile import check_trace
@@ -205,7 +206,26 @@ def test_shares_are_smoothed():
     assert (activity.shares["product"], activity.idle) == (0.75, 0.25)
     activity.update(page.Reading(**{**at, "time": 4.0}))
     assert activity.shares["product"] == 0.375  # a half-life later
-    assert activity.operation == "matmul ended now"
+    for elapsed, is_running, text in (
+        (0.0, False, "matmul, just ended"), (3.0, False, "matmul, ended 3.0 s ago"),
+        (0.0, True, "matmul"), (3.0, True, "matmul for 3.0 s"),
+    ):  # fmt: skip
+        activity.last = page.Reading(**{**at, "elapsed": elapsed, "is_running": is_running})
+        assert activity.operation == text
+
+
+def test_a_stopped_process_is_called_so(running, tmp_path, capsys, monkeypatch):
+    process = running()
+    monkeypatch.setattr("mytorch.cli.trace._PATIENCE", 0.1)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: processes.state_of(process.pid) == "stopped")
+        assert main(["top", "--once", "--interval", "0.05"]) == 0
+        assert "; process stopped |" in capsys.readouterr().out
+        assert main(["trace", "-s", "0.1", "--dir", str(tmp_path)]) == 1
+        assert "; the process is stopped" in capsys.readouterr().err
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def test_rich_draws(running):
@@ -260,11 +280,26 @@ def test_a_narrow_terminal_shows_the_most_important(width, shown):
         now = page.Reading(**{**reading.__dict__, "operation": name})
         console = Console(width=width, record=True, file=io.StringIO())
         console.print(top._Screen({1: top.Activity(now, {"product": 0.5})}))
-        head, row, _ = console.export_text().splitlines()
+        head, row, key = console.export_text().splitlines()
         assert head.split() == shown.split() and "3/8" in row and len(row) <= width
         bar = re.search("█+·+", row)
         places.add(bar.span())
-    assert len(places) == 1 and 8 <= len(bar[0]) <= 40
+    assert len(places) == 1 and 8 <= len(bar[0]) <= 40 and key.strip() == "█ product"
+
+
+def test_a_colour_of_the_key_stays_with_its_kind(running):
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    running()
+    ranks = {}
+    top.watch(ranks, None)
+    (activity,) = ranks.values()
+    activity.shares = dict.fromkeys(("product", "communication", "normalization", "loss"), 0.25)
+    console = Console(width=34, record=True, file=io.StringIO())
+    console.print(top._Screen(ranks))
+    key = console.export_text().splitlines()[2:]
+    assert len(key) > 1 and sorted(re.findall(r"█ (\w+)", "\n".join(key))) == sorted(activity.shares)
 
 
 def test_trace_takes_a_window(running, tmp_path, capsys):

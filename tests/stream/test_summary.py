@@ -125,6 +125,57 @@ def test_models_that_make_tensors_and_keep_them_in_lists():
     assert found.layers[0].output == (2, 5, 4) and found.layers[1].output == (5, 4)
 
 
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x, scale, *, mask=None, how="mul"):
+        x = self.layer(self.layer(x)) * scale
+        return x if mask is None else getattr(x, how)(mask)
+
+
+def test_inputs_by_keyword():
+    alone, shape, tensor = (
+        mytorch.summary(Masked(), (2, 4), **more)
+        for more in ({"scale": 2}, {"scale": 2, "mask": (3, 2, 4)},
+                     {"scale": 2, "mask": mytorch.ones(5, 2, 4), "how": "add"})
+    )  # fmt: skip
+    assert [found.layers[0].output for found in (alone, shape, tensor)] == [(2, 4), (3, 2, 4), (5, 2, 4)]
+    twice = alone.layers[1]  # a module that is called twice; the first time no input needs a gradient
+    assert (twice.forward_flops, twice.backward_flops, twice.parameters) == (2 * 64, 3 * 64, 20)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'input_size'"):
+        mytorch.summary(Masked(), input_size=(2, 4))
+
+
+def test_shapes_have_the_dtype_of_the_parameters():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    single = mytorch.summary(model, (16, 4))
+    for dtype in (mytorch.float16, mytorch.bfloat16, mytorch.float64):
+        found = mytorch.summary(model.to(dtype), (16, 4))
+        assert found.parameter_bytes == model[0].weight.element_size() * 58
+        assert found.layers[0].forward_flops == single.layers[0].forward_flops
+    assert mytorch.summary(nn.ReLU(), (3,)).layers[0].output == (3,)
+
+
+def test_parameters_of_several_modules_count_once():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    model.append(model[0])
+    found = mytorch.summary(model, (2, 4))
+    assert [layer.path for layer in found.layers] == ["", "0", "1"]
+    assert [layer.parameters for layer in found.layers] == [24, 20, 20]
+    assert (found.trainable, found.parameter_bytes, found.layers[0].forward_flops) == (24, 96, 3 * 64)
+
+
+def test_the_peak_holds_a_gradient_once():
+    """As on the CPU, where a product is computed into `.grad`."""
+    with mytorch.device("meta"):
+        model = nn.Linear(1024, 1024, bias=False)
+    size = 4 * 1024**2
+    assert 2 * size <= mytorch.summary(model, (1, 1024)).peak_bytes < 2.1 * size
+
+
 def test_wrong_calls_are_explained():
     with pytest.raises(ValueError, match="depth is at least 0, got -1"):
         mytorch.summary(nn.ReLU(), (4, 5), depth=-1)

@@ -15,7 +15,9 @@ from mytorch.stream import Instruction, Operand, start, stop
 from mytorch.stream.instruction import KINDS
 from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.timeline import COLOURS, make_timeline
+from mytorch.stream.timeline_html import write_timeline
 from mytorch.stream.timeline_picture import draw_timeline
+from tests.browser import chromium
 from tests.profiler.test_profile import check_trace
 
 
@@ -107,6 +109,7 @@ def test_a_part_of_it_and_what_hangs():
     found[4].duration = None
     line = make_timeline(found, start=5.0, end=9.5)
     assert line.seconds == pytest.approx(4.0 + 0.03 * 9.0) and (0, "data") not in line.bars
+    assert make_timeline(found, start=9.2).ranks == [0, 1]  # also where one of them does nothing
     (bar,) = line.bars[0, "compute"]
     assert (line.begin, line.first, bar.start) == (5.0, 100.0, 9.0)  # times as of the whole log
     assert line.idle(0, "communication") == 1 - 4.0 / line.seconds
@@ -116,6 +119,8 @@ def test_a_part_of_it_and_what_hangs():
     assert "never ended" in line.bars[0, "compute"][0].text
     with pytest.raises(ValueError, match="no operation between 50"):
         make_timeline(found, start=50.0)
+    with pytest.raises(ValueError, match="the log has no operations"):
+        make_timeline([])
 
 
 def test_every_kind_has_a_colour():
@@ -153,18 +158,22 @@ def test_what_hangs_or_fails_is_named(tmp_path, capsys):
     writer = LogWriter(tmp_path / "ops.log")
     for i in two_ranks()[:4]:
         writer.begin(i)
-        i.failed = i.name == "matmul"
+        i.failed, i.duration = i.name == "matmul", 1e-6
         if i.name != "all_reduce":
             writer.end(i)
     assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
     named = ["#1 matmul failed", "#3 all_reduce never ended", "#4 all_reduce never ended"]
     assert sorted(line.removeprefix("  rank 0 ") for line in lines[-3:]) == named
-    assert "matmul  (failed after 4000.000 ms)" in (tmp_path / "t.html").read_text()
+    assert "matmul  (failed after 0.001 ms)" in (tmp_path / "t.html").read_text()
+    bars = json.loads(re.search(r"const data = (.*);\n", (tmp_path / "t.html").read_text())[1])["bars"]
+    assert sorted(bar["text"].split()[0] for bar in bars if bar["hatched"]) == [
+        "all_reduce", "all_reduce", "matmul"
+    ]  # fmt: skip
     assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.json")]) == 0
     events = [e for e in check_trace(tmp_path / "t.json") if e["ph"] in "BX"]
     assert [(e["name"], e["ph"]) for e in events] == [
-        ("matmul", "X"), ("all_reduce", "B"), ("all_reduce", "B")
+        ("matmul", "X"), ("add", "X"), ("all_reduce", "B"), ("all_reduce", "B")
     ]  # fmt: skip
     assert events[0]["args"]["failed"] and len({e["tid"] for e in events}) == 3
 
@@ -177,7 +186,7 @@ def log(tmp_path, monkeypatch):
         writer = LogWriter(tmp_path / "ops.log")
         for i in two_ranks():
             if i.rank == rank:
-                i.name = i.name.replace("matmul", "</script>")
+                i.name, i.duration = i.name.replace("matmul", "</script>"), 1e-6
                 writer.begin(i)
                 writer.end(i)
     return tmp_path / "ops.log"
@@ -208,3 +217,38 @@ def test_a_wrong_call_is_explained(tmp_path, capsys):
     assert main(["timeline", str(tmp_path / "no.log"), "--output", "timeline.gif"]) == 2
     errors = capsys.readouterr().err
     assert "no such log" in errors and "--output ends in .png" in errors
+
+
+def test_what_hangs_within_another_operation_is_named_and_in_the_trace(tmp_path, capsys):
+    writer = LogWriter(tmp_path / "ops.log")
+    loads, reads = (instruction(n, name, "data", 0.0, 1.0) for n, name in enumerate(("DataLoader", "slice")))
+    for i in (loads, reads):
+        writer.begin(i)
+    assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["  rank 0 #0 DataLoader never ended", "  rank 0 #1 slice never ended"]
+    found = [e for e in check_trace(tmp_path / "t.json") if e["ph"] == "B"]
+    assert [e["name"] for e in found] == ["DataLoader", "slice"] and len({e["tid"] for e in found}) == 1
+
+
+def test_the_page_draws_what_hangs_hatched(tmp_path):
+    found = two_ranks()[:3]
+    found[2].duration = None
+    write_timeline(make_timeline(found), tmp_path / "t.html")
+    with chromium() as page:
+        page.goto(f"file://{tmp_path / 't.html'}")
+        page.screenshot(path=tmp_path / "t.png")
+    pixels = pytest.importorskip("matplotlib.image").imread(tmp_path / "t.png")
+    ended, hangs = pixels[90, 600:620], pixels[140, 1076:1096]
+    assert np.ptp(ended, 0).max() == 0 and np.ptp(hangs, 0).max() > 0.2
+
+
+def test_many_that_failed_are_counted(tmp_path, capsys):
+    writer = LogWriter(tmp_path / "ops.log")
+    for n in range(30):
+        writer.begin(i := instruction(n, "add", "forward", 0.0, 1.0))
+        i.failed = True
+        writer.end(i)
+    assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  30 operations never ended, or failed; the last are" in lines and len(lines) == 23
