@@ -361,3 +361,23 @@ def test_elements_that_rounding_decides():
     for seed in range(10):
         x = mytorch.randn(8, 100, generator=mytorch.Generator().manual_seed(seed))
         assert centered(x).abs().tolist() == x.abs().tolist()
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_hooks_of_tensors_run_once():
+    model = nn.Linear(2, 1, bias=False)
+    model.weight.register_hook(lambda grad: grad * 3)
+
+    def product(x):
+        x.register_hook(lambda grad: grad * 5)
+        return x * 2
+
+    for run, hooked in ((model, product), (mytorch.compile(model), mytorch.compile(product))):
+        model.zero_grad()
+        leaf = mytorch.ones(1, 2, requires_grad=True)
+        x = leaf * 1
+        x.register_hook(lambda grad: grad * 7)
+        (run(x).sum() + hooked(x).sum()).backward()
+        assert model.weight.grad.tolist() == [[3, 3]]
+        want = (model.weight + 2) * 35
+        assert leaf.grad.tolist() == want.tolist()

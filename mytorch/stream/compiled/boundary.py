@@ -56,6 +56,8 @@ def refuse_changes(found: Traced) -> None:
             raise NotImplementedError("a program can't give an argument a history, or take it")
         if isinstance(x, Tensor) and node is not None and node.retain:
             raise NotImplementedError("a program can't hold the retain_grad() of an argument")
+        if isinstance(x, Tensor) and node is not None and node.hooks:
+            raise NotImplementedError("a program can't hold a hook that it gives to an argument")
 
 
 def refuse_objects(found: Traced, known: Collection[int]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -234,6 +235,18 @@ def _refuse_views(values: list[Value], traced: Traced) -> None:
         raise NotImplementedError("a compiled function can't return a differentiable view of what it got")
 
 
+@contextmanager
+def _without_hooks(tensors: list[Tensor]) -> Iterator[None]:
+    hooks = [(x.node, x.node.hooks) for x in tensors]
+    for node, _ in hooks:
+        node.hooks = None
+    try:
+        yield
+    finally:
+        for node, found in hooks:
+            node.hooks = found
+
+
 def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Value | None]]:
     """Notes the backward pass; returns the values of the gradients that it gets, and of those that it gives,
     for each tensor among the arguments and then the state."""
@@ -244,7 +257,8 @@ def _backward(traced: Traced, roots: list[Tensor]) -> tuple[list[Value], list[Va
         return [], [None] * len(given)
     incoming = [tracer.fresh(raw_of(y)) for y in roots]
     given_grads = [from_raw(g) for g in incoming]
-    grads = iter(grad(roots, wanted, given_grads, allow_unused=True))
+    with _without_hooks([x for x in tracer.owners.values() if x.requires_grad]):  # the engine calls them
+        grads = iter(grad(roots, wanted, given_grads, allow_unused=True))
     found = [next(grads) if x.requires_grad else None for x in given]
     if all([g is None for g in found]):
         raise NotImplementedError("a compiled function can't return what depends on a leaf that it makes")
