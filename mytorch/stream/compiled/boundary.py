@@ -44,6 +44,18 @@ def refuse_iterators(others: Collection[object]) -> None:
             raise NotImplementedError(f"a program can't hold the elements of a {type(x).__name__}")
 
 
+def refuse_opaque(objects: Collection[object]) -> None:
+    """Raises an error if a function uses an object whose contents can't be compared."""
+    for x in objects:
+        raise NotImplementedError(f"a program can't hold what is in a {type(x).__name__}")
+
+
+def attributes_of_containers(x: object) -> list[object]:
+    """Returns the classes, and the attributes, of containers of a user's class: see `key_of`."""
+    own = [c for c in _containers(x) if type(c) not in (tuple, list, dict)]
+    return [part for c in own for part in (type(c), getattr(c, "__dict__", None) or ())]
+
+
 def refuse_changes(found: Traced) -> None:
     """Raises an error if a function has changed a list or a dict that it got, or the history, or the
     `.data`, of a tensor."""

@@ -1,12 +1,13 @@
-"""What functions that are captured print, and take from iterators: a program would not repeat it, so it ends
-the capture."""
+"""What functions that are captured print, take from iterators, and read of clocks: a program would not repeat
+it, so it ends the capture."""
 
 from __future__ import annotations
 
 import builtins
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..programs.tracing.reachable import Reachable, is_foreign
 
 _lock = threading.Lock()
 _depth = 0  # of blocks, of all threads
-_print, _next = builtins.print, builtins.next  # those of the process, while others stand in their place
+_before: dict[str, Callable] = {}  # functions of the process, while others stand in their place
 _known = threading.local()  # the ids of objects that were there before the capture of a thread
 
 
@@ -23,7 +24,7 @@ def _refused_print(*values: Any, **options: Any) -> None:
     """Raises NotImplementedError if this thread captures a program, unless it is mytorch that prints."""
     if thread.tracer is not None and is_users(sys._getframe(1)):
         refuse_tracing("what is printed")
-    _print(*values, **options)
+    _before["print"](*values, **options)
 
 
 def _refused_next(*given: Any) -> Any:
@@ -32,7 +33,25 @@ def _refused_next(*given: Any) -> Any:
     is_new = not given or id(given[0]) not in getattr(_known, "ids", ())
     if thread.tracer is not None and not is_new and is_foreign(type(given[0]).__module__):
         refuse_tracing(f"the next element of a {type(given[0]).__name__}")
-    return _next(*given)
+    return _before["next"](*given)
+
+
+def _refused_clock(name: str) -> Callable[[], float]:
+    """Returns a function that raises NotImplementedError if this thread captures a program of the user's."""
+
+    def read() -> float:
+        if thread.tracer is not None and is_users(sys._getframe(1)):
+            refuse_tracing(f"the time that {name}() returns")
+        return _before[name]()
+
+    return read
+
+
+_CLOCKS = [f"{name}{unit}" for name in ("time", "perf_counter", "monotonic") for unit in ("", "_ns")]
+_STAND_INS = [
+    (builtins, "print", _refused_print), (builtins, "next", _refused_next),
+    *[(time, name, _refused_clock(name)) for name in _CLOCKS],
+]  # fmt: skip
 
 
 class _Elements:
@@ -48,7 +67,7 @@ class _Elements:
     def __next__(self) -> Any:
         if thread.tracer is not None:
             refuse_tracing(f"the next element of a {type(self._iterator).__name__}")
-        return _next(self._iterator)
+        return next(self._iterator)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._iterator, name)
@@ -62,16 +81,16 @@ def refused_effects(reachable: Reachable) -> Iterator[None]:
     Args:
         reachable: what the function uses.
     """
-    global _depth, _print, _next
+    global _depth
     before = getattr(_known, "ids", ())
     _known.ids = reachable.seen
     iterators = [(place, place.read()) for place in reachable.iterators]
     for place, iterator in iterators:
         place.write(_Elements(iterator))
     with _lock:
-        if not _depth:
-            _print, builtins.print = builtins.print, _refused_print
-            _next, builtins.next = builtins.next, _refused_next
+        for module, name, stand_in in [] if _depth else _STAND_INS:
+            _before[name] = getattr(module, name)
+            setattr(module, name, stand_in)
         _depth += 1
     try:
         yield
@@ -82,7 +101,6 @@ def refused_effects(reachable: Reachable) -> Iterator[None]:
                 place.write(iterator)
         with _lock:
             _depth -= 1
-            if not _depth and builtins.print is _refused_print:
-                builtins.print = _print
-            if not _depth and builtins.next is _refused_next:
-                builtins.next = _next
+            for module, name, stand_in in [] if _depth else _STAND_INS:
+                if getattr(module, name) is stand_in:
+                    setattr(module, name, _before[name])

@@ -16,6 +16,7 @@ _PURE = (
     "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "enum", "functools",
     "itertools", "math", "numbers", "operator", "types", "typing",
 )  # fmt: skip
+_CLEAR = ("argparse", "builtins", "enum", "functools", "mytorch", "numpy", "types")
 _UNKNOWN = object()
 
 
@@ -87,7 +88,7 @@ def is_opaque(x: object) -> bool:
         or "numpy.random" in type(x).__module__
     ):
         return True
-    return root not in ("builtins", "mytorch", "numpy", "functools", "types", "enum") and is_foreign(root)
+    return root not in _CLEAR and is_foreign(root)
 
 
 def _is_impure(module: str) -> bool:

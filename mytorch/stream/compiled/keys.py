@@ -33,7 +33,7 @@ def key_of(
     if isinstance(x, Tensor):
         return _key_of_tensor(x, tensors, raws)
     if isinstance(x, (tuple, list)):
-        return (type(x), *[key_of(item, tensors, raws, numbers, inputs) for item in x])
+        return (type(x), *_attributes(x), *[key_of(item, tensors, raws, numbers, inputs) for item in x])
     if isinstance(x, _PLAIN):
         kind = type(x)
         if inputs and kind in KINDS:
@@ -42,7 +42,8 @@ def key_of(
         return kind, (x if x or kind is not float else str(x))  # 0.0 equals -0.0
     if isinstance(x, dict):
         names = [(type(name).__name__, name) for name in x]  # 1 equals True
-        return (type(x), *names, *[key_of(item, tensors, raws, numbers, inputs) for item in x.values()])
+        items = [key_of(item, tensors, raws, numbers, inputs) for item in x.values()]
+        return (type(x), *_attributes(x), *names, *items)
     if isinstance(x, slice):
         return slice, key_of((x.start, x.stop, x.step), tensors, raws, numbers, inputs)
     if isinstance(x, (Array, np.ndarray)) or is_raw(x):
@@ -50,6 +51,12 @@ def key_of(
         tensors.append(x), raws.append(raw)
         return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else _place(raw), False
     return _Same(x)
+
+
+def _attributes(x: object) -> list[tuple]:
+    """Returns the attributes of a container of a user's class, and what they are."""
+    found = getattr(x, "__dict__", None) or {}
+    return [(name, y if isinstance(y, _PLAIN) else _Same(y)) for name, y in found.items()]
 
 
 def _key_of_tensor(x: Tensor, tensors: list[Tensor], raws: list[RawArray]) -> tuple:

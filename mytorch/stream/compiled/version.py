@@ -16,8 +16,8 @@ from ..programs.tracing.numbers import Numbers
 from ..programs.tracing.places import Comparison, Place
 from ..programs.tracing.reachable import Reachable
 from ..programs.tracing.tracer import Tracer
+from . import boundary
 from .backend import Backend
-from .boundary import refuse_arguments, refuse_changes, refuse_iterators, refuse_objects, refuse_views
 from .calls import refused_effects
 from .draws import Draws
 from .partition import Partition
@@ -32,6 +32,8 @@ class Version:
     Attributes:
         places: of numbers in objects that are inputs, with their kinds.
         writes: whether it writes to arguments or state.
+        asks_identity: whether the function asks which tensor is the same object.
+        is_watched: whether one of both: then `overlap` is asked in each call.
     """
 
     def __init__(
@@ -41,11 +43,14 @@ class Version:
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         if is_part(function):
-            refuse_arguments(others)
+            boundary.refuse_arguments(others)
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
         objects = [x for x in others if not is_raw(x)]
-        refuse_iterators(objects)
+        boundary.refuse_iterators(objects)
+        objects += boundary.attributes_of_containers((args, kwargs))
         self._reachable = Reachable(function, *objects, inputs=self.places)
+        boundary.refuse_opaque(self._reachable.opaque)
+        self.asks_identity = self._reachable.asks_identity
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
         caches = [(function, function.cache_info().misses) for function in self._reachable.caches]
@@ -71,6 +76,7 @@ class Version:
         self._have_arrays = self._comparison()
         self.partition.optimize(mode, backend)
         self.writes = self.partition.forward.executable().writes
+        self.is_watched = self.writes or self.asks_identity
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
         known, seen = self._reachable.tensors, self._reachable.seen
@@ -83,10 +89,10 @@ class Version:
             ]
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
                 raise NotImplementedError("backward() would set the .grad of an argument")
-            refuse_changes(found)
-            refuse_objects(found, seen)
+            boundary.refuse_changes(found)
+            boundary.refuse_objects(found, seen)
             if is_part(function):
-                refuse_views(found)
+                boundary.refuse_views(found)
             names = {i.name for i in found.tracer.instructions}
             tracer = found.tracer
             self._reachable.snapshot.forget_arrays([*tracer.state.values(), *tracer.constants.values()])
@@ -175,9 +181,14 @@ class Version:
             for x in owners
         ]
 
-    def overlap(self, raws: list) -> bool:
-        """Returns whether the program would write to memory that another tensor shares: see `Executable`."""
-        return self.partition.forward.executable().overlap(raws)
+    def overlap(self, tensors: list[Tensor], raws: list) -> bool:
+        """Returns whether an argument is a tensor of the state, if that matters, or the program would write
+        to memory that another tensor shares: see `Executable`."""
+        if self.asks_identity:
+            owners = [reference() for reference, *_ in self._owners]
+            if any([x is owner for x in tensors for owner in owners]):
+                return True
+        return self.writes and self.partition.forward.executable().overlap(raws)
 
     def __str__(self) -> str:
         programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]

@@ -65,24 +65,27 @@ class Place:
         return "a variable of a closure" if self._name is None else str(self._name)
 
 
-class Slots(Mapping):
-    """The attributes of an object whose class has `__slots__`, as a mapping.
+class Attributes(Mapping):
+    """Attributes of an object that aren't in its `__dict__`, as a mapping.
 
     Args:
         names: of these.
+
+    Attributes:
+        owner: the object.
     """
 
-    def __init__(self, x: object, names: Sequence[str]):
-        self._x, self._names = x, names
+    def __init__(self, owner: object, names: Sequence[str]):
+        self.owner, self._names = owner, names
 
     def __getitem__(self, name: str) -> Any:
         try:
-            return getattr(self._x, name)
+            return getattr(self.owner, name)
         except AttributeError:
             raise KeyError(name) from None
 
     def __setitem__(self, name: str, value: object) -> None:
-        setattr(self._x, name, value)
+        setattr(self.owner, name, value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

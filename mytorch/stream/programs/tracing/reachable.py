@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import sys
 import sysconfig
 import types
+import weakref
+from array import array
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -19,14 +23,17 @@ from ....nn.hooks import Hooks
 from ....nn.module import REGISTRIES, Module
 from ....optim.lr_scheduler import LRScheduler
 from ....optim.optimizer import Optimizer
-from .places import Place, Slots, content
+from .places import Attributes, Place, content
 from .snapshot import LONGEST, PLAIN, Snapshot
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
-_WRITABLE = (dict, types.CellType, Slots)  # holders, which the namespace of a class isn't
+_WRITABLE = (dict, types.CellType, Attributes)  # holders, which the namespace of a class isn't
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+_HOLDERS = ("_thread", "argparse", "collections", "os", "queue", "types")  # modules of Python
+_OPAQUE = (ContextVar, bytearray, array)
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -44,8 +51,10 @@ class Reachable:
         snapshot: the values that it found.
         tensors: those that it found.
         iterators: the places of iterators that aren't objects of a user's class.
+        opaque: objects whose contents can't be compared.
         caches: functions that keep their results (`functools.lru_cache`).
         asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
+        asks_identity: whether a function asks what is the same object (`x is y`), other than None.
         names: of globals and attributes in the functions that it found.
         seen: all objects that it found, by their ids; may be cleared.
     """
@@ -54,8 +63,9 @@ class Reachable:
         self.snapshot = Snapshot(inputs)
         self.tensors: dict[Tensor, None] = {}
         self.iterators: list[Place] = []
+        self.opaque: list[object] = []
         self.caches: list[Any] = []
-        self.asks_types = False
+        self.asks_types = self.asks_identity = False
         self.names: set[str] = set()
         self._by_name: list[tuple[Mapping, set[str]]] = []  # modules, and the names that were followed
         self._tuned: list[Optimizer | LRScheduler] = []
@@ -102,15 +112,23 @@ class Reachable:
             yield from self._of_function(x)
         elif isinstance(x, types.MethodType):
             yield from (x.__self__, x.__func__)
+        elif isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
+            yield x.__self__
         elif isinstance(x, types.ModuleType):
+            if x is os and not self.names.isdisjoint(("environ", "getenv")):
+                yield os.environ
             if not is_foreign(x.__name__):
                 self._by_name.append((vars(x), set()))
         elif isinstance(x, (functools.partial, property, staticmethod, classmethod)):
             yield from _parts_of(x)
-        elif isinstance(x, (list, tuple, dict, set, frozenset, deque)):
+        elif isinstance(x, (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)):
             yield from self._of_container(x)
         elif isinstance(x, np.ndarray):
             self.snapshot.keep_array(x)
+        elif isinstance(x, weakref.ref):
+            yield x()
+        elif isinstance(x, _OPAQUE):
+            self.opaque.append(x)
         elif isinstance(x, type):
             yield from self._of_class(x)
         elif isinstance(x, Module):
@@ -122,7 +140,7 @@ class Reachable:
         if isinstance(x, (list, tuple, dict, set, deque)) and _is_users(x):
             yield from self._of_object(x, x.__dict__)
         if names := _slots_of(x):
-            yield from self._of_dict(Slots(x, names), names)
+            yield from self._of_dict(Attributes(x, names), names)
             yield from self._of_class(type(x))
         if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
             if hasattr(x, "cache_clear"):
@@ -130,18 +148,20 @@ class Reachable:
             yield x.__wrapped__  # a compiled or a cached function
 
     def _of_container(
-        self, x: list | tuple | dict | set | frozenset | deque, is_ordered: bool = True
+        self, x: list | tuple | Mapping | set | frozenset | deque, is_ordered: bool = True
     ) -> Iterator[object]:
         if isinstance(x, (list, set, deque)) or (isinstance(x, dict) and len(x) > LONGEST):
             self.snapshot.keep_items(x)
-        if isinstance(x, dict):
+        if isinstance(x, Mapping):
             self.snapshot.keep_names(x, is_ordered)
         if len(x) <= LONGEST:  # else data
-            yield from self._of_dict(x, x) if isinstance(x, dict) else x
+            yield from self._of_dict(x, x) if isinstance(x, Mapping) else x
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
         self.snapshot.keep_names(x.__dict__)
         yield from self._of_dict(x.__dict__, names)
+        if not is_foreign(type(x).__module__):
+            self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
         yield from self._of_class(type(x))
 
     def _of_class(self, kind: type) -> Iterator[object]:
@@ -169,7 +189,7 @@ class Reachable:
             if self.snapshot.keep_cell(cell):
                 self._note_iterator(content(cell), cell)
                 yield content(cell)
-        yield from (function.__defaults__ or (), function.__kwdefaults__ or {})
+        yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
         code = function.__code__
         names = names_in(code)
         if function.__dict__ or function.__name__ in {*names, *code.co_freevars}:  # which may give it some
@@ -177,6 +197,7 @@ class Reachable:
             yield from self._of_dict(function.__dict__, function.__dict__)
         self.names |= names
         self.asks_types = self.asks_types or ("type" in names and _calls_type(code))
+        self.asks_identity = self.asks_identity or _compares_identity(code)
         yield from self._of_dict(function.__globals__, sorted(globals_in(code)))
         yield from imports_in(code, function.__globals__.get("__package__") or "")
 
@@ -204,6 +225,15 @@ def _calls_type(code: types.CodeType) -> bool:
     return any([_calls_type(x) for x in code.co_consts if isinstance(x, types.CodeType)])
 
 
+def _compares_identity(code: types.CodeType) -> bool:
+    before: Any = None
+    for i in dis.get_instructions(code):
+        if i.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None):
+            return True
+        before = i
+    return any([_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType)])
+
+
 def globals_in(code: types.CodeType) -> set[str]:
     """Returns the names of globals alone: `optimizer.step` isn't a global function `step`."""
     names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
@@ -226,16 +256,16 @@ def imports_in(code: types.CodeType, package: str) -> Iterator[types.ModuleType]
 def is_foreign(module: str | None) -> bool:
     """Whether a module is Python's, the package's, or that of an installed package."""
     root = (module or "").partition(".")[0]
-    if root in ("argparse", "types"):  # their namespaces hold options
-        return False
     file = getattr(sys.modules.get(root), "__file__", None) or ""
     return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or file.startswith(_INSTALLED)
 
 
 def _is_users(x: object) -> bool:
-    """Whether it is a dataclass, or an instance of a user's class."""
-    has_attributes = hasattr(x, "__dict__") and not isinstance(x, types.ModuleType)
-    return has_attributes and (is_dataclass(x) or not is_foreign(type(x).__module__))
+    """Whether it is a dataclass, or an instance of a user's class, or of one of Python's with values."""
+    if not hasattr(x, "__dict__") or isinstance(x, types.ModuleType):
+        return False
+    module = type(x).__module__
+    return is_dataclass(x) or module in _HOLDERS or not is_foreign(module)
 
 
 def _slots_of(x: object) -> list[str]:

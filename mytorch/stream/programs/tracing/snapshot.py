@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .places import MISSING, Comparison, Place, Slots, content
+from .places import MISSING, Attributes, Comparison, Place, content
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 KINDS = (float, int)  # of numbers that may be inputs
@@ -83,7 +83,7 @@ class Snapshot:
             self._is_same = self._comparison()
         try:  # most often nothing has
             same = self._is_same()
-        except (KeyError, ValueError):
+        except (AttributeError, KeyError, ValueError):
             same = False
         if not same and (change := self._first_change()) is not None:
             return change
@@ -102,7 +102,9 @@ class Snapshot:
         comparison = Comparison()
         name = comparison.name
         for entries, key, was in zip(*self._entries, strict=True):
-            comparison.terms.append(f"{name(entries)}[{name(key)}] is {name(was)}")
+            is_attribute = isinstance(entries, Attributes)
+            where = f"{name(entries.owner)}.{key}" if is_attribute else f"{name(entries)}[{name(key)}]"
+            comparison.terms.append(f"{where} is {name(was)}")
         for cell, was in zip(*self._cells, strict=True):
             comparison.terms.append(f"{name(cell)}.cell_contents is {name(was)}")
         for x, names, is_ordered in self._whole:
@@ -144,7 +146,7 @@ class Snapshot:
         for entries, name, was in zip(*self._entries, strict=True):
             if entries.get(name, MISSING) is was:
                 continue
-            if isinstance(entries, (dict, Slots)):
+            if isinstance(entries, (dict, Attributes)):
                 entries[name] = was
             else:
                 setattr(self._classes[id(entries)], name, was)

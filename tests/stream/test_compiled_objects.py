@@ -1,0 +1,202 @@
+"""Compiled functions use what may change of functions, classes, containers and Python's own objects as it is
+in each call."""
+
+import array
+import collections
+import contextvars
+import os
+import queue
+import threading
+import time
+import types
+import weakref
+
+import pytest
+
+import mytorch
+
+X = mytorch.ones(2)
+
+
+def scaled(x, k=2):
+    return x * k
+
+
+class Double:
+    def factor(self):
+        return 2
+
+
+class Triple(Double):
+    def factor(self):
+        return 3
+
+
+class Named(dict):
+    pass
+
+
+class Pair(collections.namedtuple("Pair", "first second")):
+    factor = 2
+
+
+def copy_of(function):
+    return types.FunctionType(function.__code__, globals(), "copy", function.__defaults__)
+
+
+def assigned(owner, name, value):
+    return lambda: setattr(owner, name, value)
+
+
+def entry(x, key=0):
+    """What reads an entry, and what changes it."""
+    return lambda: x[key], lambda: x.__setitem__(key, 3)
+
+
+def reader(make):
+    """A function of a tensor that reads a value, and what changes that."""
+    read, change = make()
+    return lambda x: x * read(), change
+
+
+def a_default():
+    function = copy_of(scaled)
+    return function, assigned(function, "__defaults__", (3,))
+
+
+def a_default_of_a_keyword():
+    def function(x, *, k=2):
+        return x * k
+
+    return function, assigned(function, "__kwdefaults__", {"k": 3})
+
+
+def a_default_of_what_it_calls():
+    called = copy_of(scaled)
+    return lambda x: called(x), assigned(called, "__defaults__", (3,))
+
+
+def code_of_what_it_calls():
+    called = copy_of(scaled)
+    return lambda x: called(x), assigned(called, "__code__", (lambda x, k=2: x * 3).__code__)
+
+
+def a_class():
+    x = Double()
+    return lambda y: y * x.factor(), assigned(x, "__class__", Triple)
+
+
+OBJECTS = {
+    "UserDict": lambda: entry(collections.UserDict(k=2), "k"),
+    "UserList": lambda: entry(collections.UserList([2])),
+    "ChainMap": lambda: entry(collections.ChainMap({"k": 2}), "k"),
+    "bytearray": lambda: entry(bytearray([2])),
+    "array": lambda: entry(array.array("i", [2])),
+}
+
+
+def a_method_of_a_dict():
+    entries = {"k": 2}
+    get = entries.get
+    return lambda: get("k"), lambda: entries.update(k=3)
+
+
+def a_queue():
+    x = queue.Queue()
+    x.put(1)
+    return x.qsize, lambda: x.put(2)
+
+
+def a_context_variable():
+    x = contextvars.ContextVar("x", default=2)
+    return x.get, lambda: x.set(3)
+
+
+def a_local_of_a_thread():
+    x = threading.local()
+    x.k = 2
+    return lambda: x.k, assigned(x, "k", 3)
+
+
+def a_proxy():
+    entries = {"k": 2}
+    x = types.MappingProxyType(entries)
+    return lambda: x["k"], lambda: entries.update(k=3)
+
+
+def a_weak_reference():
+    x = Double()
+    x.k = 2
+    reference = weakref.ref(x)
+    return lambda: reference().k, assigned(x, "k", 3)
+
+
+def the_environment():
+    os.environ["MYTORCH_TEST_FACTOR"] = "2"
+    change = lambda: os.environ.__setitem__("MYTORCH_TEST_FACTOR", "3")  # noqa: E731
+    return lambda: int(os.environ["MYTORCH_TEST_FACTOR"]), change
+
+
+def a_variable_of_the_environment():
+    return lambda: int(os.getenv("MYTORCH_TEST_FACTOR")), the_environment()[1]
+
+
+FUNCTIONS = [
+    a_default, a_default_of_a_keyword, a_default_of_what_it_calls, code_of_what_it_calls, a_class,
+]  # fmt: skip
+READERS = [
+    *OBJECTS.values(), a_method_of_a_dict, a_queue, a_context_variable, a_local_of_a_thread, a_proxy,
+    a_weak_reference, the_environment, a_variable_of_the_environment,
+]  # fmt: skip
+MAKERS = [*FUNCTIONS, *[lambda make=make: reader(make) for make in READERS]]
+NAMES = [make.__name__ for make in FUNCTIONS] + [*OBJECTS]
+NAMES += [make.__name__ for make in READERS[len(OBJECTS) :]]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("make", MAKERS, ids=NAMES)
+def test_what_has_changed_is_seen(make):
+    try:
+        (eager, change), (function, change_ours) = make(), make()
+        compiled = mytorch.compile(function)
+        before = eager(X).tolist(), compiled(X).tolist()
+        change(), change_ours()
+        after = eager(X).tolist(), compiled(X).tolist()
+        assert before[0] == before[1] != after[1] == after[0]
+    finally:
+        os.environ.pop("MYTORCH_TEST_FACTOR", None)
+
+
+def test_attributes_of_containers_among_the_arguments():
+    compiled = mytorch.compile(lambda x, named: x * named["a"] * named.k)
+    first, second = Named(a=1), Named(a=1)
+    first.k, second.k = 2, 3
+    assert compiled(X, first).tolist() == [2, 2] and compiled(X, second).tolist() == [3, 3]
+    first.k = 5
+    assert compiled(X, first).tolist() == [5, 5]
+    product = mytorch.compile(lambda x, pair: x * pair.first * pair.factor)
+    try:
+        assert product(X, Pair(1, 0)).tolist() == [2, 2]
+        Pair.factor = 3
+        assert product(X, Pair(1, 0)).tolist() == [3, 3]
+    finally:
+        Pair.factor = 2
+
+
+def test_an_argument_that_is_a_tensor_of_the_state():
+    weight = mytorch.ones(2)
+    compiled = mytorch.compile(lambda x: x * 2 if x is weight else x * 3)
+    assert [compiled(x).tolist() for x in (X, weight, X)] == [[3, 3], [2, 2], [3, 3]]
+    assert [mytorch.compile(lambda x: x + 0 if x is not weight else -x)(x).tolist() for x in (weight, X)] == [
+        [-1, -1], [1, 1]
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("clock", ["time", "perf_counter", "monotonic_ns"])
+def test_clocks(clock):
+    compiled = mytorch.compile(lambda x: (x * 2, getattr(time, clock)()))
+    times = [compiled(X)[1] for _ in range(3)]
+    before = time.time()
+    assert len({*times}) == 3 or clock == "time" and times[0] <= times[2] <= before
+    assert time.perf_counter.__module__ == "time"  # nothing stands in its place
