@@ -381,3 +381,21 @@ def test_hooks_of_tensors_run_once():
         assert model.weight.grad.tolist() == [[3, 3]]
         want = (model.weight + 2) * 35
         assert leaf.grad.tolist() == want.tolist()
+
+
+def test_a_loss_whose_backward_pass_has_run_needs_gradients():
+    model = nn.Linear(2, 1)
+
+    def step(x):
+        model.zero_grad()
+        loss = model(x).mean()
+        loss.backward()
+        return loss
+
+    single, double = mytorch.compile(step), mytorch.compile(lambda x: {"loss": step(x), "x": x * 2})
+    for loss in (single(mytorch.ones(4, 2)), double(mytorch.ones(4, 2))["loss"]):
+        assert loss.requires_grad and not loss.is_leaf and loss.device.type == "cpu"
+        with pytest.raises(RuntimeError, match="a second time"):
+            (loss * 2).backward()
+    with mytorch.no_grad():
+        assert not mytorch.compile(lambda x: model(x).mean())(mytorch.ones(4, 2)).requires_grad

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...autograd.gradients import grad
-from ...backends.device import CPU, RawArray
+from ...backends.device import CPU, RawArray, device
 from ...core.engine import conjugated
 from ...core.grad_mode import enable_grad
+from ...core.graph import Node
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from ..programs.instruction import Value
@@ -65,6 +66,8 @@ class Partition:
         self._count = len(results)
         self._roots = [k for k, x in enumerate(results) if _has_history(x)]
         _refuse_grads([results[k] for k in self._roots])
+        target = traced.tracer.device
+        self._freed = [(k, _freed(x.node, target)) for k, x in enumerate(results) if _was_freed(x)]
         self._views = _views([(k, results[k]) for k in self._roots])
         self._roots = [k for k in self._roots if k not in self._views]
         roots = [results[k] for k in self._roots]
@@ -126,6 +129,8 @@ class Partition:
         if self._is_single:
             (y,) = results
             result = from_raw(y if type(y) is np.ndarray else as_raw(y))
+            if self._freed:
+                _give_node(result, self._freed[0][1])
         else:
             made = [from_raw(as_raw(y)) for y in results[: self._count]]
             if self._roots:
@@ -133,6 +138,8 @@ class Partition:
                     self._record(tensors, [made[k] for k in self._roots], saved)
                     for k, (base, replay) in self._views.items():
                         made[k] = replay_views(replay, made[base])
+            for k, arguments in self._freed:
+                _give_node(made[k], arguments)
             made += results[self._count :]
             result = mapped(lambda x: _returned(x, made, tensors), self.structure)
         return result
@@ -201,6 +208,21 @@ def _has_history(x: Tensor) -> bool:
     """Whether a tensor can be differentiated: no backward pass has freed its graph."""
     node = x.node
     return node is not None and (not node.parents or node.vjp is not None)
+
+
+def _was_freed(x: Tensor) -> bool:
+    """Whether a tensor needs gradients, and the function's own backward pass has freed its graph."""
+    return x._view is None and x.node is not None and not _has_history(x)
+
+
+def _freed(node: Node, target: device) -> tuple:
+    """Returns the arguments of a Node without a vjp: another backward pass raises an error."""
+    return node.name, (None,), None, node.shape, node.dtype, target
+
+
+def _give_node(x: Tensor, arguments: tuple) -> None:
+    x._node = Node(*arguments)
+    x._node.tensor = weakref.ref(x)
 
 
 def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
