@@ -10,7 +10,7 @@ from .device import RawArray, cupy, device_of
 
 
 def sliding_window_view(
-    x: RawArray, window_shape: Sequence[int], axis: Sequence[int], writeable: bool = False
+    x: RawArray, window_shape: Sequence[int], axis: Sequence[int] | None = None, writeable: bool = False
 ) -> RawArray:  # fmt: skip
     """Returns NumPy's `sliding_window_view`; on a GPU it is always writeable.
 
@@ -22,7 +22,7 @@ def sliding_window_view(
     if device_of(x).type != "cuda":
         how = {"writeable": True} if writeable else {}
         return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis, **how)
-    shape = list(x.shape)
+    shape, axis = list(x.shape), range(x.ndim) if axis is None else axis
     for n, k in zip(window_shape, axis, strict=True):
         if not 0 <= n <= shape[k]:
             raise ValueError(f"a window of {n} elements doesn't fit an axis of {shape[k]}")

@@ -1,6 +1,7 @@
 """Programs run part by part of the batch: the results are the same, and the memory is as predicted."""
 
 import gc
+import re
 import tracemalloc
 from dataclasses import replace
 from itertools import product
@@ -273,6 +274,34 @@ def test_memory_maps(tmp_path):
         np.testing.assert_allclose(chunked(x).numpy(), np.exp(x[:1] * 2)[0] * 1000, 1e-4)
 
 
+def test_a_check_alone():
+    """A loop that only compares indices with their bounds gives nothing."""
+    index = mytorch.arange(7).flip(0)
+    program = capture(lambda x, index: x.index_select(0, index) * 2, X, index)
+    assert mytorch.equal(in_parts(program, 3, X, index), X.flip(0) * 2)
+    with pytest.raises(IndexError):
+        in_parts(program, 3, X, index + 1)
+
+
+def views_across_parts(x):
+    """An array and a view of it, which are made before a loop, and written behind it."""
+    total = W[0] * 2
+    first, mean = total[:2], x.mean(0)
+    first.mul_(mean[:2])
+    total.add_(mean)
+    return (x * total).tanh()
+
+
+def test_writes_to_views_across_parts():
+    x = mytorch.randn(1000, 50)
+    program = capture(views_across_parts, x)
+    with F.use_fused(False):
+        assert_same(program.chunked("10MB")(x), views_across_parts(x))
+    message = r"can't run in parts: one of them takes both %3: float32\[50\], to which the program writes"
+    with pytest.raises(ValueError, match=message):
+        program.chunked("10kB")
+
+
 def test_errors():
     x = mytorch.randn(1000, 50)
     program = capture(deep, x)
@@ -280,15 +309,21 @@ def test_errors():
         program.chunked("2kB")
     least = str(error.value).split("needs ")[1].split(",")[0]
     assert program.chunked(f"{float(least[:-3]) + 0.1} kB").rows == 1
-    for memory in ("much", "5 PB", "500", 1.5, "1.2.3MB"):
-        with pytest.raises(ValueError, match="memory is a number of bytes, or text"):
+    wrong = ["much", "5 PB", "5 apples", "500", "500 mb", "1.2.3MB", "1.5e3MB", "-5MB", "0MB", "", "MB"]
+    for memory in (*wrong, 1.5, True, 0, -1, None, b"5MB"):
+        message = '"500MB" or "1.5 GiB" (a number and one of B, kB, '
+        with pytest.raises(ValueError, match=re.escape(message) + f".*got {re.escape(repr(memory))}"):
             program.chunked(memory)
+    for memory in ("2GiB", "2 GB", "3000.5kB", "1TB", 1 << 40):
+        assert program.chunked(memory).rows == 1000
     with pytest.raises(ValueError, match="expected %.*float32.*1000, 50.*, got float32.*999, 50"):
         program.chunked("200kB")(x[1:])
+    with pytest.raises(ValueError, match=r"of strides \(200, 4\) on cpu.*, got .* of strides \(4, 4000\) on"):
+        program.chunked("200kB")(mytorch.randn(50, 1000).t())
     with pytest.raises(NotImplementedError, match="deep is on meta; only the CPU's run in parts"):
         replace(program, device=mytorch.device("meta")).chunked("1GB")
     with pytest.raises(ValueError, match="writes to its inputs"):
-        capture(lambda x: x.add_(1), x).chunked("1kB")
+        capture(lambda x: x.add_((x @ W).cumsum(0)), x).chunked("1kB")
     w = mytorch.ones(10, 50)
     chunked = capture(lambda x: (w.add_(1), (x * w).exp().sum(0)), x[:10]).chunked("3kB")
     with pytest.raises(ValueError, match="shares memory with another"):

@@ -5,6 +5,7 @@ import pytest
 
 import mytorch
 from mytorch import capture
+from mytorch.core.tensor import raw_of
 from mytorch.stream.programs.nested import leaves
 
 
@@ -17,6 +18,13 @@ def written_afterwards(x, y):
     z = (x.t() * 2).tanh()
     z[0] += 1
     return z, (z * 3).exp()
+
+
+def added_in_place(x, y):
+    z = x.t() * 2
+    first = z[0]
+    np.add(raw_of(z), raw_of(x.t() * 3), out=raw_of(z))
+    return first + 1, z.exp()
 
 
 def of_a_copy_written_before(x, y):
@@ -34,6 +42,7 @@ CASES = {
     "another dtype": lambda x, y: (x.t() > 0) & (y.t() < 0),
     "halves": halves_of_a_transpose,
     "written afterwards": written_afterwards,
+    "added in place": added_in_place,
     "a copy, written before": of_a_copy_written_before,
     "both orders": lambda x, y: (x.t() * 2 + y.reshape(5, 4)).tanh(),
     "into a product": lambda x, y: (x.t() * 2).tanh() @ y,

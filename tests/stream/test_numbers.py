@@ -398,7 +398,7 @@ def test_the_program(tmp_path):
     assert "host.number('mul', %1, 2)" in str(program) and "%1: float)" in str(program)
     assert "np.asarray(" in program.source() and "@triton.jit" in program.source("cuda")
     assert program.memory().peak > 0 and program.optimized()(X, 0.5)[0][0].shape == X.shape
-    with pytest.raises(ValueError, match=r"expected %0: float32\[2, 3\], %1: float on cpu.*, int"):
+    with pytest.raises(ValueError, match=r"expected %0: float32\[2, 3\] of .*, %1: float on cpu.*, int"):
         program(X, 1)
     for name in ("program.svg", "program.html"):
         program.draw(tmp_path / name)

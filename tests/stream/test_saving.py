@@ -66,6 +66,7 @@ FUNCTIONS = {
     "attention": lambda: lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
     "dropout": lambda: lambda x: F.scaled_dot_product_attention(*[F.dropout(x)[None]] * 3, None, 0.5),
     "lstm": lambda: nn.LSTM(10, 5),
+    "windows": lambda: lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 2)) * 1,
     "convolution": lambda: lambda x: F.max_pool2d(F.conv2d(x[None, None], x[None, None, :3, :3]), 2),
 }
 
@@ -111,6 +112,19 @@ def test_outputs_keep_their_fields(tmp_path):
     found = load(tmp_path / "p.safetensors")(mytorch.ones(X))
     assert found["b"]._fields == Both._fields and type(found["b"]).__name__ == "Both"
     assert found[3][2].indices.tolist() == [0] * 6 and found["a"][2] == -math.inf
+
+
+@pytest.mark.parametrize("mode", [None, "max-autotune"])
+def test_the_mode_is_kept(mode, tmp_path):
+    captured("softmax", False).optimized(mode).save(tmp_path / "p.safetensors")
+    assert load(tmp_path / "p.safetensors").is_tuned is (mode is not None)
+
+
+def test_files_without_a_mode(tmp_path):
+    content = content_of("softmax", tmp_path / "p.safetensors")
+    del content["is_tuned"]
+    mytorch.save(content, tmp_path / "p.safetensors")
+    assert not load(tmp_path / "p.safetensors").is_tuned
 
 
 def test_what_is_not_saved(tmp_path):
@@ -173,12 +187,17 @@ ATTACKS = [
     ("views", "multiply", ["args", 0], {"code": "print()"}, "KeyError"),
     ("views", "multiply", ["outputs", 0, "shape"], [6, 11], r"gives float32\[2, 10\], the file says float32"),
     ("views", "multiply", ["outputs", 0, "shape"], [1 << 62, 10], "it gives"),
-    ("views", "multiply", ["outputs", 0, "shape"], [1] * 13, "it gives"),
+    ("views", "multiply", ["outputs", 0, "shape"], [1] * 13, "has shape"),
     ("views", "multiply", ["outputs", 0, "dtype"], "O", "unknown dtype"),
     ("views", "multiply", ["outputs", 0, "of"], 0, "is a view of None"),
     ("softmax", "loop", ["kwargs", "rows"], 7, "instruction"),
     ("softmax", "loop", ["kwargs", "rows"], 60, "instruction"),
     ("softmax", "loop", ["kwargs", "n"], 11, "instruction"),
+    ("softmax", "loop", ["kwargs", "rows"], True, "a loop is over True rows of 10"),
+    ("softmax", "loop", ["kwargs", "n"], 10.0, r"a loop is over 6 rows of 10\.0"),
+    ("softmax", "loop", ["outputs", 0, "strides"], [4, 24], "not those of C order"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "inputs"], ["rows"], "instruction"),
+    ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 1], [None], "neither a name nor a number"),
     ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 0], "add; x", "no step of a loop is named"),
     ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 2], "column", "isn't for each column"),
     ("softmax", "loop", ["kwargs", "loop", "loop", "steps", 0, 2], "full", "isn't for each full"),
@@ -188,11 +207,25 @@ ATTACKS = [
     ("softmax", "loop", ["kwargs", "loop", "loop", "outputs"], [3], "isn't what step 3 gives"),
     ("columns", "loop", ["kwargs", "loop", "loop", "steps", -1, 0], "max", "isn't for each column"),
     ("columns", "loop", ["kwargs", "loop", "loop", "steps", -1, 1], [1.0], "isn't for each column"),
+    ("columns", "loop", ["kwargs", "loop", "loop", "outputs"], [], "with all columns, got"),
     ("elements", "loop", ["args", 1], {"value": 1}, "instruction"),
+    ("views", ".setitem", ["args", 2], "text", "a meta array holds numbers, got 'text'"),
+    ("views", ".setitem", ["args", 2], {"ellipsis": None}, "a meta array holds numbers"),
+    ("views", "cumsum", ["args", 0], 2, "none of its arguments is an array"),
+    ("views", "cumsum", ["kwargs", "dtype"], "object", "its dtype is 'object'"),
+    ("views", "multiply", ["outputs", 0, "strides"], [0, 0], r"of strides \(40, 4\), the file says \(0, 0\)"),
+    ("views", ".T", ["outputs", 0, "strides"], [24, 4], r"of strides \(4, 40\), the file says \(24, 4\)"),
+    ("network", "kernel", ["outputs", 0, "strides"], [0, 4], r"has shape \(\) and strides \(0, 4\)"),
+    ("network", "kernel.vjp", ["outputs", 0, "strides"], [0, 4], "don't lie in memory without gaps"),
     ("elements", "loop", ["kwargs", "loop", "loop", "steps", -1, 1], ["v5", "v0"], "isn't for each row"),
+    ("columns", None, ["instructions", 0, "name"], ".astype", "instruction"),
+    ("state", "matmul", ["name"], ".astype", "a dtype is no array"),
+    ("lstm", "kernel", ["args", 6], (1, 1, -1, 1, 1, 1), r"steps of \[1, 1, -1, 1, 1, 1\] rows, of 6 in all"),
+    ("lstm", "kernel", ["args", 6], (2, 2, 2), r"steps of \[2, 2, 2\] rows, of 6 in all, for 1 sequences"),
     ("network", "kernel", ["args", 0], "matmul", "no kernel is named"),
     ("network", "kernel", ["args", 2], {"value": 3}, "instruction"),
     ("network", "kernel.vjp", ["args", 0], {"value": 3}, "KeyError"),
+    ("network", "kernel.vjp", ["args", 1], None, "no gradient of its results is given"),
     ("network", "kernel.vjp", ["outputs", 0, "shape"], [6, 11], "it gives"),
     ("network", "kernel.vjp", ["outputs", 0, "dtype"], "float64", "it gives"),
     ("network", "kernel.vjp", ["kwargs", "dtypes"], ({"dtype": "float64"},), "have the dtypes"),
@@ -203,9 +236,12 @@ ATTACKS = [
     ("state", None, ["arrays"], {}, "the state"),
     ("state", None, ["arrays", "%99"], np.ones(3), "no values have the arrays"),
     ("state", None, ["state", 0, "strides"], [1 << 40], "has strides"),
+    ("state", None, ["state", 0, "strides"], [0], r"%\d: float32\[10\] .*its elements overlap: \(0,\)"),
+    ("state", None, ["state", 1, "strides"], [0, 0], r"strides \(0, 0\), for which its elements overlap"),
     ("state", None, ["state", 0, "shape"], [9], "has another array"),
     ("state", None, ["inputs", 0, "shape"], [1 << 62, 10], "too large"),
     ("state", None, ["inputs", 0, "shape"], [6, True], "has shape"),
+    ("state", None, ["is_tuned"], 1, "is_tuned is 1"),
     ("state", None, ["program"], 1, "another version than 2"),
 ]
 
@@ -257,4 +293,6 @@ def test_random_damage(name, tmp_path):
             refused += 1
         else:
             assert str(program.optimized()) and program.optimized().source()
+            with F.use_fused(False):
+                program(*[np.zeros(x.shape, x.dtype) for x in program.inputs])
     assert refused > 20

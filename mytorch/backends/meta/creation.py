@@ -17,11 +17,16 @@ from .random import MetaRandom
 def empty(
     shape: int | Shape, dtype: DTypeLike = float, order: str = "C", device: None = None
 ) -> MetaArray:
+    if order not in ("C", "F"):
+        raise ValueError(f"only 'C' or 'F' order is permitted, got {order!r}")
     return new(shape, float if dtype is None else dtype, order)
 
 
 def full(shape: int | Shape, fill_value: object, dtype: DTypeLike = None, order: str = "C") -> MetaArray:
-    return new(shape, np.result_type(fill_value) if dtype is None else dtype, order)
+    dtype = np.result_type(fill_value) if dtype is None else dtype
+    found = empty(shape, dtype, order)
+    np.broadcast_to(fill_value, found.shape)
+    return found
 
 
 def empty_like(

@@ -131,11 +131,6 @@ def _shares_memory(x, y, max_work=None):
     return isinstance(x, MetaArray) and isinstance(y, MetaArray) and x.storage is y.storage
 
 
-@instead_of(np.put_along_axis, np.copyto, np.put, np.fill_diagonal)
-def _nothing(x, *args, **kwargs):
-    """What writes elements."""
-
-
 # Elementwise.
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from ..device import RawArray
@@ -27,6 +29,8 @@ def getitem(x: MetaArray, index: object) -> MetaArray:
 
 def setitem(x: MetaArray, index: object, value: object) -> None:
     """Checks that the value can be broadcast to `x[index]`, as it always can if it is one element."""
+    if not hasattr(value, "dtype") and np.asarray(value).dtype.kind not in "biufc":
+        raise TypeError(f"a meta array holds numbers, got {value!r}")
     shape = tuple(np.shape(value))
     if np.size(value) == 1 and any(map(_is_mask, _items(index))):
         return
@@ -84,7 +88,7 @@ def _split(x: MetaArray, items: list) -> tuple[np.ndarray, list]:
         is_basic = i is None or isinstance(i, slice)
         basic.append(i if is_basic else FULL)
         advanced.append(FULL if is_basic else i)
-        if not is_basic and not hasattr(i, "shape") and not -x.shape[dim] <= i < x.shape[dim]:
+        if not is_basic and not hasattr(i, "shape") and not -x.shape[dim] <= operator.index(i) < x.shape[dim]:
             raise IndexError(f"index {i} is out of bounds for axis {dim} with size {x.shape[dim]}")
         dim += i is not None
     return x.layout[tuple(basic)], advanced

@@ -84,5 +84,7 @@ def _take(x, indices, axis=None, out=None, mode="raise"):
 @instead_of(np.take_along_axis)
 def _take_along_axis(x, indices, axis=-1):
     (axis,) = axes_of(axis, x.ndim)
+    if np.ndim(indices) != x.ndim or np.result_type(indices).kind not in "iu":
+        raise IndexError(f"np.take_along_axis of {x.ndim} dims at {np.ndim(indices)}, {indices.dtype}")
     rest = np.broadcast_shapes(*[(*s[:axis], *s[axis + 1 :]) for s in (x.shape, np.shape(indices))])
     return new((*rest[:axis], np.shape(indices)[axis], *rest[axis:]), x.dtype)

@@ -29,6 +29,8 @@ for _name in FUNCTIONS:
 def _astype(
     self, dtype: DTypeLike, order: str = "K", casting: str = "unsafe", copy: bool = True
 ) -> MetaArray:
+    if isinstance(dtype, MetaArray):  # np.dtype would take its dtype
+        raise TypeError("astype(): a dtype is no array")
     dtype = np.dtype(dtype)
     if not copy and dtype == self.dtype and (order == "K" or self.flags.c_contiguous):
         return self
@@ -43,12 +45,7 @@ def _view(self, dtype: DTypeLike = None) -> MetaArray:
     return view(self, self.layout.view() if dtype is None else self.layout.view(dtype))
 
 
-def _nothing(self, *args: object, **kwargs: object) -> None:
-    """What writes elements."""
-
-
 MetaArray.astype, MetaArray.reshape, MetaArray.view = _astype, _reshape, _view
-MetaArray.fill = MetaArray.sort = _nothing
 MetaArray.transpose = lambda self, *axes: view(self, self.layout.transpose(*axes))
 MetaArray.copy = lambda self, order="C": functions.copy(self, order)
 MetaArray.flatten = lambda self, order="C": functions.reshape(self, -1, order, copy=True)

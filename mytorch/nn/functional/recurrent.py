@@ -11,7 +11,10 @@ sequence.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +102,16 @@ def gru_steps(
         return (n + (z + hz).sigmoid() * (h - n),)
 
     return _unrolled(step, gates, [hx], batch_sizes, reverse)
+
+
+@rnn_steps.check
+@lstm_steps.check
+@gru_steps.check
+def _check_steps(gates: Tensor, hx: Tensor, *rest: Any) -> None:
+    """Raises ValueError unless the sizes are those of the rows: kernels read and write by them."""
+    sizes = [*map(operator.index, rest[-2])]
+    if sum(sizes) != len(gates) or any([a < b for a, b in pairwise((len(hx), *sizes, 0))]):
+        raise ValueError(f"steps of {sizes} rows, of {len(gates)} in all, for {len(hx)} sequences")
 
 
 def _unrolled(

@@ -50,11 +50,16 @@ class Value:
     def __repr__(self) -> str:
         return f"%{self.number}"
 
-    def described(self) -> str:
-        """Returns the value with its dtype and shape: `%3: float32[32, 64]`."""
+    def described(self, strides: bool = False) -> str:
+        """Returns the value with its dtype and shape: `%3: float32[32, 64]`.
+
+        Args:
+            strides: adds " of strides (256, 4)".
+        """
         if self.dtype.kind == "O":
             return f"%{self.number}: {self.kind}"
-        return f"%{self.number}: {self.dtype}{list(self.shape)}"
+        text = f"%{self.number}: {self.dtype}{list(self.shape)}"
+        return f"{text} of strides {self.strides}" if strides else text
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ class Program:
     position: dict[str, Any] | None = None
     is_tuned: bool = False
     _run: Executable | None = field(default=None, init=False, repr=False)
+    _stream: Stream | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         where = "" if self.device is CPU else f" on {self.device}"
@@ -77,13 +79,7 @@ class Program:
                 writes to shares memory with another tensor.
         """
         raws = [x if type(x) in (float, int) else raw_of(x) for x in tensors]
-        pairs = zip(raws, self.inputs, strict=False)
-        if len(raws) != len(self.inputs) or not all([fits(x, value, self.device) for x, value in pairs]):
-            wanted = ", ".join(value.described() for value in self.inputs)
-            given = map(_described, raws)
-            raise ValueError(
-                f"{self.name}: expected {wanted} on {self.device}, as the examples, got {', '.join(given)}"
-            )
+        check_inputs(self.name, self.inputs, raws, self.device)
         run = self.executable()
         run.bind()
         if run.writes and run.overlap(raws):
@@ -169,9 +165,13 @@ class Program:
         """Saves the program in the middle of a run, which `thaw` continues in another process, bit for bit.
 
         That is `save`, which is atomic: with parameters, gradients that are set, moments, buffers, rates and
-        counts of steps, random states, and the position in the source of a stream.
+        counts of steps, and random states. If the program's last stream hasn't come to its end, it is the
+        stream's `freeze`: results so far are written, and the position in the source is stored.
         """
-        self.save(path)
+        if self._stream is None:
+            self.save(path)
+        else:
+            self._stream.freeze(path)
 
     def stream(self, source: Any, sink: object = None) -> Stream:
         """Returns an iterable that runs the program on each batch of a source, and gives its results.
@@ -180,7 +180,8 @@ class Program:
 
         Args:
             source: an array or memory map, or a tuple with one for each input, that is cut along the first
-                dim; or a DataLoader, or any iterable of batches.
+                dim; or a DataLoader, or any iterable of batches. The last batch may have fewer rows if the
+                program treats each row by itself.
             sink: an array or memory map for the rows of the results, or a tuple of such; a list, or a
                 function, that gets each result; or None.
 
@@ -201,10 +202,11 @@ class Program:
         are those of the program; products may round otherwise, and sums over the batch add up those of parts.
 
         Args:
-            memory: that it may make besides inputs and state: bytes, or text as "500MB".
+            memory: that it may make besides inputs and state: bytes, or text as "500MB" or "1.5 GiB".
 
         Raises:
-            ValueError: no part is small enough; the message says what the smallest one needs.
+            ValueError: no part is small enough, the message says what the smallest one needs; or the program
+                is too large and writes to its inputs, or between parts to an array and to views of it.
 
         >>> x = mytorch.ones(1000, 10)
         >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
@@ -273,7 +275,19 @@ class Program:
         return found
 
 
-def _described(x: RawArray | float) -> str:
+def check_inputs(
+    name: str, inputs: Sequence[Value], raws: Sequence[RawArray | float], target: device = CPU
+) -> None:
+    """Raises ValueError unless arrays, or numbers, fit the inputs of a program of this name."""
+    pairs = zip(raws, inputs, strict=False)
+    if len(raws) != len(inputs) or not all([fits(x, value, target) for x, value in pairs]):
+        wanted = ", ".join([value.described(strides=True) for value in inputs])
+        given = ", ".join([*map(described, raws)])
+        raise ValueError(f"{name}: expected {wanted} on {target}, as the examples, got {given}")
+
+
+def described(x: RawArray | float) -> str:
+    """Returns the dtype, shape, strides and device of an array, or the type of a number."""
     if isinstance(x, (float, int)):
         return type(x).__name__
     return f"{x.dtype}{list(x.shape)} of strides {x.strides} on {device_of(x)}"

@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....backends.meta.array import MetaArray, new_of, view
+from ....backends.meta.creation import CREATION
 from ....backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
 from ....backends.meta.layout import layout
 from ....backends.meta.ufuncs import call_ufunc
 from ....core.tensor import Tensor, from_raw
 from ....nn.functional.composite import REGISTRY
 from ....ops.bounds import ERRORS
+from ....utils.reading import is_count
 from ..instruction import Instruction, Value
 from ..kernels import KEPT, MetaDraw
 from ..loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
@@ -135,6 +137,10 @@ class Checker:
             raise ValueError(f"no instruction is named {i.name!r}")
         if not all([name.isidentifier() for name in i.kwargs]):
             raise ValueError(f"no arguments have the names {list(i.kwargs)}")
+        if not i.inputs() and i.name not in CREATION:
+            raise ValueError("none of its arguments is an array")
+        if isinstance(i.kwargs.get("dtype"), str):
+            raise ValueError(f"its dtype is {i.kwargs['dtype']!r}")
         args, kwargs = mapped(self._array, i.args), mapped(self._array, i.kwargs)
         if i.name in _OF_ARRAYS and not (args and isinstance(args[0], MetaArray)):
             raise ValueError("its first argument isn't an array")
@@ -170,10 +176,14 @@ class Checker:
     ) -> None:
         args, results = self._kernels[saved]
         grads = [(None if x is None else self._array(x)) for x in (g if isinstance(g, list) else [g])]
-        _compare([y for y, x in zip(results, grads, strict=True) if x is not None],
-                 [x for x in grads if x is not None])  # fmt: skip
+        pairs = [(y, x) for y, x in zip(results, grads, strict=True) if x is not None]
+        _compare([y for y, _ in pairs], [x for _, x in pairs], strides=False)
+        if not pairs:
+            raise ValueError("no gradient of its results is given")
         of = [args[k] for k in wanted]
-        _compare(outputs, of)
+        _compare(outputs, of, strides=False)
+        if any([extent_of(y) != max(y.size, 1) * y.dtype.itemsize for y in outputs]):
+            raise ValueError(f"the gradients {outputs} don't lie in memory without gaps")
         if [x.shape for x in of] != [*wanted.values()] or any([value.of is not None for value in outputs]):
             raise ValueError(f"the gradients of its arguments don't have the shapes {wanted}")
         if (dtypes or tuple([np.dtype(np.float32)] * len(of))) != tuple([x.dtype for x in of]):
@@ -193,6 +203,9 @@ class Checker:
         rows, n, loop = i.kwargs["rows"], i.kwargs["n"], i.kwargs["loop"]
         if len(i.kwargs) != 3 or not isinstance(loop, Loop) or not i.args:
             raise ValueError(f"a loop has inputs, rows, n and the loop, got {list(i.kwargs)}")
+        if not (is_count(rows, 1) and is_count(n, 1)):
+            raise ValueError(f"a loop is over {rows!r} rows of {n!r}")
+        _check_inputs(loop, i.args)
         shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
         kinds = {f"x{k}": kind for k, kind in enumerate(loop.inputs)}
         kinds |= {f"v{k}": step.kind for k, step in enumerate(loop.steps)}
@@ -203,13 +216,26 @@ class Checker:
             y = values[f"v{k}"] = _result_of(step, values, kinds, shapes[FULL])
             if str(y.dtype) != step.dtype:
                 raise ValueError(f"step {k}, {step.name}, doesn't give {step.dtype} for each {step.kind}")
-        if list(loop.outputs) != sorted({*loop.outputs}):
-            raise ValueError(f"the outputs of a loop are in order, got {loop.outputs}")
+        columns = {k for k, step in enumerate(loop.steps) if step.kind == COLUMN}
+        if list(loop.outputs) != sorted({*loop.outputs} | columns):
+            raise ValueError(f"the outputs of a loop are in order, with all columns, got {loop.outputs}")
         for k, value in zip(loop.outputs, i.outputs, strict=True):
+            if not value.is_c_order:
+                raise ValueError(f"{value.described()} has strides {value.strides}, not those of C order")
             y = values[f"v{k}"]
             size = math.prod(shapes[loop.steps[k].kind])
             if value.of is not None or (value.size, value.dtype) != (size, y.dtype):
                 raise ValueError(f"{value.described()} isn't what step {k} gives, {size} of {y.dtype}")
+
+
+def _check_inputs(loop: Loop, given: Sequence[Value]) -> None:
+    """Raises ValueError unless loops are compiled for these dtypes: float32, bool, int64 of indices."""
+    indices = {step.args[1] for step in loop.steps if step.name == "take"}
+    others = {a for step in loop.steps for a in (step.args[:1] if step.name == "take" else step.args)}
+    for k, x in enumerate(given):
+        allowed = ("int64",) if f"x{k}" in indices - others else ("float32", "bool")
+        if x.dtype not in allowed:
+            raise ValueError(f"a loop takes no {x.described()} as x{k}, only {' and '.join(allowed)}")
 
 
 def _result_of(
@@ -254,9 +280,13 @@ def _refuse(step: Step) -> NoReturn:
     raise ValueError(f"{step.name} of {step.args} isn't for each {step.kind}")
 
 
-def _compare(outputs: Sequence[Value], found: Sequence[Any]) -> None:
+def _compare(outputs: Sequence[Value], found: Sequence[Any], strides: bool = True) -> None:
     """Raises ValueError if the outputs in the file aren't what an instruction gives."""
     want, have = [(x.shape, x.dtype) for x in found], [(value.shape, value.dtype) for value in outputs]
     if want != have:
         text = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in pairs) for pairs in (want, have)]
         raise ValueError(f"it gives {text[0] or 'nothing'}, the file says {text[1] or 'nothing'}")
+    for x, y in zip(found, outputs, strict=True) if strides else ():
+        steps = zip(x.shape, x.strides, y.strides, strict=True)
+        if y.size and any([n > 1 and ours != theirs for n, ours, theirs in steps]):
+            raise ValueError(f"it gives {y.described()} of strides {x.strides}, the file says {y.strides}")

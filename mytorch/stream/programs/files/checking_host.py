@@ -58,6 +58,8 @@ class HostChecker:
         self._grads.pop(of.target, None)
         if grad is None:
             return []
+        if not of.target.requires_grad:
+            raise ValueError(f"{self._state[of.target].described()} doesn't require gradients")
         (self._grads[of.target],) = outputs
         if (self._array(grad).shape, self._array(grad).dtype) != (x.shape, x.dtype):
             raise ValueError(f"the gradient {grad.described()} of a tensor of shape {x.shape}")

@@ -17,7 +17,7 @@ from .... import serialization
 from ....backends.device import RawArray
 from ....backends.dtypes import as_dtype
 from ....core.array import wrap
-from ....core.tensor import Tensor, from_raw
+from ....core.tensor import Tensor, from_raw, raw_of
 from ....nn.parameter import Parameter
 from ....ops import empty
 from ....random import Generator, default_generator
@@ -26,7 +26,7 @@ from ..instruction import Instruction, Reference, Value
 from ..loops.loop import Loop, Step
 from ..nested import mapped
 from ..parts.streaming import check_position
-from ..program import Program
+from ..program import Program, fits
 from .checking import Checker, extent_of
 from .objects import read_objects, read_reference, try_objects
 from .saving import VERSION
@@ -134,18 +134,26 @@ class _Reader:
             shapes = {number: _without_elements(x) for number, x in self._tensors.items()}
             try_objects(content["objects"], shapes)
             self._objects = read_objects(content["objects"], self._tensors)
+            for tensor, value in self._state.items():
+                _check_fits(raw_of(tensor), value)  # an optimizer may have moved it
         if arrays:
             raise ValueError(f"no values have the arrays {list(arrays)}")
         with _at("the inputs"):
             inputs = tuple([self._definition(x) for x in content["inputs"]])
         instructions = [self._instruction(k, x) for k, x in enumerate(content["instructions"])]
+        for value in {x for i in instructions for x in i.written}.intersection(state):
+            if _overlaps(value):
+                raise ValueError(f"{value.described()} is written to; its elements overlap: {value.strides}")
         with _at("the outputs"):
             outputs = self._decoded(content["outputs"])
             mapped(_check_output, outputs)
         owners = {value: weakref.ref(x) for x, value in self._state.items()}
-        name, position = content["name"], content["position"]
+        name, position, is_tuned = content["name"], content["position"], content.get("is_tuned", False)
         check_position(position)
-        return Program(inputs, state, constants, instructions, outputs, name, owners, position=position)
+        if not isinstance(is_tuned, bool):
+            raise ValueError(f"is_tuned is {is_tuned!r}")
+        parts = inputs, state, constants, instructions, outputs, name, owners
+        return Program(*parts, position=position, is_tuned=is_tuned)
 
     def _make_tensors(
         self, state: dict[Value, RawArray], saved: list[dict], grads: dict[str, np.ndarray]
@@ -190,7 +198,8 @@ class _Reader:
         if not is_count(number) or number > _MOST or number in self.values:
             raise ValueError(f"a value has the number {number!r}")
         shape, strides = tuple(x["shape"]), tuple(x["strides"])
-        if not all([is_count(n) for n in shape]) or not all([type(step) is int for step in strides]):
+        is_pair = len(shape) == len(strides) and all([type(step) is int for step in strides])
+        if not is_pair or not all([is_count(n) for n in shape]):
             raise ValueError(f"%{number} has shape {shape} and strides {strides}")
         dtype = np.dtype(object) if x["dtype"] == "object" else _dtype(x["dtype"])
         value = Value(number, shape, strides, dtype, None if of is None else self.values[of].storage)
@@ -269,7 +278,24 @@ def _strided(raw: np.ndarray, value: Value) -> np.ndarray:
     first = sum([(n - 1) * -step for n, step in zip(value.shape, value.strides, strict=True) if step < 0])
     made = np.ndarray(value.shape, value.dtype, bytearray(extent), first, value.strides)
     made[...] = raw
+    if made.tobytes() != raw.tobytes():  # elements that share memory must be equal, as in an expanded array
+        raise ValueError(f"{value.described()} has strides {value.strides}, for which its elements overlap")
     return made
+
+
+def _check_fits(raw: RawArray, value: Value) -> None:
+    if not fits(raw, value):
+        raise ValueError(f"{value.described()} of strides {value.strides} can't be a parameter's array")
+
+
+def _overlaps(value: Value) -> bool:
+    """Returns whether elements share memory."""
+    end = value.dtype.itemsize
+    for step, n in sorted([(abs(s), n) for n, s in zip(value.shape, value.strides, strict=True) if n > 1]):
+        if step < end:
+            return True
+        end += step * (n - 1)
+    return False
 
 
 def _check_output(x: object) -> None:

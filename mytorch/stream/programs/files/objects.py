@@ -27,9 +27,12 @@ from ....nn.utils.clip_grad import clip_grad_norm_
 from ....ops import zeros
 from ....optim import LBFGS, Optimizer, lr_scheduler
 from ....optim.lr_scheduler import LambdaLR, LRScheduler, MultiplicativeLR, ReduceLROnPlateau
+from ....optim.update import as_number
 from ....random import Generator
+from ....utils.reading import is_count
 from ..nested import leaves
 from ..program import Program
+from .schedules import check_attributes
 
 _NO = {Optimizer, LBFGS, LRScheduler, LambdaLR, MultiplicativeLR}  # closures and functions are code
 _CLASSES = {
@@ -139,10 +142,20 @@ def _optimizer(cls: type, x: dict[str, Any], tensors: dict[int, Tensor]) -> Opti
     groups = [{"params": [tensors[number] for number in numbers]} for numbers in x["groups"]]
     made = cls(groups, **_arguments(cls, x["defaults"]))
     made.defaults = {**x["defaults"]}
+    _check_state(x["state"]["state"], sum(map(len, x["groups"])))
     made.load_state_dict(x["state"])
     for group in made.param_groups:
         cls([zeros(1, 1)], **_arguments(cls, group))  # raises for numbers out of their range
     return made
+
+
+def _check_state(state: dict[Any, Any], count: int) -> None:
+    """Raises ValueError unless the state is that of some of `count` parameters."""
+    for number, entry in state.items():
+        if not (is_count(number) and number < count and isinstance(entry, dict)):
+            raise ValueError(f"there are {count} parameters, {number!r} has the state {entry!r}")
+        if not 0 <= as_number(entry.get("step", 0)) < 1 << 53:
+            raise ValueError(f"parameter {number} is at step {entry['step']!r}")
 
 
 def _arguments(cls: type, options: dict[str, object]) -> dict[str, object]:
@@ -161,6 +174,7 @@ def _schedule(cls: type, x: dict[str, Any], found: list[object]) -> LRScheduler:
         made._schedulers = inner
     if "_scale_fn_custom" in cls._not_saved:
         made._scale_fn_custom = None
+    check_attributes(cls, optimizer, x["state"])
     LRScheduler.load_state_dict(made, x["state"])
     return made
 

@@ -4,6 +4,7 @@
      "inputs": [{"number": 1, "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "of": null}],
      "state": […], "constants": […], "tensors": [{"value": 0, "requires_grad": true, "is_parameter": true}],
      "objects": [see `objects`], "random": the state of the default generator, "position": that of a stream,
+     "is_tuned": false,
      "instructions": [{"name": "multiply", "args": [{"value": 1}, {"value": 0}], "kwargs": {},
                        "outputs": [{"number": 2, …}], "origin": ""}],
      "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}, "grads": {"%0": …}}
@@ -31,7 +32,7 @@ from ....nn.parameter import Parameter
 from ....random import default_generator
 from ..instruction import Instruction, Reference, Value
 from ..loops.loop import Loop
-from ..program import Program, fits
+from ..program import Program, described, fits
 from ..tracing.host import draws
 from .checking import extent_of, is_known
 from .objects import ObjectWriter
@@ -87,6 +88,7 @@ def save(program: Program, path: str | os.PathLike) -> None:
         "grads": {f"%{number}": x.grad._array for number, x in objects.tensors.items() if x.grad is not None},
         "random": default_generator().get_state() if draws(program) else None,
         "position": program.position,
+        "is_tuned": program.is_tuned,
     }  # fmt: skip
     try:
         serialization.save(content, path)
@@ -104,8 +106,8 @@ def _arrays(program: Program) -> dict[Value, RawArray]:
     for value, raw in found.items():
         raw = found[value] = move(raw, CPU)
         if not fits(raw, value):
-            now = f"{raw.dtype}{[*raw.shape]}"
-            raise ValueError(f"can't save {program.name}: {value.described()} is {now} now")
+            was, now = value.described(strides=True), described(raw)
+            raise ValueError(f"can't save {program.name}: {was} is {now} now")
         if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
             raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
     return found

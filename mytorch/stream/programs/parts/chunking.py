@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ....backends.device import RawArray
+from ....backends.device import CPU, RawArray
 from ....core.op import as_raw
 from ....core.tensor import Tensor, from_raw, raw_of
-from ..program import Program, Value, fits, mapped
+from ....utils.reading import is_count
+from ..program import Program, Value, check_inputs, mapped
 from ..running.memory import Memory, size_text
 from .crossing import PRICES
 from .cutting import scaled
-from .plan import Plan
+from .plan import Plan, rows_of
 from .stage import Stage
 
 PARTS = 64  # the time of calling that many programs is small beside that of what they do
@@ -40,26 +41,30 @@ class Chunked:
     In 2 to 4 it is a minimum cut of the graph: see `crossing`. What kernels save for their vjps can't be
     stored; these kernels run again in any case.
 
+    A program that writes to its inputs, or, beside a loop, to an array through two views of it, isn't cut.
+
     Args:
         program: its first input's first dim is the batch, and that of all inputs of this length.
-        memory: the limit of `peak`: bytes, or text as "500MB".
+        memory: the limit of `peak`: bytes, or text as "500MB" or "1.5 GiB".
 
     Attributes:
         rows: of a part.
         peak: the bytes that the program makes, at the most at a time; inputs and state aren't among them.
 
     Raises:
-        ValueError: even a row at a time needs more memory, or the program writes to its inputs.
+        ValueError: even a row at a time needs more memory; the program needs more and can't be cut; or the
+            limit is neither a positive number of bytes nor such a text.
+        NotImplementedError: the program is on a GPU.
     """
 
     def __init__(self, program: Program, memory: int | str):
         limit = _bytes_of(memory)
-        self._plan = plan = Plan(program)
         self.name, self.inputs = program.name, program.inputs
         self._whole = program.optimized()
-        self.rows, self.peak = plan.rows, self._whole.memory().peak
-        if self.peak <= limit:
+        self.rows, self.peak = rows_of(program), self._whole.memory().peak
+        if self.peak <= limit and program.device is CPU:
             return
+        self._plan = plan = Plan(program)
         if not plan.cuts:
             needed = _described(self._whole.memory(), memory)
             raise ValueError(
@@ -79,9 +84,9 @@ class Chunked:
         self.peak = plan.peak(self.rows)
 
     def __str__(self) -> str:
-        plan = self._plan
         if self._whole is not None:
             return str(self._whole)
+        plan = self._plan
         lines = [f"{self.name}: parts of {self.rows} of {plan.rows} rows, peak {size_text(self.peak)}"]
         for stage, alive in zip(plan.stages, plan.crossings(), strict=True):
             lines += ["for each part:"] * stage.is_loop + [str(stage.program(self.rows))]
@@ -96,10 +101,7 @@ class Chunked:
         raws = [np.asarray(raw_of(x)) for x in tensors]
         if self._whole is not None:
             return self._whole(*raws)
-        if len(raws) != len(self.inputs) or not all(map(fits, raws, self.inputs)):
-            wanted = ", ".join(value.described() for value in self.inputs)
-            given = ", ".join(f"{x.dtype}{list(x.shape)}" for x in raws)
-            raise ValueError(f"{self.name}: expected {wanted}, got {given}")
+        check_inputs(self.name, self.inputs, raws)
         return run_parts(self._plan, raws, self.rows, self._plan.rows)
 
 
@@ -173,7 +175,8 @@ def _run_loop(plan: Plan, stage: Stage, known: dict[Value, RawArray], now: int, 
                     getattr(np, kind)(known[y], part, out=known[y])
             else:
                 known[y] = np.array(part)
-        del args, results, part
+            del part
+        del args, results
 
 
 def _part(plan: Plan, x: Value, raw: RawArray, dim: int | None, start: int, stop: int) -> RawArray:
@@ -191,10 +194,14 @@ def _called(program: Program, args: Iterable[RawArray]) -> tuple:
 
 def _bytes_of(memory: int | str) -> float:
     """Returns the number of bytes that a text says: "500MB", "1.5 GiB"."""
-    if isinstance(memory, int):
-        return memory
     found = re.fullmatch(r"([0-9]+\.?[0-9]*) *([A-Za-z]+)", memory) if isinstance(memory, str) else None
-    if found is None or found[2] not in _UNITS:
-        units = ", ".join(_UNITS)
-        raise ValueError(f'memory is a number of bytes, or text as "500MB" (of {units}), got {memory!r}')
-    return float(found[1]) * _UNITS[found[2]]
+    if found is not None and found[2] in _UNITS:
+        nbytes = float(found[1]) * _UNITS[found[2]]
+    else:
+        nbytes = memory if is_count(memory) else 0
+    if nbytes <= 0:
+        raise ValueError(
+            'chunked(): memory is a positive number of bytes, or text as "500MB" or "1.5 GiB" (a number and '
+            f"one of {', '.join(_UNITS)}), got {memory!r}"
+        )
+    return nbytes

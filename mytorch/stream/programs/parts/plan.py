@@ -21,6 +21,11 @@ from .stage import Stage
 _PASSES = fold_views, functionalize, fold_constants, merge_common_subexpressions, remove_dead_code
 
 
+def rows_of(program: Program) -> int:
+    """Returns the length of the batch: the first dim of the first input that has dims."""
+    return next((x.shape[0] for x in program.inputs if x.ndim), 1)
+
+
 class Plan:
     """The stages of a program: those of even numbers run once, those of odd ones in a loop over parts.
 
@@ -49,8 +54,7 @@ class Plan:
         self.changed = {self.bases.get(x, x) for x in program.changed_storages()}
         if self.changed & {*program.inputs}:
             raise ValueError(f"{program.name} writes to its inputs, which parts can't do")
-        first = [x.shape[0] for x in program.inputs if x.ndim]
-        self.rows = first[0] if first else 1
+        self.rows = rows_of(program)
         self._uncut: set[Instruction] = set()
         while not self._try():  # until all that is needed as a whole can be stored
             pass
@@ -199,7 +203,11 @@ class Plan:
         for stage in self.stages:
             written = [self.bases[x] for x, _ in stage.inputs if self.bases[x] in self.changed]
             if len(written) > len({*written}) and not stage.is_loop:
-                raise ValueError(f"{self.program.name} writes to views across the parts of the program")
+                twice = next(x for x in written if written.count(x) > 1)
+                raise ValueError(
+                    f"{self.program.name} can't run in parts: one of them takes both "
+                    f"{twice.described()}, to which the program writes, and a view; make new arrays instead"
+                )
             stage.held = tuple([x for x, dim in stage.inputs if dim is None and x in kept])
             stage.inputs = {(x, dim): None for x, dim in stage.inputs if dim is not None or x not in kept}
         self.last = {x: stage.number for stage in self.stages for x, _ in stage.inputs}

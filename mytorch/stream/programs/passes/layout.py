@@ -38,8 +38,8 @@ def in_memory_order(program: Program) -> Program:
     for i in reversed(program.instructions):
         if order := _order_of(i):
             (y,) = i.outputs
-            takers = uses.get(y, ())
-            if y in results or any(u.name not in _ELEMENTWISE or u.outputs[0] in orders for u in takers):
+            others = [u for u in uses.get(y, ()) if u.name not in _ELEMENTWISE or u.written]
+            if y in results or others or any(u.outputs[0] in orders for u in uses.get(y, ())):
                 orders[y] = order
             else:
                 turned.same[y] = replace(y, strides=layout(y.shape, None, y.dtype).strides)

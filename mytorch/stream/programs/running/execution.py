@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ....backends.device import CPU, RawArray, device, device_of
+from ....backends.device import CPU, RawArray, device
 from ....backends.float_errors import IGNORE, errors
 from ....backends.threads import get_num_threads
 from ....core.grad_mode import _state
@@ -21,7 +21,7 @@ from ..instruction import Instruction
 from ..loops import loop_numba, loop_triton
 from ..loops.loop import Loop
 from ..loops.loop_numba import DEFAULT, Strategy, loaded
-from ..program import Program, fits
+from ..program import Program, described, fits
 from .autotune import is_compiled, strategy_of
 from .generation import name_of, source_of, transposed_state
 from .lowering import awaited
@@ -82,8 +82,8 @@ class Executable:
                 now = owner._data._array
                 if not fits(now, value, self._device):
                     raise RuntimeError(
-                        f"a tensor of the program's state was {value.dtype}{list(value.shape)} on "
-                        f"{self._device}, and is {now.dtype}{list(now.shape)} on {device_of(now)} now"
+                        f"a tensor of the program's state was {value.described(strides=True)} on "
+                        f"{self._device}, and is {described(now)} now"
                     )
                 self._namespace[name_of(value)] = now
                 self._state[k] = value, reference, now

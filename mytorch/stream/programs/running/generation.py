@@ -165,7 +165,7 @@ def _lines(
         call = f"{given[0]}.reshape({given[1]})"  # a microsecond less than NumPy's function
     elif i.name == "matmul" and is_small and [x.ndim for x in i.inputs()] == [2, 2]:
         call = f"{given[0]}.dot({given[1]})"  # the same product, called faster
-    elif i.name == "sum" and len(given) == 1 and not {*i.kwargs.values()} - {None, False}:
+    elif i.name == "sum" and len(i.inputs()) == len(given) == 1 and not _options(i):
         call = f"{given[0]}.sum()"
     else:
         rest = given[1:] if i.name.startswith(".") else given
@@ -175,6 +175,11 @@ def _lines(
         callee = _callee(i.name, given, is_small, "out" in i.kwargs, module)
         call = f"{callee}({', '.join(rest)})"
     return [f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call]
+
+
+def _options(i: Instruction) -> list[str]:
+    """Returns the names of the arguments that aren't None or False; 0, an axis, is an option."""
+    return [name for name, x in i.kwargs.items() if x is not None and x is not False]
 
 
 def _callee(name: str, given: list[str], is_small: bool, has_out: bool, module: str) -> str:
