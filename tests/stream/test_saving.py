@@ -222,6 +222,8 @@ ATTACKS = [
     ("state", "matmul", ["name"], ".astype", "a dtype is no array"),
     ("lstm", "kernel", ["args", 6], (1, 1, -1, 1, 1, 1), r"steps of \[1, 1, -1, 1, 1, 1\] rows, of 6 in all"),
     ("lstm", "kernel", ["args", 6], (2, 2, 2), r"steps of \[2, 2, 2\] rows, of 6 in all, for 1 sequences"),
+    ("attention", "kernel", ["args", 6], 1, "is_causal is 1, which is no bool"),
+    ("dropout", "kernel", ["args", 3], "1", "instruction"),
     ("network", "kernel", ["args", 0], "matmul", "no kernel is named"),
     ("network", "kernel", ["args", 2], {"value": 3}, "instruction"),
     ("network", "kernel.vjp", ["args", 0], {"value": 3}, "KeyError"),

@@ -35,6 +35,9 @@ _OF_ARRAYS = {f".{name.strip('_')}": getattr(MetaArray, name) for name in METHOD
 _OF_ARRAYS |= {f".{name}": getattr(MetaArray, name).fget for name in PROPERTIES}
 _UFUNC_METHODS = ("__call__", "reduce", "accumulate", "outer", "at")
 _HOST = HOST.keys() - {"number", "outcome"}  # numbers are inputs of compiled functions only
+_TYPES = {
+    "float": (int, float, np.number), "int": (int, np.integer), "bool": bool, "str": str, "None": (),
+}  # fmt: skip
 _MOST_DIMS = 12  # samples have two elements along each
 _MOST_BYTES = 1 << 62
 
@@ -160,6 +163,8 @@ class Checker:
             raise ValueError(f"no kernel is named {name!r}")
         *results, saved = outputs
         composite, args = REGISTRY[name], mapped(self._array, args)
+        for (name, p), x in zip(composite.signature.parameters.items(), args, strict=False):
+            _check_argument(name, p.annotation, _probability(x))
         if composite.checker is not None:
             tensors = mapped(lambda x: from_raw(x) if isinstance(x, MetaArray) else x, args)
             bound = composite.signature.bind(*map(_probability, tensors))
@@ -266,6 +271,14 @@ def _result_of(
         _refuse(step)
     y = _rule_of(step.name)(*args, **options)
     return _broadcast(y, shape) if step.kind == FULL else y
+
+
+def _check_argument(name: str, annotation: str, x: object) -> None:
+    """Raises ValueError if an argument of a kernel is to be a number or a string, and isn't."""
+    kinds = annotation.split(" | ")
+    types = tuple([_TYPES[kind] for kind in kinds if kind in _TYPES])
+    if x is not None and len(types) == len(kinds) and not isinstance(x, (*types, MetaDraw)):
+        raise ValueError(f"{name} is {x!r}, which is no {annotation}")
 
 
 def _probability(x: object) -> Any:
