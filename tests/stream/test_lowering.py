@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mytorch
+from mytorch import nn
 from mytorch.backends import threads
 from mytorch.core.tensor import raw_of
 from mytorch.nn import functional as F
@@ -202,6 +203,20 @@ def test_what_a_later_backward_pass_needs_is_kept():
     expected, x.grad = array(x.grad), None
     (compiled(x) * weight).sum().backward()
     np.testing.assert_array_equal(array(x.grad), expected)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(256, 64), nn.LayerNorm(256), nn.GELU()], ids=str)
+def test_a_gradient_with_a_graph_of_its_own(layer):
+    def penalty(x):
+        x = x.detach().requires_grad_()
+        (slope,) = mytorch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        layer.zero_grad()
+        (slope.norm(dim=1) - 1).square().mean().backward()
+        return mytorch.tensor(x.grad)
+
+    x = mytorch.randn(128, 256)
+    expected, found = penalty(x), mytorch.compile(penalty, fullgraph=True)(x)
+    assert mytorch.allclose(expected, found, rtol=1e-4, atol=1e-6)
 
 
 def test_threads_may_run_a_program_at_once():

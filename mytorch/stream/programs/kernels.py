@@ -82,7 +82,7 @@ def _variant(composite: Composite) -> Callable:
         return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args)
 
     variant = op(forward, outputs=composite.outputs, half=True)
-    variant.__name__ = composite.__name__
+    variant.__name__, variant.reference = composite.__name__, manual.reference  # for a graph of the gradient
     return variant
 
 
