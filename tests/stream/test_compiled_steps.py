@@ -399,3 +399,45 @@ def test_a_loss_whose_backward_pass_has_run_needs_gradients():
             (loss * 2).backward()
     with mytorch.no_grad():
         assert not mytorch.compile(lambda x: model(x).mean())(mytorch.ones(4, 2)).requires_grad
+
+
+class SharpnessAware(optim.Optimizer):
+    """Takes the gradient where the loss is highest nearby; its two steps keep the parameters in `state`."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+        self.inner = sgd(self.param_groups)
+
+    @mytorch.no_grad()
+    def climb(self):
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["old"] = p.detach().clone()
+            p.add_(p.grad, alpha=0.05)
+        self.zero_grad()
+
+    @mytorch.no_grad()
+    def descend(self):
+        for p in self.param_groups[0]["params"]:
+            p.data = self.state[p]["old"]
+        self.inner.step()
+        self.zero_grad()
+
+
+def test_an_optimizer_with_two_steps():
+    found = []
+    for compile in (lambda function: function, mytorch.compile):
+        mytorch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        optimizer = SharpnessAware(model.parameters())
+
+        @compile
+        def step(x, y, model=model, optimizer=optimizer):
+            F.cross_entropy(model(x), y).backward()
+            optimizer.climb()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.descend()
+
+        for k in range(3):
+            step(*batch(k))
+        found.append(model.weight.detach().numpy())
+    np.testing.assert_allclose(*found, 1e-5, 1e-6)

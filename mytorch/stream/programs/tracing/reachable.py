@@ -29,6 +29,7 @@ from .snapshot import LONGEST, PLAIN, Snapshot
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
+_OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _WRITABLE = (dict, types.CellType, Attributes)  # holders, which the namespace of a class isn't
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -69,6 +70,7 @@ class Reachable:
         self.names: set[str] = set()
         self._by_name: list[tuple[Mapping, set[str]]] = []  # modules, and the names that were followed
         self._tuned: list[Optimizer | LRScheduler] = []
+        self._with_methods: list[Optimizer] = []
         self.seen = seen = {}  # the ids hold as long as the objects are here
         waiting = list(reversed(roots))
         while waiting or (waiting := [*self._named()]):
@@ -95,6 +97,8 @@ class Reachable:
             for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
                 names = [name for name in options if name not in ("params", "optimizer")]
                 yield from self._of_dict(options, names)
+        while "state" in self.names and self._with_methods:
+            yield self._with_methods.pop().state
 
     def _inside(self, x: object) -> Iterator[object]:
         if isinstance(x, Tensor):
@@ -105,6 +109,8 @@ class Reachable:
             self._tuned.append(x)
             for group in x.param_groups:
                 self.tensors.update(dict.fromkeys(group["params"]))
+            if not is_foreign(type(x).__module__):
+                yield from self._of_optimizer(x)
         elif isinstance(x, LRScheduler):
             self._tuned.append(x)
             yield x.optimizer
@@ -164,12 +170,20 @@ class Reachable:
             self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
         yield from self._of_class(type(x))
 
+    def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
+        """Yields what the methods of a user's optimizer may use."""
+        self._with_methods.append(x)
+        self.snapshot.keep_names(x.__dict__)
+        yield from self._of_dict(x.__dict__, [name for name in x.__dict__ if name not in _OF_OPTIMIZERS])
+        yield from self._of_class(type(x))
+
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the attributes of a user's class and its bases."""
+        left_out = {*_OF_CLASSES, "step"} if issubclass(kind, Optimizer) else _OF_CLASSES  # it runs as it is
         for base in kind.__mro__:
             if not is_foreign(base.__module__):
                 found = self.snapshot.keep_class(base)
-                yield from self._of_dict(found, [name for name in found if name not in _OF_CLASSES])
+                yield from self._of_dict(found, [name for name in found if name not in left_out])
 
     def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
