@@ -36,7 +36,10 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     _refuse_to_write(name, *out, inputs[0] if method == "at" else None)
     op = UFUNCS.get(ufunc) if method == "__call__" else UFUNC_METHODS.get((ufunc, method))
     if op is None or out:
-        return _on_arrays(getattr(ufunc, method), inputs, kwargs, f"{name}(out=…)" if out else name)
+        # `p.data += tensor`: an Array has no history, and p gets none
+        is_in_place = isinstance(inputs[0], Array) and bool(out) and out[0] is inputs[0]
+        name = f"{name}(out=…)" if out else name
+        return _on_arrays(getattr(ufunc, method), inputs, kwargs, name, flat=is_in_place)
     return op(*_as_tensors(inputs, getattr(op, "tensors", 0)), **kwargs)
 
 

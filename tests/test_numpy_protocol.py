@@ -446,3 +446,11 @@ def test_transpose_takes_the_order_of_all_dims():
     assert x.grad.shape == (2, 3, 4)
     with pytest.raises(TypeError, match="expected two dims, or all of them in a tuple, got 1"):
         x.transpose(1)
+
+
+def test_writing_a_tensor_with_history_into_an_array():
+    """`p.data += tensor` changes p, which gets no history: as with PyTorch's `.data`."""
+    p, x = mytorch.ones(2, requires_grad=True), mytorch.full((2,), 2.0, requires_grad=True)
+    p.data += x * 3
+    p.data *= x
+    assert p.tolist() == [14.0, 14.0] and p.is_leaf and p.requires_grad

@@ -9,13 +9,17 @@ from ..core.tensor import RemovableHandle
 
 
 class Hooked:
-    """The hooks of an optimizer."""
+    """The hooks of an optimizer; one that wraps another need not call `Optimizer.__init__()`."""
+
+    _hooks: dict[str, dict[int, Callable]] = {}
+    _stepped = False  # whether step() was ever called: schedules check it
 
     def _forget_hooks(self) -> None:
-        self._hooks: dict[str, dict[int, Callable]] = {}
-        self._stepped = False  # whether step() was ever called: schedules check it
+        self._hooks, self._stepped = {}, False
 
     def _register(self, when: str, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        if "_hooks" not in self.__dict__:
+            self._forget_hooks()
         hooks = self._hooks.setdefault(when, {})
         others = dict(hooks)
         if prepend:

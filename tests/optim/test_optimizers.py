@@ -239,3 +239,30 @@ def test_an_optimizer_written_for_pytorch():
     run(other, other_oracle, ours, theirs, steps=4)
     same_parameters(ours, theirs)
     assert other.state[ours[0]]["step"] == 8
+
+
+def test_an_optimizer_around_another():
+    """Which takes its groups and doesn't call `Optimizer.__init__()`, as those written for PyTorch."""
+
+    def lookahead(torch):
+        class Lookahead(torch.optim.Optimizer):
+            def __init__(self, inner):
+                self.inner, self.param_groups, self.calls = inner, inner.param_groups, 0
+                self.slow = [p.detach().clone() for p in self.param_groups[0]["params"]]
+
+            @torch.no_grad()
+            def step(self):
+                self.inner.step()
+                self.calls += 1
+                if self.calls % 2 == 0:
+                    for slow, p in zip(self.slow, self.param_groups[0]["params"], strict=True):
+                        p.copy_(slow.lerp_(p, 0.5))
+
+            def zero_grad(self):
+                self.inner.zero_grad()
+
+        return lambda params: Lookahead(torch.optim.SGD(params, lr=0.1, momentum=0.9))
+
+    ours, theirs = parameters()
+    run(lookahead(mytorch)(ours), lookahead(torch)(theirs), ours, theirs, steps=4)
+    same_parameters(ours, theirs)
