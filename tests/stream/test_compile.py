@@ -54,7 +54,8 @@ EAGER = {
     "after a write": (writes_first, "after it has written in place"),
     "a disabled function": (mytorch.compiler.disable(lambda x: x + 1), "compilation is disabled"),
     "a checkpoint": (
-        lambda x: mytorch.utils.checkpoint.checkpoint(lambda x: x * 2, x, use_reentrant=False), "a generator",
+        lambda x: mytorch.utils.checkpoint.checkpoint(lambda x: x * 2, x, preserve_rng_state=False),
+        "a checkpoint",
     ),
 }  # fmt: skip
 
