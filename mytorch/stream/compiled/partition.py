@@ -64,10 +64,11 @@ class Partition:
         self.graph: Any = ""
         self.structure = mapped(lambda x: _output(x, traced.arguments, results, numbers), traced.result)
         self._count = len(results)
-        self._roots = [k for k, x in enumerate(results) if _has_history(x)]
+        freed = _freed([x.node for x in results if x.node is not None])
+        self._roots = [k for k, x in enumerate(results) if x.node is not None and x.node not in freed]
         _refuse_grads([results[k] for k in self._roots])
         target = traced.tracer.device
-        self._freed = [(k, _freed(x.node, target)) for k, x in enumerate(results) if _was_freed(x)]
+        self._freed = [(k, _without_vjp(x.node, target)) for k, x in enumerate(results) if x.node in freed]
         self._views = _views([(k, results[k]) for k in self._roots])
         self._roots = [k for k in self._roots if k not in self._views]
         roots = [results[k] for k in self._roots]
@@ -204,18 +205,25 @@ def _returned(x: object, made: list[Tensor], tensors: Sequence[Any]) -> object:
     return tensors[x.position] if x.is_argument else made[x.position]
 
 
-def _has_history(x: Tensor) -> bool:
-    """Whether a tensor can be differentiated: no backward pass has freed its graph."""
-    node = x.node
-    return node is not None and (not node.parents or node.vjp is not None)
+def _freed(roots: list[Node]) -> set[Node]:
+    """Returns the nodes that can't be differentiated, as a backward pass has freed them or what they lead to:
+    of `a + b`, after the backward passes of `a` and of `b`, or the last state of a recurrent network."""
+    found: set[Node] = set()
+    entered: set[Node] = set()
+    stack = [*roots]
+    while stack:
+        node = stack[-1]
+        if node not in entered:
+            entered.add(node)
+            stack += [x for x in node.parents if x is not None and x not in entered]
+        else:  # all below it is known
+            stack.pop()
+            if node.parents and (node.vjp is None or not found.isdisjoint(node.parents)):
+                found.add(node)
+    return found
 
 
-def _was_freed(x: Tensor) -> bool:
-    """Whether a tensor needs gradients, and the function's own backward pass has freed its graph."""
-    return x._view is None and x.node is not None and not _has_history(x)
-
-
-def _freed(node: Node, target: device) -> tuple:
+def _without_vjp(node: Node, target: device) -> tuple:
     """Returns the arguments of a Node without a vjp: another backward pass raises an error."""
     return node.name, (None,), None, node.shape, node.dtype, target
 
