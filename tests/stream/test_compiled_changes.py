@@ -52,6 +52,19 @@ def test_what_makes_it_capture_again():
     assert len(function.history) == 1
 
 
+def test_what_is_said_of_arguments_that_are_no_tensors():
+    function = mytorch.compile(lambda x, by=None: x * 2)
+    for by in (None, mytorch.ones(2), 3, nn.ReLU(), nn.ReLU(), nn.functional.relu):
+        function(mytorch.ones(2), by)
+    assert [reason for reason, _ in function.history[1:]] == [
+        "an argument is float32[2], was None",
+        "an argument is 3, was float32[2]",
+        "an argument is one ReLU, was 3",
+        "an argument is another object: one ReLU",
+        "an argument is relu, was one ReLU",
+    ]
+
+
 class Settings:
     gain = 1.0
 

@@ -93,6 +93,10 @@ class _Same:
     def __hash__(self) -> int:
         return id(self.target)
 
+    def __repr__(self) -> str:
+        name = getattr(self.target, "__qualname__", None)
+        return name if isinstance(name, str) else f"one {type(self.target).__name__}"
+
 
 def modes() -> tuple:
     """Returns the modes of this thread that a program depends on."""
@@ -112,11 +116,14 @@ def difference(before: tuple | None, now: tuple) -> str:
             return f"{name} is {now[2][k]}, was {was}"
     if before[3] != now[3]:
         return "other arguments are the same tensor"
-    pairs = [_leaves(key[:2]) for key in (before, now)]
+    pairs = [_leaves(key[:2], with_kinds=True) for key in (before, now)]
     if len(pairs[0]) == len(pairs[1]):
         for was, is_now in zip(*pairs, strict=True):
             if was != is_now:
-                return f"an argument is {_described(is_now)}, was {_described(was)}"
+                described = _described(is_now), _described(was)
+                if described[0] == described[1]:  # two objects
+                    return f"an argument is another object: {described[0]}"
+                return f"an argument is {described[0]}, was {described[1]}"
     return "the arguments have another structure"
 
 
@@ -142,15 +149,22 @@ def changed_numbers(before: tuple, now: tuple) -> set[int]:
     return found
 
 
-def _leaves(key: object) -> list[object]:
-    if isinstance(key, tuple) and key[:1] != ("tensor",):
-        return [x for item in key for x in _leaves(item)]
-    return [key]
+def _leaves(key: object, with_kinds: bool = False) -> list[object]:
+    """Returns what a key holds; a number and its kind one after the other, or, with kinds, as a pair."""
+    if not isinstance(key, tuple) or key[:1] == ("tensor",) or (with_kinds and _is_plain(key)):
+        return [key]
+    return [x for item in key for x in _leaves(item, with_kinds)]
+
+
+def _is_plain(key: tuple) -> bool:
+    return len(key) == 2 and key[0] in _PLAIN
 
 
 def _described(key: object) -> str:
     if not isinstance(key, tuple):
         return str(key)
+    if _is_plain(key):
+        return repr(key[1]) if key[0] is str else str(key[1])
     _, dtype, shape, strides, requires_grad = key
     where = f" on {strides[0]}" if strides and isinstance(strides[0], device) else ""
     return f"{dtype}{list(shape)}{where}{' with requires_grad' if requires_grad else ''}"
