@@ -1,5 +1,8 @@
 """What compiled functions get and return besides tensors is what they would get and return eagerly."""
 
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
 import pytest
 
 import mytorch
@@ -54,6 +57,36 @@ def test_each_call_returns_new_objects():
     with pytest.raises(RuntimeError, match="it returns an object that it makes: a Result"):
         mytorch.compile(an_object_that_it_makes, fullgraph=True)(x)
     assert mytorch.compile(a_list_that_it_makes, fullgraph=True)(x)[0].tolist() == [2, 2]
+
+
+@dataclass(frozen=True)
+class Output:
+    logits: mytorch.Tensor
+    loss: mytorch.Tensor | None = None
+    hidden: list = field(default_factory=list)
+    inner: object = None
+
+
+KEPT = Output(mytorch.ones(2))
+
+
+def test_dataclasses_and_ordered_dicts_are_made_anew():
+    def forward(x, w):
+        y = (x * w).tanh()
+        return OrderedDict(b=Output(y, y.sum(), [x, y], Output(y + 1)), a=KEPT, c="text")
+
+    x, weights = mytorch.ones(2), [mytorch.full((2,), 2.0, requires_grad=True) for _ in range(2)]
+    compiled = mytorch.compile(forward, fullgraph=True)
+    first, second, want = compiled(x, weights[0]), compiled(x * 3, weights[0]), forward(x * 3, weights[1])
+    found, expected = second["b"], want["b"]
+    assert [*second] == ["b", "a", "c"] and second["a"] is first["a"] is KEPT and found is not first["b"]
+    assert type(second) is OrderedDict and type(found) is type(found.inner) is Output and found.inner.loss is None
+    assert found.hidden[1] is found.logits and found.hidden is not first["b"].hidden
+    (found.loss + found.inner.logits.sum()).backward(), (expected.loss + expected.inner.logits.sum()).backward()
+    assert mytorch.allclose(found.logits, expected.logits)
+    assert mytorch.allclose(weights[0].grad, weights[1].grad)
+    with pytest.raises(RuntimeError, match="it returns an object that it makes: a Output"):
+        mytorch.compile(lambda x: [Output(x)] * 2, fullgraph=True)(x)
 
 
 def test_lists_stay_themselves():

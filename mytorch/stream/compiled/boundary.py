@@ -1,14 +1,16 @@
 """What compiled functions get and return besides tensors: what of it a program can't give as they do.
 
-A program returns new lists and dicts in each call, and the same other objects. What is the same object in two
-places, or has been changed, would not be so after it.
+A program returns new lists, dicts and dataclasses in each call, and the same other objects. What is the same
+object in two places, or has been changed, would not be so after it.
 """
 
 from __future__ import annotations
 
 import enum
 import types
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from ...backends.device import device
 from ...core.array import Array
 from ...core.size import Size
 from ...core.tensor import Tensor, raw_of
-from ..programs.nested import leaves
+from ...nn.module import Module
+from ..programs.nested import Made, leaves, mapped
 from ..programs.tracing.capture import Traced
 from ..programs.tracing.reachable import is_foreign
 from .effects import is_opaque
@@ -73,26 +76,49 @@ def refuse_changes(found: Traced) -> None:
 
 
 def refuse_objects(found: Traced, known: Collection[int]) -> None:
-    """Raises an error if a function returns an object that it has made: each call would return this one.
+    """Raises an error if a function returns an object that it has made, other than a dataclass: each call
+    would return this one.
 
     Args:
         known: the ids of objects that were there before.
     """
-    given = {id(x) for x in _containers(found.given)}
-    for x in _containers(found.result):
+    _refuse_in(found.result, {id(x) for x in _containers(found.given)}, known)
+
+
+def _refuse_in(result: object, given: set[int], known: Collection[int]) -> None:
+    for x in _containers(result):
         if isinstance(x, tuple):
             if type(x) not in (tuple, Size) and not hasattr(x, "_fields"):
                 raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
             continue
-        if type(x) not in (list, dict):
+        if type(x) not in (list, dict, OrderedDict):
             raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
         if id(x) in given or id(x) in known:
             raise NotImplementedError(f"it returns a {type(x).__name__} that was there before, or twice")
         given.add(id(x))
-    for x in leaves(found.result):
-        is_lasting = isinstance(x, (*_LASTING, Tensor, Array, np.ndarray))
-        if not is_lasting and id(x) not in known:
+    for x in leaves(result):
+        is_lasting = isinstance(x, (*_LASTING, Tensor, Array, np.ndarray)) or id(x) in known
+        if not is_lasting and not (_is_plain_dataclass(x) and id(x) not in given):
             raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
+        if not is_lasting:
+            given.add(id(x))
+            _refuse_in([*vars(x).values()], given, known)
+
+
+def _is_plain_dataclass(x: object) -> bool:
+    """Whether an object can be made anew of its class and its attributes."""
+    is_object = is_dataclass(x) and not isinstance(x, (type, Module))
+    return is_object and hasattr(x, "__dict__") and type(x).__new__ is object.__new__
+
+
+def with_made(result: object, known: Collection[int]) -> object:
+    """Returns what a function returned, with a `Made` for each dataclass that it has made."""
+
+    def leaf(x: object) -> object:
+        is_old = id(x) in known or not _is_plain_dataclass(x)
+        return x if is_old else Made(type(x), mapped(leaf, vars(x)))
+
+    return mapped(leaf, result)
 
 
 def refuse_views(found: Traced) -> None:

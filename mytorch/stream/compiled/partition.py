@@ -18,7 +18,7 @@ from ...core.graph import Node
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from ..programs.instruction import Value
-from ..programs.nested import leaves, mapped
+from ..programs.nested import Made, leaves, mapped
 from ..programs.program import Program
 from ..programs.running.on_gpu import Graphed
 from ..programs.tracing.capture import Traced
@@ -182,6 +182,9 @@ _op.__name__, _op.is_kernel, _op.reference = "compiled", True, _op
 
 def _output(x: object, arguments: list[object], results: list[Tensor], numbers: list[Number]) -> Any:
     """Returns the Output for a tensor or a number, which is added to the results unless it is an argument."""
+    if type(x) is Made:
+        inner = mapped(lambda y: _output(y, arguments, results, numbers), x.fields)
+        return Made(x.kind, inner)
     if type(x) is Number:
         numbers.insert(0, x)
         return Output(-len(numbers))
@@ -200,6 +203,8 @@ def _output(x: object, arguments: list[object], results: list[Tensor], numbers: 
 
 
 def _returned(x: object, made: list[Tensor], tensors: Sequence[Any]) -> object:
+    if type(x) is Made:
+        return x.again(lambda y: _returned(y, made, tensors))
     if not isinstance(x, Output):
         return x
     return tensors[x.position] if x.is_argument else made[x.position]

@@ -91,6 +91,7 @@ class Version:
                 raise NotImplementedError("backward() would set the .grad of an argument")
             boundary.refuse_changes(found)
             boundary.refuse_objects(found, seen)
+            found.result = boundary.with_made(found.result, seen)
             if is_part(function):
                 boundary.refuse_views(found)
             names = {i.name for i in found.tracer.instructions}

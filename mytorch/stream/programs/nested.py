@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+
+@dataclass
+class Made:
+    """A dataclass among the results of a function that makes it: each call of a program makes another."""
+
+    kind: type
+    fields: dict[str, Any]
+
+    def again(self, function: Callable) -> Any:
+        """Returns a new object, with `function` applied to what its fields hold."""
+        made = object.__new__(self.kind)
+        made.__dict__.update(mapped(function, self.fields))
+        return made
 
 
 def leaves(x: object) -> Iterator[Any]:
@@ -18,6 +33,8 @@ def leaves(x: object) -> Iterator[Any]:
         yield from leaves(list(x.values()))
     elif isinstance(x, slice):
         yield from leaves((x.start, x.stop, x.step))
+    elif type(x) is Made:
+        yield from leaves(x.fields)
     else:
         yield x
 
