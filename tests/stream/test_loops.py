@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import mytorch
 from mytorch.nn import functional as F
@@ -184,3 +185,18 @@ def test_a_number_is_reduced_as_a_whole_row():
         program = capture(centred, x).optimized()
         assert program(x).tolist() == [[0.0] * 8] * 6
     assert "range(min(4096, n - start))" in program.source()
+
+
+@pytest.mark.parametrize("name", ["silu", "sigmoid"])
+def test_small_results_of_the_sigmoid_keep_their_digits(name):
+    def with_gradient(x):
+        y = getattr(F, name)(x)
+        return y.detach(), mytorch.autograd.grad(y.sum(), [x])[0]
+
+    x = np.linspace(-80, 0, 20_001, dtype=np.float32)
+    exact = torch.tensor(x.astype(np.float64), requires_grad=True)
+    y = getattr(torch.nn.functional, name)(exact)
+    y.sum().backward()
+    ours = mytorch.compile(with_gradient, fullgraph=True)(mytorch.tensor(x, requires_grad=True))
+    np.testing.assert_allclose(ours[0].numpy(), y.detach().numpy(), rtol=5e-7)
+    np.testing.assert_allclose(ours[1].numpy(), exact.grad.numpy(), rtol=2e-6, atol=1e-7 * (name == "silu"))

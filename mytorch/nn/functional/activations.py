@@ -13,12 +13,12 @@ from .composite import composite, floats_only, require_float
 
 @composite
 def sigmoid(input: Tensor) -> Tensor:
-    """Returns 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2, without overflow; floats for integers.
+    """Returns 1 / (1 + exp(-x)); floats for integers.
 
     >>> F.sigmoid(mytorch.tensor([0.0, 2.0]))
     tensor([0.50000 0.88080])
     """
-    return 0.5 * (0.5 * input).tanh() + 0.5
+    return input.sigmoid()  # (1 + tanh(x / 2)) / 2 would lose the digits of small results
 
 
 @sigmoid.check
