@@ -318,6 +318,15 @@ def test_values_on_which_programs_go_different_ways():
     assert x.grad.shape == (3,)
 
 
+def test_the_exponential_of_matrices():
+    x = mytorch.empty(2, 3, 3, device="meta", requires_grad=True)
+    y = mytorch.linalg.matrix_exp(x)
+    y.sum().backward()
+    assert y.shape == x.grad.shape == (2, 3, 3) and y.is_meta
+    with pytest.raises(NotImplementedError, match="an element"):  # how often it squares is in the elements
+        mytorch.capture(mytorch.linalg.matrix_exp, mytorch.ones(3, 3))
+
+
 def test_the_peak_is_that_of_a_step_on_the_cpu():
     """Of the variants without kernels; a little more, as the engine doesn't reuse gradients."""
     config = GPT2Config(65, 64, 3, 4, 64, bias=False)

@@ -5,6 +5,7 @@ import gc
 import hypothesis
 import numpy as np
 import pytest
+import torch
 from hypothesis import strategies as st
 
 import mytorch
@@ -250,6 +251,21 @@ def test_the_order_of_results_in_memory():
     x = mytorch.arange(6.0).view(2, 3)
     for ours, want in zip(capture(function, x).optimized()(x), function(x), strict=True):
         assert ours.stride() == want.stride() and mytorch.equal(ours, want)
+
+
+def test_the_gradient_of_a_determinant_that_is_zero():
+    def gradient(x):
+        return mytorch.autograd.grad(mytorch.linalg.det(x).sum(), [x])[0]
+
+    full, singular = np.array([[[2.0, 1, 0], [0, 3, 1], [1, 0, 1]], [[1.0, 2, 3], [2, 4, 6], [1, 0, 1]]])
+    of_rank_1, both = np.outer([1.0, 2, 3], [1, 1, 2]), np.stack([full, singular])
+    for matrix in (full, singular, of_rank_1, np.zeros((3, 3)), both):
+        program = capture(gradient, mytorch.tensor(np.ones_like(matrix), requires_grad=True))
+        x = torch.tensor(matrix, requires_grad=True)
+        torch.linalg.det(x).sum().backward()
+        for version in (program, program.optimized()):
+            ours = version(mytorch.tensor(matrix))
+            np.testing.assert_allclose(ours.numpy(), x.grad.numpy(), atol=1e-12)
 
 
 def test_a_program_in_a_program():
