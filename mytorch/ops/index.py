@@ -46,7 +46,10 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     dims = tuple(arrays)
     if len(arrays) == 1 and arrays[dims[0]].dtype == bool:
         return mask_at(x, arrays[dims[0]], dims[0])
-    return gather_nd(x, *arrays.values(), dims=dims)
+    result = gather_nd(x, *arrays.values(), dims=dims)
+    if thread.tracer is not None and all([array.ndim == 0 for array in arrays.values()]):
+        thread.tracer.pick(x, result)
+    return result
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
@@ -197,6 +200,8 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     read = []
     for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
         read.append(_item(i, x))
+    if len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:  # ints, beside arrays
+        read = [int(i) if _is_element(i) else i for i in read]
     taken = sum(_dims_taken(i) for i in read)
     if taken > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim}, got {taken}")
@@ -231,7 +236,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
             here = [FULL] * rest
         elif type(i) in _PLAIN:
             here = [i]
-        elif i.ndim == 0:  # a single True or False: a new dim of size 1 or 0
+        elif i.ndim == 0 and i.dtype == bool:  # a single True or False: a new dim of size 1 or 0
             here = [None]
             arrays[target] = np.zeros(int(i), np.int64, like=raw_of(x))
         else:
@@ -290,6 +295,8 @@ def _index_array(i: object, x: Tensor) -> Any:
     if raw.dtype == np.uint8:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         raw = raw.astype(bool)
+    if _is_element(raw) and thread.tracer is not None and thread.tracer.takes_index(raw):
+        return raw
     if raw.ndim == 0:
         is_any = is_meta(raw) and thread.tracer is None  # all of one shape
         return raw if raw.dtype == bool else 0 if is_any else int(raw)
@@ -299,6 +306,11 @@ def _index_array(i: object, x: Tensor) -> Any:
         return raw  # `_split_index` counts what it chooses
     same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
+
+
+def _is_element(i: Any) -> bool:
+    """Whether an item of an index is an array without dims of an integer."""
+    return getattr(i, "ndim", None) == 0 and i.dtype != bool
 
 
 def _check_step(i: object) -> None:

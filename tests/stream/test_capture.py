@@ -253,6 +253,67 @@ def test_the_order_of_results_in_memory():
         assert ours.stride() == want.stride() and mytorch.equal(ours, want)
 
 
+def picked_and_written(x, i):
+    y = x.clone()
+    y[i], y[:, i] = x[0], y[1, i] + x[i, 0]
+    return y, y[i, 1:].sum(), x[:, i].sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x[i] * 2, lambda x, i: x[:, i].exp(), lambda x, i: x[i, i] + x[i, 1] * x[i, 1:],
+        lambda x, i: x[None, i][..., i] * 2, lambda x, i: x[x[i].argmin()].sum(),
+    ],
+)  # fmt: skip
+def test_an_index_that_it_computes(function):
+    def with_gradient(x, i):
+        y = function(x, i)
+        return y.detach(), mytorch.autograd.grad(y.sum(), [x])[0]
+
+    x, compiled = mytorch.randn(3, 3, requires_grad=True), mytorch.compile(with_gradient, fullgraph=True)
+    program = capture(with_gradient, x, mytorch.tensor(0))
+    for k in (2, 0, -1):
+        want = with_gradient(x, mytorch.tensor(k))
+        for version in (program, program.optimized(), compiled):
+            for ours, wanted in zip(version(x, mytorch.tensor(k)), want, strict=True):
+                np.testing.assert_allclose(ours.numpy(), wanted.numpy(), rtol=1e-6)
+    assert len(compiled.history) == 1
+    with pytest.raises(IndexError):
+        program(x, mytorch.tensor(3))
+
+
+def write_to_it(x, i):
+    x[i].add_(1)
+    return x * 1
+
+
+def write_to_its_base(x, i):
+    row = x[i]
+    x.mul_(2)
+    return row * 1
+
+
+@pytest.mark.parametrize("function", [write_to_it, write_to_its_base, lambda x, i: x[i].t()])
+def test_a_view_at_such_an_index(function):
+    x, compiled = mytorch.arange(9.0).view(3, 3), mytorch.compile(function, fullgraph=True)
+    with pytest.raises(NotImplementedError, match="a view at an index that it computes"):
+        capture(function, x, mytorch.tensor(0))
+    for k in (2, 0, -1):
+        ours, want = x.clone(), x.clone()
+        result, wanted = compiled(ours, mytorch.tensor(k)), function(want, mytorch.tensor(k))
+        result.add_(5), wanted.add_(5)
+        assert mytorch.equal(result, wanted) and mytorch.equal(ours, want)
+
+
+def test_writing_at_such_an_index():
+    x, compiled = mytorch.arange(9.0).view(3, 3), mytorch.compile(picked_and_written, fullgraph=True)
+    for k in (2, 0, -1):
+        pairs = zip(compiled(x, mytorch.tensor(k)), picked_and_written(x, mytorch.tensor(k)), strict=True)
+        assert all([mytorch.equal(ours, want) for ours, want in pairs])
+    assert len(compiled.history) == 1
+
+
 def test_the_gradient_of_a_determinant_that_is_zero():
     def gradient(x):
         return mytorch.autograd.grad(mytorch.linalg.det(x).sum(), [x])[0]

@@ -20,6 +20,7 @@ from ..programs.program import Program
 from ..programs.running.host_functions import Mismatch
 from ..programs.tracing.numbers import Numbers
 from ..programs.tracing.snapshot import KINDS
+from ..programs.tracing.tracer import Picked
 from . import turns
 from .backend import Backend
 from .keys import difference, key_of, modes, repeated
@@ -75,6 +76,7 @@ class Compiled:
         self._last_key: tuple | None = None
         self._numbers = NumberInputs(self._dynamic)
         self._split: Split | None = None
+        self._picks = True
         self.history: list[tuple[str, Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -170,10 +172,14 @@ class Compiled:
         """Returns a new version, or why there is none."""
 
         def capture(inputs: Numbers) -> Version:
-            return Version(self._function, args, kwargs, raws, self._mode, self._backend, inputs)
+            options = self._mode, self._backend, inputs, self._picks
+            return Version(self._function, args, kwargs, raws, *options)
 
         try:
             version = self._numbers.captured(capture, numbers)
+        except Picked:  # the index of a view is a constant
+            self._picks = False
+            return self._captured(args, kwargs, raws, numbers, reason)
         except Exception as error:  # whatever the function does on arrays without elements
             if self._fullgraph:
                 place = _place(error, self._function)

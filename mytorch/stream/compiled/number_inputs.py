@@ -9,6 +9,7 @@ from ...backends.device import RawArray
 from ..programs.tracing.numbers import Numbers
 from ..programs.tracing.places import Place
 from ..programs.tracing.snapshot import KINDS
+from ..programs.tracing.tracer import Picked
 from .keys import changed_numbers, shapes_of
 
 T = TypeVar("T")
@@ -69,6 +70,8 @@ class NumberInputs:
             numbers = Numbers(inputs | {k: x for k, x in places.items() if type(x) in KINDS})
             try:
                 made = capture(numbers)
+            except Picked:
+                raise
             except Exception:  # whatever a function does that doesn't expect what stands for a number
                 if not numbers.inputs:
                     self.positions, self._constant = before

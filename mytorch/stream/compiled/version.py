@@ -38,7 +38,7 @@ class Version:
 
     def __init__(
         self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, backend: Backend,
-        numbers: Numbers,
+        numbers: Numbers, picks: bool,
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
@@ -56,7 +56,7 @@ class Version:
         caches = [(function, function.cache_info().misses) for function in self._reachable.caches]
         draws = Draws(self._reachable.seen.values())
         try:
-            self._capture(function, args, kwargs)
+            self._capture(function, args, kwargs, picks)
         finally:
             for function, misses in caches:  # what it keeps now holds nothing
                 if function.cache_info().misses != misses:
@@ -78,9 +78,9 @@ class Version:
         self.writes = self.partition.forward.executable().writes
         self.is_watched = self.writes or self.asks_identity
 
-    def _capture(self, function: Callable, args: tuple, kwargs: dict) -> None:
+    def _capture(self, function: Callable, args: tuple, kwargs: dict, picks: bool) -> None:
         known, seen = self._reachable.tensors, self._reachable.seen
-        options = {"reads_rates": self._reachable.reads_rates, "with_repeats": True}
+        options = {"reads_rates": self._reachable.reads_rates, "with_repeats": True, "picks": picks}
         running = traced(function, args, kwargs, known, self._answer, self._numbers, **options)
         with refused_effects(self._reachable), running as found:
             self._owners = [

@@ -51,13 +51,13 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 def traced(
     function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
     answer: Callable[[Tracer, Value], Any] | None = None, numbers: Numbers | None = None,
-    reads_rates: bool = False, with_repeats: bool = False,
+    reads_rates: bool = False, with_repeats: bool = False, picks: bool = True,
 ) -> Iterator[Traced]:  # fmt: skip
     """Context in which a function has run on tracing arrays, and more can be noted.
 
     Args:
         tensors: state that is known.
-        answer, numbers, reads_rates: see `Tracer`.
+        answer, numbers, reads_rates, picks: see `Tracer`.
         with_repeats: an argument that is the same tensor as another one will always be so.
     """
     for x in (*leaves((args, kwargs)), *tensors):
@@ -65,7 +65,7 @@ def traced(
             x.node  # noqa: B018 - that of a view whose base was written in place is made now, of its arrays
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
-    with tracing(target, answer, numbers, reads_rates) as tracer, META, choose(auto=TRACED):
+    with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, choose(auto=TRACED):
         for tensor in tensors:
             if device_of(raw_of(tensor)) is target:
                 tracer.unwrap((tensor,))
@@ -80,6 +80,7 @@ def traced(
         if tracer.refused is not None:  # the function has caught it
             raise tracer.refused
         tracer.finish()
+        tracer.check_results(leaves(result))
         yield Traced(function, tracer, arguments, result, given, before, nodes, datas)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from ....backends.meta.layout import layout
 from ....core import op
 from ....core.array import Array
 from ....core.grad_mode import _state
-from ....core.tensor import Tensor
+from ....core.tensor import Tensor, raw_of
 from ....nn.functional.composite import Composite, use_fused
 from ..instruction import Instruction, Value
 from ..kernels import call_kept
@@ -27,6 +27,10 @@ from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
 from .tracing_array import WRITERS, TracingArray
+
+
+class Picked(NotImplementedError):
+    """Raised by a program that has copied what would have to be a view: see `Tracer.pick`."""
 
 
 class Tracer(HostCalls):
@@ -46,9 +50,10 @@ class Tracer(HostCalls):
         takes_launches: calls of compiled kernels are noted: see `lowering`.
         reads_rates: the function may read what a step of a schedule changes.
         refused: the last error of what the program can't hold, which the function itself may have caught.
+        picks: `x[i]` with an integer `i` that the program computes is noted, as a copy; see `pick`.
     """
 
-    takes_launches = reads_rates = False
+    takes_launches = reads_rates = picks = False
     kind = TracingArray
 
     def __init__(
@@ -68,6 +73,8 @@ class Tracer(HostCalls):
         self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
+        self._picked: set[Value] = set()  # the storages of what was picked, and of where
+        self._copies: set[Value] = set()  # of the first alone
         self._is_inside = False
         self._first = 0  # the number of the first value
         super().__init__()
@@ -184,7 +191,30 @@ class Tracer(HostCalls):
 
     def note(self, instruction: Instruction) -> None:
         """Adds an instruction, with its origin."""
+        if not self._picked.isdisjoint(instruction.written):
+            self._refuse_pick()
         self.instructions.append(self.origins.marked(instruction))
+
+    def takes_index(self, raw: RawArray) -> bool:
+        """Returns whether an array without dims may be an index as it is, and need not be asked for."""
+        return self.picks and not self._is_inside and isinstance(raw, MetaArray)
+
+    def pick(self, x: Tensor, y: Tensor) -> None:
+        """Notes that `y`, a copy, is a view of `x` in eager code: neither may be written to from now on, nor
+        `y` be returned."""
+        copy = self.value(raw_of(y)).storage
+        self._copies.add(copy)
+        self._picked |= {copy, self.value(self.lift(raw_of(x), x)).storage}
+
+    def check_results(self, results: Iterable[object]) -> None:
+        """Raises Picked if a result of the function is a view in eager code, and was copied."""
+        arrays = [self._values.get(id(raw_of(x))) for x in results if isinstance(x, Tensor)]
+        if any([found is not None and found[0].storage in self._copies for found in arrays]):
+            self._refuse_pick()
+
+    def _refuse_pick(self) -> None:
+        self.refused = Picked("a program can't write to, or return, a view at an index that it computes")
+        raise self.refused
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -296,13 +326,13 @@ class Tracer(HostCalls):
 @contextmanager
 def tracing(
     device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
-    reads_rates: bool = False,
+    reads_rates: bool = False, picks: bool = True,
 ) -> Iterator[Tracer]:  # fmt: skip
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
     tracer = Tracer(device, answer, numbers)
-    tracer.reads_rates = reads_rates
+    tracer.reads_rates, tracer.picks = reads_rates, picks
     op.lifting.append(tracer)
     thread.tracer, _state.stream = tracer, tracer.origins
     try:
