@@ -134,6 +134,27 @@ def hooks_of_parameters(compile):
         yield p.grad
 
 
+def modes_that_it_sets(compile):
+    model, calls = nn.Sequential(nn.Linear(2, 1), nn.Dropout()), []
+
+    @compile
+    @mytorch.no_grad()
+    def evaluate(x):
+        model.eval()
+        return model(x)
+
+    @compile
+    @mytorch.autocast("cpu", dtype=mytorch.bfloat16)
+    @mytorch.inference_mode()
+    def counts(x):
+        calls.append(1)
+        return (model[0](x) * 0 + len(calls)).float()
+
+    for _ in range(3):
+        model.train()
+        yield evaluate(X).requires_grad, model.training, model[1].training, counts(X)
+
+
 def generators_that_it_seeds(compile):
     kept = mytorch.Generator()
 
@@ -300,7 +321,8 @@ def arrays_of_objects(compile):
 
 CASES = [
     options_that_it_sets, rates_that_it_reads, a_schedule_that_it_reads, views_of_what_was_written,
-    views_in_parts, the_same_argument_twice, hooks_of_parameters, generators_that_it_seeds, caches,
+    views_in_parts, the_same_argument_twice, hooks_of_parameters, modes_that_it_sets,
+    generators_that_it_seeds, caches,
     modules_within_modules, attributes_of_classes, long_containers, classes_of_containers, order_of_entries,
     its_own_attributes, arrays_of_objects,
 ]  # fmt: skip

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from traceback import walk_tb
 
 from ...nn.module import Module
+from ..programs.tracing.places import content
+from ..programs.tracing.reachable import is_foreign
 
 _made: weakref.WeakKeyDictionary[types.FunctionType, ast.FunctionDef] = weakref.WeakKeyDictionary()
 _OF_CALLS = (
@@ -26,7 +28,7 @@ _FUTURE = [getattr(__future__, name).compiler_flag for name in __future__.all_fe
 def plain(function: Callable) -> types.FunctionType | None:
     """Returns the function whose code a callable runs: of a module `forward`, of a method its function."""
     if isinstance(function, types.FunctionType):
-        return function
+        return function if (cell := _decorated(function)) is None else plain(cell.cell_contents)
     if isinstance(function, types.MethodType):
         return plain(function.__func__)
     if isinstance(function, functools.partial):
@@ -50,7 +52,24 @@ def with_plain(function: Callable, new: types.FunctionType) -> Callable:
             return new(function, *args, **kwargs)
 
         return call
+    if (cell := _decorated(function)) is not None:
+        made = types.CellType(with_plain(cell.cell_contents, new))
+        closure = tuple([made if x is cell else x for x in function.__closure__])
+        again = types.FunctionType(
+            function.__code__, function.__globals__, None, function.__defaults__, closure
+        )
+        again.__kwdefaults__ = function.__kwdefaults__
+        return functools.update_wrapper(again, made.cell_contents)
     return new
+
+
+def _decorated(function: types.FunctionType) -> types.CellType | None:
+    """Returns where a decorator of the package or of Python, as `no_grad`, keeps the function that it calls;
+    None if it is another function."""
+    if "__wrapped__" not in function.__dict__ or not is_foreign(function.__globals__.get("__name__")):
+        return None
+    cells = [x for x in function.__closure__ or () if content(x) is function.__wrapped__]
+    return cells[0] if cells else None
 
 
 def tree_of(function: types.FunctionType) -> ast.FunctionDef | None:
@@ -89,7 +108,9 @@ def function_of(
     """
     code = _code(tree, like, cells)
     closure = tuple([cells[found] for found in code.co_freevars])
-    return types.FunctionType(code, like.__globals__, name, None, closure)
+    made = types.FunctionType(code, like.__globals__, name, None, closure)
+    made.__module__ = like.__module__  # that of a user's function which is decorated
+    return made
 
 
 def keep(part: types.FunctionType, tree: ast.FunctionDef) -> types.FunctionType:
