@@ -80,9 +80,11 @@ def test_dataclasses_and_ordered_dicts_are_made_anew():
     first, second, want = compiled(x, weights[0]), compiled(x * 3, weights[0]), forward(x * 3, weights[1])
     found, expected = second["b"], want["b"]
     assert [*second] == ["b", "a", "c"] and second["a"] is first["a"] is KEPT and found is not first["b"]
-    assert type(second) is OrderedDict and type(found) is type(found.inner) is Output and found.inner.loss is None
+    assert type(second) is OrderedDict and type(found) is type(found.inner) is Output
+    assert found.inner.loss is None
     assert found.hidden[1] is found.logits and found.hidden is not first["b"].hidden
-    (found.loss + found.inner.logits.sum()).backward(), (expected.loss + expected.inner.logits.sum()).backward()
+    for result in (found, expected):
+        (result.loss + result.inner.logits.sum()).backward()
     assert mytorch.allclose(found.logits, expected.logits)
     assert mytorch.allclose(weights[0].grad, weights[1].grad)
     with pytest.raises(RuntimeError, match="it returns an object that it makes: a Output"):

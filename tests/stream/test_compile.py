@@ -200,7 +200,7 @@ def test_indices_that_are_tensors_of_one_element(name):
             grads += [y.detach().numpy(), x.grad]
         np.testing.assert_array_equal(grads[0], grads[2])
         np.testing.assert_array_equal(grads[1], grads[3])
-    with pytest.raises(NotImplementedError, match="element"):
+    with pytest.raises(NotImplementedError, match="an element|a view at an index"):
         mytorch.capture(function, x, mytorch.tensor(1))
 
 

@@ -106,7 +106,7 @@ def _refuse_in(result: object, given: set[int], known: Collection[int]) -> None:
 
 
 def _is_plain_dataclass(x: object) -> bool:
-    """Whether an object can be made anew of its class and its attributes."""
+    """Whether another object can be made of the class and the attributes of one."""
     is_object = is_dataclass(x) and not isinstance(x, (type, Module))
     return is_object and hasattr(x, "__dict__") and type(x).__new__ is object.__new__
 

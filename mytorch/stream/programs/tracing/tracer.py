@@ -73,8 +73,8 @@ class Tracer(HostCalls):
         self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
-        self._picked: set[Value] = set()  # the storages of what was picked, and of where
-        self._copies: set[Value] = set()  # of the first alone
+        self._picked: dict[Value, Value] = {}  # the storages of what was picked, and of where
+        self._stale: set[Value] = set()  # those of the first for which the second was written to
         self._is_inside = False
         self._first = 0  # the number of the first value
         super().__init__()
@@ -191,26 +191,30 @@ class Tracer(HostCalls):
 
     def note(self, instruction: Instruction) -> None:
         """Adds an instruction, with its origin."""
-        if not self._picked.isdisjoint(instruction.written):
-            self._refuse_pick()
+        if self._picked:
+            self._check_picked(instruction)
         self.instructions.append(self.origins.marked(instruction))
 
     def takes_index(self, raw: RawArray) -> bool:
-        """Returns whether an array without dims may be an index as it is, and need not be asked for."""
+        """Returns whether an array without dims may be an index as it is, without its element."""
         return self.picks and not self._is_inside and isinstance(raw, MetaArray)
 
     def pick(self, x: Tensor, y: Tensor) -> None:
-        """Notes that `y`, a copy, is a view of `x` in eager code: neither may be written to from now on, nor
-        `y` be returned."""
-        copy = self.value(raw_of(y)).storage
-        self._copies.add(copy)
-        self._picked |= {copy, self.value(self.lift(raw_of(x), x)).storage}
+        """Notes that `y`, a copy, is a view of `x` in eager code: it may not be written to or returned, nor
+        used after `x` is written to."""
+        self._picked[self.value(raw_of(y)).storage] = self.value(self.lift(raw_of(x), x)).storage
 
     def check_results(self, results: Iterable[object]) -> None:
         """Raises Picked if a result of the function is a view in eager code, and was copied."""
         arrays = [self._values.get(id(raw_of(x))) for x in results if isinstance(x, Tensor)]
-        if any([found is not None and found[0].storage in self._copies for found in arrays]):
+        if any([found is not None and found[0].storage in self._picked for found in arrays]):
             self._refuse_pick()
+
+    def _check_picked(self, i: Instruction) -> None:
+        used = {x.storage for x in i.inputs()}
+        if not (self._picked.keys().isdisjoint(i.written) and self._stale.isdisjoint(used)):
+            self._refuse_pick()
+        self._stale |= {copy for copy, base in self._picked.items() if base in i.written}
 
     def _refuse_pick(self) -> None:
         self.refused = Picked("a program can't write to, or return, a view at an index that it computes")
