@@ -266,6 +266,13 @@ def copied(raw: RawArray) -> RawArray:
     return out
 
 
+def copied_as(raw: RawArray, like: RawArray) -> RawArray:
+    """Returns a copy whose dims lie in memory in the order of those of another array."""
+    out = np.empty_like(like, raw.dtype)
+    out[...] = raw
+    return out
+
+
 def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
     """Returns `np.concatenate(arrays, axis)`.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, NO_CONTEXT, RawArray, copied, on
+from ..backends.device import CPU, NO_CONTEXT, RawArray, copied, copied_as, on
 from .array import wrap
 from .graph import Node
 
@@ -99,7 +99,8 @@ class GradAccumulator:
     def store(self, node: Node, grad: Any, owned: bool) -> None:
         """Adds the complete gradient of a leaf, or of a node that retains it, to `.grad`; then runs hooks.
 
-        A `.grad` shares memory with nothing but its slot in a flat buffer.
+        A `.grad` shares memory with nothing but its slot in a flat buffer. Its dims lie in memory in the
+        order of the tensor's: see "gradient layout contract" in PyTorch's functions/accumulate_grad.h.
         """
         tensor = node.tensor and node.tensor()
         if tensor is None:
@@ -110,7 +111,12 @@ class GradAccumulator:
         elif tensor.grad_slot is not None:
             tensor._grad = tensor.grad_slot.take(grad)
         else:
-            tensor._grad = wrap(grad if owned else copied(grad))
+            like = tensor._data._array
+            if grad.strides != like.strides:
+                grad = copied_as(grad, like)
+            elif not owned:
+                grad = copied(grad)
+            tensor._grad = wrap(grad)
         if tensor._post_hooks:
             for hook in list(tensor._post_hooks.values()):
                 hook(tensor)

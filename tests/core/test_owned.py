@@ -129,3 +129,22 @@ def test_grad_gives_arrays_of_its_own():
     assert not np.shares_memory(g.numpy(), given.numpy())
     (g,) = mytorch.autograd.grad(x, [x], given)
     assert not np.shares_memory(g.numpy(), given.numpy())
+
+
+@pytest.mark.parametrize("function", [
+    lambda w: w.t() * mytorch.ones(3, 2), lambda w: w.permute(1, 0).reshape(6) * 2,
+    lambda w: mytorch.ones(4, 3) @ w.t(), lambda w: w.sum(), lambda w: w.flip(0),
+])  # fmt: skip
+@pytest.mark.parametrize("compile", [lambda function: function, mytorch.compile])
+def test_dims_lie_in_memory_as_those_of_the_tensor(function, compile):
+    for w in (mytorch.ones(2, 3), mytorch.ones(3, 2).t()):
+        w.requires_grad_()
+        compile(function)(w).sum().backward()
+        assert w.grad.stride() == w.stride()
+
+
+@pytest.mark.parametrize("compile", [lambda function: function, mytorch.compile])
+def test_dims_of_gradients_of_parameters(compile):
+    layer, x = mytorch.nn.Bilinear(3, 4, 2), mytorch.ones(5, 3)
+    compile(lambda: layer(x, mytorch.ones(5, 4)).sum().backward())()
+    assert layer.weight.grad.view(-1).shape == (24,)
