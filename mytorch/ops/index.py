@@ -200,8 +200,8 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     read = []
     for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
         read.append(_item(i, x))
-    if len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:  # ints, beside arrays
-        read = [int(i) if _is_element(i) else i for i in read]
+    if thread.tracer is not None and len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:
+        read = [int(i) if _is_element(i) else i for i in read]  # beside arrays
     taken = sum(_dims_taken(i) for i in read)
     if taken > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim}, got {taken}")
@@ -295,7 +295,7 @@ def _index_array(i: object, x: Tensor) -> Any:
     if raw.dtype == np.uint8:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         raw = raw.astype(bool)
-    if _is_element(raw) and thread.tracer is not None and thread.tracer.takes_index(raw):
+    if thread.tracer is not None and _is_element(raw) and thread.tracer.takes_index(raw):
         return raw
     if raw.ndim == 0:
         is_any = is_meta(raw) and thread.tracer is None  # all of one shape
