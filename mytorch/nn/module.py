@@ -362,6 +362,18 @@ class Module(Hooked, Convertible):
         function(self)
         return self
 
+    def compile(self, **options: Any) -> None:
+        """Makes `forward` run as programs from now on, in place: see `mytorch.compile`, also for the options.
+
+        >>> model = nn.Linear(2, 2)
+        >>> model.compile(fullgraph=True)
+        >>> model(mytorch.ones(3, 2)).shape, [*model.state_dict()]
+        (Size([3, 2]), ['weight', 'bias'])
+        """
+        from ..stream.compiled.compile import compile  # which imports this file
+
+        self.__dict__["forward"] = compile(self.forward, **options)
+
     def train(self, mode: bool = True) -> Module:
         """Sets training mode or evaluation mode, in the whole tree.
 

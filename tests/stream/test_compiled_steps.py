@@ -280,6 +280,25 @@ def test_a_compiled_module_is_a_module():
     assert "training is True, was False" in mytorch.compiler.explain(compiled)
 
 
+def test_a_module_is_compiled_in_place():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
+    plain, x = copy.deepcopy(model), mytorch.ones(1, 2)
+    model.compile(fullgraph=True)
+    model.compile(fullgraph=True)
+    model.register_forward_hook(lambda module, inputs, output: output * 2)
+    for _ in range(2):
+        assert mytorch.allclose(model(x), plain(x) * 2)
+    copied = copy.deepcopy(model)
+    with mytorch.no_grad():
+        copied[0].weight.mul_(3), plain[0].weight.mul_(3)
+    assert mytorch.allclose(copied(x), plain(x) * 2)
+    assert mytorch.allclose(mytorch.compile(lambda: model.forward(x), fullgraph=True)() * 2, model(x))
+    reasons = mytorch.compiler.explain(model)
+    assert reasons.startswith("1. first call\n   forward: ") and "2." not in reasons
+    with pytest.raises(TypeError, match="expected a compiled function"):
+        mytorch.compiler.explain(plain)
+
+
 def step_of(optimizer, **hooks):
     model = nn.Linear(6, 3)
     optimizer = optimizer(model.parameters())

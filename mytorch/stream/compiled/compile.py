@@ -119,7 +119,7 @@ def explain(function: Callable) -> str:
     2. an argument is float32[3], was float32[2]
        <lambda>: 1 instructions
     """
-    compiled = function.forward if isinstance(function, OptimizedModule) else function
+    compiled = function.forward if isinstance(function, Module) else function
     if not isinstance(compiled, Compiled):
         raise TypeError(f"explain(): expected a compiled function, got {type(function).__name__}")
     return "\n".join(_explained(compiled))
