@@ -280,6 +280,33 @@ def test_a_compiled_module_is_a_module():
     assert "training is True, was False" in mytorch.compiler.explain(compiled)
 
 
+def test_a_step_may_set_the_mode_of_a_model():
+    def step(model, optimizer, x):
+        model.train()
+        loss = (model(x) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def evaluate(model, x):
+        model[0].was_training = model[2].training
+        model.eval()
+        return model(x).sum()
+
+    def results(compile):
+        mytorch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)), mytorch.randn(5, 2)
+        optimizer, model[0].was_training = optim.SGD(model.parameters(), 0.1), False
+        train, test = compile(step), compile(evaluate)
+        for calls in (train, test, train, test, test, train, train):
+            args = (model, x) if calls is test else (model, optimizer, x)
+            yield calls(*args).item(), model.training, model[2].training, model[0].was_training
+
+    ours, want = results(lambda f: mytorch.compile(f, fullgraph=True)), results(lambda f: f)
+    np.testing.assert_allclose([*ours], [*want], 1e-5)
+
+
 def test_a_module_is_compiled_in_place():
     model = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
     plain, x = copy.deepcopy(model), mytorch.ones(1, 2)

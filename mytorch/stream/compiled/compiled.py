@@ -116,6 +116,8 @@ class Compiled:
                 except Mismatch as mismatch:
                     reason = reason or str(mismatch)
                     continue
+                if version.flags:
+                    version.set_flags()
                 if entry is not self._versions[0]:
                     self._versions = [entry, *[e for e in self._versions if e is not entry]]
                 return result
@@ -154,9 +156,11 @@ class Compiled:
         if version.is_watched and version.overlap(tensors, raws):
             return self._function(*args, **kwargs)
         try:
-            return version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
+            result = version.partition(tensors, version.given(self._numbers.given(raws, numbers)))
         except Mismatch:  # loops round otherwise: the sign of a sum that is nearly 0 may be another
             return self._function(*args, **kwargs)
+        version.set_flags()
+        return result
 
     def _learn(self, key: tuple, reason: str | None, stale: tuple[Version, ...]) -> str:
         """Makes inputs of numbers that have changed; returns why no version fits."""

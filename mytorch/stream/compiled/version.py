@@ -34,6 +34,7 @@ class Version:
         writes: whether it writes to arguments or state.
         asks_identity: whether the function asks which tensor is the same object.
         is_watched: whether one of both: then `overlap` is asked in each call.
+        flags: bools that the function changes, as `training`: the dict, the name, and what it becomes.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Version:
             for function, misses in caches:  # what it keeps now holds nothing
                 if function.cache_info().misses != misses:
                     function.cache_clear()
+            self.flags = self._reachable.snapshot.take_flags()
             change = self._reachable.snapshot.undo()
             has_drawn = draws.undo()  # the function, when it runs eagerly, shall draw them
             self._reachable.seen.clear()
@@ -154,6 +156,11 @@ class Version:
     def given(self, given: list) -> list:
         """Returns the inputs of the program: those of a call, and numbers in objects."""
         return [*given, *[place.read() for place in self.places]]
+
+    def set_flags(self) -> None:
+        """Does to bools in Python's objects what the function does."""
+        for entries, name, value in self.flags:
+            entries[name] = value
 
     def _change_of(
         self, k: int, owner: Tensor | None, value: Value, raw: RawArray, requires_grad: bool

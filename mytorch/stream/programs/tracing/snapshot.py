@@ -133,6 +133,15 @@ class Snapshot:
                 return "the keys of a dict have another order"
         return None
 
+    def take_flags(self) -> list[tuple[dict, object, bool]]:
+        """Restores the bools in objects that a capture has changed, and returns what they had become."""
+        entries = [x for x in zip(*self._entries, strict=True) if type(x[2]) is bool and type(x[0]) is dict]
+        found = [(x, name, x.get(name)) for x, name, was in entries if x.get(name) is not was]
+        flags = [(x, name, now) for x, name, now in found if type(now) is bool]
+        for x, name, now in flags:
+            x[name] = not now
+        return flags
+
     def undo(self) -> str | None:
         """Restores what has changed, in a capture, and returns what it was; None if nothing has. From then on
         only the lengths of long lists are compared."""
