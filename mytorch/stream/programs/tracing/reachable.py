@@ -9,12 +9,13 @@ import sys
 import sysconfig
 import types
 import weakref
+from abc import ABC
 from array import array
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
@@ -33,6 +34,18 @@ _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_s
 _WRITABLE = (dict, types.CellType, Attributes)  # holders, which the namespace of a class isn't
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+_DYNAMIC = {  # with these a function gets at attributes without naming them
+    "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__init__", "__setattr__",
+    "asdict", "astuple", "attrgetter", "copy", "deepcopy", "delattr", "fields", "getattr", "methodcaller",
+    "replace", "setattr",
+}  # fmt: skip
+_DYNAMIC_GLOBALS = {"dir", "eval", "exec", "type", "vars"}  # and these, which are also names of methods
+_MAKES = ("__init__", "__new__", "__post_init__")  # methods that have run for objects which are there
+_OF_MODULES = {*dir(Module), "forward", "training"}  # names by which the package gets at a module
+_WRAPPERS = (  # of methods
+    property, staticmethod, classmethod, functools.cached_property, functools.partialmethod,
+    functools.singledispatchmethod,
+)  # fmt: skip
 _HOLDERS = ("_thread", "argparse", "collections", "os", "queue", "types")  # modules of Python
 _OPAQUE = (ContextVar, bytearray, array)
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -42,7 +55,9 @@ class Reachable:
     """Walks from a function through its closure, the globals that it names, the object that it is a method
     of, modules and their hooks, containers, dataclasses and instances of the user's classes.
 
-    Code of Python, NumPy, mytorch and installed packages is taken as constant.
+    Of instances of the user's classes, and of these, only attributes count that one of the functions names,
+    unless one gets at others by `getattr` or the like. Code of Python, NumPy, mytorch and installed packages
+    is taken as constant.
 
     Args:
         roots: what a function uses for certain.
@@ -66,9 +81,10 @@ class Reachable:
         self.iterators: list[Place] = []
         self.opaque: list[object] = []
         self.caches: list[Any] = []
-        self.asks_types = self.asks_identity = False
+        self.asks_types = self.asks_identity = self._is_dynamic = False
         self.names: set[str] = set()
-        self._by_name: list[tuple[Mapping, set[str]]] = []  # modules, and the names that were followed
+        # Attributes of modules, objects and classes, the names that were followed, and whether all may be.
+        self._by_name: list[tuple[Mapping, set[str], bool]] = []
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
         self.seen = seen = {}  # the ids hold as long as the objects are here
@@ -86,10 +102,12 @@ class Reachable:
         return not self.names.isdisjoint(_RATES)
 
     def _named(self) -> Iterator[object]:
-        """Yields what is found by the names that functions have: in modules, and the options of optimizers,
-        which need not be the same where `step()` alone reads them."""
-        for entries, known in self._by_name:
-            names = (self.names & entries.keys()) - known
+        """Yields what is found by the names that functions have: in Python's modules, in objects and their
+        classes, and the options of optimizers, which need not be the same where `step()` alone reads them."""
+        for entries, known, is_object in self._by_name:
+            names = entries.keys() - known
+            if not (is_object and self._is_dynamic):
+                names &= self.names
             known |= names
             yield from self._of_dict(entries, sorted(names))
         while self.reads_rates and self._tuned:
@@ -124,8 +142,8 @@ class Reachable:
             if x is os and not self.names.isdisjoint(("environ", "getenv")):
                 yield os.environ
             if not is_foreign(x.__name__):
-                self._by_name.append((vars(x), set()))
-        elif isinstance(x, (functools.partial, property, staticmethod, classmethod)):
+                self._by_name.append((vars(x), set(), False))
+        elif isinstance(x, (functools.partial, *_WRAPPERS)):
             yield from _parts_of(x)
         elif isinstance(x, (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)):
             yield from self._of_container(x)
@@ -164,11 +182,28 @@ class Reachable:
             yield from self._of_dict(x, x) if isinstance(x, Mapping) else x
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
+        """Yields attributes of an object: of a user's class only those that functions name."""
+        kind = type(x)
         self.snapshot.keep_names(x.__dict__)
-        yield from self._of_dict(x.__dict__, names)
-        if not is_foreign(type(x).__module__):
+        if not is_foreign(kind.__module__):
             self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
-        yield from self._of_class(type(x))
+        if not _is_own(kind):
+            yield from self._of_dict(x.__dict__, names)
+            yield from self._of_class(kind)
+            return
+        implicit = _OF_MODULES if isinstance(x, Module) else set()
+        yield from self._of_names(x.__dict__, [*names], implicit)
+        for base in kind.__mro__:
+            if not is_foreign(base.__module__):
+                found = self.snapshot.keep_class(base)
+                names = [name for name in found if name not in (*_OF_CLASSES, *_MAKES)]
+                implicit |= {name for name in names if name.startswith("__")}
+                yield from self._of_names(found, names, implicit)
+
+    def _of_names(self, entries: Mapping, names: list[str], implicit: set[str]) -> Iterator[object]:
+        """Yields those attributes that needn't be named; others as soon as a function names them."""
+        yield from self._of_dict(entries, [name for name in names if name in implicit])
+        self._by_name.append((entries, {*entries} - {*names} | implicit, True))
 
     def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
         """Yields what the methods of a user's optimizer may use."""
@@ -210,6 +245,7 @@ class Reachable:
             self.snapshot.keep_names(function.__dict__)
             yield from self._of_dict(function.__dict__, function.__dict__)
         self.names |= names
+        self._is_dynamic = self._is_dynamic or _is_dynamic(code, names)
         self.asks_types = self.asks_types or ("type" in names and _calls_type(code))
         self.asks_identity = self.asks_identity or _compares_identity(code)
         yield from self._of_dict(function.__globals__, sorted(globals_in(code)))
@@ -218,9 +254,10 @@ class Reachable:
 
 def _parts_of(x: Any) -> tuple:
     """Returns what a partial function, or an attribute of a class that is made of functions, calls."""
-    if isinstance(x, functools.partial):
+    if isinstance(x, (functools.partial, functools.partialmethod)):
         return x.func, x.args, x.keywords
-    return (x.fget, x.fset, x.fdel) if isinstance(x, property) else (x.__func__,)
+    names = ("fget", "fset", "fdel", "__func__", "func", "dispatcher")
+    return tuple([getattr(x, name) for name in names if hasattr(x, name)])
 
 
 def names_in(code: types.CodeType) -> set[str]:
@@ -230,6 +267,14 @@ def names_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             names |= names_in(constant)
     return names
+
+
+def _is_dynamic(code: types.CodeType, names: set[str]) -> bool:
+    """Whether a function gets at attributes that it doesn't name."""
+    if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`
+        return False
+    matches = any([i.opname == "MATCH_CLASS" for i in dis.get_instructions(code)])
+    return matches or not (names.isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
 
 
 def _calls_type(code: types.CodeType) -> bool:
@@ -272,6 +317,12 @@ def is_foreign(module: str | None) -> bool:
     root = (module or "").partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or ""
     return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or file.startswith(_INSTALLED)
+
+
+def _is_own(kind: type) -> bool:
+    """Whether no methods but the user's know of attributes of a class, those of a module excepted."""
+    known = {object, ABC, Generic, *Module.__mro__}
+    return all([x in known or not is_foreign(x.__module__) for x in kind.__mro__])
 
 
 def _is_users(x: object) -> bool:
