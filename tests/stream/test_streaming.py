@@ -268,9 +268,11 @@ def test_interrupts(tmp_path):
 
 
 BLOCKED = """
-import sys, threading
+import signal, sys, threading
 import numpy as np
 import mytorch
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
 
 def source():
     yield from [mytorch.ones(4, 3) * k for k in range(3)]
