@@ -16,11 +16,11 @@ import sysconfig
 import types
 from collections.abc import Callable
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 from ...nn.module import Module
 from .syntax import plain
+from .watching import frames_of
 
 CALLEE = "the callee"  # the name of the variable that holds `Callees`: none of the function's is called so
 _FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -41,7 +41,7 @@ class Callees:
     """
 
     def __init__(self, error: BaseException, function: types.FunctionType, make: Callable[[Callable], Any]):
-        codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+        codes = [code for code, _ in frames_of(error)]
         start = codes.index(function.__code__) if function.__code__ in codes else len(codes)
         self.codes = {code for code in codes[start + 1 :] if code.co_name == "forward" or _is_users(code)}
         self.made: dict[Callable, Any] = {}

@@ -9,7 +9,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Container
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 from ...backends.device import META, RawArray, is_meta, refuse_tracing, thread
@@ -27,6 +26,7 @@ from .keys import difference, key_of, modes, repeated
 from .number_inputs import NumberInputs
 from .splitting import Split, split
 from .version import Version
+from .watching import Changed, frames_of
 
 _LIBRARY = sysconfig.get_path("stdlib")
 LIMIT = 8  # captures of a function; other calls then run eagerly
@@ -76,7 +76,7 @@ class Compiled:
         self._last_key: tuple | None = None
         self._numbers = NumberInputs(self._dynamic)
         self._split: Split | None = None
-        self._picks = True
+        self._picks, self._watches = True, False
         self.history: list[tuple[str, Version | str]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ class Compiled:
         """Returns a new version, or why there is none."""
 
         def capture(inputs: Numbers) -> Version:
-            options = self._mode, self._backend, inputs, self._picks
+            options = self._mode, self._backend, inputs, self._picks, self._watches
             return Version(self._function, args, kwargs, raws, *options)
 
         try:
@@ -185,6 +185,9 @@ class Compiled:
             self._picks = False
             return self._captured(args, kwargs, raws, numbers, reason)
         except Exception as error:  # whatever the function does on arrays without elements
+            if isinstance(error, Changed) and not self._watches:  # which line does that?
+                self._watches = True
+                return self._captured(args, kwargs, raws, numbers, reason)
             if self._fullgraph:
                 place = _place(error, self._function)
                 raise RuntimeError(f"compile(fullgraph=True): {place}: {error}") from error
@@ -257,7 +260,7 @@ def _key(
 
 def _place(error: BaseException, function: Callable) -> str:
     """Returns the line of the user's program at which an error was raised: "train.py:12"."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    frames = [(code.co_filename, line) for code, line in frames_of(error)]
     users = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, _LIBRARY))]
     if users:
         return f"{Path(users[-1][0]).name}:{users[-1][1]}"

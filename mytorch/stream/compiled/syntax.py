@@ -10,11 +10,11 @@ import inspect
 import types
 import weakref
 from collections.abc import Callable
-from traceback import walk_tb
 
 from ...nn.module import Module
 from ..programs.tracing.places import content
 from ..programs.tracing.reachable import is_foreign
+from .watching import frames_of
 
 _made: weakref.WeakKeyDictionary[types.FunctionType, ast.FunctionDef] = weakref.WeakKeyDictionary()
 _OF_CALLS = (
@@ -131,7 +131,7 @@ def cells_of(function: types.FunctionType) -> dict[str, types.CellType]:
 
 def line_in(error: BaseException, function: types.FunctionType) -> int | None:
     """Returns the line of the function at which an exception left it; None if it was raised elsewhere."""
-    frames = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code is function.__code__]
+    frames = [line for code, line in frames_of(error) if code is function.__code__]
     return frames[0] if frames else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ...backends.device import RawArray, device_of, is_raw
@@ -22,6 +23,7 @@ from .calls import refused_effects
 from .draws import Draws
 from .partition import Partition
 from .syntax import is_part
+from .watching import Changed, watching
 
 _EFFECTS = {f"host.{name}" for name in ("set_grad", "step", "call", "norm", "draw", "kept", "random")}
 
@@ -39,7 +41,7 @@ class Version:
 
     def __init__(
         self, function: Callable, args: tuple, kwargs: dict, raws: list, mode: str | None, backend: Backend,
-        numbers: Numbers, picks: bool,
+        numbers: Numbers, picks: bool, watches: bool,
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
@@ -57,7 +59,8 @@ class Version:
         caches = [(function, function.cache_info().misses) for function in self._reachable.caches]
         draws = Draws(self._reachable.seen.values())
         try:
-            self._capture(function, args, kwargs, picks)
+            with watching(self._reachable.snapshot) if watches else nullcontext([]) as frames:
+                self._capture(function, args, kwargs, picks)
         finally:
             for function, misses in caches:  # what it keeps now holds nothing
                 if function.cache_info().misses != misses:
@@ -69,7 +72,7 @@ class Version:
         if has_drawn:
             raise NotImplementedError("a program can't hold random numbers of Python's random, or of NumPy")
         if change is not None:
-            raise NotImplementedError(f"a program can't hold what it does to Python's objects: {change}")
+            raise Changed(f"a program can't hold what it does to Python's objects: {change}", frames)
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
         self._snapshot = self._reachable.snapshot

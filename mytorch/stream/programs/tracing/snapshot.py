@@ -142,6 +142,14 @@ class Snapshot:
             x[name] = not now
         return flags
 
+    def lasting_change(self) -> str | None:
+        """Returns what has changed, other than bools."""
+        flags = self.take_flags()
+        change = self.change()
+        for x, name, now in flags:
+            x[name] = now
+        return change
+
     def undo(self) -> str | None:
         """Restores what has changed, in a capture, and returns what it was; None if nothing has. From then on
         only the lengths of long lists are compared."""
