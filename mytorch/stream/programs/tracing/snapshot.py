@@ -112,7 +112,8 @@ class Snapshot:
             if is_ordered and all([type(key) is str for key in names]):
                 comparison.terms.append(f"(*{entries},) == {name(names)}")
                 continue
-            comparison.terms.append(f"len({entries}) == {len(names)}")
+            is_empty = type(x) is dict and not names  # for which `not` takes a third of the time of `len`
+            comparison.terms.append(f"not {entries}" if is_empty else f"len({entries}) == {len(names)}")
             if is_ordered:
                 comparison.terms.append(f"all(map({name(is_)}, {entries}, {name(names)}))")
         return comparison.compiled()
