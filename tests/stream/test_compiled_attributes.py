@@ -2,8 +2,12 @@
 
 import copy
 import dataclasses
+import enum
 import functools
 import operator
+import types
+import weakref
+from typing import NamedTuple
 
 import pytest
 
@@ -160,6 +164,98 @@ def test_attributes_of_modules():
     layer.forward = lambda x: x + 1
     dropout.p = 0.0
     assert compiled(X).tolist() == [2, 2]
+
+
+class Inner:
+    def __init__(self, settings=None):
+        self.step, self.held = 2, settings
+
+    @property
+    def settings(self):
+        return self.held
+
+
+class Pair(NamedTuple):
+    settings: object
+    other: object = None
+
+
+class Kind(enum.Enum):
+    ONE = Inner()
+
+
+HOLDERS = {
+    "an entry": (lambda x: types.SimpleNamespace(settings=x), lambda h: h.settings.step),
+    "a property": (Inner, lambda h: h.settings.step), "a named tuple": (Pair, lambda h: h.settings.step),
+    "a partial": (lambda x: functools.partial(x), lambda h: h.func.step),
+    "a list": (lambda x: [x], lambda h: h[0].step), "a call": (lambda x: lambda: x, lambda h: h().step),
+    "a method": (lambda x: types.MethodType(scale_of, x), lambda h: h.__self__.step),
+    "a weak reference": (weakref.ref, lambda h: h().step),
+    "an enum": (lambda x: x, lambda h: Kind.ONE.value.step),
+}  # fmt: skip
+
+
+def scale_of(x):
+    return x.step
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+@pytest.mark.parametrize("name", HOLDERS)
+def test_attributes_of_attributes(name):
+    """Also beside other objects that are found by the same names."""
+    hold, read = HOLDERS[name]
+    x = Kind.ONE.value if name == "an enum" else Callable()
+    holder = hold(x)
+    others = types.SimpleNamespace(settings=Base(), value=Base(), func=Base(), __self__=Base(), held=Base())
+
+    def function(y):
+        names = (others.settings, others.value, others.func, others.__self__, others.held)
+        return y * read(holder) * (None not in names)
+
+    compiled = mytorch.compile(function)
+    for step in (2, 3):
+        x.step = step
+        assert compiled(X).tolist() == [step, step]
+
+
+class Callable(Inner):
+    def __call__(self):
+        return 0
+
+
+class Stepping:
+    def __init__(self, compile):
+        mytorch.manual_seed(0)
+        self.model, self.count = nn.Linear(2, 3), 0
+        self.optimizer = optim.SGD(self.model.parameters(), 0.1)
+        self.compiled = compile(self.update)
+
+    def update(self, x):
+        self.model.train()
+        loss = self.model(x).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def step(self, x):
+        self.count += 1
+        return self.compiled(x)
+
+    def train(self):
+        self.count += 1
+
+
+def test_methods_with_the_names_of_those_that_it_calls():
+    losses, histories, x = [], [], mytorch.ones(4, 2)
+    for compile in (mytorch.compile, lambda function: function):
+        trainer = Stepping(compile)
+        for _ in range(4):
+            trainer.train()
+            losses.append(trainer.step(x).item())
+        histories.append(getattr(trainer.compiled, "history", None))
+    assert len(histories[0]) == 2
+    assert losses[:4] == pytest.approx(losses[4:], 1e-5)
 
 
 class Trainer:

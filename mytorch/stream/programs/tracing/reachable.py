@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import os
 import sys
@@ -14,7 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Generic
 
 import numpy as np
@@ -24,6 +23,7 @@ from ....nn.hooks import Hooks
 from ....nn.module import REGISTRIES, Module
 from ....optim.lr_scheduler import LRScheduler
 from ....optim.optimizer import Optimizer
+from .code import attributes_in, compares_identity, gets_at_others, globals_in, imports_in, names_in
 from .places import Attributes, Place, content
 from .snapshot import LONGEST, PLAIN, Snapshot
 
@@ -32,15 +32,10 @@ _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which ar
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _WRITABLE = (dict, types.CellType, Attributes)  # holders, which the namespace of a class isn't
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
+_OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
-_DYNAMIC = {  # with these a function gets at attributes without naming them
-    "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__init__", "__setattr__",
-    "asdict", "astuple", "attrgetter", "copy", "deepcopy", "delattr", "fields", "getattr", "methodcaller",
-    "replace", "setattr",
-}  # fmt: skip
-_DYNAMIC_GLOBALS = {"dir", "eval", "exec", "type", "vars"}  # and these, which are also names of methods
 _MAKES = ("__init__", "__new__", "__post_init__")  # methods that have run for objects which are there
+_COMPUTE = {"__getattr__", "__getattribute__"}
 _OF_MODULES = {*dir(Module), "forward", "training"}  # names by which the package gets at a module
 _WRAPPERS = (  # of methods
     property, staticmethod, classmethod, functools.cached_property, functools.partialmethod,
@@ -49,6 +44,21 @@ _WRAPPERS = (  # of methods
 _HOLDERS = ("_thread", "argparse", "collections", "os", "queue", "types")  # modules of Python
 _OPAQUE = (ContextVar, bytearray, array)
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+@dataclass
+class _Named:
+    """What is followed by the names that functions have.
+
+    Attributes:
+        entries: attributes of a module, an object or a class.
+        known: those that were followed, or never are.
+        owners: the ids of the object, or of those of the class; None for a module.
+    """
+
+    entries: Mapping
+    known: set[str]
+    owners: list[int] | None
 
 
 class Reachable:
@@ -83,8 +93,10 @@ class Reachable:
         self.caches: list[Any] = []
         self.asks_types = self.asks_identity = self._is_dynamic = False
         self.names: set[str] = set()
-        # Attributes of modules, objects and classes, the names that were followed, and whether all may be.
-        self._by_name: list[tuple[Mapping, set[str], bool]] = []
+        self._by_name: dict[int, _Named] = {}  # by the ids of modules, objects and classes
+        self._accessed: dict[str, set[str]] = {}  # attributes, and of which attributes: see `attributes_in`
+        self._found_as: dict[int, set[str]] = {}  # by the ids of objects, the names of entries with them
+        self._computed = {*_OF_CALLABLES}  # names of properties and the like
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
         self.seen = seen = {}  # the ids hold as long as the objects are here
@@ -104,12 +116,9 @@ class Reachable:
     def _named(self) -> Iterator[object]:
         """Yields what is found by the names that functions have: in Python's modules, in objects and their
         classes, and the options of optimizers, which need not be the same where `step()` alone reads them."""
-        for entries, known, is_object in self._by_name:
-            names = entries.keys() - known
-            if not (is_object and self._is_dynamic):
-                names &= self.names
-            known |= names
-            yield from self._of_dict(entries, sorted(names))
+        found = [*self._by_names(set().union(*self._accessed.values()))]
+        known = set().union(*self._found_as.values())
+        yield from found or self._by_names(known)  # at last also attributes of what wasn't found anywhere
         while self.reads_rates and self._tuned:
             x = self._tuned.pop()
             for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
@@ -117,6 +126,24 @@ class Reachable:
                 yield from self._of_dict(options, names)
         while "state" in self.names and self._with_methods:
             yield self._with_methods.pop().state
+
+    def _by_names(self, known: set[str]) -> Iterator[object]:
+        """Yields what is found by names.
+
+        Args:
+            known: the names of attributes which are other objects than those that weren't found as these: of
+                `x.optimizer.step` no object has to have a `step` but what was found as "optimizer".
+        """
+        known = known - self._computed - {""}
+        for named in self._by_name.values():
+            names = named.entries.keys() - named.known
+            if named.owners is None:
+                names &= self.names
+            elif not self._is_dynamic:
+                others = known.difference(*[self._found_as.get(owner, ()) for owner in named.owners])
+                names = {name for name in names if not self._accessed.get(name, others) <= others}
+            named.known |= names
+            yield from self._of_dict(named.entries, sorted(names))
 
     def _inside(self, x: object) -> Iterator[object]:
         if isinstance(x, Tensor):
@@ -142,7 +169,7 @@ class Reachable:
             if x is os and not self.names.isdisjoint(("environ", "getenv")):
                 yield os.environ
             if not is_foreign(x.__name__):
-                self._by_name.append((vars(x), set(), False))
+                self._by_name[id(x)] = _Named(vars(x), set(), None)
         elif isinstance(x, (functools.partial, *_WRAPPERS)):
             yield from _parts_of(x)
         elif isinstance(x, (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)):
@@ -178,6 +205,8 @@ class Reachable:
             self.snapshot.keep_items(x)
         if isinstance(x, Mapping):
             self.snapshot.keep_names(x, is_ordered)
+        for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
+            self._found_as.setdefault(id(item), set()).add(name)
         if len(x) <= LONGEST:  # else data
             yield from self._of_dict(x, x) if isinstance(x, Mapping) else x
 
@@ -188,22 +217,32 @@ class Reachable:
         if not is_foreign(kind.__module__):
             self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
         if not _is_own(kind):
+            if not is_foreign(kind.__module__):
+                self._computed |= {name for base in kind.__mro__ for name in vars(base)}
             yield from self._of_dict(x.__dict__, names)
             yield from self._of_class(kind)
             return
         implicit = _OF_MODULES if isinstance(x, Module) else set()
-        yield from self._of_names(x.__dict__, [*names], implicit)
+        yield from self._of_names(x, x, x.__dict__, [*names], implicit)
         for base in kind.__mro__:
             if not is_foreign(base.__module__):
                 found = self.snapshot.keep_class(base)
                 names = [name for name in found if name not in (*_OF_CLASSES, *_MAKES)]
-                implicit |= {name for name in names if name.startswith("__")}
-                yield from self._of_names(found, names, implicit)
+                self._computed |= {name for name in names if hasattr(found[name], "__get__")}
+                self._is_dynamic = self._is_dynamic or not _COMPUTE.isdisjoint(names)
+                implicit = implicit | {name for name in names if name.startswith("__")}
+                yield from self._of_names(base, x, found, names, implicit)
 
-    def _of_names(self, entries: Mapping, names: list[str], implicit: set[str]) -> Iterator[object]:
-        """Yields those attributes that needn't be named; others as soon as a function names them."""
+    def _of_names(
+        self, key: object, owner: object, entries: Mapping, names: list[str], implicit: set[str]
+    ) -> Iterator[object]:  # fmt: skip
+        """Yields those attributes of an object, or of its class, that needn't be named; others as soon as a
+        function names them."""
+        if id(key) in self._by_name:
+            self._by_name[id(key)].owners.append(id(owner))
+            return
+        self._by_name[id(key)] = _Named(entries, {*entries} - {*names} | implicit, [id(owner)])
         yield from self._of_dict(entries, [name for name in names if name in implicit])
-        self._by_name.append((entries, {*entries} - {*names} | implicit, True))
 
     def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
         """Yields what the methods of a user's optimizer may use."""
@@ -224,6 +263,7 @@ class Reachable:
         for name in names:
             if name in entries and self.snapshot.keep_entry(entries, name):
                 self._note_iterator(entries[name], entries, name)
+                self._found_as.setdefault(id(entries[name]), set()).add(name)
                 yield entries[name]
 
     def _note_iterator(self, x: object, *place: Any) -> None:
@@ -245,9 +285,11 @@ class Reachable:
             self.snapshot.keep_names(function.__dict__)
             yield from self._of_dict(function.__dict__, function.__dict__)
         self.names |= names
-        self._is_dynamic = self._is_dynamic or _is_dynamic(code, names)
-        self.asks_types = self.asks_types or ("type" in names and _calls_type(code))
-        self.asks_identity = self.asks_identity or _compares_identity(code)
+        for name, before in attributes_in(code):
+            self._accessed.setdefault(name, set()).add(before)
+        self._is_dynamic = self._is_dynamic or gets_at_others(code)
+        self.asks_types = self.asks_types or "type" in globals_in(code)
+        self.asks_identity = self.asks_identity or compares_identity(code)
         yield from self._of_dict(function.__globals__, sorted(globals_in(code)))
         yield from imports_in(code, function.__globals__.get("__package__") or "")
 
@@ -258,57 +300,6 @@ def _parts_of(x: Any) -> tuple:
         return x.func, x.args, x.keywords
     names = ("fget", "fset", "fdel", "__func__", "func", "dispatcher")
     return tuple([getattr(x, name) for name in names if hasattr(x, name)])
-
-
-def names_in(code: types.CodeType) -> set[str]:
-    """Returns the names of globals and attributes in a function and in those that are defined in it."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= names_in(constant)
-    return names
-
-
-def _is_dynamic(code: types.CodeType, names: set[str]) -> bool:
-    """Whether a function gets at attributes that it doesn't name."""
-    if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`
-        return False
-    matches = any([i.opname == "MATCH_CLASS" for i in dis.get_instructions(code)])
-    return matches or not (names.isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
-
-
-def _calls_type(code: types.CodeType) -> bool:
-    """Whether it is the function `type` that is named, and no attribute."""
-    if any([i.argval == "type" and i.opname.startswith(_LOADS) for i in dis.get_instructions(code)]):
-        return True
-    return any([_calls_type(x) for x in code.co_consts if isinstance(x, types.CodeType)])
-
-
-def _compares_identity(code: types.CodeType) -> bool:
-    before: Any = None
-    for i in dis.get_instructions(code):
-        if i.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None):
-            return True
-        before = i
-    return any([_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType)])
-
-
-def globals_in(code: types.CodeType) -> set[str]:
-    """Returns the names of globals alone: `optimizer.step` isn't a global function `step`."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    inner = [globals_in(x) for x in code.co_consts if isinstance(x, types.CodeType)]
-    return names.union(*inner)
-
-
-def imports_in(code: types.CodeType, package: str) -> Iterator[types.ModuleType]:
-    """Yields the modules that a function of a package imports itself, if they are loaded."""
-    for i in dis.get_instructions(code):
-        if i.opname == "IMPORT_NAME":
-            names = i.argval, f"{package}.{i.argval}".strip("."), i.argval.partition(".")[0]
-            yield from [sys.modules[name] for name in names if name in sys.modules]
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from imports_in(constant, package)
 
 
 @functools.cache
