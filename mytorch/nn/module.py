@@ -1,7 +1,8 @@
 """
 Module: a tree of parameters, buffers and other modules.
 
-Hooks are in `hooks`, casts and moves in `conversion`, saving and loading in `state`.
+Hooks are in `hooks`, casts and moves in `conversion`, saving and loading in `state`; `Module.compile` is in
+`stream/compiled/compile`.
 """
 
 from __future__ import annotations
@@ -361,18 +362,6 @@ class Module(Hooked, Convertible):
             child.apply(function)
         function(self)
         return self
-
-    def compile(self, **options: Any) -> None:
-        """Makes `forward` run as programs from now on, in place: see `mytorch.compile`, also for the options.
-
-        >>> model = nn.Linear(2, 2)
-        >>> model.compile(fullgraph=True)
-        >>> model(mytorch.ones(3, 2)).shape, [*model.state_dict()]
-        (Size([3, 2]), ['weight', 'bias'])
-        """
-        from ..stream.compiled.compile import compile  # which imports this file
-
-        self.__dict__["forward"] = compile(self.forward, **options)
 
     def train(self, mode: bool = True) -> Module:
         """Sets training mode or evaluation mode, in the whole tree.

@@ -98,6 +98,20 @@ def compile(
     return made(model, fullgraph, mode, dynamic, backend)
 
 
+def _in_place(module: Module, **options: Any) -> None:
+    """Makes `forward` run as programs from now on, in place: see `mytorch.compile`, also for the options.
+
+    >>> model = mytorch.nn.Linear(2, 2)
+    >>> model.compile(fullgraph=True)
+    >>> model(mytorch.ones(3, 2)).shape, [*model.state_dict()]
+    (Size([3, 2]), ['weight', 'bias'])
+    """
+    module.__dict__["forward"] = compile(module.forward, **options)
+
+
+Module.compile = _in_place  # it can't be in the class, which doesn't know of programs
+
+
 def reset() -> None:
     """Makes all compiled functions forget their programs."""
     said.clear()
