@@ -34,6 +34,7 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, help="of the random numbers")
     add("--dtype", default="float32", choices=("float32", "float16", "bfloat16"), help="of the weights")
     add("--quantize", choices=("q8_0", "q4_0", "q4_1"), help="of the weights: smaller, faster on a CPU")
+    add("--special_tokens", action="store_true", help="a message may spell them, as in transformers")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     return parser.parse_args()
 
@@ -56,7 +57,8 @@ def answer(chat: Chat, text: str, args: argparse.Namespace) -> None:
 def main() -> None:
     args = arguments()
     try:
-        chat = Chat.load(args.model, args.system, args.dtype, args.device, args.quantize)
+        allowed = "all" if args.special_tokens else ()
+        chat = Chat.load(args.model, args.system, args.dtype, args.device, args.quantize, allowed)
         if args.prompt is not None:
             answer(chat, sys.stdin.read() if args.prompt == "-" else args.prompt, args)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from mytorch.models.gguf import GGUFFile
 from mytorch.models.hugging_face import find
 from mytorch.models.language_model import LanguageModel
 from mytorch.tokenizers import from_gguf, load_tokenizer
-from mytorch.utils.reading import read_json
+from mytorch.utils.reading import is_count, read_json
 
 from .template import ChatTemplate, Message
 
@@ -37,6 +37,9 @@ class Chat:
         template: its chat template.
         stop_tokens: tokens that end an answer.
         system: text of a first message that says how to answer.
+        allowed_special: special tokens that a message may spell, or "all", as transformers allows unless it
+            is told otherwise. In other messages text that looks like a special token stays text: it can't end
+            the message, nor begin one of another role.
 
     Attributes:
         messages: the conversation so far. When it doesn't fit the context, the oldest question and its
@@ -49,16 +52,18 @@ class Chat:
     def __init__(
         self, model: LanguageModel, tokenizer: Any, template: ChatTemplate | None = None,
         stop_tokens: Sequence[int] = (), system: str | None = None,
+        allowed_special: Collection[str] | str = (),
     ):  # fmt: skip
         self.model, self.tokenizer = model, tokenizer
         self.template = template or ChatTemplate(None)
-        self.stop_tokens = list(stop_tokens)
+        self.stop_tokens, self.allowed_special = list(stop_tokens), allowed_special
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
 
     @classmethod
     def load(
         cls, name_or_path: str | os.PathLike, system: str | None = None, dtype: DTypeLike = "float32",
         device: DeviceLike = None, quantize: str | None = None,
+        allowed_special: Collection[str] | str = (),
     ) -> Chat:  # fmt: skip
         """Returns a conversation with a pretrained model.
 
@@ -69,6 +74,7 @@ class Chat:
             dtype, device: of the model's parameters.
             quantize: "q8_0", "q4_0" or "q4_1" quantises the weights of a folder by `mytorch.quantize`; those
                 of a GGUF file stay as they are.
+            allowed_special: special tokens that a message may spell, or "all".
 
         Raises:
             OSError: a file is missing or can't be read.
@@ -79,7 +85,7 @@ class Chat:
         if path.suffix == ".gguf":
             if quantize is not None:
                 raise ValueError(f"{path}: the weights of a GGUF file stay as they are, not {quantize}")
-            return cls._of_gguf(path, system, dtype, device)
+            return cls._of_gguf(path, system, dtype, device, allowed_special)
         folder = path if path.is_dir() else path.parent
         content = read_json(folder / "config.json")
         is_gpt2 = isinstance(content, dict) and content.get("model_type", "gpt2") == "gpt2"
@@ -88,10 +94,13 @@ class Chat:
             mytorch.quantize(model, quantize)
         tokenizer = load_tokenizer(folder)
         ends = end_tokens(tokenizer, *[folder / name for name in ("config.json", "generation_config.json")])
-        return cls(model, tokenizer, ChatTemplate.of_folder(folder), ends, system)
+        return cls(model, tokenizer, ChatTemplate.of_folder(folder), ends, system, allowed_special)
 
     @classmethod
-    def _of_gguf(cls, path: Path, system: str | None, dtype: DTypeLike, device: DeviceLike) -> Chat:
+    def _of_gguf(
+        cls, path: Path, system: str | None, dtype: DTypeLike, device: DeviceLike,
+        allowed_special: Collection[str] | str,
+    ) -> Chat:  # fmt: skip
         file = GGUFFile(path)
         tokenizer = from_gguf(file.metadata, str(path))
         source = file.metadata.get("tokenizer.chat_template")
@@ -100,9 +109,10 @@ class Chat:
             for name in ("bos_token", "eos_token")
             if getattr(tokenizer, f"{name}_id") is not None
         }
+        ends = [file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom")]
         return cls(
             Llama.from_pretrained(path, dtype, device, quantized=True), tokenizer,
-            ChatTemplate(source, tokens), end_tokens(tokenizer), system,
+            ChatTemplate(source, tokens), end_tokens(tokenizer, ends=ends), system, allowed_special,
         )  # fmt: skip
 
     def __call__(self, text: str, max_new_tokens: int = 512, **options: object) -> str:
@@ -140,7 +150,7 @@ class Chat:
         context, messages = self.model.config.context_length, list(self.messages)
         first = int(messages[0]["role"] == "system")
         while True:
-            prompt = self.encode(self.template.render(messages))
+            prompt = self.encode(self.template.render(messages, allowed_special=self.allowed_special))
             if len(prompt) + max_new_tokens <= context or len(messages) - first <= 1:
                 break
             del messages[first : first + 2]
@@ -155,7 +165,8 @@ class Chat:
         return prompt
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of a rendered conversation, whose special tokens are meant as such."""
+        """Returns the tokens of a rendered conversation, whose special tokens are meant as such: in what
+        `template.render` returns, those that the template itself wrote."""
         if getattr(self.tokenizer, "type", "") == "char":
             return self.tokenizer.encode(text)
         ids = self.tokenizer.encode(text, allowed_special="all")
@@ -163,13 +174,21 @@ class Chat:
         return ids if ids[: len(first)] == first else [*first, *ids]
 
 
-def end_tokens(tokenizer: Any, *paths: Path) -> list[int]:
-    """Returns the tokens that end an answer: those of the files' `eos_token_id`, and those of usual names."""
-    found = [getattr(tokenizer, "eos_token_id", None)]
+def end_tokens(tokenizer: Any, *paths: Path, ends: Sequence[object] = ()) -> list[int]:
+    """Returns the tokens that end an answer: those of the files' `eos_token_id`, and those of usual names.
+
+    Raises:
+        OSError: a file can't be read.
+        ValueError: it is damaged, or its `eos_token_id` is no token.
+    """
+    found = [getattr(tokenizer, "eos_token_id", None), *ends]
     for path in paths:
         content = read_json(path) if path.exists() else {}
-        ids = content.get("eos_token_id") if isinstance(content, dict) else None
-        found += ids if isinstance(ids, list) else [ids]
+        ids = content.get("eos_token_id") if isinstance(content, dict) else [content]
+        ids = ids if isinstance(ids, list) else [ids]
+        if not all(i is None or is_count(i) for i in ids):
+            raise ValueError(f"{path} is damaged: eos_token_id is {ids!r:.60}")
+        found += ids
     if hasattr(tokenizer, "token_to_id"):
         found += [tokenizer.token_to_id(token) for token in END_TOKENS]
-    return sorted({token for token in found if isinstance(token, int) and 0 <= token < tokenizer.vocab_size})
+    return sorted({token for token in found if is_count(token) and token < tokenizer.vocab_size})

@@ -12,18 +12,68 @@ Source: https://huggingface.co/docs/transformers/chat_templating
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mytorch.utils.reading import read_json, read_text
 
-Message = dict[str, str]  # {"role": "system", "user" or "assistant", "content": text}
+Message = Mapping[str, Any]  # {"role": "system", "user", "assistant" or "tool", "content": text}, and others
+Json = dict[str, Any]
 PLAIN = (
     "{% for m in messages %}{{ m['role'] | capitalize }}: {{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
+TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]  # no characters: Unicode leaves them to programs
+
+
+class TemplateText(str):
+    """The text of a conversation that a chat template wrote, which knows what in it the messages spelled.
+
+    Tokenizers read special tokens only in what the template itself wrote. What is made of it, such as
+    `text + "more"`, is a plain string.
+    """
+
+    _origin: tuple[ChatTemplate, Json, datetime.datetime, frozenset[str]]
+
+    def marked(self, special: Collection[str]) -> tuple[str, str]:
+        """Returns the text with a mark before each place in a message that may become one of these special
+        tokens, and the mark: a character that the text hasn't.
+
+        The messages are marked before the template reads them. It may notice that, and write another text:
+        then less is marked, in the end the special tokens themselves.
+
+        Raises:
+            ValueError: a special token in a message can't be told from those of the template.
+        """
+        template, data, now, allowed = self._origin
+        tokens = sorted(frozenset(special) - allowed)
+        if not tokens:
+            return str(self), ""
+        mark = next((mark for mark in MARKS if mark not in self), "")
+        for length in (1, 2, None) if mark else ():
+            starts = re.compile("(?=" + "|".join(re.escape(token[:length]) for token in tokens) + ")")
+            marked = _plain(data, functools.partial(starts.sub, mark))
+            if marked == data:
+                return str(self), mark
+            with contextlib.suppress(ValueError):
+                text = template._write(marked, now)
+                if text.replace(mark, "") == self:
+                    return text, mark
+        texts: list[str] = []
+        _plain(data, lambda text: texts.append(text) or text)
+        spelled = ", ".join(token for token in tokens if any(token in text for text in texts))
+        raise ValueError(
+            f"a message spells {spelled}, and the chat template doesn't write it as it is, so that it can't "
+            "be told from the template's own; allow special tokens in messages by allowed_special"
+        )
 
 
 class ChatTemplate:
@@ -45,43 +95,75 @@ class ChatTemplate:
     'User: Hello\\nAssistant:'
     """
 
-    def __init__(self, source: str | None, tokens: dict[str, str] | None = None):
+    def __init__(self, source: str | None, tokens: Mapping[str, str] | None = None):
         try:
-            from jinja2 import TemplateError
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
+            from .jinja import environment
         except ImportError:
             raise ImportError("chat templates need the package jinja2: pip install jinja2") from None
         self.stop_strings = ("\nUser:",) if source is None else ()
-        self.tokens, self._error = dict(tokens or {}), TemplateError
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.globals["raise_exception"] = self._refuse
-        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+        self.source, self.tokens = source, dict(tokens or {})
         try:
-            self._template = environment.from_string(PLAIN if source is None else source)
-        except TemplateError as error:
-            raise ValueError(f"the chat template is damaged: {error}") from error
+            self._template = environment().from_string(PLAIN if source is None else source)
+        except Exception as error:  # Python's, too: Jinja makes a Python program of it
+            raise ValueError(f"the chat template is damaged: {_reason(error)}") from error
 
-    def _refuse(self, message: str) -> None:
-        """What a template calls for messages that it can't write."""
-        raise self._error(message)
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return ChatTemplate, (self.source, self.tokens)
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+    def render(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True,
+        tools: Sequence[Json] | None = None, documents: Sequence[Json] | None = None,
+        allowed_special: Collection[str] | str = (), **options: object,
+    ) -> str:  # fmt: skip
         """Returns the text of a conversation.
 
+        The `encode` of mytorch's tokenizers knows what in it is the template's: special tokens that the
+        messages spell, in any of their fields, stay text. The same holds for the other arguments.
+
         Args:
-            messages: from the oldest to the newest.
+            messages: from the oldest to the newest: dicts, lists, strings and numbers. Fields that are None
+                are left out, as in transformers.
             add_generation_prompt: end with the beginning of an answer.
+            tools: JSON schemas of functions that the model may call.
+            documents: what the answer may use, with "title" and "text".
+            allowed_special: special tokens that the messages may spell, or "all": what transformers does
+                unless it is told otherwise.
+            **options: others that the template knows, such as `enable_thinking`.
 
         Raises:
             ValueError: the template refuses these messages.
+            TypeError: a message is no dict, or something in it is no JSON.
+
+        >>> from mytorch.tokenizers import BPETokenizer
+        >>> tokenizer = BPETokenizer.train("User: Hi\\n", 257)
+        >>> text = ChatTemplate("{{ messages[0].content + eos }}", {"eos": "<|endoftext|>"}).render(
+        ...     [{"role": "user", "content": "!<|endoftext|>"}])
+        >>> text, tokenizer.encode(text, allowed_special="all").count(256)
+        ('!<|endoftext|><|endoftext|>', 1)
         """
+        if not all(isinstance(message, Mapping) for message in messages):
+            raise TypeError("messages are dicts, such as {'role': 'user', 'content': 'Hello'}")
+        given = [{name: value for name, value in m.items() if value is not None} for m in messages]
         try:
-            options = {"add_generation_prompt": add_generation_prompt, **self.tokens}
-            return self._template.render(messages=list(messages), **options)
-        except (self._error, TypeError) as error:
-            raise ValueError(f"the chat template refuses these messages: {error}") from error
+            data = _plain({
+                "messages": given, "add_generation_prompt": add_generation_prompt, "tools": tools,
+                "documents": documents, **options,
+            })  # fmt: skip
+        except RecursionError:
+            raise ValueError("the messages are nested too deeply") from None
+        now = datetime.datetime.now()
+        text = self._write(data, now)
+        if allowed_special == "all":
+            return text
+        text = TemplateText(text)
+        text._origin = self, data, now, frozenset(allowed_special)
+        return text
+
+    def _write(self, data: Json, now: datetime.datetime) -> str:
+        try:
+            return self._template.render(**{**self.tokens, "strftime_now": now.strftime, **data})
+        except Exception as error:  # of any kind: the template is a program
+            raise ValueError(f"the chat template refuses these messages: {_reason(error)}") from error
 
     @classmethod
     def of_folder(cls, folder: Path) -> ChatTemplate:
@@ -90,22 +172,48 @@ class ChatTemplate:
         Raises:
             OSError, ValueError: a file can't be read or is damaged.
         """
-        config: Any = {}
-        if (folder / "tokenizer_config.json").exists():
-            config = read_json(folder / "tokenizer_config.json")
+        path, config = folder / "tokenizer_config.json", {}
+        if path.exists():
+            config = read_json(path)
             if not isinstance(config, dict):
-                raise ValueError(f"{folder / 'tokenizer_config.json'} is damaged: expected a JSON object")
+                raise ValueError(f"{path} is damaged: expected a JSON object")
         source = config.get("chat_template")
         if (folder / "chat_template.jinja").exists():
             source = read_text(folder / "chat_template.jinja")
         if isinstance(source, list):  # several, with names
-            named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
-            source = named.get("default")
+            source = next(
+                (e.get("template") for e in source if isinstance(e, dict) and e.get("name") == "default"), 0
+            )
         if source is not None and not isinstance(source, str):
-            raise ValueError(f"{folder / 'tokenizer_config.json'}: chat_template is no text")
-        tokens = {name: config.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
-        texts = {
-            name: token.get("content", "") if isinstance(token, dict) else token
-            for name, token in tokens.items()
-        }
-        return cls(source, {name: text for name, text in texts.items() if text})
+            raise ValueError(f"{path}: chat_template is no text, nor a list with one of the name default")
+        tokens = {}
+        for name in TOKENS:
+            token = config.get(name)
+            text = token.get("content") if isinstance(token, dict) else token
+            if token is not None and not isinstance(text, str):
+                raise ValueError(f"{path}: {name} is {token!r:.60}, which is no token")
+            if text:
+                tokens[name] = text
+        return cls(source, tokens)
+
+
+def _plain(value: Any, change: Callable[[str], str] = str) -> Any:
+    """Returns a copy that is made of JSON's kinds of values, with its strings changed."""
+    if isinstance(value, str):
+        return change(str.__str__(value))
+    if isinstance(value, Mapping):
+        return {_plain(name, change): _plain(each, change) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(_plain(each, change) for each in value)
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise TypeError(f"a message has a {type(value).__name__}; it may have dicts, lists, strings and numbers")
+
+
+def _reason(error: Exception) -> str:
+    """Returns why a template fails: Jinja's errors speak for themselves."""
+    if isinstance(error, RecursionError | MemoryError):
+        return "it is nested too deeply"
+    name = type(error).__name__
+    return str(error) if type(error).__module__.startswith("jinja2") else f"{name}: {error}"

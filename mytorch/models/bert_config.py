@@ -60,6 +60,7 @@ class BertConfig(ModelConfig):
             "max_position_embeddings", "type_vocab_size",
         )  # fmt: skip
         self.check_divisible("hidden_size", "num_attention_heads")
+        self.check_number("layer_norm_eps", positive=False)
 
     @property
     def context_length(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, fields
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class ModelConfig:
         sliding_window: the number of tokens that a token attends to; None for all.
         file_names: {field: its name in Hugging Face's config.json}.
         file_options: {other option there: the only value that is supported}; "model_type" is required.
+        file_neutral: {option that other kinds of models have: the value that changes nothing}. It isn't
+            written, and any other value, but for None, is refused.
     """
 
     cache_sizes: ClassVar[tuple[int, int, int]]
@@ -32,6 +35,12 @@ class ModelConfig:
     sliding_window: ClassVar[int | None] = None
     file_names: ClassVar[dict[str, str]]
     file_options: ClassVar[dict[str, Any]]
+    file_neutral: ClassVar[dict[str, Any]] = {
+        "partial_rotary_factor": 1, "rope_interleaved": False, "quantization_config": None, "alibi": False,
+        "logit_scale": 1, "logits_scaling": 1, "residual_multiplier": 1, "embedding_multiplier": 1,
+        "attention_multiplier": None, "query_pre_attn_scalar": None, "attn_logit_softcapping": None,
+        "final_logit_softcapping": None, "num_local_experts": 0, "num_experts": 0, "clip_qkv": None,
+    }  # fmt: skip
 
     def check_positive(self, *names: str) -> None:
         """Raises ValueError unless these fields are positive integers, of a size that a model may have."""
@@ -42,6 +51,13 @@ class ModelConfig:
             most = _MOST_LAYERS if "layer" in name else _MOST
             if not 1 <= value <= most:
                 raise ValueError(f"{name} must be at least 1 and at most {most}, got {value}")
+
+    def check_number(self, name: str, positive: bool = True) -> None:
+        """Raises ValueError unless a field is a finite number that is positive, or else not negative."""
+        value = getattr(self, name)
+        if not is_number(value) or value < 0 or (positive and value == 0):
+            kind = "positive" if positive else "nonnegative"
+            raise ValueError(f"{name} must be a {kind} number, got {value!r}")
 
     def check_divisible(self, name: str, by: str) -> None:
         """Raises ValueError unless one field is a multiple of another."""
@@ -73,6 +89,10 @@ class ModelConfig:
         try:
             if not isinstance(content, dict):
                 raise ValueError(f"expected a JSON object, got {type(content).__name__}")
+            kinds = get_type_hints(cls)
+            for field in fields(cls):
+                if field.name in content and not _is_a(content[field.name], kinds[field.name]):
+                    raise ValueError(f"{field.name} must be {field.type}, got {content[field.name]!r:.60}")
             return cls(**content)
         except (TypeError, ValueError) as error:
             name = {"GPT2Config": "GPT-2"}.get(cls.__name__, cls.__name__.removesuffix("Config"))
@@ -92,6 +112,9 @@ class ModelConfig:
             value = content.get(name, None if name == "model_type" else supported)
             if value != supported and name != "architectures":
                 raise ValueError(f"{path}: {name} is {value!r}, but {cls.__name__} is for {supported!r} only")
+        for name, neutral in cls.file_neutral.items():
+            if content.get(name) not in (None, neutral):
+                raise ValueError(f"{path}: {name} is {content[name]!r:.60}, which is not supported")
         names = cls.file_names.items()
         return cls.from_dict({field: content[name] for field, name in names if name in content}, path)
 
@@ -101,3 +124,18 @@ class ModelConfig:
             **self.file_options,
             **{name: getattr(self, field) for field, name in self.file_names.items()},
         }
+
+
+def is_number(value: object) -> bool:
+    """Returns whether a value is a finite number; bools are none."""
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Returns whether a value is of the type of a field; an int is a float, too, and a bool is no int."""
+    if options := get_args(hint) if get_origin(hint) is not dict else ():
+        return any(_is_a(value, option) for option in options)
+    if hint in (int, float):
+        return is_number(value) and (hint is float or isinstance(value, (int, np.integer)))
+    return isinstance(value, get_origin(hint) or hint)

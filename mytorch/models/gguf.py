@@ -10,6 +10,7 @@ Source: the format, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -27,6 +28,7 @@ from mytorch.nn.quantization import join_projections
 from mytorch.utils import gguf_blocks
 from mytorch.utils.reading import check_regular
 
+from .config import is_number
 from .hugging_face import fill
 from .llama import Llama
 from .llama_config import LlamaConfig
@@ -46,6 +48,28 @@ FIELDS = {  # options of LlamaConfig that have a key of the architecture
     "num_key_value_heads": "attention.head_count_kv", "head_dim": "attention.key_length",
     "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base", "sliding_window": "attention.sliding_window",
+}  # fmt: skip
+REQUIRED = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
+    "rms_norm_eps",
+)  # fmt: skip
+# Other keys of the architecture: those that are read where they belong, and those that change no number.
+READ = (
+    "attention.value_length", "rope.dimension_count", "rope.scale_linear", "rope.scaling.type",
+    "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
+    "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+)  # fmt: skip
+HARMLESS = (
+    "vocab_size", "tensor_data_layout", "pooling_type", "rope.scaling.finetuned", "quantization_version",
+    "file_type",
+)  # fmt: skip
+NEUTRAL = {  # the values of other keys that change nothing
+    "expert_count": (0,), "expert_used_count": (0,), "attention.causal": (True,),
+    "use_parallel_residual": (False,), "logit_scale": (0, 1), "residual_scale": (0, 1),
+    "embedding_scale": (0, 1), "attention.scale": (0,), "attention.clamp_kqv": (0,),
+    "attention.max_alibi_bias": (0,), "attn_logit_softcapping": (0,), "final_logit_softcapping": (0,),
+    "rope.scaling.yarn_log_multiplier": (0,), "rope.scaling.yarn_ext_factor": (-1,),
+    "rope.scaling.yarn_attn_factor": (1,),
 }  # fmt: skip
 _BROKEN = (ValueError, IndexError, KeyError, OverflowError, TypeError)  # what the package raises
 
@@ -113,39 +137,83 @@ def config_of(file: GGUFFile) -> LlamaConfig:
         raise ValueError(f"{file.path}: architecture {kind} is not supported; supported are {known}")
     if "token_embd.weight" not in file.tensors:
         raise ValueError(f"{file.path} has no tensor token_embd.weight")
+    check_keys(file, kind)
     keys = {field: f"{kind}.{key}" for field, key in FIELDS.items()}
+    if missing := [keys[field] for field in REQUIRED if keys[field] not in file.metadata]:
+        raise ValueError(f"{file.path} has no {', '.join(missing)}")
     options = {field: file.metadata[key] for field, key in keys.items() if key in file.metadata}
+    options["sliding_window"] = options.get("sliding_window") or None  # 0 is none
     options["vocab_size"] = int(file.tensors["token_embd.weight"].shape[-1])
     options["tie_word_embeddings"] = "output.weight" not in file.tensors
     options["qkv_bias"] = "blk.0.attn_q.bias" in file.tensors
     options["o_bias"] = "blk.0.attn_output.bias" in file.tensors
     options["qk_norm"] = "blk.0.attn_q_norm.weight" in file.tensors
     config = LlamaConfig.from_dict(options, file.path)
-    config.rope_scaling = _scaling(file, kind, config)
+    for key in ("rope.dimension_count", "attention.value_length"):
+        if (size := file.metadata.get(f"{kind}.{key}", config.head_dim)) != config.head_dim:
+            raise ValueError(f"{file.path}: {kind}.{key} is {size!r:.60}, a head has {config.head_dim}")
+    config.rope_scaling = _scaling(file, f"{kind}.rope.", config)
     return config
 
 
-def _scaling(file: GGUFFile, kind: str, config: LlamaConfig) -> dict[str, object] | None:
-    """Returns the scaling of the rotary embedding."""
-    number, length = (int, float), file.metadata.get(f"{kind}.rope.scaling.original_context_length")
-    if "rope_freqs.weight" in file.tensors:  # the divisors of Llama 3's frequencies
-        divisors = file.read("rope_freqs.weight")
-        scaling = {
-            "rope_type": "llama3", "factor": float(divisors.max()), "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0, "original_max_position_embeddings": length or 8192,
-        }  # fmt: skip
-        plain, _ = rotary_frequencies(config.head_dim, config.rope_theta, {})
-        scaled, _ = rotary_frequencies(config.head_dim, config.rope_theta, scaling)
-        if divisors.shape != plain.shape or not np.allclose(plain / scaled, divisors, rtol=1e-3):
-            raise ValueError(f"{file.path}: the divisors of the rotary frequencies are not those of Llama 3")
-        return scaling
-    scaling = file.get(f"{kind}.rope.scaling.type", str, "none")
-    if scaling == "none":
+def check_keys(file: GGUFFile, kind: str) -> None:
+    """Raises ValueError for a key of the model that isn't known: it might change the model's numbers."""
+    known = {f"{kind}.{key}" for key in (*FIELDS.values(), *READ, *HARMLESS)}
+    for name, value in file.metadata.items():
+        key = name.removeprefix(f"{kind}.")
+        is_of_model = key != name or key.startswith(("rope.", "attention.")) or key in NEUTRAL
+        if is_of_model and name not in known and value not in NEUTRAL.get(key, ()):
+            raise ValueError(f"{file.path}: {name} is {value!r:.60}, which is not supported")
+
+
+def _scaling(file: GGUFFile, prefix: str, config: LlamaConfig) -> dict[str, object] | None:
+    """Returns the scaling of the rotary embedding, as llama.cpp has it: without a type it is linear, and a
+    factor of 0 is none."""
+
+    def number(key: str, default: float) -> float:
+        value = file.metadata.get(prefix + key, default)
+        if not is_number(value) or value < 0:
+            raise ValueError(f"{file.path}: {prefix}{key} is {value!r:.60}")
+        return value
+
+    kind = file.get(f"{prefix}scaling.type", str, "linear")
+    if kind not in ("none", "linear", "yarn"):
+        raise ValueError(f"{file.path}: {prefix}scaling.type {kind} is not supported")
+    factor = number("scaling.factor", number("scale_linear", 0)) or 1.0
+    length = number("scaling.original_context_length", 0)
+    attention = number("scaling.attn_factor", 1.0)  # of cos and sin, in addition to YaRN's own
+    if attention != 1 and kind != "yarn":
+        raise ValueError(f"{file.path}: {prefix}scaling.attn_factor {attention} is supported with yarn only")
+    if "rope_freqs.weight" in file.tensors:
+        if factor != 1 and kind != "none" or kind == "yarn":
+            raise ValueError(f"{file.path}: rope_freqs.weight with {prefix}scaling.* is not supported")
+        return _llama3(file, config, length or 8192)
+    if kind == "none" or (kind == "linear" and factor == 1):
         return None
-    if scaling not in ("linear", "yarn"):
-        raise ValueError(f"{file.path}: rope.scaling.type {scaling} is not supported")
-    options = {"rope_type": scaling, "factor": file.get(f"{kind}.rope.scaling.factor", number)}
-    return options | ({"original_max_position_embeddings": length} if length else {})
+    if kind == "linear":
+        return {"rope_type": kind, "factor": factor}
+    if factor < 1:
+        raise ValueError(f"{file.path}: {prefix}scaling.factor {factor} is not supported with yarn")
+    return {
+        "rope_type": kind, "factor": factor,
+        "original_max_position_embeddings": length or config.max_position_embeddings,
+        "attention_factor": attention * (1 + 0.1 * math.log(factor)),
+        "beta_fast": number("scaling.yarn_beta_fast", 32), "beta_slow": number("scaling.yarn_beta_slow", 1),
+    }  # fmt: skip
+
+
+def _llama3(file: GGUFFile, config: LlamaConfig, length: float) -> dict[str, object]:
+    """Returns the scaling that a file has as the divisors of Llama 3's frequencies."""
+    divisors = file.read("rope_freqs.weight")
+    scaling = {
+        "rope_type": "llama3", "factor": float(divisors.max()), "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": length,
+    }  # fmt: skip
+    plain, _ = rotary_frequencies(config.head_dim, config.rope_theta, {})
+    scaled, _ = rotary_frequencies(config.head_dim, config.rope_theta, scaling)
+    if divisors.shape != plain.shape or not np.allclose(plain / scaled, divisors, rtol=1e-3):
+        raise ValueError(f"{file.path}: the divisors of the rotary frequencies are not those of Llama 3")
+    return scaling
 
 
 def names_of(file: GGUFFile) -> dict[str, str]:

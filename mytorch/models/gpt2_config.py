@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
 from .config import ModelConfig
 
@@ -14,6 +16,10 @@ SIZES = {  # layers, heads, features
     "large": (36, 20, 1280),
     "xl": (48, 25, 1600),
 }
+SECOND_NAMES = {  # in config.json
+    "hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}  # fmt: skip
 
 
 @dataclass
@@ -57,6 +63,13 @@ class GPT2Config(ModelConfig):
         if self.activation not in ("gelu", "gelu_new"):
             raise ValueError(f"activation must be 'gelu' or 'gelu_new', got {self.activation!r}")
         self.check_divisible("n_embd", "n_head")
+
+    @classmethod
+    def from_hugging_face(cls, content: dict[str, Any], path: str | PathLike) -> GPT2Config:
+        if isinstance(content, dict):  # other names, and another default, than here
+            renamed = {ours: content[name] for name, ours in SECOND_NAMES.items() if name in content}
+            content = {"activation_function": "gelu_new", **renamed, **content}
+        return super().from_hugging_face(content, path)
 
     @property
     def cache_sizes(self) -> tuple[int, int, int]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from .config import ModelConfig
+from mytorch.utils.reading import is_count
+
+from .config import ModelConfig, is_number
 
 SIZES = {  # of published models
     "15m": dict(vocab_size=32000, hidden_size=288, intermediate_size=768, num_hidden_layers=6,
@@ -21,6 +23,12 @@ SIZES = {  # of published models
                                  original_max_position_embeddings=8192)),  # Llama 3.2
     "7b": dict(vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
                num_attention_heads=32, max_position_embeddings=4096),  # Llama 2
+}  # fmt: skip
+ROPE_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # required and other options, by kind
+    "default": ((), ()), "linear": (("factor",), ()), "ntk": (("factor",), ()),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
+    "yarn": (("factor", "original_max_position_embeddings"),
+             ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
 }  # fmt: skip
 
 
@@ -76,6 +84,30 @@ class LlamaConfig(ModelConfig):
             self.head_dim = self.hidden_size // self.num_attention_heads
         self.check_divisible("num_attention_heads", "num_key_value_heads")
         self.check_positive("head_dim", *(["sliding_window"] if self.sliding_window is not None else []))
+        self.check_number("rms_norm_eps", positive=False)
+        self.check_number("rope_theta")
+        self.check_rope_scaling()
+
+    def check_rope_scaling(self) -> None:
+        """Raises ValueError if the scaling is unknown, or has an option that is unknown or no number."""
+        options = dict(self.rope_scaling or {})
+        kind = options.pop("type", "default")
+        kind = options.pop("rope_type", kind)
+        if not isinstance(kind, str) or kind not in ROPE_OPTIONS:
+            raise ValueError(f"rotary scaling {kind!r} is unknown; the kinds are {', '.join(ROPE_OPTIONS)}")
+        required, others = ROPE_OPTIONS[kind]
+        if unknown := [name for name in options if name not in required + others]:
+            raise ValueError(f"rotary scaling {kind!r} has no option {', '.join(map(repr, unknown))}")
+        for name in required:
+            if name not in options:
+                raise ValueError(f"rotary scaling {kind!r} lacks {name!r}")
+        for name, value in options.items():
+            optional = value is None and name in others
+            fits = isinstance(value, bool) if name == "truncate" else is_number(value) and value >= 0
+            if not (fits or optional) or (name in required and value == 0):
+                raise ValueError(f"rotary scaling {kind!r}: {name} is {value!r:.60}")
+        if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
+            raise ValueError(f"rotary scaling 'llama3': high_freq_factor must be the larger one: {options}")
 
     file_names = {name: name for name in (
         "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -102,18 +134,14 @@ class LlamaConfig(ModelConfig):
     @classmethod
     def from_hugging_face(cls, content: dict[str, Any], path: str | PathLike) -> LlamaConfig:
         kind = content.get("model_type") if isinstance(content, dict) else None
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"{path}: model_type is {kind!r}; a Llama is one of {', '.join(KINDS)}")
         content = {**KINDS[kind], **content}
+        for name in ("attention_bias", "use_sliding_window"):
+            if not isinstance(content.get(name, False), bool | None):
+                raise ValueError(f"{path}: {name} is {content[name]!r:.60}, it must be a bool")
         biases = bool(content.get("attention_bias"))
-        rope = content.get("rope_parameters") or content.get("rope_scaling") or {}
-        kind_of_rope = rope.get("rope_type", rope.get("type", "default"))
-        content["rope_theta"] = rope.get("rope_theta", content.get("rope_theta", 10000.0))
-        # "dynamic" changes angles beyond max_position_embeddings, which is the end here.
-        content["rope_scaling"] = None if kind_of_rope in ("default", "dynamic") else {
-            **{name: value for name, value in rope.items() if name not in ("type", "rope_theta")},
-            "rope_type": kind_of_rope,
-        }  # fmt: skip
+        content["rope_theta"], content["rope_scaling"] = _rope(content, path)
         content["sliding_window"] = _window(content, path)
         config = super().from_hugging_face(content, path)
         config.qkv_bias, config.o_bias = biases or kind == "qwen2", biases
@@ -157,14 +185,41 @@ KINDS = {  # defaults of Hugging Face's kinds of models, where they differ from 
 }  # fmt: skip
 
 
+def _rope(content: dict[str, Any], path: str | PathLike) -> tuple[object, dict[str, object] | None]:
+    """Returns the base and the scaling of the rotary embedding; `LlamaConfig` checks them."""
+    rope = content.get("rope_scaling") or content.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise ValueError(f"{path}: rope_parameters is {rope!r:.60}, it must be a JSON object")
+    rope, length = dict(rope), "original_max_position_embeddings"
+    kind = rope.pop("type", "default")
+    kind, theta = rope.pop("rope_type", kind), rope.pop("rope_theta", content.get("rope_theta", 10000.0))
+    rope.pop("finetuned", None)  # how the model was trained
+    if rope.pop("partial_rotary_factor", None) not in (None, 1):
+        raise ValueError(f"{path}: partial_rotary_factor is not supported: all of a head is rotated")
+    if kind in ("yarn", "llama3"):
+        rope[length] = content.get(length, rope.get(length, content.get("max_position_embeddings", 2048)))
+    else:
+        rope.pop(length, None)
+    if kind == "dynamic":  # changes angles beyond max_position_embeddings, which is the end here
+        rope.pop("factor", None)
+        kind = "default"
+    return theta, None if kind == "default" and not rope else {"rope_type": kind, **rope}
+
+
 def _window(content: dict[str, Any], path: str | PathLike) -> int | None:
     """Returns the sliding window of all layers; raises ValueError if layers differ."""
-    layers, kinds = content.get("num_hidden_layers", 32), content.get("layer_types")
+    layers, kinds = content.get("num_hidden_layers", 32), content.get("layer_types") or []
+    if not isinstance(kinds, list) or not all(isinstance(each, str) for each in kinds):
+        raise ValueError(f"{path}: layer_types is {kinds!r:.60}, it must be a list of names")
     if content["model_type"].startswith("qwen"):
         if not content.get("use_sliding_window"):
             return None
         first = content.get("max_window_layers", 28)
-        kinds = kinds or ["full_attention"] * min(first, layers) + ["sliding_attention"] * (layers - first)
-    if kinds and len(set(kinds)) > 1:
+        if not is_count(first) or not is_count(layers):
+            raise ValueError(f"{path}: max_window_layers is {first!r:.60} of {layers!r:.60} layers")
+        kinds = kinds or ["full_attention"] * (first > 0) + ["sliding_attention"] * (layers > first)
+    if len(set(kinds)) > 1:
         raise ValueError(f"{path}: layers of different windows are not supported, layer_types is {kinds}")
-    return None if kinds and kinds[0] == "full_attention" else content.get("sliding_window")
+    # A model of the kind llama has no window, whatever else its file says.
+    is_full = content["model_type"] == "llama" or "full_attention" in kinds
+    return None if is_full else content.get("sliding_window")

@@ -41,7 +41,8 @@ class AddedTokens:
         self.tokens = tuple(tokens)
         self.special = frozenset(token.content for token in tokens if token.special)
         self._normalize = normalize
-        self._matchers: dict[frozenset[str], tuple[_Matcher, _Matcher]] = {}  # by the special tokens allowed
+        # By the special tokens allowed, and the mark.
+        self._matchers: dict[tuple[frozenset[str], str], tuple[_Matcher, _Matcher]] = {}
 
     def split(self, text: str, allowed_special: Collection[str] | str) -> Iterator[Piece]:
         """Yields the ids of the added tokens in `text`, and the normalized text between them.
@@ -52,30 +53,38 @@ class AddedTokens:
         allowed = self.special if allowed_special == "all" else frozenset(allowed_special)
         if not allowed <= self.special:
             raise ValueError(f"no special token: {', '.join(map(repr, sorted(allowed - self.special)))}")
-        if allowed not in self._matchers:
+        # A conversation marks what its messages spell: no special token begins after the mark.
+        text, mark = text.marked(allowed) if hasattr(text, "marked") else (text, "")
+        if (allowed, mark) not in self._matchers:
             usable = [token for token in self.tokens if not token.special or token.content in allowed]
-            self._matchers[allowed] = (
-                _Matcher([token for token in usable if not token.normalized], str),
-                _Matcher([token for token in usable if token.normalized], self._normalize),
+            self._matchers[allowed, mark] = (
+                _Matcher([token for token in usable if not token.normalized], str, mark),
+                _Matcher([token for token in usable if token.normalized], self._normalize, mark),
             )
-        raw, normalized = self._matchers[allowed]
-        for piece in raw.split(text):
-            if isinstance(piece, int):
-                yield piece
-            else:
-                yield from normalized.split(self._normalize(piece))
+        raw, normalized = self._matchers[allowed, mark]
+        for part in raw.split(text):
+            for piece in [part] if isinstance(part, int) else normalized.split(self._normalize(part)):
+                yield piece.replace(mark, "") if mark and isinstance(piece, str) else piece
 
 
 class _Matcher:
-    """A regular expression with one group a token."""
+    """A regular expression with one group a token; special tokens that follow the mark aren't matched."""
 
-    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str]):
+    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str], mark: str):
         named = sorted(((normalize(t.content), t) for t in tokens), key=lambda item: -len(item[0]))
         self._ids = [token.id for _, token in named]
         space = f"[{WHITE_SPACE}]*"
-        self._regex = re.compile(
-            "|".join(f"{space * t.lstrip}({re.escape(text)}){space * t.rstrip}" for text, t in named)
-        )
+
+        def pattern(text: str, token: AddedToken) -> str:
+            if mark and token.special:
+                spelled = f"(?<!{mark})({re.escape(text)})"
+            elif mark:
+                spelled = f"{mark}?({f'{mark}?'.join(map(re.escape, text))})"
+            else:
+                spelled = f"({re.escape(text)})"
+            return f"{space * token.lstrip}{spelled}{space * token.rstrip}"
+
+        self._regex = re.compile("|".join(pattern(text, token) for text, token in named))
 
     def split(self, text: str) -> Iterator[Piece]:
         end = 0

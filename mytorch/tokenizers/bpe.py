@@ -128,7 +128,7 @@ class BPETokenizer(SubwordTokenizer):
         raw = word.encode("utf-8", "surrogateescape")
         if self.ignore_merges:
             whole = self.vocab.get("".join(CHAR_OF_BYTE[byte] for byte in raw))
-            if whole is not None:
+            if whole is not None and whole not in self._special_ids:
                 return [whole]
         ids = [self._id_of_byte[byte] for byte in raw]
         if None in ids:

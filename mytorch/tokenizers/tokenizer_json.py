@@ -75,30 +75,33 @@ def _byte_level(content: Json, given: Json) -> BPETokenizer:
         _merges(content),
         patterns=[pattern for step in _steps(content, "pre_tokenizer") for pattern in _patterns(step)],
         normalizer=forms[0] if forms else None,
-        ignore_merges=bool(content["model"].get("ignore_merges")),
+        ignore_merges=_flag(content["model"], "ignore_merges"),
         **given,
     )
 
 
 def _patterns(step: Json) -> Iterator[str]:
     """Yields the patterns of a pre-tokenizer."""
-    if step["type"] == "ByteLevel" and not step.get("add_prefix_space"):
-        if step.get("use_regex", True):
+    if step["type"] == "ByteLevel" and not _flag(step, "add_prefix_space"):
+        if _flag(step, "use_regex", True):
             yield GPT2_PATTERN
     elif step["type"] == "Digits":
-        yield r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
-    elif step["type"] == "Split" and step.get("behavior") == "Isolated" and not step.get("invert"):
+        yield r"\p{N}" if _flag(step, "individual_digits") else r"\p{N}+"
+    elif step["type"] == "Split" and step.get("behavior") == "Isolated" and not _flag(step, "invert"):
         pattern = field(step, "pattern", dict, "pre_tokenizer.")
-        yield re.escape(pattern["String"]) if "String" in pattern else field(pattern, "Regex", str)
+        if "String" in pattern:
+            yield re.escape(field(pattern, "String", str, "pre_tokenizer.pattern."))
+        else:
+            yield field(pattern, "Regex", str, "pre_tokenizer.pattern.")
     else:
         raise ValueError(f"pre_tokenizer: not supported: {step}")
 
 
 def _sentencepiece(content: Json, given: Json) -> SentencePieceBPE:
     model, vocab = content["model"], _vocab(content)
-    if model.get("ignore_merges"):
+    if _flag(model, "ignore_merges"):
         raise ValueError("model.ignore_merges is not supported without ByteLevel")
-    if not model.get("byte_fallback") and "<0x00>" in vocab:
+    if not _flag(model, "byte_fallback") and "<0x00>" in vocab:
         raise ValueError("model.byte_fallback: false is not supported in a vocabulary with bytes")
     unk = model.get("unk_token")
     if unk is not None and field(model, "unk_token", str, "model.") not in vocab:
@@ -113,7 +116,7 @@ def _sentencepiece(content: Json, given: Json) -> SentencePieceBPE:
         prefix=prefix,
         split_words=split_words,
         unk_token_id=None if unk is None else vocab[unk],
-        fuse_unk=bool(model.get("fuse_unk")),
+        fuse_unk=_flag(model, "fuse_unk"),
         **given,
     )
 
@@ -130,12 +133,12 @@ def _metaspace(content: Json) -> tuple[str, bool]:
     if not normalizers and [step["type"] for step in pre] == ["Metaspace"]:
         if pre[0].get("replacement") != SPACE:
             raise ValueError(f"pre_tokenizer.replacement: {pre[0].get('replacement')!r} is not supported")
-        return _scheme(pre[0]), bool(pre[0].get("split", True))
+        return _scheme(pre[0]), _flag(pre[0], "split", True)
     raise ValueError(f"normalizer, pre_tokenizer: not supported: {normalizers} with {pre}")
 
 
 def _scheme(step: Json) -> str:
-    scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
+    scheme = step.get("prepend_scheme", "always" if _flag(step, "add_prefix_space", True) else "never")
     if scheme not in ("always", "first", "never"):
         raise ValueError(f"prepend_scheme: {scheme!r} is not supported")
     return {"always": "missing", "first": "start", "never": "never"}[scheme]
@@ -147,14 +150,13 @@ def _word_piece(content: Json, given: Json) -> WordPieceTokenizer:
         raise ValueError(f"normalizer: only a BertNormalizer is supported, got {normalizer['type']!r}")
     if _types(content, "pre_tokenizer") != ["BertPreTokenizer"]:
         raise ValueError("pre_tokenizer: only a BertPreTokenizer is supported")
-    lowercase = bool(normalizer.get("lowercase", True))
-    strip_accents = normalizer.get("strip_accents")
+    lowercase = _flag(normalizer, "lowercase", True)
     return WordPieceTokenizer(
         _vocab(content),
         lowercase=lowercase,
-        strip_accents=lowercase if strip_accents is None else bool(strip_accents),
-        clean_text=bool(normalizer.get("clean_text", True)),
-        split_chinese=bool(normalizer.get("handle_chinese_chars", True)),
+        strip_accents=_flag(normalizer, "strip_accents", lowercase),
+        clean_text=_flag(normalizer, "clean_text", True),
+        split_chinese=_flag(normalizer, "handle_chinese_chars", True),
         unk_token=field(model, "unk_token", str, "model."),
         continuation=field(model, "continuing_subword_prefix", str, "model."),
         max_chars=field(model, "max_input_chars_per_word", int, "model."),
@@ -170,7 +172,7 @@ def _common(content: object) -> Json:
             prefix, suffix = _template(step)
         elif step["type"] in ("BertProcessing", "RobertaProcessing"):
             prefix, suffix = (
-                [_id(field(step, name, list, "post_processor.")[-1], f"post_processor.{name}")]
+                [_id(([None] + field(step, name, list, "post_processor."))[-1], f"post_processor.{name}")]
                 for name in ("cls", "sep")
             )
         elif step["type"] != "ByteLevel":
@@ -197,9 +199,9 @@ def _added_tokens(content: Json) -> Iterator[AddedToken]:
     for i, token in enumerate(field({"added_tokens": [], **content}, "added_tokens", list)):
         here = f"added_tokens[{i}]."
         text = field(token, "content", str, here)
-        if token.get("single_word"):
+        if _flag(token, "single_word"):
             raise ValueError(f"{here}single_word is not supported")
-        flags = {name: bool(token.get(name)) for name in ("special", "lstrip", "rstrip", "normalized")}
+        flags = {name: _flag(token, name) for name in ("special", "lstrip", "rstrip", "normalized")}
         yield AddedToken(text, _id(token.get("id"), f"{here}id"), **flags)
 
 
@@ -216,7 +218,7 @@ def _ends(config: object, added_tokens: list[AddedToken]) -> Json:
             if not ids:
                 raise ValueError(f"tokenizer_config.json: {name}: {text!r} is not an added token")
             found[f"{name}_id"] = ids[0]
-    if config.get("add_bos_token") is False:
+    if not _flag(config, "add_bos_token", True, "tokenizer_config.json: "):
         found["prefix_ids"] = []
     return found
 
@@ -265,6 +267,14 @@ def field(content: object, key: str, kind: type, where: str = "") -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{where}{key}: expected {kind.__name__}, got {value!r:.60}")
     return value
+
+
+def _flag(content: Json, key: str, default: bool = False, where: str = "") -> bool:
+    """Returns a bool; raises ValueError if it is something else. null is the default."""
+    value = content.get(key)
+    if not isinstance(value, bool | None):
+        raise ValueError(f"{where}{key}: expected true or false, got {value!r:.60}")
+    return default if value is None else value
 
 
 def _id(value: object, key: str) -> int:

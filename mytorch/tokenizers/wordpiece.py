@@ -123,7 +123,7 @@ class WordPieceTokenizer(SubwordTokenizer):
             prefix = self.continuation if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):
                 found = self.vocab.get(prefix + word[start:end])
-                if found is not None:
+                if found is not None and found not in self._special_ids:
                     break
             else:
                 return [self.vocab[self.unk_token]]
