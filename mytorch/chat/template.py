@@ -58,9 +58,11 @@ class TemplateText(str):
         if not tokens:
             return str(self), ""
         mark = next((mark for mark in MARKS if mark not in self), "")
+        whole, free = ("|".join(map(re.escape, names)) for names in (tokens, allowed or ["\0"]))
         for length in (1, 2, None) if mark else ():
-            starts = re.compile("(?=" + "|".join(re.escape(token[:length]) for token in tokens) + ")")
-            marked = _plain(data, functools.partial(starts.sub, mark))
+            starts = "|".join(re.escape(token[:length]) for token in tokens)
+            places = re.compile(f"(?={whole})|(?!{free})(?={starts})")
+            marked = _plain(data, functools.partial(places.sub, mark))
             if marked == data:
                 return str(self), mark
             with contextlib.suppress(ValueError):
