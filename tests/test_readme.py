@@ -29,7 +29,7 @@ PAGES = {  # with at least this many results
     "docs/arrays.md": 15, "docs/precision.md": 9, "docs/checkpoints.md": 8,
     "README.md": 1, "docs/autograd.md": 14, "docs/ops.md": 5, "docs/differences.md": 6, "docs/data.md": 3,
     "docs/distributed.md": 8, "docs/kernels.md": 0, "docs/surface.md": 0, "docs/training.md": 0,
-    "docs/benchmarks.md": 0, "docs/files.md": 0, "docs/models.md": 4, "docs/tokenizers.md": 6,
+    "docs/benchmarks.md": 0, "docs/files.md": 0, "docs/models.md": 6, "docs/tokenizers.md": 6,
     "docs/meta.md": 12, "docs/programs.md": 4, "docs/stream.md": 5,
     "docs/kernel_stories.md": 12, "docs/faq.md": 7,
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """GGUF files, written by the package gguf: what transformers makes of the same model is the oracle."""
 
+import re
+
 import gguf
 import numpy as np
 import pytest
@@ -176,3 +178,99 @@ def test_files_of_something_else(before, after, message, tmp_path):
     path.write_bytes(content.replace(before, after))
     with pytest.raises(ValueError, match=message):
         Llama.from_pretrained(path)
+
+
+def options(arch, **values):
+    """Returns what writes these keys of an architecture, with _ for the dot."""
+
+    def more(writer):
+        for name, value in values.items():
+            key = f"{arch}.{name.replace('__', '.')}"
+            kinds = {str: "string", bool: "bool", int: "uint32", list: "array", float: "float32"}
+            getattr(writer, f"add_{kinds[type(value)]}")(key, value)
+
+    return more
+
+
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e4}
+YARN_KEYS = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0,
+             "rope__scaling__original_context_length": 16}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "arch"), [("Llama", "llama"), ("Qwen2", "qwen2"), ("Qwen3", "qwen3")])
+@pytest.mark.parametrize(("keys", "rope"), [
+    ({"rope__scale_linear": 4.0}, LINEAR), ({"rope__scaling__factor": 4.0}, LINEAR),
+    ({"rope__scaling__factor": 4.0, "rope__scale_linear": 2.0}, LINEAR),
+    ({"rope__scaling__type": "linear", "rope__scale_linear": 4.0}, LINEAR),
+    ({"rope__scaling__factor": 0.0}, None), ({"rope__scaling__type": "linear"}, None),
+    ({"rope__scaling__type": "none", "rope__scaling__factor": 4.0}, None), (YARN_KEYS, YARN),
+    (YARN_KEYS | {"rope__scaling__attn_factor": 2.0},
+     YARN | {"attention_factor": 2 * (1 + 0.1 * np.log(4.0))}),
+    (YARN_KEYS | {"rope__scaling__original_context_length": 0},
+     YARN | {"original_max_position_embeddings": 64}),
+    (YARN_KEYS | {"rope__scaling__yarn_beta_fast": 8.0, "rope__scaling__yarn_beta_slow": 0.5},
+     YARN | {"beta_fast": 8.0, "beta_slow": 0.5}),
+    ({"rope__dimension_count": 64, "attention__value_length": 64, "rope__scaling__finetuned": True,
+      "expert_count": 0, "logit_scale": 0.0, "attention__sliding_window": 0, "vocab_size": 64}, None),
+])  # fmt: skip
+def test_rotary_scalings_are_those_of_llama_cpp(kind, arch, keys, rope, tmp_path):
+    theirs = model_of(kind, head_dim=64, rope_parameters=rope or {"rope_type": "default", "rope_theta": 1e4})
+    path = write(tmp_path / "a.gguf", theirs, arch, more=options(arch, **keys))
+    same_logits(Llama.from_pretrained(path), theirs)
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"rope__dimension_count": 32}, "rope.dimension_count is 32, a head has 64"),
+    ({"attention__value_length": 32}, "attention.value_length is 32, a head has 64"),
+    ({"rope__scaling__attn_factor": 2.0}, "rope.scaling.attn_factor 2.0 is supported with yarn only"),
+    ({"rope__scaling__type": "longrope"}, "rope.scaling.type longrope is not supported"),
+    ({"rope__scaling__factor": "4"}, "rope.scaling.factor is '4'"),
+    ({"rope__scaling__factor": -4.0}, "rope.scaling.factor is -4.0"),
+    ({"rope__scaling__factor": float("nan")}, "rope.scaling.factor is nan"),
+    (YARN_KEYS | {"rope__scaling__factor": 0.5}, "rope.scaling.factor 0.5 is not supported with yarn"),
+    *(({key: value}, f"{key.replace('__', '.')} is {value}, which is not supported") for key, value in {
+        "rope__scaling__yarn_log_multiplier": 0.5, "rope__scaling__alpha": 2.0, "attention__scale": 0.5,
+        "rope__dimension_sections": [1, 2], "rope__freq_base_swa": 100.0, "attention__clamp_kqv": 8.0,
+        "attention__sliding_window_pattern": 2, "attention__causal": False, "logit_scale": 0.5,
+        "residual_scale": 0.5, "embedding_scale": 12.0, "final_logit_softcapping": 30.0,
+        "attn_logit_softcapping": 50.0,
+        "expert_count": 8, "expert_used_count": 2, "use_parallel_residual": True, "something_new": 1,
+    }.items()),
+    ({"attention__head_count_kv": [2, 1]}, "num_key_value_heads must be"),
+    ({"rope__freq_base": -1.0}, "rope_theta must be a positive number, got -1.0"),
+])  # fmt: skip
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
+def test_keys_that_would_change_the_numbers_are_refused(arch, keys, message, tmp_path):
+    path = tmp_path / "a.gguf"
+    writer = gguf.GGUFWriter(path, arch)
+    given = {
+        "context_length": 64, "embedding_length": 256, "block_count": 1, "feed_forward_length": 256,
+        "attention__head_count": 4, "attention__layer_norm_rms_epsilon": 1e-5,
+    }  # fmt: skip
+    options(arch, **given | keys)(writer)
+    writer.add_tensor("token_embd.weight", np.zeros((8, 256), "f4"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ValueError, match=f"a.gguf.*{re.escape(message)}"):
+        Llama.from_pretrained(path)
+
+
+def test_the_keys_of_a_model_are_required(tmp_path):
+    """llama.cpp has no defaults for them, and those of transformers are of another model."""
+    path = write(tmp_path / "a.gguf", model_of())
+    content = path.read_bytes()
+    for key in ("embedding_length", "block_count", "attention.head_count", "context_length"):
+        before = (len(key) + 6).to_bytes(8, "little") + b"llama." + key.encode()
+        path.write_bytes(content.replace(before, before.replace(b"llama.", b"lorem.")))
+        with pytest.raises(ValueError, match=f"a.gguf has no llama.{key}"):
+            Llama.from_pretrained(path)
+
+
+def test_llama3_s_divisors_exclude_another_scaling(tmp_path):
+    theirs = model_of(rope_parameters=LLAMA3)
+    more = options("llama", rope__scaling__factor=2.0)
+    with pytest.raises(ValueError, match=r"rope_freqs.weight with llama.rope.scaling.\* is not supported"):
+        Llama.from_pretrained(write(tmp_path / "a.gguf", theirs, more=more))

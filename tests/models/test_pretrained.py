@@ -1,6 +1,10 @@
 """Models in Hugging Face's files: what its transformers library makes of them is the oracle, both ways."""
 
+import copy
+import importlib
+import inspect
 import json
+import re
 import sys
 
 import numpy as np
@@ -9,7 +13,10 @@ import torch
 import transformers
 
 import mytorch
-from mytorch.models import GPT2, GPT2Config, Llama, LlamaConfig
+from mytorch.chat import ChatTemplate
+from mytorch.models import GPT2, BertConfig, GPT2Config, Llama, LlamaConfig
+from mytorch.models.gpt2_config import SECOND_NAMES
+from mytorch.tokenizers import BPETokenizer, from_tokenizer_json
 
 SMALL = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -167,11 +174,119 @@ def change(folder, **options):
     ({"rope_parameters": {"rope_type": "longrope"}}, "rotary scaling 'longrope' is unknown"),
     ({"rope_parameters": {"rope_type": "linear"}}, "lacks 'factor'"),
     ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}, "different windows"),
+    ({"rope_scaling": YARN | {"alpha": 2.0}}, "rotary scaling 'yarn' has no option 'alpha'"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta_fast": 2.0}}, "no option 'beta_fast'"),
+    ({"rope_scaling": {"factor": 2.0}}, "rotary scaling 'default' has no option 'factor'"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": "2"}}, "rotary scaling 'linear': factor is '2'"),
+    ({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    ({"rope_scaling": {"full_attention": YARN}}, "has no option 'full_attention'"),
+    ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "high_freq_factor must be the larger one"),
+    ({"partial_rotary_factor": 0.5}, "config.json: partial_rotary_factor is 0.5, which is not supported"),
+    ({"logits_scaling": 8.0}, "config.json: logits_scaling is 8.0, which is not supported"),
+    ({"num_local_experts": 8}, "config.json: num_local_experts is 8, which is not supported"),
+    ({"quantization_config": {"bits": 4}}, "config.json: quantization_config is .*, which is not supported"),
+    ({"model_type": []}, r"config.json: model_type is \[\]; a Llama is one of llama, mistral"),
+    ({"rms_norm_eps": "1e-5"}, "config.json is no .*: rms_norm_eps must be float, got '1e-5'"),
+    ({"num_hidden_layers": 2.0}, "num_hidden_layers must be int, got 2.0"),
+    ({"tie_word_embeddings": 1}, "tie_word_embeddings must be bool, got 1"),
+    ({"rope_parameters": 3}, "config.json: rope_parameters is 3, it must be a JSON object"),
+    ({"rope_parameters": {"rope_theta": 0}}, "rope_theta must be a positive number, got 0"),
 ])  # fmt: skip
 def test_files_of_something_else(options, message, folder):
     change(folder, **options)
     with pytest.raises(ValueError, match=message):
         Llama.from_pretrained(folder)
+
+
+BAD = [None, True, 3, 1.5, -1, 10**12, "x", [], [[]], [None], {}, {"content": []}]
+
+
+def places(content, here=()):
+    """Yields the paths to all values of a JSON text, but those of long lists and vocabularies."""
+    yield here
+    if isinstance(content, (dict, list)):
+        for key in list(content)[:20] if isinstance(content, dict) else range(min(len(content), 2)):
+            yield from places(content[key], (*here, key))
+
+
+def changed(content, path, value):
+    if not path:
+        return value
+    content = copy.copy(content)
+    content[path[0]] = changed(content[path[0]], path[1:], value)
+    return content
+
+
+def check_wrong_types(content, read):
+    """Reads the content with each value replaced by those of other types: only ValueErrors are raised."""
+    read(content)
+    for path in places(content):
+        for value in BAD:
+            try:
+                read(changed(content, path, value))
+            except ValueError:
+                pass
+            except Exception as error:
+                raise AssertionError(f"{path} is {value!r}") from error
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3", "GPT2", "Bert"])
+def test_wrong_types_in_config_json_are_value_errors(kind):
+    ours = {"GPT2": GPT2Config, "Bert": BertConfig}.get(kind, LlamaConfig)
+    content = json.loads(getattr(transformers, f"{kind}Config")().to_json_string(use_diff=False))
+    if ours is LlamaConfig:
+        rope = YARN | {"beta_fast": 32, "attention_factor": 1.0, "truncate": True, "mscale": 1.0}
+        content |= {"rope_scaling": rope, "layer_types": ["full_attention"] * 32, "max_window_layers": 28}
+    check_wrong_types(content, lambda content: ours.from_hugging_face(content, "config.json"))
+    check_wrong_types(ours().to_dict(), lambda content: ours.from_dict(content, "config.json"))
+
+
+def test_wrong_types_in_a_tokenizer_s_files_are_value_errors(tmp_path):
+    tokenizer = BPETokenizer.train("hello world " * 5, 260, special_tokens=["<s>", "</s>"])
+    tokenizer.save(tmp_path / "tokenizer.json")
+    content = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "unk_token": None, "add_bos_token": True,
+               "chat_template": [{"name": "default", "template": "{{ bos_token }}"}]}  # fmt: skip
+
+    def read(content):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(content))
+        from_tokenizer_json(tmp_path)
+        ChatTemplate.of_folder(tmp_path)
+
+    check_wrong_types(content, read)
+    with pytest.raises(ValueError, match=r"_config.json: add_bos_token: expected true or false, got 3"):
+        read({"add_bos_token": 3})
+
+
+READ_ELSEWHERE = {  # what transformers' models read of a configuration and no number of a forward depends on
+    "pad_token_id", "use_cache", "attention_dropout", "num_labels", "problem_type", "classifier_dropout",
+    "is_encoder_decoder", "chunk_size_feed_forward", "embd_pdrop", "attn_pdrop", "resid_pdrop",
+    "hidden_dropout", "summary_last_dropout", "summary_first_dropout", "summary_use_proj",
+    "summary_proj_to_labels", "initializer_range", "reorder_and_upcast_attn", "add_cross_attention",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gpt2", "bert"])
+def test_every_option_that_transformers_reads_is_known(kind):
+    ours = {"gpt2": GPT2Config, "bert": BertConfig}.get(kind, LlamaConfig)
+    source = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+    read = set(re.findall(r"config\.([a-z]\w*)", inspect.getsource(source)))
+    known = {*ours.file_names.values(), *ours.file_options, *ours.file_neutral, *READ_ELSEWHERE}
+    others = {"rope_parameters", "layer_types", "attention_bias"}
+    known |= others if ours is LlamaConfig else SECOND_NAMES.keys()
+    assert read - known == set()
+
+
+def test_other_names_and_defaults_of_transformers(tmp_path):
+    content = {"model_type": "gpt2", "num_attention_heads": 4, "hidden_size": 32, "num_hidden_layers": 1}
+    config, theirs = GPT2Config.from_hugging_face(content, "config.json"), transformers.GPT2Config(**content)
+    assert (config.n_head, config.n_embd, config.n_layer) == (theirs.n_head, theirs.n_embd, theirs.n_layer)
+    assert config.activation == theirs.activation_function == "gelu_new"
+    llama = {"model_type": "llama", "sliding_window": 4, "max_position_embeddings": 64,
+             "rope_scaling": {"type": "yarn", "factor": 2.0, "finetuned": True}}  # fmt: skip
+    config = LlamaConfig.from_hugging_face(llama, "config.json")
+    assert config.sliding_window is None  # transformers' Llama has none
+    wanted = transformers.LlamaConfig(**llama).rope_parameters["original_max_position_embeddings"]
+    assert config.rope_scaling["original_max_position_embeddings"] == wanted == 64
 
 
 def test_damaged_and_missing_files(folder, monkeypatch):

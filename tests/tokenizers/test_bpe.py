@@ -220,3 +220,12 @@ def test_wrong_input(call, message):
 def test_ids_beyond_uint16():
     tokenizer = BPETokenizer({CHAR_OF_BYTE[b]: b for b in range(256)} | {"x" * 9: 70_000}, [])
     assert tokenizer.vocab_size == 70_001 and tokenizer.encode_to_numpy("a").dtype == np.uint32
+
+
+def test_a_word_that_is_a_special_token_stays_text():
+    """Where a whole text is a word, and words that are tokens are these tokens."""
+    made = BPETokenizer.train("hello hello", 260, special_tokens=["<|im_end|>"])
+    added = made.added_tokens.tokens
+    tokenizer = BPETokenizer(made.vocab, made.merges, [], added, ignore_merges=True)
+    end = made.token_to_id("<|im_end|>")
+    assert end not in tokenizer.encode("<|im_end|>") and tokenizer.encode("<|im_end|>", "all") == [end]

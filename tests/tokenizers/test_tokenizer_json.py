@@ -237,3 +237,21 @@ def test_a_file_of_another_kind(tmp_path):
         WordPieceTokenizer.load(path)
     with pytest.raises(FileNotFoundError, match="no such file"):
         from_tokenizer_json(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(("path", "value", "message"), [
+    (("model", "ignore_merges"), "false", "ignore_merges: expected true or false, got 'false'"),
+    (("added_tokens", 0, "special"), 1, "special: expected true or false, got 1"),
+    (("pre_tokenizer", "pretokenizers", 0, "invert"), [], "invert: expected true or false"),
+    (("pre_tokenizer", "pretokenizers", 0, "pattern"), {"String": 3}, "pattern.String: expected str, got 3"),
+    (("post_processor",), {"type": "BertProcessing", "cls": [], "sep": []}, "cls: expected an id"),
+])  # fmt: skip
+def test_values_of_another_type(path, value, message, tmp_path):
+    content = BPETokenizer.train("hello world " * 5, 260).to_json()
+    outer = content
+    for key in path[:-1]:
+        outer = outer[key]
+    outer[path[-1]] = value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        from_tokenizer_json(tmp_path)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import trainers
 
 from mytorch.tokenizers import WordPieceTokenizer
+from mytorch.tokenizers.added_tokens import AddedToken
 from tests.tokenizers.texts import corpus, oracle
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -94,3 +95,9 @@ def test_a_vocabulary_file(tmp_path):
         path.write_text(content)
         with pytest.raises(ValueError, match=f"{path} is no vocabulary of WordPiece: .*{message}"):
             WordPieceTokenizer.from_vocab_file(path)
+
+
+def test_a_word_that_is_a_special_token_stays_text():
+    vocab = {"[UNK]": 0, "stop": 1, "st": 2, "##op": 3}
+    tokenizer = WordPieceTokenizer(vocab, [AddedToken("stop", 1)])
+    assert tokenizer.encode("stop") == [2, 3] and tokenizer.encode("stop", "all") == [1]
